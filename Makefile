@@ -1,0 +1,46 @@
+# Everything a developer or CI needs; python3 (>= 3.11) and make are the only prerequisites.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help demo test lint types imports unit bench lock clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP) ## an embedded cluster, a sample extender and the scheduler in one go
+	@$(BIN)/aiokube-scheduler demo
+
+test: lint types imports unit ## everything CI checks
+
+lint: $(STAMP) ## style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy
+
+imports: $(STAMP) ## the wall and the layers
+	$(BIN)/lint-imports
+
+unit: $(STAMP) ## all tests, in parallel
+	$(BIN)/pytest -q -n 2 --dist worksteal
+
+BENCH ?=
+bench: $(STAMP) ## throughput, CPU and memory; BENCH='--nodes 5000 --pods 2000 ...'
+	@$(BIN)/python -m tests.bench $(BENCH)
+
+lock: ## refresh the lock files from pyproject.toml
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --upgrade pyproject.toml -o requirements.lock -q
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --upgrade --group dev pyproject.toml -o requirements-dev.lock -q
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
