@@ -1,0 +1,92 @@
+"""Cluster events: what can make an unschedulable pod schedulable (spec: plugins.md 2.0 and 4.9)."""
+
+import dataclasses
+import enum
+
+
+class Action(enum.IntFlag):
+    """What happened to an object; the bits are kube-scheduler's."""
+
+    Add = 1
+    Delete = 2
+    UpdateNodeAllocatable = 4
+    UpdateNodeLabel = 8
+    UpdateNodeTaint = 16
+    UpdateNodeCondition = 32
+    UpdateNodeAnnotation = 64
+    UpdateNodeDeclaredFeature = 128
+    UpdatePodLabel = 256
+    UpdatePodScaleDown = 512
+    UpdatePodToleration = 1024
+    UpdatePodSchedulingGatesEliminated = 2048
+    UpdatePodGeneratedResourceClaim = 4096
+    Update = 8188
+    All = 8191
+
+
+class Resource(enum.StrEnum):
+    """The kinds of objects whose changes wake pods, by their name in event labels."""
+
+    Any = "*"
+    Pod = "Pod"
+    AssignedPod = "AssignedPod"
+    UnschedulablePod = "UnschedulablePod"
+    Node = "Node"
+    PersistentVolume = "PersistentVolume"
+    PersistentVolumeClaim = "PersistentVolumeClaim"
+    CSINode = "storage.k8s.io/CSINode"
+    CSIDriver = "storage.k8s.io/CSIDriver"
+    CSIStorageCapacity = "storage.k8s.io/CSIStorageCapacity"
+    StorageClass = "storage.k8s.io/StorageClass"
+    VolumeAttachment = "storage.k8s.io/VolumeAttachment"
+    ResourceClaim = "resource.k8s.io/ResourceClaim"
+    ResourceSlice = "resource.k8s.io/ResourceSlice"
+    DeviceClass = "resource.k8s.io/DeviceClass"
+
+
+_POD_KINDS = frozenset({Resource.Pod, Resource.AssignedPod, Resource.UnschedulablePod})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """A kind and what happened to it; also the pattern that a plugin registers."""
+
+    resource: Resource
+    action: Action
+    custom_label: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name in metrics and logs, such as ``NodeAdd`` or ``AssignedPodDelete``."""
+        return self.custom_label or f"{self.resource.value}{self.action.name}"
+
+    @property
+    def wildcard(self) -> bool:
+        """Whether this stands for any event at all."""
+        return self.resource is Resource.Any and self.action == Action.All
+
+    def matches(self, incoming: "ClusterEvent") -> bool:
+        """Whether a plugin that registered this event is interested in ``incoming``."""
+        if self.wildcard:
+            return True
+        if not (self.action & incoming.action) or incoming.action > self.action:
+            return False
+        return self.resource is incoming.resource or (
+            self.resource is Resource.Pod and incoming.resource in _POD_KINDS
+        )
+
+
+NODE_ADD = ClusterEvent(Resource.Node, Action.Add)
+NODE_DELETE = ClusterEvent(Resource.Node, Action.Delete)
+ASSIGNED_POD_ADD = ClusterEvent(Resource.AssignedPod, Action.Add)
+ASSIGNED_POD_DELETE = ClusterEvent(Resource.AssignedPod, Action.Delete)
+UNSCHEDULABLE_POD_ADD = ClusterEvent(Resource.UnschedulablePod, Action.Add)
+UNSCHEDULABLE_POD_UPDATE = ClusterEvent(Resource.UnschedulablePod, Action.Update)
+UNSCHEDULABLE_POD_DELETE = ClusterEvent(Resource.UnschedulablePod, Action.Delete)
+UNSCHEDULABLE_TIMEOUT = ClusterEvent(Resource.Any, Action.All, "UnschedulableTimeout")
+FORCE_ACTIVATE = ClusterEvent(Resource.Any, Action.All, "ForceActivate")
+
+# Labels of queue moves that no cluster event stands behind.
+SCHEDULE_ATTEMPT_FAILURE = "ScheduleAttemptFailure"
+BACKOFF_COMPLETE = "BackoffComplete"
+POP_FROM_BACKOFF_Q = "PopFromBackoffQ"

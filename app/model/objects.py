@@ -1,0 +1,618 @@
+"""The fields of Kubernetes objects that a scheduler reads, as frozen structs decoded straight from the wire.
+
+Every struct ignores unknown fields. ``None`` stands for an absent (or null) field wherever absence means something;
+lists are tuples so that structs can be compared and shared.
+"""
+
+import msgspec
+
+from app.model.selectors import LabelSelector, Requirement
+
+Resources = dict[str, str | int | float]
+
+
+class Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Base of the nested structs."""
+
+
+class OwnerReference(Object, frozen=True):
+    """metav1.OwnerReference."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    api_version: str = ""
+
+
+class ObjectMeta(Object, frozen=True):
+    """metav1.ObjectMeta. Timestamps stay text: they are compared for presence only."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class Named(Object, frozen=True):
+    """An object with metadata; the accessors every kind shares."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def name(self) -> str:
+        """metadata.name."""
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        """metadata.namespace, empty for cluster-scoped kinds."""
+        return self.metadata.namespace
+
+    @property
+    def uid(self) -> str:
+        """metadata.uid."""
+        return self.metadata.uid
+
+    @property
+    def resource_version(self) -> str:
+        """metadata.resourceVersion."""
+        return self.metadata.resource_version
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, or the name alone for cluster-scoped kinds."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """metadata.labels, empty when absent."""
+        return self.metadata.labels or {}
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """metadata.annotations, empty when absent."""
+        return self.metadata.annotations or {}
+
+
+# ---------------------------------------------------------------- node selection and affinity
+
+
+class NodeSelectorTerm(Object, frozen=True):
+    """Expressions over labels and fields, all of which must hold; empty matches nothing."""
+
+    match_expressions: tuple[Requirement, ...] | None = None
+    match_fields: tuple[Requirement, ...] | None = None
+
+
+class NodeSelector(Object, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
+
+
+class PreferredSchedulingTerm(Object, frozen=True):
+    """A node selector term with a weight (1 to 100)."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Object, frozen=True):
+    """core/v1 NodeAffinity."""
+
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[PreferredSchedulingTerm, ...] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(Object, frozen=True):
+    """core/v1 PodAffinityTerm; matchLabelKeys are merged into the selector by the API server."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class WeightedPodAffinityTerm(Object, frozen=True):
+    """A pod affinity term with a weight (1 to 100)."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Object, frozen=True):
+    """core/v1 PodAffinity and PodAntiAffinity: the same shape."""
+
+    required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[WeightedPodAffinityTerm, ...] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Object, frozen=True):
+    """core/v1 Affinity."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(Object, frozen=True):
+    """core/v1 Toleration."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Taint(Object, frozen=True):
+    """core/v1 Taint."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class TopologySpreadConstraint(Object, frozen=True):
+    """core/v1 TopologySpreadConstraint."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] | None = None
+
+
+# ---------------------------------------------------------------- containers and volumes
+
+
+class ResourceRequirements(Object, frozen=True):
+    """Requests and limits by resource name; quantities as they are on the wire."""
+
+    requests: Resources | None = None
+    limits: Resources | None = None
+
+
+class ContainerPort(Object, frozen=True):
+    """core/v1 ContainerPort."""
+
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = ""
+
+
+class ContainerRestartRule(Object, frozen=True):
+    """core/v1 ContainerRestartRule."""
+
+    action: str = ""
+
+
+class Container(Object, frozen=True):
+    """core/v1 Container, init containers included."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements | None = None
+    ports: tuple[ContainerPort, ...] | None = None
+    restart_policy: str | None = None
+    restart_policy_rules: tuple[ContainerRestartRule, ...] | None = None
+
+
+class GCEPersistentDisk(Object, frozen=True):
+    """core/v1 GCEPersistentDiskVolumeSource."""
+
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AWSElasticBlockStore(Object, frozen=True):
+    """core/v1 AWSElasticBlockStoreVolumeSource."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+    read_only: bool = False
+
+
+class ISCSI(Object, frozen=True):
+    """core/v1 ISCSIVolumeSource."""
+
+    target_portal: str = ""
+    iqn: str = ""
+    lun: int = 0
+    read_only: bool = False
+
+
+class RBD(Object, frozen=True):
+    """core/v1 RBDVolumeSource; ``monitors`` is set, ``pool`` defaulted to rbd by the API server."""
+
+    monitors: tuple[str, ...] | None = None
+    image: str = ""
+    pool: str = ""
+    read_only: bool = False
+
+
+class AzureDisk(Object, frozen=True):
+    """core/v1 AzureDiskVolumeSource."""
+
+    disk_name: str = ""
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+
+
+class Cinder(Object, frozen=True):
+    """core/v1 CinderVolumeSource."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class Portworx(Object, frozen=True):
+    """core/v1 PortworxVolumeSource."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class CSI(Object, frozen=True):
+    """core/v1 CSIVolumeSource (inline) and CSIPersistentVolumeSource."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class ClaimSource(Object, frozen=True):
+    """core/v1 PersistentVolumeClaimVolumeSource."""
+
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class EphemeralSource(Object, frozen=True):
+    """core/v1 EphemeralVolumeSource; only its presence matters."""
+
+
+class ImageSource(Object, frozen=True):
+    """core/v1 ImageVolumeSource."""
+
+    reference: str = ""
+
+
+class Volume(Object, frozen=True):
+    """core/v1 Volume: the sources that concern scheduling; all None for any other."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+    csi: CSI | None = None
+    image: ImageSource | None = None
+    gce_persistent_disk: GCEPersistentDisk | None = None
+    aws_elastic_block_store: AWSElasticBlockStore | None = None
+    iscsi: ISCSI | None = None
+    rbd: RBD | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: Cinder | None = None
+    portworx_volume: Portworx | None = None
+
+    @property
+    def matters(self) -> bool:
+        """Whether any plugin looks at this volume."""
+        return any(getattr(self, name) is not None for name in _SOURCES)
+
+
+_SOURCES = tuple(f for f in Volume.__struct_fields__ if f != "name")
+
+
+class SchedulingGate(Object, frozen=True):
+    """core/v1 PodSchedulingGate."""
+
+    name: str = ""
+
+
+class PodResourceClaim(Object, frozen=True):
+    """core/v1 PodResourceClaim."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodSpec(msgspec.Struct, rename="camel", omit_defaults=True, eq=False, weakref=True):
+    """The part of core/v1 PodSpec that decides where a pod may go. Shared by all pods with an equal one."""
+
+    scheduler_name: str = ""
+    priority: int | None = None
+    preemption_policy: str | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] | None = None
+    overhead: Resources | None = None
+    resources: ResourceRequirements | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
+    volumes: tuple[Volume, ...] | None = None
+    resource_claims: tuple[PodResourceClaim, ...] | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    host_network: bool = False
+    host_users: bool | None = None
+
+
+class PodCondition(Object, frozen=True):
+    """core/v1 PodCondition."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    last_probe_time: str | None = None
+    observed_generation: int = 0
+
+
+class ContainerStatus(Object, frozen=True):
+    """What an in-place resize needs of core/v1 ContainerStatus."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: Resources | None = None
+
+
+# ---------------------------------------------------------------- nodes
+
+
+class ContainerImage(Object, frozen=True):
+    """core/v1 ContainerImage."""
+
+    names: tuple[str, ...] | None = None
+    size_bytes: int = 0
+
+
+class NodeCondition(Object, frozen=True):
+    """core/v1 NodeCondition."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeSpec(Object, frozen=True):
+    """core/v1 NodeSpec."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] | None = None
+
+
+class NodeStatus(Object, frozen=True):
+    """core/v1 NodeStatus."""
+
+    allocatable: Resources | None = None
+    conditions: tuple[NodeCondition, ...] | None = None
+    images: tuple[ContainerImage, ...] | None = None
+    declared_features: tuple[str, ...] | None = None
+
+
+class Node(Named, frozen=True, kw_only=True):
+    """core/v1 Node."""
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+# ---------------------------------------------------------------- the other kinds
+
+
+class Namespace(Named, frozen=True):
+    """core/v1 Namespace."""
+
+
+class ServiceSpec(Object, frozen=True):
+    """core/v1 ServiceSpec and ReplicationControllerSpec: a map selector."""
+
+    selector: dict[str, str] | None = None
+
+
+class Service(Named, frozen=True, kw_only=True):
+    """core/v1 Service."""
+
+    spec: ServiceSpec = ServiceSpec()
+
+
+class ReplicationController(Named, frozen=True, kw_only=True):
+    """core/v1 ReplicationController."""
+
+    spec: ServiceSpec = ServiceSpec()
+
+
+class WorkloadSpec(Object, frozen=True):
+    """The selector of an apps/v1 ReplicaSet or StatefulSet."""
+
+    selector: LabelSelector | None = None
+
+
+class ReplicaSet(Named, frozen=True, kw_only=True):
+    """apps/v1 ReplicaSet."""
+
+    spec: WorkloadSpec = WorkloadSpec()
+
+
+class StatefulSet(Named, frozen=True, kw_only=True):
+    """apps/v1 StatefulSet."""
+
+    spec: WorkloadSpec = WorkloadSpec()
+
+
+class PodDisruptionBudgetStatus(Object, frozen=True):
+    """policy/v1 PodDisruptionBudgetStatus."""
+
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, str] | None = None
+
+
+class PodDisruptionBudget(Named, frozen=True, kw_only=True):
+    """policy/v1 PodDisruptionBudget."""
+
+    spec: WorkloadSpec = WorkloadSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+class ObjectReference(Object, frozen=True):
+    """core/v1 ObjectReference, as a PersistentVolume's claimRef."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class VolumeNodeAffinity(Object, frozen=True):
+    """core/v1 VolumeNodeAffinity."""
+
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(Object, frozen=True):
+    """core/v1 PersistentVolumeSpec."""
+
+    capacity: Resources | None = None
+    access_modes: tuple[str, ...] | None = None
+    claim_ref: ObjectReference | None = None
+    storage_class_name: str = ""
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CSI | None = None
+    gce_persistent_disk: GCEPersistentDisk | None = None
+    aws_elastic_block_store: AWSElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: Cinder | None = None
+    portworx_volume: Portworx | None = None
+
+
+class PhaseStatus(Object, frozen=True):
+    """A status of which only the phase matters."""
+
+    phase: str = ""
+
+
+class PersistentVolume(Named, frozen=True, kw_only=True):
+    """core/v1 PersistentVolume."""
+
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PhaseStatus = PhaseStatus()
+
+
+class PersistentVolumeClaimSpec(Object, frozen=True):
+    """core/v1 PersistentVolumeClaimSpec."""
+
+    access_modes: tuple[str, ...] | None = None
+    selector: LabelSelector | None = None
+    resources: ResourceRequirements | None = None
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class PersistentVolumeClaim(Named, frozen=True, kw_only=True):
+    """core/v1 PersistentVolumeClaim."""
+
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PhaseStatus = PhaseStatus()
+
+
+class TopologySelectorRequirement(Object, frozen=True):
+    """core/v1 TopologySelectorLabelRequirement."""
+
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class TopologySelectorTerm(Object, frozen=True):
+    """core/v1 TopologySelectorTerm."""
+
+    match_label_expressions: tuple[TopologySelectorRequirement, ...] | None = None
+
+
+class StorageClass(Named, frozen=True, kw_only=True):
+    """storage.k8s.io/v1 StorageClass."""
+
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: tuple[TopologySelectorTerm, ...] | None = None
+
+
+class VolumeNodeResources(Object, frozen=True):
+    """storage.k8s.io/v1 VolumeNodeResources."""
+
+    count: int | None = None
+
+
+class CSINodeDriver(Object, frozen=True):
+    """storage.k8s.io/v1 CSINodeDriver."""
+
+    name: str = ""
+    allocatable: VolumeNodeResources | None = None
+
+
+class CSINodeSpec(Object, frozen=True):
+    """storage.k8s.io/v1 CSINodeSpec."""
+
+    drivers: tuple[CSINodeDriver, ...] | None = None
+
+
+class CSINode(Named, frozen=True, kw_only=True):
+    """storage.k8s.io/v1 CSINode."""
+
+    spec: CSINodeSpec = CSINodeSpec()
+
+
+class CSIDriverSpec(Object, frozen=True):
+    """storage.k8s.io/v1 CSIDriverSpec."""
+
+    storage_capacity: bool | None = None
+
+
+class CSIDriver(Named, frozen=True, kw_only=True):
+    """storage.k8s.io/v1 CSIDriver."""
+
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class CSIStorageCapacity(Named, frozen=True, kw_only=True):
+    """storage.k8s.io/v1 CSIStorageCapacity."""
+
+    storage_class_name: str = ""
+    capacity: str | int | float | None = None
+    maximum_volume_size: str | int | float | None = None
+    node_topology: LabelSelector | None = None
+
+
+class VolumeAttachmentSource(Object, frozen=True):
+    """storage.k8s.io/v1 VolumeAttachmentSource."""
+
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(Object, frozen=True):
+    """storage.k8s.io/v1 VolumeAttachmentSpec."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = VolumeAttachmentSource()
+
+
+class VolumeAttachment(Named, frozen=True, kw_only=True):
+    """storage.k8s.io/v1 VolumeAttachment."""
+
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()

@@ -1,0 +1,237 @@
+"""How much a pod asks for (spec: plugins.md 3.1 to 3.5).
+
+Amounts are summed exactly in nano-units and rounded once, into scheduler units: milli-CPUs for cpu, whole units
+(bytes, devices) for everything else.
+"""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from app.model import quantity
+from app.model.objects import Container, ContainerStatus, PodSpec, ResourceRequirements, Resources
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+
+# Stand-ins for containers that ask for nothing, so that they count in scores (spec: plugins.md 3.3).
+DEFAULT_MILLI_CPU: Final = 100
+DEFAULT_MEMORY: Final = 200 * 1024 * 1024
+
+_NONZERO_DEFAULTS: Final = {
+    CPU: DEFAULT_MILLI_CPU * quantity.MICRO,
+    MEMORY: DEFAULT_MEMORY * quantity.NANO,
+}
+_QUALIFIED_NAME = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)")
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+Amounts = dict[str, int]
+
+
+def is_qualified_name(name: str) -> bool:
+    """Whether ``name`` is ``[prefix/]name`` with a DNS subdomain as prefix (at most 253 and 63 characters)."""
+    prefix, slash, tail = name.rpartition("/")
+    if slash and not (0 < len(prefix) <= 253 and _DNS_SUBDOMAIN.fullmatch(prefix)):
+        return False
+    return len(tail) <= 63 and _QUALIFIED_NAME.fullmatch(tail) is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def is_extended(name: str) -> bool:
+    """Whether ``name`` is an extended resource such as ``example.com/gpu``."""
+    return (
+        "/" in name
+        and "kubernetes.io/" not in name
+        and not name.startswith("requests.")
+        and is_qualified_name("requests." + name)
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def is_scalar(name: str) -> bool:
+    """Whether the scheduler accounts for ``name`` beside cpu, memory, ephemeral-storage and pods."""
+    return (
+        is_extended(name)
+        or name.startswith(("hugepages-", "attachable-volumes-"))
+        or "kubernetes.io/" in name
+    )
+
+
+def to_units(name: str, nanos: int) -> int:
+    """Rounds an exact amount to scheduler units: milli for cpu, whole units otherwise."""
+    return quantity.milli(nanos) if name == CPU else quantity.whole(nanos)
+
+
+def accounted_units(amounts: Mapping[str, int]) -> Amounts:
+    """The accounted resources among ``amounts`` (nano-units), in scheduler units; the pod count is left out."""
+    return {
+        name: to_units(name, nanos)
+        for name, nanos in amounts.items()
+        if name in {CPU, MEMORY, EPHEMERAL_STORAGE} or is_scalar(name)
+    }
+
+
+def allocatable_units(resources: Resources | None) -> Amounts:
+    """A node's allocatable in scheduler units, ``pods`` included; unreadable quantities count as absent."""
+    amounts: Amounts = {}
+    for name, text in (resources or {}).items():
+        if name in {CPU, MEMORY, EPHEMERAL_STORAGE, PODS} or is_scalar(name):
+            try:
+                amounts[name] = to_units(name, quantity.parse(text))
+            except quantity.QuantityError:
+                continue
+    return amounts
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StatusResources:
+    """What a running pod's status says about its resources while an in-place resize is under way."""
+
+    containers: Mapping[str, ContainerStatus]
+    pod: ResourceRequirements | None = None
+    allocated: Resources | None = None
+    infeasible: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodResources:
+    """What a pod occupies on a node.
+
+    ``requested``: scheduler units by resource name (zero entries kept: their presence matters).
+    ``nonzero_cpu`` (milli) and ``nonzero_memory`` (bytes): the same with stand-ins for containers that ask for nothing.
+    """
+
+    requested: tuple[tuple[str, int], ...]
+    nonzero_cpu: int
+    nonzero_memory: int
+
+
+def exact(resources: Resources | None) -> Amounts:
+    """Parses a resource list into nano-units. Raises QuantityError."""
+    return {name: quantity.parse(text) for name, text in (resources or {}).items()}
+
+
+def _requests(container: Container) -> Amounts:
+    return exact(container.resources.requests if container.resources else None)
+
+
+def _largest(many: Iterable[Mapping[str, int]]) -> Amounts:
+    out: Amounts = {}
+    for amounts in many:
+        for name, nanos in amounts.items():
+            if name not in out or nanos > out[name]:
+                out[name] = nanos
+    return out
+
+
+def _add(total: Amounts, amounts: Mapping[str, int]) -> None:
+    for name, nanos in amounts.items():
+        total[name] = total.get(name, 0) + nanos
+
+
+def _with_status(own: Amounts, status: ContainerStatus | None, *, infeasible: bool) -> Amounts:
+    if status is None or status.resources is None:
+        return own
+    running = exact(status.resources.requests)
+    allocated = exact(status.allocated_resources)
+    return _largest((running, allocated) if infeasible else (own, running, allocated))
+
+
+class _Sum:
+    """Adds up the containers of a pod under one set of options."""
+
+    def __init__(self, status: StatusResources | None, *, nonzero: bool) -> None:
+        self._status = status
+        self._nonzero = nonzero
+
+    def container(self, container: Container, *, resizable: bool = True) -> Amounts:
+        amounts = _requests(container)
+        if self._status is not None and resizable:
+            status = self._status.containers.get(container.name)
+            amounts = _with_status(amounts, status, infeasible=self._status.infeasible)
+        if self._nonzero:
+            amounts = {**_NONZERO_DEFAULTS, **amounts}
+        return amounts
+
+    def pod(self, spec: PodSpec) -> Amounts:
+        total: Amounts = {}
+        for container in spec.containers:
+            _add(total, self.container(container))
+        sidecars: Amounts = {}
+        phases: list[Amounts] = []
+        for container in spec.init_containers or ():
+            always = container.restart_policy == "Always"
+            own = self.container(container, resizable=always)
+            if always:
+                _add(total, own)
+                _add(sidecars, own)
+                phases.append(dict(sidecars))
+            else:
+                phase = dict(sidecars)
+                _add(phase, own)
+                phases.append(phase)
+        return _largest((total, *phases))
+
+
+def _pod_level(spec: PodSpec) -> Amounts:
+    if spec.resources is None or not spec.resources.requests:
+        return {}
+    return {
+        name: nanos
+        for name, nanos in exact(spec.resources.requests).items()
+        if _pod_level_name(name)
+    }
+
+
+def _pod_level_name(name: str) -> bool:
+    return name in {CPU, MEMORY} or name.startswith("hugepages-")
+
+
+def _pod_level_with_status(spec: PodSpec, status: StatusResources | None) -> Amounts:
+    own = _pod_level(spec)
+    if not own or status is None or status.pod is None:
+        return own
+    running = exact(status.pod.requests)
+    allocated = exact(status.allocated)
+    seen = _largest((running, allocated) if status.infeasible else (own, running, allocated))
+    return {name: seen.get(name, 0) for name in own}
+
+
+def pod_requests(
+    spec: PodSpec,
+    status: StatusResources | None = None,
+    *,
+    pod_level: bool = True,
+    nonzero: bool = False,
+) -> Amounts:
+    """The pod's exact request in nano-units by resource name.
+
+    ``status`` makes it status-aware (in-place resize), ``pod_level=False`` ignores spec.resources, ``nonzero`` replaces
+    missing cpu and memory requests of each container by stand-ins. Raises QuantityError for unreadable quantities.
+    """
+    total = _Sum(status, nonzero=nonzero).pod(spec)
+    if pod_level:
+        total.update(_pod_level_with_status(spec, status))
+    _add(total, exact(spec.overhead))
+    return total
+
+
+def pod_resources(spec: PodSpec, status: StatusResources | None = None) -> PodResources:
+    """What a pod with this spec (and status) occupies on its node (spec: plugins.md 3.2, 3.3)."""
+    plain = pod_requests(spec, status)
+    requested = accounted_units(plain)
+    nonzero = accounted_units(_nonzero_requests(spec, status, plain))
+    return PodResources(
+        tuple(sorted(requested.items())), nonzero.get(CPU, 0), nonzero.get(MEMORY, 0)
+    )
+
+
+def _nonzero_requests(spec: PodSpec, status: StatusResources | None, plain: Amounts) -> Amounts:
+    if not _pod_level(spec):
+        return pod_requests(spec, status, nonzero=True)
+    missing = {name: nanos for name, nanos in _NONZERO_DEFAULTS.items() if name not in plain}
+    return {**plain, **missing}

@@ -1,0 +1,156 @@
+"""Label selectors, compiled once and matched often (spec: plugins.md 2.0)."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+Labels = Mapping[str, str]
+
+
+class Requirement(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One ``matchExpressions`` or ``matchFields`` entry."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] | None = None
+
+
+class LabelSelector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """metav1.LabelSelector. ``None`` in its place matches nothing, an empty one matches everything."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[Requirement, ...] | None = None
+
+
+class SelectorError(ValueError):
+    """A selector that Kubernetes would not accept."""
+
+
+# What ``strconv.ParseInt(s, 10, 64)`` accepts: ASCII digits and a sign, no blanks, no underscores.
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
+def parse_int64(text: str) -> int | None:
+    """Reads a decimal int64 as Go's ParseInt does; None when it is none."""
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+class Selector:
+    """A compiled selector: ``matches(labels)``. Equal selectors are equal objects for hashing.
+
+    ``requirements`` are (key, operator, values) triples with sorted values, themselves sorted; ``everything`` is true
+    for the empty selector, ``nothing`` for the absent one.
+    """
+
+    __slots__ = ("_hash", "nothing", "requirements")
+
+    def __init__(
+        self, requirements: tuple[tuple[str, str, tuple[str, ...]], ...], *, nothing: bool = False
+    ) -> None:
+        self.requirements: Final = requirements
+        self.nothing: Final = nothing
+        self._hash: Final = hash((requirements, nothing))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Selector)
+            and self.nothing == other.nothing
+            and self.requirements == other.requirements
+        )
+
+    def __repr__(self) -> str:
+        return f"Selector({'nothing' if self.nothing else self.requirements!r})"
+
+    @property
+    def everything(self) -> bool:
+        """Whether this is the empty selector ``{}`` (Go's ``Empty()``)."""
+        return not self.nothing and not self.requirements
+
+    def matches(self, labels: Labels) -> bool:
+        """Whether every requirement holds for ``labels``."""
+        if self.nothing:
+            return False
+        return all(_OPERATORS[op](labels, key, values) for key, op, values in self.requirements)
+
+    def with_equal(self, pairs: Mapping[str, str]) -> "Selector":
+        """This selector and ``key in (value)`` for each pair; NOTHING stays NOTHING."""
+        if self.nothing or not pairs:
+            return self
+        extra = [(key, "In", (value,)) for key, value in pairs.items()]
+        return Selector(tuple(sorted({*self.requirements, *extra})))
+
+
+def _gt(labels: Labels, key: str, values: tuple[str, ...]) -> bool:
+    have, want = _integers(labels, key, values)
+    return have is not None and want is not None and have > want
+
+
+def _lt(labels: Labels, key: str, values: tuple[str, ...]) -> bool:
+    have, want = _integers(labels, key, values)
+    return have is not None and want is not None and have < want
+
+
+def _integers(labels: Labels, key: str, values: tuple[str, ...]) -> tuple[int | None, int | None]:
+    text = labels.get(key)
+    if text is None or not values:
+        return None, None
+    return parse_int64(text), parse_int64(values[0])
+
+
+_OPERATORS: Final[dict[str, Callable[[Labels, str, tuple[str, ...]], bool]]] = {
+    "In": lambda labels, key, values: labels.get(key) in values,
+    "NotIn": lambda labels, key, values: labels.get(key) not in values,
+    "Exists": lambda labels, key, _values: key in labels,
+    "DoesNotExist": lambda labels, key, _values: key not in labels,
+    "Gt": _gt,
+    "Lt": _lt,
+}
+
+EVERYTHING: Final = Selector(())
+NOTHING: Final = Selector((), nothing=True)
+
+
+def compile_requirements(requirements: tuple[Requirement, ...]) -> Selector:
+    """Compiles expressions of a label selector or a node selector term. Raises SelectorError."""
+    for requirement in requirements:
+        check_requirement(requirement)
+    triples = {(r.key, r.operator, tuple(sorted(set(r.values or ())))) for r in requirements}
+    return Selector(tuple(sorted(triples)))
+
+
+def check_requirement(requirement: Requirement) -> None:
+    """Raises SelectorError for an operator that does not exist or values that do not suit it."""
+    operator, values = requirement.operator, requirement.values or ()
+    if operator not in _OPERATORS:
+        raise SelectorError(f'"{operator}" is not a valid label selector operator')
+    if operator in {"In", "NotIn"} and not values:
+        raise SelectorError(f"values: for '{operator.lower()}' operator, values set can't be empty")
+    if operator in {"Exists", "DoesNotExist"} and values:
+        raise SelectorError("values: values set must be empty for exists and does not exist")
+    if operator in {"Gt", "Lt"} and (len(values) != 1 or parse_int64(values[0]) is None):
+        raise SelectorError(
+            "values: for 'Gt', 'Lt' operators, exactly one integer value is required"
+        )
+
+
+def compile_selector(selector: LabelSelector | None) -> Selector:
+    """Compiles a metav1.LabelSelector; None matches nothing. Raises SelectorError."""
+    if selector is None:
+        return NOTHING
+    labels = tuple(Requirement(k, "In", (v,)) for k, v in (selector.match_labels or {}).items())
+    return compile_requirements(labels + (selector.match_expressions or ()))
+
+
+def from_map(labels: Mapping[str, str] | None) -> Selector:
+    """A plain map selector, as Services and ReplicationControllers have; None matches nothing."""
+    if labels is None:
+        return NOTHING
+    return Selector(tuple(sorted((k, "In", (v,)) for k, v in labels.items())))

@@ -1,0 +1,74 @@
+"""Verdicts: a rejection is a value, a fault is an exception.
+
+Codes are kube-scheduler's seven, by number and by name (spec: service.md 4.1).
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterable
+
+
+class Code(enum.IntEnum):
+    """What a plugin answers. The name is the metric label."""
+
+    Success = 0
+    Error = 1
+    Unschedulable = 2
+    UnschedulableAndUnresolvable = 3
+    Wait = 4
+    Skip = 5
+    Pending = 6
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the pod was turned down (rather than accepted, skipped or failed)."""
+        return self in _REJECTED
+
+
+_REJECTED = frozenset({Code.Unschedulable, Code.UnschedulableAndUnresolvable, Code.Pending})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Status:
+    """A verdict with its reasons and, when it turned something down, the plugin that did."""
+
+    code: Code
+    reasons: tuple[str, ...] = ()
+    plugin: str = ""
+
+    @property
+    def message(self) -> str:
+        """All reasons, as they appear in events."""
+        return ", ".join(self.reasons)
+
+    @property
+    def ok(self) -> bool:
+        """Whether this is Success."""
+        return self.code is Code.Success
+
+    def by(self, plugin: str) -> "Status":
+        """The same verdict, attributed to ``plugin``."""
+        return dataclasses.replace(self, plugin=plugin)
+
+
+SUCCESS = Status(Code.Success)
+SKIP = Status(Code.Skip)
+
+
+def unschedulable(*reasons: str, plugin: str = "") -> Status:
+    """A rejection that preempting other pods may cure."""
+    return Status(Code.Unschedulable, reasons, plugin)
+
+
+def unresolvable(*reasons: str, plugin: str = "") -> Status:
+    """A rejection that preempting other pods cannot cure."""
+    return Status(Code.UnschedulableAndUnresolvable, reasons, plugin)
+
+
+class SchedulingError(Exception):
+    """A fault inside a scheduling attempt (not a rejection); the text goes into the event as it is."""
+
+
+def histogram(counts: Iterable[tuple[str, int]]) -> str:
+    """Joins reason counts as kube-scheduler does: ``3 a, 10 b`` sorted as strings (spec: service.md 4.8)."""
+    return ", ".join(sorted(f"{count} {reason}" for reason, count in counts if count))
