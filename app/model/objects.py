@@ -407,6 +407,8 @@ class Node(Named, frozen=True, kw_only=True):
 
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+    #: The object's JSON for extenders, kept when one needs whole nodes; set by wire, never read from the wire.
+    raw: bytes | None = msgspec.field(default=None, name="<raw>")
 
 
 # ---------------------------------------------------------------- the other kinds

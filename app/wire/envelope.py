@@ -1,0 +1,163 @@
+"""The envelopes of the Kubernetes API: watch lines and lists around objects of one kind.
+
+Decoding is lazy where it pays: an envelope is split without looking into the objects, then each object is decoded on
+its own, so that one object that cannot be read costs itself only.
+"""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from app.model.objects import Named
+
+T = TypeVar("T")
+
+#: The metadata of a BOOKMARK: ``resource_version`` and ``annotations`` (``k8s.io/initial-events-end``).
+Bookmark = Named
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+class ApiStatus(msgspec.Struct, frozen=True):
+    """metav1.Status, as in an ERROR line or the body of a refused request."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    status: str = ""
+
+
+class DecodeError(ValueError):
+    """An object, watch line or list that cannot be read.
+
+    ``namespace`` and ``name`` are those of the object when they could still be made out, else empty.
+    """
+
+    def __init__(self, kind: str, problem: str, *, namespace: str = "", name: str = "") -> None:
+        self.kind = kind
+        self.problem = problem
+        self.namespace = namespace
+        self.name = name
+        super().__init__(f"{kind} {self.key}: {problem}" if name else f"{kind}: {problem}")
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, or the name alone for cluster-scoped kinds."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _ListMeta(msgspec.Struct, rename={"resource_version": "resourceVersion"}):
+    resource_version: str = ""
+    continue_: str | None = msgspec.field(default=None, name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+class _Key(msgspec.Struct):
+    namespace: Any = ""
+    name: Any = ""
+
+
+class _Keyed(msgspec.Struct):
+    metadata: _Key
+
+
+_UNREADABLE = (msgspec.MsgspecError, ValueError)
+
+_LINE = msgspec.json.Decoder(_Line)
+_LIST = msgspec.json.Decoder(_List)
+_BOOKMARK = msgspec.json.Decoder(Named)
+_STATUS = msgspec.json.Decoder(ApiStatus)
+_KEYED = msgspec.json.Decoder(_Keyed)
+
+
+class ObjectDecoder(Generic[T]):
+    """Decodes objects of one kind: alone, in watch lines and in lists.
+
+    ``kind`` is the name for messages; ``decode_object`` turns one object's JSON into the model and raises
+    msgspec.DecodeError or a ValueError for what it cannot read.
+    """
+
+    def __init__(self, kind: str, decode_object: Callable[[msgspec.Raw], T]) -> None:
+        self.kind = kind
+        self._decode_object = decode_object
+
+    def decode(self, body: bytes | msgspec.Raw) -> T:
+        """Decodes one object. Fields that are null count as absent. Raises DecodeError."""
+        raw = body if isinstance(body, msgspec.Raw) else msgspec.Raw(body)
+        try:
+            return self._decode_object(raw)
+        except msgspec.ValidationError as err:
+            return self._decode_again(raw, err)
+        except _UNREADABLE as err:
+            raise self._error(raw, err) from err
+
+    def decode_line(self, line: bytes) -> tuple[str, T | Bookmark | ApiStatus]:
+        """Decodes one watch line into (type, object).
+
+        The object is a Bookmark for BOOKMARK, an ApiStatus for ERROR. Raises DecodeError, which names the object
+        when only the object is at fault.
+        """
+        try:
+            event = _LINE.decode(line)
+            if event.type == "BOOKMARK":
+                return event.type, _BOOKMARK.decode(event.object)
+            if event.type == "ERROR":
+                return event.type, _STATUS.decode(event.object)
+        except msgspec.DecodeError as err:
+            raise DecodeError(self.kind, f"unreadable watch line: {err}") from err
+        return event.type, self.decode(event.object)
+
+    def decode_list(
+        self, body: bytes, skipped: list[DecodeError] | None = None
+    ) -> tuple[list[T], str, str]:
+        """Decodes a list into (items, resourceVersion, continue token or "").
+
+        Objects that cannot be read are left out and their errors put into ``skipped``; without it the first one is
+        raised. Raises DecodeError when the list itself cannot be read.
+        """
+        try:
+            page = _LIST.decode(body)
+        except msgspec.DecodeError as err:
+            raise DecodeError(self.kind, f"unreadable list: {err}") from err
+        items: list[T] = []
+        for raw in page.items or ():
+            try:
+                items.append(self.decode(raw))
+            except DecodeError as err:
+                if skipped is None:
+                    raise
+                skipped.append(err)
+        return items, page.metadata.resource_version, page.metadata.continue_ or ""
+
+    def _decode_again(self, raw: msgspec.Raw, first: msgspec.ValidationError) -> T:
+        """Reads an object with explicit nulls, which Go takes for absent fields."""
+        try:
+            plain = _without_nulls(msgspec.json.decode(raw))
+            return self._decode_object(msgspec.Raw(msgspec.json.encode(plain)))
+        except _UNREADABLE as err:
+            raise self._error(raw, first) from err
+
+    def _error(self, raw: msgspec.Raw, err: Exception) -> DecodeError:
+        try:
+            key = _KEYED.decode(raw).metadata
+        except msgspec.DecodeError:
+            key = _Key()
+        return DecodeError(self.kind, str(err), namespace=str(key.namespace), name=str(key.name))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value

@@ -1,0 +1,239 @@
+"""Pods from the wire: decoded once, with everything that siblings have in common shared.
+
+The spec of a pod is decoded, stripped of what differs between siblings without concerning the scheduler (the node, the
+volumes no plugin looks at, such as the projected token that every pod of a real cluster has under a name of its own) and
+encoded again in a canonical form. Those bytes are the key under which the family's PodTemplate is found. Templates and
+label sets are held weakly: they live as long as a pod of theirs.
+"""
+
+import datetime as dt
+import functools
+import sys
+from typing import Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from app.model import requests
+from app.model.objects import (
+    ContainerStatus,
+    OwnerReference,
+    PodCondition,
+    PodSpec,
+    ResourceRequirements,
+    Resources,
+    Volume,
+)
+from app.model.pod import LabelSet, Pod, PodTemplate
+from app.model.requests import PodResources, StatusResources
+from app.wire.envelope import ObjectDecoder
+from app.wire.strip import strip_for_extender
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_NO_LABELS: Final = LabelSet()
+_NOTHING: Final = msgspec.Raw()
+_MAX_OWNERS: Final = 65536
+
+
+class _Meta(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class _Spec(PodSpec):
+    node_name: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel", gc=False):
+    phase: str = ""
+    nominated_node_name: str = ""
+    conditions: tuple[PodCondition, ...] | None = None
+    start_time: dt.datetime | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    resources: ResourceRequirements | None = None
+    allocated_resources: Resources | None = None
+    resource_claim_statuses: msgspec.Raw = _NOTHING
+    extended_resource_claim_status: msgspec.Raw = _NOTHING
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_POD = msgspec.json.Decoder(_Pod)
+_SPEC = msgspec.json.Decoder(PodSpec)
+_CANONICAL = msgspec.json.Encoder(order="deterministic")
+
+
+class PodDecoder(ObjectDecoder[Pod]):
+    """Decodes pods into app.model.pod.Pod.
+
+    ``keep_raw`` keeps the JSON of pods that have no node yet (for extenders), ``keep_bound_raw`` that of the others
+    (for the victims of a preemption that an extender wants to see whole); both as strip_for_extender leaves it.
+    """
+
+    def __init__(self, *, keep_raw: bool = False, keep_bound_raw: bool = False) -> None:
+        super().__init__("Pod", self._pod)
+        self._keep_raw: Final = keep_raw
+        self._keep_bound_raw: Final = keep_bound_raw
+        self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
+        self._labels: WeakValueDictionary[tuple[tuple[str, str], ...], LabelSet] = (
+            WeakValueDictionary()
+        )
+
+    @property
+    def templates(self) -> int:
+        """How many templates are alive."""
+        return len(self._templates)
+
+    @property
+    def label_sets(self) -> int:
+        """How many label sets are alive."""
+        return len(self._labels)
+
+    def template(self, spec: PodSpec) -> PodTemplate:
+        """The template shared by all pods with this spec. Raises QuantityError for requests that cannot be read."""
+        key = _CANONICAL.encode(spec)
+        template = self._templates.get(key)
+        if template is None:
+            template = PodTemplate(_SPEC.decode(key))
+            _ = template.resources
+            self._templates[key] = template
+        return template
+
+    def labels(self, labels: dict[str, str] | None) -> LabelSet:
+        """The set shared by all pods with these labels."""
+        if not labels:
+            return _NO_LABELS
+        key = tuple(sorted(labels.items()))
+        shared = self._labels.get(key)
+        if shared is None:
+            shared = self._labels[key] = LabelSet(key)
+        return shared
+
+    def _pod(self, raw: msgspec.Raw) -> Pod:
+        wire = _POD.decode(raw)
+        meta, spec, status = wire.metadata, wire.spec, wire.status
+        node_name = sys.intern(spec.node_name)
+        template = self.template(_shared_part(spec))
+        keep = self._keep_bound_raw if node_name else self._keep_raw
+        return Pod(
+            namespace=sys.intern(meta.namespace),
+            name=meta.name,
+            uid=meta.uid,
+            template=template,
+            labels=self.labels(meta.labels),
+            resource_version=meta.resource_version,
+            generation=meta.generation,
+            deletion_timestamp=meta.deletion_timestamp,
+            owner=_controller(meta.owner_references),
+            node_name=node_name,
+            nominated_node_name=sys.intern(status.nominated_node_name),
+            phase=sys.intern(status.phase),
+            conditions=tuple(c for c in status.conditions if _read(c)) if status.conditions else (),
+            start_time=_seconds(status.start_time),
+            resized=_resized(template, status),
+            claim_statuses=_claims(status),
+            raw=strip_for_extender(raw) if keep else None,
+        )
+
+
+def _shared_part(spec: _Spec) -> _Spec:
+    """The spec without what concerns this one pod only; changes it in place."""
+    spec.node_name = ""
+    if spec.volumes is not None:
+        spec.volumes = tuple(v for v in spec.volumes if v != Volume(v.name)) or None
+    return spec
+
+
+@functools.lru_cache(maxsize=_MAX_OWNERS)
+def _shared_owner(owner: OwnerReference) -> OwnerReference:
+    return owner
+
+
+def _controller(owners: tuple[OwnerReference, ...] | None) -> OwnerReference | None:
+    for owner in owners or ():
+        if owner.controller:
+            return _shared_owner(owner)
+    return None
+
+
+def _read(condition: PodCondition) -> bool:
+    """Whether the scheduler reads this condition."""
+    if condition.type == "PodScheduled":
+        return condition.status == "False"
+    return condition.type in {"DisruptionTarget", "PodResizePending"}
+
+
+def _seconds(moment: dt.datetime | None) -> float | None:
+    """Seconds since the epoch; a moment without a zone counts as UTC."""
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return (moment - _EPOCH).total_seconds()
+
+
+def _claims(status: _Status) -> bytes:
+    if status.resource_claim_statuses is _NOTHING and (
+        status.extended_resource_claim_status is _NOTHING
+    ):
+        return b""
+    return bytes(status.resource_claim_statuses) + bytes(status.extended_resource_claim_status)
+
+
+def _resized(template: PodTemplate, status: _Status) -> PodResources | None:
+    """What the pod occupies while its status and its spec disagree (spec: plugins.md 3.1); None while they agree."""
+    containers = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    if not containers and status.resources is None:
+        return None
+    spec = template.spec
+    if _agrees(spec, containers, status):
+        return None
+    occupied = requests.pod_resources(
+        spec,
+        StatusResources(
+            containers={c.name: c for c in containers},
+            pod=status.resources,
+            allocated=status.allocated_resources,
+            infeasible=_infeasible(status.conditions or ()),
+        ),
+    )
+    return None if occupied == template.resources else occupied
+
+
+def _agrees(spec: PodSpec, containers: tuple[ContainerStatus, ...], status: _Status) -> bool:
+    """Whether every amount in the status is, to the letter, the one in the spec."""
+    asked = {
+        c.name: _requests(c.resources) for c in (*spec.containers, *(spec.init_containers or ()))
+    }
+    return (
+        status.resources is None
+        or _same(_requests(spec.resources), status.resources, status.allocated_resources)
+    ) and all(
+        c.resources is None or _same(asked.get(c.name, {}), c.resources, c.allocated_resources)
+        for c in containers
+    )
+
+
+def _same(
+    asked: Resources, running: ResourceRequirements | None, allocated: Resources | None
+) -> bool:
+    return _requests(running) == asked and (allocated or {}) == asked
+
+
+def _requests(resources: ResourceRequirements | None) -> Resources:
+    return (resources.requests if resources is not None else None) or {}
+
+
+def _infeasible(conditions: tuple[PodCondition, ...]) -> bool:
+    return any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in conditions)
