@@ -1,0 +1,140 @@
+"""Why a pod could not be placed: a verdict per node, kept as columns until somebody asks for words."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from app.model.status import Code, Status, histogram
+from app.state.labels import Mask
+
+#: ``Outcome.plugin`` of a row that no plugin turned down.
+NONE: Final = np.int8(127)
+
+
+class Outcome:
+    """What the filters said of every row of the table.
+
+    ``plugin``: int8[n], position in ``names`` of the plugin that turned the row down first, NONE where it may go.
+    ``codes``: int8[n] and ``reasons``: int32[n] are that plugin's.
+    ``considered``: bool[n], the rows that were looked at (with a node object, and left by PreFilter).
+    """
+
+    __slots__ = ("codes", "considered", "names", "plugin", "reasons", "texts")
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        plugin: npt.NDArray[np.int8],
+        codes: npt.NDArray[np.int8],
+        reasons: npt.NDArray[np.int32],
+        texts: Mapping[int, Callable[[int], tuple[str, ...]]],
+        considered: Mask,
+    ) -> None:
+        self.names: Final = names
+        self.plugin: Final = plugin
+        self.codes: Final = codes
+        self.reasons: Final = reasons
+        self.texts: Final = texts
+        self.considered: Final = considered
+
+    def feasible(self) -> npt.NDArray[np.intp]:
+        """Rows where the pod may go, ascending."""
+        return np.flatnonzero((self.plugin == NONE) & self.considered)
+
+    def rejected(self) -> npt.NDArray[np.intp]:
+        """Rows that were looked at and turned down, ascending."""
+        return np.flatnonzero((self.plugin != NONE) & self.considered)
+
+    def status(self, row: int) -> Status:
+        """The verdict on one row, in words."""
+        number = int(self.plugin[row])
+        if number == NONE:
+            return Status(Code.Success)
+        text = self.texts[number](int(self.reasons[row]))
+        return Status(Code(int(self.codes[row])), text, self.names[number])
+
+
+class Diagnosis:
+    """All verdicts on a pod that fits nowhere: the filters' (columns), the extenders' (by row), and the default for the rest.
+
+    ``node_count``: how many nodes the cluster has. ``absent``: the verdict on nodes nobody judged.
+    ``pre_filter_message``: set when PreFilter turned the pod down as a whole.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_count: int,
+        outcome: Outcome | None = None,
+        absent: Status = Status(Code.UnschedulableAndUnresolvable),  # noqa: B008 - frozen
+        pre_filter_message: str = "",
+    ) -> None:
+        self.node_count: Final = node_count
+        self.outcome: Final = outcome
+        self.absent = absent
+        self.pre_filter_message = pre_filter_message
+        #: Verdicts by row that replace the filters': the extenders', and those of nodes they dropped silently.
+        self.by_row: dict[int, Status] = {}
+        self.unschedulable_plugins: set[str] = set()
+        self.pending_plugins: set[str] = set()
+
+    def status(self, row: int) -> Status:
+        """The verdict on one row."""
+        if row in self.by_row:
+            return self.by_row[row]
+        if self.outcome is None or not self.outcome.considered[row]:
+            return self.absent
+        status = self.outcome.status(row)
+        return self.absent if status.ok else status
+
+    def rows_with(self, code: Code, live: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        """Those of the ``live`` rows whose verdict has this code, ascending."""
+        if self.outcome is None:
+            codes = np.full(len(live), np.int8(self.absent.code))
+        else:
+            judged = (self.outcome.plugin != NONE) & self.outcome.considered
+            codes = np.where(judged, self.outcome.codes, np.int8(self.absent.code))[live]
+        for row, status in self.by_row.items():
+            codes[np.searchsorted(live, row)] = status.code
+        return live[codes == np.int8(code)]
+
+    def reject(self, rows: npt.NDArray[np.intp], status: Status) -> None:
+        """Records one verdict for several rows."""
+        self.by_row.update(dict.fromkeys(rows.tolist(), status))
+
+    def reason_counts(self) -> Counter[str]:
+        """How many nodes have each reason; a node with two reasons counts for both."""
+        counts: Counter[str] = Counter()
+        explicit = len(self.by_row)
+        for status in self.by_row.values():
+            counts.update(status.reasons)
+        if self.outcome is not None:
+            rows = self.outcome.rejected()
+            if self.by_row:
+                rows = np.setdiff1d(rows, np.fromiter(self.by_row, np.intp, len(self.by_row)))
+            explicit += len(rows)
+            counts.update(self._count_filtered(self.outcome, rows))
+        for reason in self.absent.reasons:
+            counts[reason] += self.node_count - explicit
+        return counts
+
+    @staticmethod
+    def _count_filtered(outcome: Outcome, rows: npt.NDArray[np.intp]) -> Counter[str]:
+        pairs = (outcome.plugin[rows].astype(np.int64) << 32) | outcome.reasons[rows]
+        counts: Counter[str] = Counter()
+        for pair, count in zip(*np.unique(pairs, return_counts=True), strict=True):
+            for reason in outcome.texts[int(pair) >> 32](int(pair) & 0xFFFFFFFF):
+                counts[reason] += int(count)
+        return counts
+
+    def message(self, post_filter_message: str = "") -> str:
+        """kube-scheduler's text (spec: service.md 4.8)."""
+        text = f"0/{self.node_count} nodes are available:"
+        if self.pre_filter_message:
+            text += f" {self.pre_filter_message}."
+        elif reasons := histogram(self.reason_counts().items()):
+            text += f" {reasons}."
+        return f"{text} {post_filter_message}" if post_filter_message else text

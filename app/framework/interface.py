@@ -1,0 +1,338 @@
+"""What a plugin is: the extension points, what they are given and what they answer.
+
+A plugin is a class with a ``NAME``, a constructor ``(args, handle)`` and the methods of the extension points it
+extends, by these names::
+
+    pre_enqueue  sort_key  pre_filter  filter  post_filter  pre_score  score  normalize  reserve / unreserve
+    permit  pre_bind_pre_flight / pre_bind  bind  post_bind  events_to_register
+
+A point that a class has no method for is a point it does not extend. Filter and Score answer for a whole view of nodes
+at once: columns in, columns out. Plugins that would rather look at one node at a time derive from
+``app.framework.node_at_a_time``. Nothing here blocks; ``pre_bind`` and ``bind`` are coroutines because they write to the API
+server through ``Effects``.
+
+Order, skipping and failure rules are kube-scheduler's (spec: plugins.md 1.4).
+"""
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from app.model.cluster_event import ClusterEvent
+from app.model.objects import PersistentVolume, PersistentVolumeClaim
+from app.model.pod import Pod
+from app.model.status import Code, Status
+from app.state.cluster import Cluster
+from app.state.labels import Mask
+from app.state.resources import Int64
+from app.state.table import NodeTable
+from app.state.view import View
+
+if TYPE_CHECKING:
+    from app.framework.diagnosis import Diagnosis
+
+MAX_NODE_SCORE: Final = 100
+
+#: Method that makes a class extend a point, by the point's name in the configuration.
+POINT_METHODS: Final[Mapping[str, str]] = {
+    "preEnqueue": "pre_enqueue",
+    "queueSort": "sort_key",
+    "preFilter": "pre_filter",
+    "filter": "filter",
+    "postFilter": "post_filter",
+    "preScore": "pre_score",
+    "score": "score",
+    "reserve": "reserve",
+    "permit": "permit",
+    "preBind": "pre_bind",
+    "bind": "bind",
+    "postBind": "post_bind",
+}
+
+
+class CycleState:
+    """What plugins remember between the extension points of one scheduling attempt, by key of their choosing."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data: dict[Hashable, Any] = {}
+
+    def write(self, key: Hashable, value: Any) -> None:
+        """Remembers a value."""
+        self._data[key] = value
+
+    def read(self, key: Hashable) -> Any:
+        """The value remembered under a key. Raises KeyError."""
+        return self._data[key]
+
+    def get(self, key: Hashable, default: Any = None) -> Any:
+        """The value remembered under a key, or ``default``."""
+        return self._data.get(key, default)
+
+
+def _no_text(_number: int) -> tuple[str, ...]:
+    return ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What a filter says of each row of a view.
+
+    ``codes``: int8[n], 0 where the pod may go and a rejecting Code elsewhere (Code.Error fails the whole attempt).
+    ``reasons``: int32[n], a number for ``text``, meaningless where the code is 0. For one pod a number always means the same.
+    """
+
+    codes: npt.NDArray[np.int8]
+    reasons: npt.NDArray[np.int32]
+    text: Callable[[int], tuple[str, ...]] = _no_text
+
+
+def reject(failed: Mask, code: Code, *reason: str) -> Verdicts | None:
+    """Verdicts that turn down the rows where ``failed``, all for one reason; None if there are none."""
+    if not failed.any():
+        return None
+    codes = np.where(failed, np.int8(code), np.int8(0))
+    return Verdicts(codes, np.zeros(len(failed), np.int32), lambda _number: reason)
+
+
+def reject_first(*cases: tuple[Mask, Code, str]) -> Verdicts | None:
+    """Verdicts from several tests, the first that fails a row decides; None if nothing fails."""
+    codes: npt.NDArray[np.int8] | None = None
+    texts = tuple((text,) for _, _, text in cases)
+    reasons: npt.NDArray[np.int32] | None = None
+    for number, (failed, code, _) in enumerate(cases):
+        if not failed.any():
+            continue
+        if codes is None or reasons is None:
+            codes, reasons = np.zeros(len(failed), np.int8), np.zeros(len(failed), np.int32)
+        fresh = failed & (codes == 0)
+        codes[fresh] = code
+        reasons[fresh] = number
+    if codes is None or reasons is None:
+        return None
+    return Verdicts(codes, reasons, texts.__getitem__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PreFilterResult:
+    """What PreFilter found: a status, and the only node names that can be right (None: any)."""
+
+    status: Status
+    node_names: frozenset[str] | None = None
+
+
+class QueueingHint:
+    """What a hint says: wake the pod, or leave it."""
+
+    QUEUE: ClassVar[bool] = True
+    SKIP: ClassVar[bool] = False
+
+
+#: ``hint(pod, old, new) -> bool``: whether this event may make ``pod`` schedulable. ``old`` is None for additions, ``new``
+#: for deletions.
+HintFunction = Callable[[Pod, Any, Any], bool]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EventRegistration:
+    """An event that can help pods this plugin turned down; without a hint it always does."""
+
+    event: ClusterEvent
+    hint: HintFunction | None = None
+    #: Whether the hint looks at nothing of the pod but its template, so that it is asked once per family.
+    template_only: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PermitResult:
+    """Permit's answer; with Code.Wait the longest time to wait, in seconds."""
+
+    status: Status
+    timeout_seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PostFilterResult:
+    """What PostFilter achieved. ``nominated_node``: None leaves the nomination, "" clears it, a name sets it."""
+
+    status: Status
+    nominated_node: str | None = None
+
+
+class Effects(Protocol):
+    """What PreBind, Bind and PostFilter plugins may do to the world. The shell implements it."""
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Writes the Binding. Raises SchedulingError."""
+
+    async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:
+        """Patches a PersistentVolume (merge patch) at its resource version. Raises SchedulingError."""
+
+    async def update_claim(self, claim: PersistentVolumeClaim, changes: Mapping[str, Any]) -> None:
+        """Patches a PersistentVolumeClaim (merge patch) at its resource version. Raises SchedulingError."""
+
+    async def evict(self, victim: Pod, *, preemptor: Pod, node_name: str) -> None:
+        """Marks a victim with DisruptionTarget and deletes it. Raises SchedulingError."""
+
+    async def clear_nomination(self, pod: Pod) -> None:
+        """Empties a pod's status.nominatedNodeName; failures are logged only."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+
+class Handle:
+    """What a plugin is given beside its arguments: the scheduler's own view of the cluster."""
+
+    __slots__ = ("cluster", "profile_name", "table")
+
+    def __init__(self, table: NodeTable, cluster: Cluster, profile_name: str) -> None:
+        #: The nodes and the pods on them, assumed ones included.
+        self.table: Final = table
+        #: Everything else: volumes, namespaces, services, disruption budgets.
+        self.cluster: Final = cluster
+        self.profile_name: Final = profile_name
+
+
+@runtime_checkable
+class Plugin(Protocol):
+    """The least a plugin has."""
+
+    NAME: ClassVar[str]
+
+
+class RowLocal:
+    """Mark of a plugin whose answer for a row follows from that row, the pod's template and ``epoch()`` alone.
+
+    Its verdicts and raw scores are kept per template and asked again only for rows that changed. It must not look at the
+    pod's name, labels or namespace, nor at other rows.
+    """
+
+    def epoch(self) -> Hashable:
+        """Whatever else the answers depend on; when it changes all rows are asked again."""
+        return None
+
+
+class PreEnqueuePlugin(Plugin, Protocol):
+    """Holds pods back before they are queued."""
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        """Success lets the pod into the active queue."""
+
+
+class PreFilterPlugin(Plugin, Protocol):
+    """Prepares, narrows or refuses before nodes are looked at."""
+
+    def pre_filter(self, state: CycleState, pod: Pod) -> PreFilterResult | Status:
+        """Success, Skip (this plugin's filter is left out), or a rejection for all nodes."""
+
+
+class FilterPlugin(Plugin, Protocol):
+    """Says which nodes will not do."""
+
+    def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+        """None where every row of the view will do."""
+
+
+class PreScorePlugin(Plugin, Protocol):
+    """Prepares scoring."""
+
+    def pre_score(self, state: CycleState, pod: Pod, view: View) -> Status:
+        """Success, or Skip (this plugin's score is left out). ``view`` has the feasible nodes."""
+
+
+class ScorePlugin(Plugin, Protocol):
+    """Ranks nodes."""
+
+    def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
+        """int64[n], 0 to 100 unless ``normalize`` brings it there."""
+
+
+class NormalizePlugin(ScorePlugin, Protocol):
+    """Ranks nodes against each other."""
+
+    def normalize(self, state: CycleState, pod: Pod, scores: Int64, view: View) -> Int64:
+        """int64[n] within 0 to 100 from the raw scores of all feasible nodes."""
+
+
+class PostFilterPlugin(Plugin, Protocol):
+    """Makes room when no node will do."""
+
+    async def post_filter(
+        self, state: CycleState, pod: Pod, diagnosis: "Diagnosis", effects: Effects
+    ) -> PostFilterResult:
+        """Success with a nominated node, or Unschedulable."""
+
+
+class ReservePlugin(Plugin, Protocol):
+    """Keeps books of its own."""
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        """Sets something aside for the pod on the node."""
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Gives it back; called for every Reserve plugin after any failure, so it must bear being called twice."""
+
+
+class PermitPlugin(Plugin, Protocol):
+    """Lets a decided pod through, holds it, or stops it."""
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult:
+        """Success, Wait or a rejection."""
+
+
+class PreBindPlugin(Plugin, Protocol):
+    """Does what must be done before the binding is written."""
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        """Success if ``pre_bind`` has work to do, Skip if not."""
+
+    async def pre_bind(
+        self, state: CycleState, pod: Pod, node_name: str, effects: Effects
+    ) -> Status:
+        """Does it."""
+
+
+class BindPlugin(Plugin, Protocol):
+    """Writes the binding."""
+
+    async def bind(self, state: CycleState, pod: Pod, node_name: str, effects: Effects) -> Status:
+        """Success, or Skip to leave it to the next Bind plugin."""
+
+
+class PostBindPlugin(Plugin, Protocol):
+    """Hears of pods that were bound."""
+
+    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """The pod is bound."""
+
+
+def points_of(plugin: type | Plugin) -> frozenset[str]:
+    """The configuration names of the extension points that a plugin (class) extends."""
+    return frozenset(
+        point for point, method in POINT_METHODS.items() if callable(getattr(plugin, method, None))
+    )
+
+
+def registrations_of(plugin: Plugin) -> Iterable[EventRegistration] | None:
+    """The events a plugin asks to be woken by; None if it does not say (then any event will do)."""
+    method: Callable[[], Iterable[EventRegistration]] | None = getattr(
+        plugin, "events_to_register", None
+    )
+    return None if method is None else method()
+
+
+def default_normalize(scores: Int64, *, reverse: bool = False) -> Int64:
+    """Scales int64[n] so that the largest becomes 100 (spec: plugins.md 2.0, DefaultNormalizeScore)."""
+    highest = int(scores.max(initial=0))
+    if highest == 0:
+        return np.full_like(scores, MAX_NODE_SCORE) if reverse else scores
+    scaled = scores * MAX_NODE_SCORE // highest
+    return MAX_NODE_SCORE - scaled if reverse else scaled

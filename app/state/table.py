@@ -1,0 +1,225 @@
+"""The node table: one row per node, one column per fact (docs/architecture.md, "Nodes are columns").
+
+Rules that keep it right:
+
+1. Every change to a row goes through ``set_node``, ``remove_node``, ``add_pod``, ``remove_pod`` or ``replace_pod`` and
+   gives the row a new generation, so whoever keeps results per row refreshes just the rows that are newer.
+2. A row exists while its node object is known or pods sit on it; ``exists`` tells the first. Rows of nodes that have
+   gone are used again.
+3. Columns hold what kube-scheduler's NodeInfo holds, in its units and with its integer arithmetic (spec: plugins.md 5.2).
+"""
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from app.model.objects import Node
+from app.model.pod import Pod
+from app.model.requests import PODS, allocatable_units
+from app.state.families import Families
+from app.state.images import Images
+from app.state.labels import LabelColumns, Mask, TaintSets
+from app.state.ports import HostPorts
+from app.state.resources import Int64, ResourceColumns
+
+_FIRST_CAPACITY: Final = 64
+CPU_ROW: Final = 0
+MEMORY_ROW: Final = 1
+
+
+class PodIndex(Protocol):
+    """Something that plugins look up by row and that follows every pod that comes to a row or leaves it."""
+
+    def add(self, pod: Pod, row: int) -> None:
+        """A pod has come to a row."""
+
+    def remove(self, pod: Pod, row: int) -> None:
+        """A pod has left a row."""
+
+    def grow(self, capacity: int) -> None:
+        """There are now this many rows."""
+
+
+class NodeTable:
+    """All nodes as columns. Arrays have ``capacity`` entries; rows at ``size`` and beyond were never used."""
+
+    def __init__(self) -> None:
+        capacity = _FIRST_CAPACITY
+        self.capacity = capacity
+        self.size = 0
+        #: How many rows have a node object.
+        self.node_count = 0
+        #: Number of the last change anywhere in the table.
+        self.last_generation = 0
+        self.row_of: Final[dict[str, int]] = {}
+        self.names: Final[list[str]] = []
+        self.nodes: Final[list[Node | None]] = []
+        #: Pods by uid, per row.
+        self.pods: Final[list[dict[str, Pod]]] = []
+        self.exists: Mask = np.zeros(capacity, bool)
+        self.generation: Int64 = np.zeros(capacity, np.int64)
+        self.unschedulable: Mask = np.zeros(capacity, bool)
+        index = ResourceColumns.new_index()
+        self.allocatable: Final = ResourceColumns(index, capacity)
+        self.requested: Final = ResourceColumns(index, capacity)
+        #: int64[2, capacity]: milli-CPUs and bytes, with stand-ins for pods that ask for nothing.
+        self.nonzero: Int64 = np.zeros((2, capacity), np.int64)
+        self.allocatable_pods: Int64 = np.zeros(capacity, np.int64)
+        self.pod_count: Int64 = np.zeros(capacity, np.int64)
+        self.labels: Final = LabelColumns(capacity)
+        self.taints: Final = TaintSets(capacity)
+        self.images: Final = Images()
+        self.ports: Final = HostPorts()
+        self.families: Final = Families(capacity)
+        self._columns: Final = (self.allocatable, self.requested, self.labels, self.taints)
+        self._indexes: Final[list[PodIndex]] = [self.families]
+        self._free: Final[list[int]] = []
+
+    # ------------------------------------------------------------ rows
+
+    def add_index(self, index: PodIndex) -> None:
+        """Lets an index follow the pods, those already present included."""
+        index.grow(self.capacity)
+        for row, pods in enumerate(self.pods):
+            for pod in pods.values():
+                index.add(pod, row)
+        self._indexes.append(index)
+
+    def row_for(self, name: str) -> int:
+        """The row of a node name; a new one, without a node object, if there is none."""
+        row = self.row_of.get(name)
+        if row is None:
+            row = self.row_of[name] = self._free.pop() if self._free else self._append()
+            self.names[row] = name
+            self._touch(row)
+        return row
+
+    def _append(self) -> int:
+        row = self.size
+        self.size += 1
+        if self.size > self.capacity:
+            self._grow(2 * self.capacity)
+        self.names.append("")
+        self.nodes.append(None)
+        self.pods.append({})
+        return row
+
+    def _grow(self, capacity: int) -> None:
+        extra = capacity - self.capacity
+        self.exists = np.concatenate((self.exists, np.zeros(extra, bool)))
+        self.unschedulable = np.concatenate((self.unschedulable, np.zeros(extra, bool)))
+        self.generation = np.concatenate((self.generation, np.zeros(extra, np.int64)))
+        self.allocatable_pods = np.concatenate((self.allocatable_pods, np.zeros(extra, np.int64)))
+        self.pod_count = np.concatenate((self.pod_count, np.zeros(extra, np.int64)))
+        self.nonzero = np.concatenate((self.nonzero, np.zeros((2, extra), np.int64)), axis=1)
+        for column in self._columns:
+            column.grow(capacity)
+        for index in self._indexes:
+            index.grow(capacity)
+        self.capacity = capacity
+
+    def _touch(self, row: int) -> None:
+        self.last_generation += 1
+        self.generation[row] = self.last_generation
+
+    def _release_if_empty(self, row: int) -> None:
+        if self.nodes[row] is None and not self.pods[row]:
+            del self.row_of[self.names[row]]
+            self.names[row] = ""
+            self._free.append(row)
+
+    def live_rows(self) -> npt.NDArray[np.intp]:
+        """The rows that have a node object, ascending."""
+        return np.flatnonzero(self.exists[: self.size])
+
+    def rows_since(self, generation: int) -> npt.NDArray[np.intp]:
+        """The rows changed after ``generation``, ascending."""
+        return np.flatnonzero(self.generation[: self.size] > generation)
+
+    # ------------------------------------------------------------ nodes
+
+    def set_node(self, node: Node) -> int:
+        """Adds a node or takes over its new version; returns its row."""
+        row = self.row_for(node.name)
+        if self.nodes[row] is None:
+            self.node_count += 1
+        self.nodes[row] = node
+        self.exists[row] = True
+        amounts = allocatable_units(node.status.allocatable)
+        self.allocatable_pods[row] = amounts.pop(PODS, 0)
+        self.allocatable.set(row, amounts)
+        self.unschedulable[row] = node.spec.unschedulable
+        self.labels.set(row, node.labels)
+        self.taints.set(row, node.spec.taints or ())
+        self.images.set(row, node.status.images or ())
+        self._touch(row)
+        return row
+
+    def remove_node(self, name: str) -> None:
+        """Forgets a node object; its row stays, unseen by cycles, while pods sit on it. Raises KeyError."""
+        row = self.row_of[name]
+        if self.nodes[row] is None:
+            raise KeyError(name)
+        self.node_count -= 1
+        self.nodes[row] = None
+        self.exists[row] = False
+        self.allocatable_pods[row] = 0
+        self.allocatable.set(row, {})
+        self.unschedulable[row] = False
+        self.labels.clear(row)
+        self.taints.set(row, ())
+        self.images.clear(row)
+        self._touch(row)
+        self._release_if_empty(row)
+
+    # ------------------------------------------------------------ pods
+
+    def add_pod(self, pod: Pod) -> int:
+        """Puts a pod on the row of its node; returns the row."""
+        row = self.row_for(pod.node_name)
+        self.pods[row][pod.uid] = pod
+        self._count(pod, row, 1)
+        self.ports.add(row, pod.template.host_ports)
+        for index in self._indexes:
+            index.add(pod, row)
+        self._touch(row)
+        return row
+
+    def remove_pod(self, pod: Pod) -> None:
+        """Takes a pod, as it was last added, off its row. Raises KeyError."""
+        row = self.row_of[pod.node_name]
+        del self.pods[row][pod.uid]
+        self._count(pod, row, -1)
+        self.ports.remove(row, pod.template.host_ports)
+        for index in self._indexes:
+            index.remove(pod, row)
+        self._touch(row)
+        self._release_if_empty(row)
+
+    def replace_pod(self, old: Pod, new: Pod) -> None:
+        """Takes over a pod's new version on the same node; costs nothing where no column is concerned."""
+        same = (
+            old.template is new.template
+            and old.labels is new.labels
+            and old.terminating == new.terminating
+            and old.resources == new.resources
+        )
+        if same:
+            self.pods[self.row_of[new.node_name]][new.uid] = new
+            return
+        self.remove_pod(old)
+        self.add_pod(new)
+
+    def _count(self, pod: Pod, row: int, sign: int) -> None:
+        resources = pod.resources
+        self.requested.add(row, resources.requested, sign)
+        self.nonzero[CPU_ROW, row] += sign * resources.nonzero_cpu
+        self.nonzero[MEMORY_ROW, row] += sign * resources.nonzero_memory
+        self.pod_count[row] += sign
+
+    def pods_on(self, name: str) -> Iterator[Pod]:
+        """The pods on a node."""
+        row = self.row_of.get(name)
+        return iter(()) if row is None else iter(self.pods[row].values())
