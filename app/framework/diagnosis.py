@@ -48,6 +48,21 @@ class Outcome:
         """Rows that were looked at and turned down, ascending."""
         return np.flatnonzero((self.plugin != NONE) & self.considered)
 
+    def rejecting_plugins(self) -> set[str]:
+        """Names of the plugins that turned any row down."""
+        return {self.names[number] for number in np.unique(self.plugin[self.rejected()]).tolist()}
+
+    def frozen(self) -> "Outcome":
+        """A copy that later cycles do not touch."""
+        return Outcome(
+            self.names,
+            self.plugin.copy(),
+            self.codes.copy(),
+            self.reasons.copy(),
+            dict(self.texts),
+            self.considered.copy(),
+        )
+
     def status(self, row: int) -> Status:
         """The verdict on one row, in words."""
         number = int(self.plugin[row])
@@ -99,7 +114,8 @@ class Diagnosis:
             codes = np.where(judged, self.outcome.codes, np.int8(self.absent.code))[live]
         for row, status in self.by_row.items():
             codes[np.searchsorted(live, row)] = status.code
-        return live[codes == np.int8(code)]
+        chosen: npt.NDArray[np.intp] = live[codes == np.int8(code)]
+        return chosen
 
     def reject(self, rows: npt.NDArray[np.intp], status: Status) -> None:
         """Records one verdict for several rows."""

@@ -54,12 +54,16 @@ POINT_METHODS: Final[Mapping[str, str]] = {
 
 
 class CycleState:
-    """What plugins remember between the extension points of one scheduling attempt, by key of their choosing."""
+    """What plugins remember between the extension points of one scheduling attempt, by key of their choosing.
 
-    __slots__ = ("_data",)
+    ``parent`` holds what was worked out once for all pods of the template; reading falls through to it.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_data", "_parent")
+
+    def __init__(self, parent: "CycleState | None" = None) -> None:
         self._data: dict[Hashable, Any] = {}
+        self._parent: Final = parent
 
     def write(self, key: Hashable, value: Any) -> None:
         """Remembers a value."""
@@ -67,11 +71,15 @@ class CycleState:
 
     def read(self, key: Hashable) -> Any:
         """The value remembered under a key. Raises KeyError."""
-        return self._data[key]
+        if key in self._data or self._parent is None:
+            return self._data[key]
+        return self._parent.read(key)
 
     def get(self, key: Hashable, default: Any = None) -> Any:
         """The value remembered under a key, or ``default``."""
-        return self._data.get(key, default)
+        if key in self._data or self._parent is None:
+            return self._data.get(key, default)
+        return self._parent.get(key, default)
 
 
 def _no_text(_number: int) -> tuple[str, ...]:

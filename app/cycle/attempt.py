@@ -1,0 +1,171 @@
+"""One pod's scheduling attempt, in synchronous steps that the shell can pause between.
+
+``find`` judges every node as the table is now; ``rank`` scores the nodes that will do; ``choose`` takes the best. Without
+extenders the shell calls them in a row and nothing can change in between. With extenders it asks them between ``find``
+and ``choose``, and ``choose`` judges once more what is left: the table may have changed while the answers were on their way
+(docs/architecture.md, "Cycles overlap and decide late").
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from app.cycle.select import best
+from app.framework.diagnosis import NONE, Diagnosis
+from app.framework.interface import CycleState
+from app.framework.memo import TemplateMemo
+from app.framework.runner import Filtered, Framework, Rejected
+from app.model.pod import Pod
+from app.model.status import Code, Status
+from app.state.resources import Int64
+from app.state.table import NodeTable
+from app.state.view import Rows, View
+
+#: By row: the pods nominated there with at least the given pod's priority.
+NominatedLookup = Callable[[Pod], Mapping[int, Sequence[Pod]]]
+
+NO_NODES: Final = "no nodes available to schedule pods"
+#: A node that an extender dropped without a word.
+DROPPED: Final = Status(Code.UnschedulableAndUnresolvable)
+
+
+class NoNodesError(Exception):
+    """The cluster has no node at all."""
+
+    def __init__(self) -> None:
+        super().__init__(NO_NODES)
+
+
+class Unfit(Exception):  # noqa: N818 - a verdict, not a fault
+    """No node will do; ``diagnosis`` says why."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        super().__init__(diagnosis.message())
+        self.diagnosis: Final = diagnosis
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """Where the pod goes."""
+
+    row: int
+    node_name: str
+    #: How many nodes would have done.
+    feasible: int
+    #: How many nodes were judged.
+    evaluated: int
+
+
+class Attempt:
+    """The decision about one pod."""
+
+    def __init__(
+        self,
+        framework: Framework,
+        table: NodeTable,
+        pod: Pod,
+        *,
+        nominated: NominatedLookup,
+        rng: np.random.Generator,
+    ) -> None:
+        self.pod: Final = pod
+        self.framework: Final = framework
+        self.memo: TemplateMemo = framework.memo(pod)
+        self.state: CycleState = CycleState(self.memo.state)
+        self._table = table
+        self._nominated = nominated
+        self._rng = rng
+        self._filtered: Filtered | None = None
+        #: What extenders said, by row; kept when the nodes are judged again.
+        self.extender_verdicts: dict[int, Status] = {}
+
+    # ------------------------------------------------------------ steps
+
+    def find(self) -> Rows:
+        """The rows where the pod may go as the table is now. Raises NoNodesError, Unfit, SchedulingError."""
+        rows = self._judge()
+        if not len(rows):
+            raise Unfit(self.diagnosis())
+        return rows
+
+    def _judge(self) -> Rows:
+        if not self._table.node_count:
+            raise NoNodesError
+        self.state = CycleState(self.memo.state)
+        try:
+            self._filtered = self.framework.filter(
+                self.state, self.pod, self.memo, self._nominated(self.pod)
+            )
+        except Rejected as rejected:
+            raise Unfit(self._rejected(rejected)) from None
+        rows = self._filtered.outcome.feasible()
+        return self._prefer_nominated(rows)
+
+    def _prefer_nominated(self, rows: Rows) -> Rows:
+        """Only the node nominated for this pod, if it will do."""
+        row = self._table.row_of.get(self.pod.nominated_node_name)
+        if row is None or row in self.extender_verdicts:
+            return rows
+        position = np.searchsorted(rows, row)
+        if position < len(rows) and rows[position] == row:
+            return rows[position : position + 1]
+        return rows
+
+    def still_fits(self, rows: Rows) -> Rows:
+        """Those of ``rows`` where the pod may go as the table is now, in their order. Raises like ``find``."""
+        self._judge()
+        assert self._filtered is not None  # noqa: S101 - set by _judge
+        outcome = self._filtered.outcome
+        kept: Rows = rows[(outcome.plugin[rows] == NONE) & outcome.considered[rows]]
+        return kept
+
+    def rank(self, rows: Rows) -> Int64:
+        """int64[len(rows)]: the profile's weighted totals, normalised over ``rows``. Raises SchedulingError."""
+        return self.framework.score(self.state, self.pod, self.memo, View(self._table, rows))
+
+    def choose(self, rows: Rows, extra: Int64 | None = None) -> Choice:
+        """The best of ``rows`` (all still fitting), with the extenders' ``extra`` scores added."""
+        if len(rows) == 1:
+            row = int(rows[0])
+        else:
+            totals = self.rank(rows)
+            row = int(rows[best(totals if extra is None else totals + extra, self._rng)])
+        return Choice(row, self._table.names[row], len(rows), self._evaluated())
+
+    def _evaluated(self) -> int:
+        return self._table.node_count
+
+    # ------------------------------------------------------------ why not
+
+    def diagnosis(self) -> Diagnosis:
+        """Everything that was said against every node, the extenders included."""
+        if self._filtered is None:
+            return Diagnosis(node_count=self._table.node_count)
+        filtered = self._filtered
+        diagnosis = Diagnosis(
+            node_count=self._table.node_count,
+            outcome=filtered.outcome.frozen(),
+            absent=filtered.absent,
+        )
+        diagnosis.unschedulable_plugins |= (
+            filtered.narrowed_by | filtered.outcome.rejecting_plugins()
+        )
+        if self.extender_verdicts:
+            diagnosis.by_row.update(
+                (row, status)
+                for row, status in self.extender_verdicts.items()
+                if filtered.outcome.considered[row]
+            )
+            diagnosis.unschedulable_plugins.add("Extender")
+        return diagnosis
+
+    def _rejected(self, rejected: Rejected) -> Diagnosis:
+        diagnosis = Diagnosis(
+            node_count=self._table.node_count,
+            absent=rejected.status,
+            pre_filter_message=rejected.status.message,
+        )
+        diagnosis.unschedulable_plugins |= rejected.plugins
+        return diagnosis

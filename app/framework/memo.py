@@ -1,0 +1,188 @@
+"""What is kept per pod template: verdicts and scores of the row-local plugins, refreshed for changed rows only.
+
+Replicas of one workload ask the same question again and again, and between two of them only a few rows of the node
+table change. The memo asks the plugins about just those rows (docs/architecture.md, "Identical pods are decided incrementally").
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from app.framework.diagnosis import NONE
+from app.framework.interface import (
+    MAX_NODE_SCORE,
+    CycleState,
+    FilterPlugin,
+    PreFilterResult,
+    ScorePlugin,
+    Verdicts,
+)
+from app.model.pod import Pod
+from app.model.status import Code, SchedulingError
+from app.state.resources import Int64
+from app.state.table import NodeTable
+from app.state.view import Rows, View
+
+Text = Callable[[int], tuple[str, ...]]
+Epoch = Callable[[], Hashable]
+
+
+class FilterArrays:
+    """First-failure-wins verdicts: the columns of an Outcome, and how a plugin's verdicts are laid over them."""
+
+    __slots__ = ("codes", "plugin", "reasons", "texts")
+
+    def __init__(self, n: int) -> None:
+        self.plugin: npt.NDArray[np.int8] = np.full(n, NONE)
+        self.codes: npt.NDArray[np.int8] = np.zeros(n, np.int8)
+        self.reasons: npt.NDArray[np.int32] = np.zeros(n, np.int32)
+        self.texts: dict[int, Text] = {}
+
+    def copy(self) -> "FilterArrays":
+        """An independent copy."""
+        out = FilterArrays.__new__(FilterArrays)
+        out.plugin, out.codes, out.reasons = (
+            self.plugin.copy(),
+            self.codes.copy(),
+            self.reasons.copy(),
+        )
+        out.texts = dict(self.texts)
+        return out
+
+    def lay_over(self, number: int, name: str, verdicts: Verdicts) -> None:
+        """Records what plugin ``number`` turned down, unless an earlier plugin did. Raises SchedulingError."""
+        failed = (verdicts.codes != 0) & (self.plugin > number)
+        rows = np.flatnonzero(failed)
+        if not len(rows):
+            return
+        codes = verdicts.codes[rows]
+        faults = np.flatnonzero(codes == Code.Error)
+        if len(faults):
+            text = ", ".join(verdicts.text(int(verdicts.reasons[rows[faults[0]]])))
+            raise SchedulingError(f'running "{name}" filter plugin: {text}')
+        self.plugin[rows] = number
+        self.codes[rows] = codes
+        self.reasons[rows] = verdicts.reasons[rows]
+        self.texts[number] = verdicts.text
+
+    def put(self, rows: Rows, other: "FilterArrays") -> None:
+        """Takes over ``other`` (one entry per row in ``rows``)."""
+        self.plugin[rows] = other.plugin
+        self.codes[rows] = other.codes
+        self.reasons[rows] = other.reasons
+        self.texts.update(other.texts)
+
+
+class RowLocalPlugins:
+    """The row-local filters and scores of a profile, by their position among all of that point."""
+
+    def __init__(
+        self,
+        filters: Mapping[int, FilterPlugin],
+        scores: Mapping[int, tuple[ScorePlugin, int]],
+        epochs: Sequence[Epoch],
+    ) -> None:
+        self.filters: Final = filters
+        #: Plugin and weight.
+        self.scores: Final = scores
+        self.epochs: Final = epochs
+
+    def epoch(self) -> tuple[Hashable, ...]:
+        """Changes whenever every row has to be asked again."""
+        return tuple(epoch() for epoch in self.epochs)
+
+
+def check_scores(name: str, scores: Int64) -> None:
+    """Raises SchedulingError for a normalised score outside 0 to 100 (spec: plugins.md 1.4)."""
+    if len(scores) and (scores.min() < 0 or scores.max() > MAX_NODE_SCORE):
+        wrong = scores[(scores < 0) | (scores > MAX_NODE_SCORE)][0]
+        raise SchedulingError(
+            f'applying score defaultWeights on Score plugins: plugin "{name}" returns an invalid score {wrong}, '
+            f"it should in the range of [0, {MAX_NODE_SCORE}] after normalizing"
+        )
+
+
+class TemplateMemo:
+    """Verdicts and raw scores for the pods of one template, over all rows of the table.
+
+    ``state`` holds what the row-local plugins' PreFilter and PreScore wrote; ``pre_filter`` their answers by position.
+    """
+
+    def __init__(self, plugins: RowLocalPlugins, table: NodeTable) -> None:
+        self._plugins = plugins
+        self._table = table
+        self.state: Final = CycleState()
+        self.pre_filter: dict[int, PreFilterResult] = {}
+        self.active_filters: list[tuple[int, FilterPlugin]] = []
+        self.active_scores: list[tuple[ScorePlugin, int]] | None = None
+        self._epoch: tuple[Hashable, ...] | None = None
+        self._filtered_at = -1
+        self._scored_at = -1
+        self._filtered = FilterArrays(0)
+        #: Weighted sum of the scores that need no normalising.
+        self._total: Int64 = np.zeros(0, np.int64)
+        #: Raw scores of the plugins that normalise, by position in ``active_scores``.
+        self._raw: dict[int, Int64] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes held, roughly."""
+        return len(self._filtered.plugin) * 6 + len(self._total) * 8 * (1 + len(self._raw))
+
+    def _changed_since(self, generation: int, length: int) -> View:
+        table = self._table
+        if generation < 0 or length != table.size:
+            return View.everything(table)
+        return View(table, table.rows_since(generation))
+
+    def _check_epoch(self) -> None:
+        epoch = self._plugins.epoch()
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._filtered_at = self._scored_at = -1
+
+    def filtered(self, pod: Pod) -> FilterArrays:
+        """The row-local verdicts on every row, up to date. Shared: copy before changing. Raises SchedulingError."""
+        self._check_epoch()
+        view = self._changed_since(self._filtered_at, len(self._filtered.plugin))
+        if view.n:
+            fresh = FilterArrays(view.n)
+            for number, plugin in self.active_filters:
+                verdicts = plugin.filter(self.state, pod, view)
+                if verdicts is not None:
+                    fresh.lay_over(number, plugin.NAME, verdicts)
+            if view.n == self._table.size:
+                self._filtered = fresh
+            else:
+                self._filtered.put(view.rows, fresh)
+        self._filtered_at = self._table.last_generation
+        return self._filtered
+
+    def scored(self, pod: Pod) -> tuple[Int64, dict[int, Int64]]:
+        """(weighted total of scores that need no normalising, raw scores of the others by position), for every row."""
+        self._check_epoch()
+        view = self._changed_since(self._scored_at, len(self._total))
+        if view.n:
+            self._refresh_scores(pod, view)
+        self._scored_at = self._table.last_generation
+        return self._total, self._raw
+
+    def _refresh_scores(self, pod: Pod, view: View) -> None:
+        everything = view.n == self._table.size
+        total = np.zeros(view.n, np.int64)
+        for number, (plugin, weight) in enumerate(self.active_scores or ()):
+            scores = plugin.score(self.state, pod, view)
+            if hasattr(plugin, "normalize"):
+                if everything:
+                    self._raw[number] = scores
+                else:
+                    self._raw[number][view.rows] = scores
+            else:
+                check_scores(plugin.NAME, scores)
+                total += weight * scores
+        if everything:
+            self._total = total
+        else:
+            self._total[view.rows] = total

@@ -1,0 +1,203 @@
+"""The cache: which pods sit, or are about to sit, on which node.
+
+A pod's life in it (spec: plugins.md 5.1)::
+
+            assume               add (the watch confirms)
+    Initial ------> Assumed ---------------------------> Added --> update
+       |  ^            |                                  ^  |
+       |  +--- forget -+                                  |  | remove
+       +------------------------- add --------------------+  v
+                                                          Deleted
+
+An assumed pod never expires: it is there until it is confirmed, forgotten or removed. Pods may be seen before their node
+and outlive it; the node table keeps a row for them that no cycle sees.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Final
+
+from app.model.objects import Node
+from app.model.pod import Pod
+from app.state.node_tree import NodeTree
+from app.state.table import NodeTable
+
+
+class CacheError(Exception):
+    """A step that a pod's state does not allow; the text is kube-scheduler's."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CacheStatistics:
+    """How much the cache holds."""
+
+    nodes: int
+    pods: int
+    assumed_pods: int
+    #: Assumed pods whose binding is written and not yet seen by the watch.
+    unconfirmed_pods: int
+
+
+def _label(pod: Pod) -> str:
+    return f"{pod.uid}({pod.key})"
+
+
+class Cache:
+    """Assumed and added pods over the node table."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self.table: Final = table
+        self.tree: Final = NodeTree()
+        self._pods: dict[str, Pod] = {}
+        self._assumed: set[str] = set()
+        self._bound: set[str] = set()
+
+    # ------------------------------------------------------------ nodes
+
+    def set_node(self, node: Node) -> None:
+        """Adds a node or takes over its new version."""
+        self.tree.put(node.name, node.labels)
+        self.table.set_node(node)
+
+    def remove_node(self, name: str) -> None:
+        """Forgets a node. Raises CacheError if it is not known."""
+        row = self.table.row_of.get(name)
+        if row is None or self.table.nodes[row] is None:
+            raise CacheError(f"node {name} is not found")
+        self.tree.remove(name)
+        self.table.remove_node(name)
+
+    # ------------------------------------------------------------ pods
+
+    def get(self, uid: str) -> Pod | None:
+        """The pod as the cache has it, assumed or added."""
+        return self._pods.get(uid)
+
+    def is_assumed(self, uid: str) -> bool:
+        """Whether the pod is assumed and not yet confirmed."""
+        return uid in self._assumed
+
+    def assume(self, pod: Pod) -> None:
+        """Counts a pod (with its node name set) at once, before it is bound. Raises CacheError."""
+        self._need_uid(pod)
+        if pod.uid in self._pods:
+            raise CacheError(f"pod {_label(pod)} is in the cache, so can't be assumed")
+        self._put(pod)
+        self._assumed.add(pod.uid)
+
+    def finish_binding(self, uid: str) -> None:
+        """Notes that the binding of an assumed pod is written; the watch will confirm it."""
+        if uid in self._assumed:
+            self._bound.add(uid)
+
+    def forget(self, pod: Pod) -> None:
+        """Takes back an assumption; a pod that is not known is no error. Raises CacheError."""
+        self._need_uid(pod)
+        known = self._pods.get(pod.uid)
+        if known is None:
+            return
+        if known.node_name != pod.node_name:
+            raise CacheError(
+                f"pod {_label(pod)} was assumed on {pod.node_name} but assigned to {known.node_name}"
+            )
+        if pod.uid not in self._assumed:
+            raise CacheError(f"pod {_label(pod)} wasn't assumed so cannot be forgotten")
+        self._drop(known)
+
+    def add(self, pod: Pod) -> None:
+        """The watch says that a pod is bound: confirms an assumption or counts the pod. Raises CacheError."""
+        self._need_uid(pod)
+        known = self._pods.get(pod.uid)
+        if known is not None and pod.uid not in self._assumed:
+            raise CacheError(f"pod {_label(pod)} was already in added state")
+        if known is None:
+            self._put(pod)
+        else:
+            self._replace(known, pod)
+        self._assumed.discard(pod.uid)
+        self._bound.discard(pod.uid)
+
+    def update(self, pod: Pod) -> None:
+        """Takes over a bound pod's new version. Raises CacheError."""
+        self._need_uid(pod)
+        known = self._pods.get(pod.uid)
+        if known is None:
+            raise CacheError(
+                f"pod {_label(pod)} is not added to scheduler cache, so cannot be updated"
+            )
+        if pod.uid in self._assumed:
+            raise CacheError(f"assumed pod {_label(pod)} should not be updated")
+        self._replace(known, pod)
+
+    def remove(self, pod: Pod) -> None:
+        """Forgets a pod that is gone, assumed or added. Raises CacheError."""
+        self._need_uid(pod)
+        known = self._pods.get(pod.uid)
+        if known is None:
+            raise CacheError(
+                f"pod {_label(pod)} is not found in scheduler cache, so cannot be removed from it"
+            )
+        self._drop(known)
+
+    def _need_uid(self, pod: Pod) -> None:
+        if not pod.uid:
+            raise CacheError("cannot get cache key for pod with empty UID")
+
+    def _put(self, pod: Pod) -> None:
+        self._pods[pod.uid] = pod
+        self.table.add_pod(pod)
+
+    def _replace(self, known: Pod, pod: Pod) -> None:
+        self._pods[pod.uid] = pod
+        if known.node_name == pod.node_name:
+            self.table.replace_pod(known, pod)
+        else:
+            self.table.remove_pod(known)
+            self.table.add_pod(pod)
+
+    def _drop(self, known: Pod) -> None:
+        del self._pods[known.uid]
+        self._assumed.discard(known.uid)
+        self._bound.discard(known.uid)
+        self.table.remove_pod(known)
+
+    # ------------------------------------------------------------ looking
+
+    def __iter__(self) -> Iterator[Pod]:
+        return iter(self._pods.values())
+
+    def statistics(self) -> CacheStatistics:
+        """Counts for metrics and the debugger; nodes include those that are gone but still have pods."""
+        return CacheStatistics(
+            nodes=len(self.table.row_of),
+            pods=len(self._pods),
+            assumed_pods=len(self._assumed),
+            unconfirmed_pods=len(self._bound),
+        )
+
+    def dump(self) -> str:
+        """Every node with its pods, as text (spec: service.md 8)."""
+        return "\n\n".join(
+            self._dump_node(name, row) for name, row in sorted(self.table.row_of.items())
+        )
+
+    def _dump_node(self, name: str, row: int) -> str:
+        table = self.table
+        pods = table.pods[row].values()
+        lines = [
+            f"Node name: {name}",
+            f"Deleted: {str(table.nodes[row] is None).lower()}",
+            f"Requested Resources: {table.requested.of(row)}",
+            f"Allocatable Resources: {table.allocatable.of(row)}",
+            f"Scheduled Pods(number: {len(pods)}):",
+            *(describe(pod) for pod in pods),
+        ]
+        return "\n".join(lines)
+
+
+def describe(pod: Pod) -> str:
+    """One line about a pod, as the debugger writes it."""
+    return (
+        f"name: {pod.name}, namespace: {pod.namespace}, uid: {pod.uid}, phase: {pod.phase}, "
+        f"nominated node: {pod.nominated_node_name}"
+    )
