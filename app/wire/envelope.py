@@ -4,6 +4,8 @@ Decoding is lazy where it pays: an envelope is split without looking into the ob
 its own, so that one object that cannot be read costs itself only.
 """
 
+import re
+import sys
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -71,6 +73,9 @@ class _Keyed(msgspec.Struct):
     metadata: _Key
 
 
+# The lines that API servers write. What lies between the two parts is one object only if it can be decoded as one.
+_USUAL = re.compile(rb'\{"type":"(ADDED|MODIFIED|DELETED)","object":(\{.*\})\}\s*', re.DOTALL)
+
 _UNREADABLE = (msgspec.MsgspecError, ValueError)
 
 _LINE = msgspec.json.Decoder(_Line)
@@ -107,15 +112,7 @@ class ObjectDecoder(Generic[T]):
         The object is a Bookmark for BOOKMARK, an ApiStatus for ERROR. Raises DecodeError, which names the object
         when only the object is at fault.
         """
-        try:
-            event = _LINE.decode(line)
-            if event.type == "BOOKMARK":
-                return event.type, _BOOKMARK.decode(event.object)
-            if event.type == "ERROR":
-                return event.type, _STATUS.decode(event.object)
-        except msgspec.DecodeError as err:
-            raise DecodeError(self.kind, f"unreadable watch line: {err}") from err
-        return event.type, self.decode(event.object)
+        return self._decode_usual_line(line) or self._decode_any_line(line)
 
     def decode_list(
         self, body: bytes, skipped: list[DecodeError] | None = None
@@ -127,7 +124,7 @@ class ObjectDecoder(Generic[T]):
         """
         try:
             page = _LIST.decode(body)
-        except msgspec.DecodeError as err:
+        except _UNREADABLE as err:
             raise DecodeError(self.kind, f"unreadable list: {err}") from err
         items: list[T] = []
         for raw in page.items or ():
@@ -138,6 +135,27 @@ class ObjectDecoder(Generic[T]):
                     raise
                 skipped.append(err)
         return items, page.metadata.resource_version, page.metadata.continue_ or ""
+
+    def _decode_usual_line(self, line: bytes) -> tuple[str, T] | None:
+        """Spares a pass over the object; None for an unusual line as for an object that cannot be read."""
+        usual = _USUAL.fullmatch(line)
+        if usual is None:
+            return None
+        try:
+            return sys.intern(usual[1].decode()), self._decode_object(msgspec.Raw(usual[2]))
+        except _UNREADABLE:
+            return None
+
+    def _decode_any_line(self, line: bytes) -> tuple[str, T | Bookmark | ApiStatus]:
+        try:
+            event = _LINE.decode(line)
+            if event.type == "BOOKMARK":
+                return event.type, _BOOKMARK.decode(event.object)
+            if event.type == "ERROR":
+                return event.type, _STATUS.decode(event.object)
+        except _UNREADABLE as err:
+            raise DecodeError(self.kind, f"unreadable watch line: {err}") from err
+        return event.type, self.decode(event.object)
 
     def _decode_again(self, raw: msgspec.Raw, first: msgspec.ValidationError) -> T:
         """Reads an object with explicit nulls, which Go takes for absent fields."""
@@ -150,7 +168,7 @@ class ObjectDecoder(Generic[T]):
     def _error(self, raw: msgspec.Raw, err: Exception) -> DecodeError:
         try:
             key = _KEYED.decode(raw).metadata
-        except msgspec.DecodeError:
+        except _UNREADABLE:
             key = _Key()
         return DecodeError(self.kind, str(err), namespace=str(key.namespace), name=str(key.name))
 
