@@ -1,0 +1,387 @@
+"""The connection to the API server: one aiohttp session, lean enough for more than a thousand binds a second.
+
+Everything that can be decided once is decided once: headers, TLS settings, time limits, the server's part of the URL. A
+request passes the rate limit, waits for one of ``limit`` places, and only then is its guard asked and its first byte sent.
+aiohttp's exceptions end here (app.kube.errors).
+"""
+
+import asyncio
+import logging
+import platform
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, NoReturn, Self
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from app.kube.connection import Connection, Identity
+from app.kube.errors import (
+    ConfigurationError,
+    ConnectionFailed,
+    NotLeading,
+    TooManyRequests,
+    Unauthorized,
+    error_from_response,
+)
+from app.kube.pace import TokenBucket
+from app.kube.transport import JSON, Guard, Response
+
+logger = logging.getLogger(__name__)
+
+#: (method, status or 0 for no answer, seconds): called once per exchange.
+Observer = Callable[[str, int, float], None]
+
+#: Seconds for one exchange where the caller says nothing.
+DEFAULT_TIMEOUT: Final = 30.0
+#: Seconds an idle connection is kept: well below the 90 s after which an API server hangs up.
+KEEPALIVE: Final = 30.0
+#: How often a request is repeated when the server answers 429, and the longest it is made to wait each time, seconds.
+MAX_THROTTLED: Final = 10
+MAX_RETRY_AFTER: Final = 10.0
+#: Forced renewals of the credentials (after a 401) are at least this far apart, seconds.
+RENEWAL_PAUSE: Final = 1.0
+#: Seconds until credentials are asked for again when that failed.
+RENEWAL_RETRY: Final = 10.0
+
+_AUTOMATIC: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+_SOCKET_OPTIONS: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, option, value)
+        for option, value in (
+            (getattr(socket, "TCP_KEEPIDLE", None), 30),
+            (getattr(socket, "TCP_KEEPINTVL", None), 10),
+            (getattr(socket, "TCP_KEEPCNT", None), 3),
+            (getattr(socket, "TCP_USER_TIMEOUT", None), 60_000),
+        )
+        if option is not None
+    ),
+)
+
+
+def user_agent(version: str, purpose: str) -> str:
+    """The User-Agent of one purpose (``scheduler``, ``leader-election``), in the form of Kubernetes' own clients."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    system = platform.system().lower()
+    return f"aiokube-scheduler/{version} ({system}/{machine}) {purpose}"
+
+
+def path_segment(name: str) -> str:
+    """A name as part of a path."""
+    return quote(name, safe="")
+
+
+class KubeClient:
+    """A Transport over one aiohttp session. Use as an async context manager.
+
+    ``qps`` and ``burst`` are those of clientConnection: a negative qps is no limit. ``limit`` bounds the exchanges under way
+    at the same time; streams are not counted. ``timeout`` is in seconds.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        agent: str,
+        qps: float = -1.0,
+        burst: int = 0,
+        limit: int = 64,
+        timeout: float = DEFAULT_TIMEOUT,
+        max_throttled: int = MAX_THROTTLED,
+        observer: Observer | None = None,
+    ) -> None:
+        self._connection: Final = connection
+        self._agent: Final = agent
+        self._bucket: Final = TokenBucket(qps=qps, burst=burst) if qps > 0 else None
+        self._places: Final = asyncio.Semaphore(limit)
+        self._timeout: Final = timeout
+        self._timeouts: Final[dict[float, aiohttp.ClientTimeout]] = {}
+        self._max_throttled: Final = max_throttled
+        self._observer: Final = observer
+        self._credentials: Final = _Credentials(connection)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        """Reads the credentials and opens the session. Raises ConfigurationError."""
+        await self._credentials.load()
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=KEEPALIVE, socket_factory=_keepalive_socket
+            ),
+            headers=self._default_headers(),
+            skip_auto_headers=_AUTOMATIC,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=self._limits(self._timeout),
+        )
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes every connection. Harmless when closed."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    @property
+    def server(self) -> str:
+        """The server's address."""
+        return self._connection.server
+
+    def _default_headers(self) -> CIMultiDict[str]:
+        headers = CIMultiDict(
+            {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": self._agent}
+        )
+        headers.extend(self._connection.headers)
+        return headers
+
+    def _limits(self, seconds: float) -> aiohttp.ClientTimeout:
+        limits = self._timeouts.get(seconds)
+        if limits is None:
+            limits = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, 10.0))
+            self._timeouts[seconds] = limits
+        return limits
+
+    # ------------------------------------------------------------ one exchange
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        params: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+        timeout: float | None = None,  # noqa: ASYNC109 - seconds, given to aiohttp
+        guard: Guard | None = None,
+    ) -> Response:
+        """See Transport.request. A 401 is tried once more with renewed credentials; a 429 is waited out."""
+        url = self._url(path, params)
+        limits = self._limits(timeout or self._timeout)
+        throttled, renewed = 0, False
+        while True:
+            credentials = await self._credentials.current()
+            if self._bucket is not None:
+                await self._wait_for_token(self._bucket)
+            async with self._places:
+                if guard is not None and not guard():
+                    raise NotLeading(method, path)
+                response, retry_after = await self._exchange(
+                    method, url, body, credentials.headers(content_type, body), limits
+                )
+            if response.status < 300:
+                return response
+            error = error_from_response(method, path, *response, retry_after)
+            if isinstance(error, Unauthorized) and not renewed:
+                renewed = await self._credentials.renew(credentials.number)
+                if renewed:
+                    continue
+            if isinstance(error, TooManyRequests) and throttled < self._max_throttled:
+                throttled += 1
+                await asyncio.sleep(min(error.retry_after or 1.0, MAX_RETRY_AFTER))
+                continue
+            raise error
+
+    async def _exchange(
+        self,
+        method: str,
+        url: URL,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        limits: aiohttp.ClientTimeout,
+    ) -> tuple[Response, str | None]:
+        started = asyncio.get_running_loop().time()
+        status = 0
+        try:
+            answer = await self._open(method, url, body=body, headers=headers, limits=limits)
+            try:
+                content = await answer.read()
+            finally:
+                answer.release()
+            status = answer.status
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            _fail(method, url, err)
+        finally:
+            if self._observer is not None:
+                self._observer(method, status, asyncio.get_running_loop().time() - started)
+        return Response(status, content), answer.headers.get("Retry-After")
+
+    async def _open(
+        self,
+        method: str,
+        url: URL,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str],
+        limits: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise RuntimeError("KubeClient is used outside of its context")
+        return await self._session.request(
+            method,
+            url,
+            data=body,
+            headers=headers,
+            allow_redirects=False,
+            timeout=limits,
+            ssl=self._credentials.tls,
+            server_hostname=self._connection.tls_server_name,
+            proxy=self._connection.proxy,
+        )
+
+    def _url(self, path: str, params: Mapping[str, str] | None) -> URL:
+        query = "?" + urlencode(params) if params else ""
+        return URL(f"{self._connection.server}{path}{query}", encoded=True)
+
+    async def _wait_for_token(self, bucket: TokenBucket) -> None:
+        delay = bucket.take(asyncio.get_running_loop().time())
+        if delay <= 0.0:
+            return
+        try:
+            await asyncio.sleep(delay)
+        except BaseException:
+            bucket.give_back()
+            raise
+
+    # ------------------------------------------------------------ streams
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, params: Mapping[str, str], read_timeout: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See Transport.stream."""
+        url = self._url(path, params)
+        limits = aiohttp.ClientTimeout(sock_connect=10.0, sock_read=read_timeout)
+        answer = await self._open_stream(path, url, limits)
+        try:
+            yield _chunks(answer, url)
+        finally:
+            answer.close()
+
+    async def _open_stream(
+        self, path: str, url: URL, limits: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        renewed = False
+        while True:
+            credentials = await self._credentials.current()
+            if self._bucket is not None:
+                await self._wait_for_token(self._bucket)
+            try:
+                headers = credentials.headers(JSON, None)
+                answer = await self._open("GET", url, headers=headers, limits=limits)
+                if answer.status < 300:
+                    return answer
+                content = await answer.read()
+            except (aiohttp.ClientError, TimeoutError, OSError) as err:
+                _fail("GET", url, err)
+            retry_after = answer.headers.get("Retry-After")
+            error = error_from_response("GET", path, answer.status, content, retry_after)
+            if not isinstance(error, Unauthorized) or renewed:
+                raise error
+            renewed = await self._credentials.renew(credentials.number)
+            if not renewed:
+                raise error
+
+
+async def _chunks(answer: aiohttp.ClientResponse, url: URL) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in answer.content.iter_any():
+            yield chunk
+    except (aiohttp.ClientError, TimeoutError, OSError) as err:
+        _fail("GET", url, err)
+
+
+def _fail(method: str, url: URL, err: Exception) -> NoReturn:
+    """Raises the ConnectionFailed for an exception of aiohttp or the operating system."""
+    never_sent = isinstance(err, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    cause = str(err) or type(err).__name__
+    if isinstance(err, TimeoutError) and not never_sent:
+        cause = "no answer in time"
+    raise ConnectionFailed(f"{method} {url.raw_path}: {cause}", sent=not never_sent) from err
+
+
+def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket that notices a peer that is gone: asks after 30 s of silence, gives up after three missing answers."""
+    family, kind, protocol = address[:3]
+    made = socket.socket(family, kind, protocol)
+    for level, option, value in _SOCKET_OPTIONS:
+        made.setsockopt(level, option, value)
+    return made
+
+
+class _Presented:
+    """One identity as request headers; ``number`` grows with each change."""
+
+    def __init__(self, identity: Identity, number: int) -> None:
+        self.identity: Final = identity
+        self.number: Final = number
+        self._by_type: Final[dict[str, CIMultiDict[str]]] = {}
+
+    def headers(self, content_type: str, body: bytes | None) -> CIMultiDict[str]:
+        """The headers for a body of this type (None: no body). Shared; aiohttp copies them."""
+        kind = content_type if body is not None else ""
+        headers = self._by_type.get(kind)
+        if headers is None:
+            headers = CIMultiDict({"Content-Type": kind} if kind else {})
+            if self.identity.authorization is not None:
+                headers["Authorization"] = self.identity.authorization
+            self._by_type[kind] = headers
+        return headers
+
+
+class _Credentials:
+    """The identity in use, renewed when its time has passed or the server does not accept it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection: Final = connection
+        self._lock: Final = asyncio.Lock()
+        self._presented = _Presented(Identity(), 0)
+        self._due = float("inf")
+        self._asked = float("-inf")
+        #: What aiohttp takes for ``ssl``: True stands for a server without TLS as well.
+        self.tls: ssl.SSLContext | bool = True
+
+    async def load(self) -> None:
+        """The first reading. Raises ConfigurationError."""
+        self._adopt(await self._connection.identify())
+
+    async def current(self) -> _Presented:
+        """What to present now. A renewal that fails is logged and tried again later; the old identity stays."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._due:
+            self._due = now + RENEWAL_RETRY
+            try:
+                self._adopt(await self._connection.identify())
+            except ConfigurationError as err:
+                logger.warning("Credentials could not be renewed, keeping the old ones: %s", err)
+        return self._presented
+
+    async def renew(self, refused: int) -> bool:
+        """After a 401 for identity ``refused``: whether there is another one to try."""
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            if self._presented.number == refused and now - self._asked >= RENEWAL_PAUSE:
+                try:
+                    self._adopt(await self._connection.identify())
+                except ConfigurationError as err:
+                    logger.warning("Credentials could not be renewed after a 401: %s", err)
+            return self._presented.number != refused
+
+    def _adopt(self, identity: Identity) -> None:
+        now = asyncio.get_running_loop().time()
+        self._asked = now
+        self._due = now + identity.valid_for if identity.valid_for is not None else float("inf")
+        old = self._presented
+        if old.number and identity.certificate == old.identity.certificate:
+            if identity.authorization == old.identity.authorization:
+                return
+        else:
+            self.tls = self._connection.tls_context(identity.certificate) or True
+        self._presented = _Presented(identity, old.number + 1)

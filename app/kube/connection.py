@@ -1,0 +1,199 @@
+"""How the API server is reached, and as whom: addresses, TLS, proxies and credentials that change while we run.
+
+A Connection is fixed; the Identity that goes with it is not: tokens in files rotate, plugins hand out certificates for an
+hour. Whoever needs it asks ``identify`` again when ``valid_for`` has passed or the server has answered 401.
+"""
+
+import dataclasses
+import ipaddress
+import os
+import ssl
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from app.kube.errors import ConfigurationError
+
+#: Seconds after which credentials kept in files are read again, as in-cluster tokens must be at least every minute.
+FILE_REFRESH: Final = 60.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """A certificate chain and its private key, PEM. The key stays out of ``repr``."""
+
+    chain: bytes
+    key: bytes = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the requests come from, for the next ``valid_for`` seconds (None: for ever)."""
+
+    #: The Authorization header, None to send none. Kept out of ``repr``.
+    authorization: str | None = dataclasses.field(default=None, repr=False)
+    certificate: ClientCertificate | None = None
+    valid_for: float | None = None
+
+
+#: Gives the identity as it is now. Raises ConfigurationError.
+Identify = Callable[[], Awaitable[Identity]]
+
+
+async def anonymous() -> Identity:
+    """Nobody in particular: plain http, or a server that asks for nothing."""
+    return Identity()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Connection:
+    """Everything that does not change about reaching one API server."""
+
+    #: Scheme, host, port and, behind some proxies, a path; no slash at the end.
+    server: str
+    identify: Identify = anonymous
+    #: PEM of the authorities to trust; None: those of the system.
+    ca: bytes | None = None
+    verify: bool = True
+    #: The name to ask for and to check in the server's certificate, None: the one in ``server``.
+    tls_server_name: str | None = None
+    proxy: str | None = None
+    #: Headers of every request (impersonation); several values for one name are allowed.
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the server speaks TLS."""
+        return self.server.startswith("https://")
+
+    def tls_context(self, certificate: ClientCertificate | None) -> ssl.SSLContext | None:
+        """The TLS settings for connections made under one identity. Raises ConfigurationError."""
+        if not self.is_tls:
+            return None
+        try:
+            context = ssl.create_default_context(cadata=_text(self.ca))
+            # Many a cluster's CA lacks what RFC 5280 wants; Go does not insist, Python 3.13 does.
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+            if not self.verify:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            if certificate is not None:
+                _load_certificate(context, certificate)
+        except (ssl.SSLError, ValueError) as err:
+            raise ConfigurationError(f"TLS settings for {self.server} are unusable: {err}") from err
+        return context
+
+
+def _text(pem: bytes | None) -> str | None:
+    return pem.decode("ascii") if pem is not None else None
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
+    """OpenSSL's binding reads certificates from files only: the key is on disk for a moment, readable by us alone."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(certificate.chain.rstrip() + b"\n" + certificate.key)
+        file.flush()
+        context.load_cert_chain(file.name)
+
+
+def normalize_server(address: str) -> str:
+    """The server's address with a scheme and without the last slash. Raises ConfigurationError.
+
+    >>> normalize_server("10.0.0.1:8080/")
+    'http://10.0.0.1:8080'
+    """
+    server = address.strip().rstrip("/")
+    if "://" not in server:
+        server = "http://" + server
+    parts = urlsplit(server)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ConfigurationError(f"host must be a URL or a host:port pair: {address!r}")
+    return server
+
+
+def read_file(path: Path, what: str) -> bytes:
+    """The content of a small credential file. Raises ConfigurationError that says what was wanted of it."""
+    try:
+        content = path.read_bytes()
+    except OSError as err:
+        raise ConfigurationError(f"unable to read {what} {path}: {err.strerror}") from err
+    if not content.strip():
+        raise ConfigurationError(f"{what} {path} is empty")
+    return content
+
+
+def token_file_source(
+    path: Path, certificate: Callable[[], ClientCertificate | None] = lambda: None
+) -> Identify:
+    """A bearer token that lives in a file and is read anew every minute, after every 401 as well."""
+
+    async def identify() -> Identity:
+        token = read_file(path, "token file").decode("ascii").strip()
+        return Identity(f"Bearer {token}", certificate(), FILE_REFRESH)
+
+    return identify
+
+
+def fixed_source(identity: Identity) -> Identify:
+    """An identity that never changes."""
+
+    async def identify() -> Identity:
+        return identity
+
+    return identify
+
+
+def certificate_file_source(
+    authorization: str | None, certificate: Callable[[], ClientCertificate | None]
+) -> Identify:
+    """A client certificate in files that somebody may replace while we run."""
+
+    async def identify() -> Identity:
+        return Identity(authorization, certificate(), FILE_REFRESH)
+
+    return identify
+
+
+def proxy_from_environment(server: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """The proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY (with CIDRs, as Go reads it) name for this server."""
+    parts = urlsplit(server)
+    name = f"{parts.scheme}_proxy"
+    proxy = environ.get(name) or environ.get(name.upper())
+    host = parts.hostname or ""
+    excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    if not proxy or _is_loopback(host) or _bypassed(host, excluded):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _bypassed(host: str, excluded: str) -> bool:
+    """Whether NO_PROXY names this host: ``*``, a domain with what is below it, an address, or a network."""
+    address = _address(host)
+    for entry in filter(None, (part.strip().lower() for part in excluded.split(","))):
+        if entry == "*" or (address is not None and _contains(entry, address)):
+            return True
+        domain = entry.lstrip("*").lstrip(".")
+        if host == domain or host.endswith(f".{domain}"):
+            return True
+    return False
+
+
+def _is_loopback(host: str) -> bool:
+    address = _address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _contains(network: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    try:
+        return address in ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return False

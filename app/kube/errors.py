@@ -1,0 +1,185 @@
+"""What can go wrong between us and the API server, as exceptions of our own.
+
+aiohttp's exceptions and HTTP statuses are translated once, at the edge (app.kube.client), and chained. A subclass exists
+only where somebody acts on it. Text from the server is shown only when it is a Kubernetes ``Status``, and cut: what a
+proxy or a stranger answers does not belong in logs.
+"""
+
+# ruff: noqa: N818 - named after Kubernetes' reasons and what they mean to the caller, not "...Error"
+
+from typing import Final
+
+import msgspec
+
+#: Characters of a server's message that are kept.
+MAX_MESSAGE: Final = 1024
+
+
+class KubeError(Exception):
+    """Base of everything that app.kube raises on purpose."""
+
+
+class ConfigurationError(KubeError):
+    """The settings for reaching the API server are missing or unusable."""
+
+
+class NotLeading(KubeError):
+    """A write was refused on our side: this process is not the leader by its own clock. Nothing was sent."""
+
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(f"{method} {path}: not sent, this process does not hold the leader lease")
+
+
+class StatusCause(msgspec.Struct, frozen=True):
+    """metav1.StatusCause."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    """metav1.StatusDetails."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: tuple[StatusCause, ...] | None = None
+    retry_after_seconds: int = 0
+
+
+class _Status(msgspec.Struct, frozen=True):
+    kind: str = ""
+    message: str = ""
+    reason: str = ""
+    details: StatusDetails | None = None
+    code: int = 0
+
+
+_STATUS: Final = msgspec.json.Decoder(_Status)
+
+
+class KubeApiError(KubeError):
+    """The API server refused a request, or could not be asked.
+
+    ``status`` is the HTTP status (0: no answer), ``reason`` the Kubernetes reason (``AlreadyExists``), ``retry_after``
+    the seconds the server asks to wait, None when it does not.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        details: StatusDetails | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.reason = reason
+        self.details = details or StatusDetails()
+        self.retry_after = retry_after
+
+
+class Unauthorized(KubeApiError):
+    """401: the credentials are missing, wrong or out of date."""
+
+
+class Forbidden(KubeApiError):
+    """403: the credentials are good but do not allow this."""
+
+
+class NotFound(KubeApiError):
+    """404: no such object, or no such kind."""
+
+
+class Conflict(KubeApiError):
+    """409: the object is not, or no longer, what the request assumes."""
+
+
+class AlreadyExists(Conflict):
+    """409 on creation: the name is taken."""
+
+
+class Gone(KubeApiError):
+    """410: the resourceVersion or the continue token is too old; list again."""
+
+
+class TooManyRequests(KubeApiError):
+    """429: not done; ask again after ``retry_after``."""
+
+
+class ServerUnavailable(KubeApiError):
+    """5xx: the server failed in mid-work; whether a write took effect is not known."""
+
+
+class ConnectionFailed(KubeApiError):
+    """No answer: refused, reset, timed out. ``sent`` tells whether the request may have reached the server."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+_BY_STATUS: Final[dict[int, type[KubeApiError]]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    429: TooManyRequests,
+}
+
+
+def error_from_status(
+    status: int,
+    *,
+    message: str,
+    reason: str = "",
+    details: StatusDetails | None = None,
+    retry_after: float | None = None,
+) -> KubeApiError:
+    """The exception for an HTTP status, or for the code of an ERROR line in a watch."""
+    kind = _BY_STATUS.get(status, ServerUnavailable if status >= 500 else KubeApiError)
+    if reason == "AlreadyExists":
+        kind = AlreadyExists
+    return kind(
+        _cut(message), status=status, reason=reason, details=details, retry_after=retry_after
+    )
+
+
+def error_from_response(
+    method: str, path: str, status: int, body: bytes, retry_after: str | None
+) -> KubeApiError:
+    """The exception for a refused request; ``retry_after`` is the header's text."""
+    answer = _decode_status(body)
+    seconds = _seconds(retry_after)
+    if answer is None:
+        message = f"{method} {path}: the server answered {status} without details"
+        return error_from_status(status, message=message, retry_after=seconds)
+    details = answer.details
+    if seconds is None and details is not None and details.retry_after_seconds > 0:
+        seconds = float(details.retry_after_seconds)
+    return error_from_status(
+        status, message=answer.message, reason=answer.reason, details=details, retry_after=seconds
+    )
+
+
+def _decode_status(body: bytes) -> _Status | None:
+    try:
+        status = _STATUS.decode(body)
+    except msgspec.MsgspecError:
+        return None
+    return status if status.kind == "Status" and status.message else None
+
+
+def _seconds(header: str | None) -> float | None:
+    """Seconds of a Retry-After header; the date form, which no API server uses, counts as absent."""
+    return float(header) if header is not None and header.isdigit() else None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 4] + " ..."

@@ -1,0 +1,128 @@
+"""Credential plugins: commands in a kubeconfig that print an ExecCredential (client.authentication.k8s.io).
+
+https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from app.kube.connection import ClientCertificate, Identity
+from app.kube.errors import ConfigurationError
+from app.kube.timestamps import parse_time
+
+#: Seconds a plugin may take: some open a browser or ask a slow identity provider.
+PATIENCE: Final = 60.0
+#: Renew this many seconds before expiry, or after 9/10 of a shorter life.
+EARLY: Final = 60.0
+
+
+class _CredentialStatus(msgspec.Struct, frozen=True, rename="camel"):
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: str | None = None
+
+
+class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    status: _CredentialStatus | None = None
+
+
+_CREDENTIAL: Final = msgspec.json.Decoder(_ExecCredential)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExecPlugin:
+    """A plugin's command line; ``environ`` is its whole environment."""
+
+    api_version: str
+    args: Sequence[str]
+    environ: Mapping[str, str] = dataclasses.field(repr=False)
+    install_hint: str = ""
+    #: What ``provideClusterInfo`` asks to pass on, None when it does not.
+    cluster: Mapping[str, object] | None = None
+
+    async def identify(self, wall: Callable[[], float]) -> Identity:
+        """Runs the plugin once. ``wall`` tells the time in seconds since the epoch. Raises ConfigurationError."""
+        return self._identity(self._status(await self._output()), wall())
+
+    async def _output(self) -> bytes:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self.args,
+                env={**self.environ, "KUBERNETES_EXEC_INFO": self._exec_info()},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as err:
+            raise self._error(
+                f"cannot be started: {err.strerror}. {self.install_hint}".rstrip()
+            ) from err
+        try:
+            async with asyncio.timeout(PATIENCE):
+                output, complaints = await process.communicate()
+        except TimeoutError as err:
+            raise self._error(f"gave no answer in {PATIENCE:.0f} s") from err
+        finally:
+            await _reap(process)
+        if process.returncode != 0:
+            said = complaints.decode(errors="replace").strip()[-256:]
+            raise self._error(f"failed with exit code {process.returncode}: {said}")
+        return output
+
+    def _exec_info(self) -> str:
+        spec: dict[str, object] = {"interactive": False}
+        if self.cluster is not None:
+            spec["cluster"] = self.cluster
+        info = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec}
+        return msgspec.json.encode(info).decode()
+
+    def _status(self, output: bytes) -> _CredentialStatus:
+        try:
+            credential = _CREDENTIAL.decode(output)
+        except msgspec.MsgspecError as err:
+            raise self._error(f"printed no ExecCredential: {err}") from err
+        if credential.api_version != self.api_version:
+            raise self._error(
+                f"is configured to use API version {self.api_version}, but returned {credential.api_version!r}"
+            )
+        if credential.status is None:
+            raise self._error("returned an ExecCredential without status")
+        return credential.status
+
+    def _identity(self, status: _CredentialStatus, now: float) -> Identity:
+        chain, key = status.client_certificate_data, status.client_key_data
+        if bool(chain) != bool(key):
+            raise self._error("returned only one of clientCertificateData and clientKeyData")
+        if not chain and not status.token:
+            raise self._error("returned neither a token nor a client certificate")
+        return Identity(
+            authorization=f"Bearer {status.token}" if status.token else None,
+            certificate=ClientCertificate(chain.encode(), key.encode()) if chain and key else None,
+            valid_for=self._valid_for(status.expiration_timestamp, now),
+        )
+
+    def _valid_for(self, expires: str | None, now: float) -> float | None:
+        if not expires:
+            return None
+        try:
+            left = parse_time(expires) - now
+        except ValueError as err:
+            raise self._error(f"returned a bad expirationTimestamp: {err}") from err
+        return max(left - min(EARLY, left / 10), 1.0)
+
+    def _error(self, problem: str) -> ConfigurationError:
+        return ConfigurationError(f"getting credentials: exec plugin {self.args[0]}: {problem}")
+
+
+async def _reap(process: asyncio.subprocess.Process) -> None:
+    """Leaves no child behind, whatever ended the wait for it."""
+    if process.returncode is None:
+        process.kill()
+        await process.communicate()

@@ -1,0 +1,43 @@
+"""What the rest of app.kube needs of an API client: a small protocol, so that tests can stand in for the network."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Final, NamedTuple, Protocol
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+
+#: Asked at the last instant before a request is sent; False raises NotLeading.
+Guard = Callable[[], bool]
+
+
+class Response(NamedTuple):
+    """An answer with a 2xx status."""
+
+    status: int
+    body: bytes
+
+
+class Transport(Protocol):
+    """Requests and streams to one API server. Raises KubeApiError and its subclasses only (and NotLeading)."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        params: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+        timeout: float | None = None,  # noqa: ASYNC109 - seconds for the exchange, given to the HTTP client
+        guard: Guard | None = None,
+    ) -> Response:
+        """One exchange; the whole body is read. ``path`` is escaped already; ``timeout`` None is the default."""
+        ...
+
+    def stream(
+        self, path: str, *, params: Mapping[str, str], read_timeout: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """A GET whose body is read chunk by chunk; ``read_timeout`` seconds without a byte are a ConnectionFailed."""
+        ...
