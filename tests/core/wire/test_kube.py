@@ -1,0 +1,397 @@
+"""Objects, watch lines and lists of the Kubernetes API."""
+
+import gc
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.model.objects import PersistentVolume, PodDisruptionBudget, Service, StorageClass
+from app.wire.kube import (
+    INITIAL_EVENTS_END,
+    ApiStatus,
+    DecodeError,
+    NodeDecoder,
+    PodDecoder,
+    decoder_for,
+    strip_for_extender,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text('aé<&"\\\u2028', max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("ab<", max_size=2), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def pod(name="web-1", *, node=None, labels=None, volumes=(), status=None, **spec):
+    """A pod as an API server writes it; ``spec`` overrides fields of the spec."""
+    token = {"name": f"kube-api-access-{name}", "projected": {"sources": []}}
+    whole_spec = {
+        "volumes": [token, *volumes],
+        "containers": [{"name": "c", "image": "web:v1", "resources": {"requests": {"cpu": "1"}}}],
+        "schedulerName": "default-scheduler",
+        "priority": 7,
+        **({"nodeName": node} if node else {}),
+        **spec,
+    }
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "namespace": "shop",
+            "uid": f"uid-{name}",
+            "resourceVersion": "12",
+            "generation": 3,
+            "creationTimestamp": None,
+            "labels": labels,
+            "managedFields": [{"manager": "m", "fieldsV1": {"f:kind": {}}}],
+            "ownerReferences": [
+                {"kind": "Job", "name": "other", "uid": "u0"},
+                {"kind": "ReplicaSet", "name": "web", "uid": "u1", "controller": True},
+            ],
+        },
+        "spec": whole_spec,
+        "status": {"phase": "Pending"} if status is None else status,
+    }
+
+
+def line(obj, kind="ADDED"):
+    return json.dumps({"type": kind, "object": obj}, separators=(",", ":")).encode() + b"\n"
+
+
+def decoded(obj, decoder=None):
+    return (decoder or PodDecoder()).decode_line(line(obj))[1]
+
+
+class TestPod:
+    def test_what_is_its_own(self):
+        got = decoded(
+            pod(
+                node="n1",
+                labels={"app": "web"},
+                status={"phase": "Running", "nominatedNodeName": "n2"},
+            )
+        )
+        assert (got.namespace, got.name, got.uid, got.key) == (
+            "shop",
+            "web-1",
+            "uid-web-1",
+            "shop/web-1",
+        )
+        assert (got.resource_version, got.generation, got.phase) == ("12", 3, "Running")
+        assert (got.node_name, got.nominated_node_name, got.labels["app"]) == ("n1", "n2", "web")
+        assert got.owner is not None
+        assert (got.owner.kind, got.owner.name) == ("ReplicaSet", "web")
+        assert got.deletion_timestamp is None
+        assert got.priority == 7
+
+    def test_siblings_share_template_and_labels(self):
+        decoder = PodDecoder()
+        first = decoded(pod("web-1", labels={"a": "1", "b": "2"}), decoder)
+        second = decoded(pod("web-2", labels={"b": "2", "a": "1"}, node="n1"), decoder)
+        assert first.template is second.template
+        assert first.labels is second.labels
+        assert first.owner is second.owner
+        assert first.spec.volumes is None
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            pytest.param({"priority": 8}, id="priority"),
+            pytest.param({"nodeSelector": {"zone": "a"}}, id="selector"),
+            pytest.param({"hostNetwork": True}, id="host-network"),
+            pytest.param(
+                {
+                    "containers": [
+                        {"name": "c", "image": "web:v1", "resources": {"limits": {"x/y": 1}}}
+                    ]
+                },
+                id="limits",
+            ),
+            pytest.param(
+                {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]},
+                id="volume",
+            ),
+        ],
+    )
+    def test_different_specs_do_not_share(self, other):
+        decoder = PodDecoder()
+        first = decoded(pod(), decoder)
+        second = decoded(pod(**other), decoder)
+        assert first.template is not second.template
+
+    def test_the_order_of_map_keys_does_not_divide_a_family(self):
+        decoder = PodDecoder()
+        first = decoded(pod(nodeSelector={"a": "1", "b": "2"}), decoder)
+        second = decoded(pod(nodeSelector={"b": "2", "a": "1"}), decoder)
+        assert first.template is second.template
+
+    def test_volumes_that_matter_stay(self):
+        claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}}
+        plain = {"name": "tmp", "emptyDir": {}}
+        assert decoded(pod(volumes=[plain, claim])).template.claim_names == ("data-0",)
+
+    def test_families_that_are_gone_are_freed(self):
+        decoder = PodDecoder()
+        kept = decoded(pod(labels={"a": "1"}), decoder)
+        gone = decoded(pod(priority=1, labels={"b": "1"}), decoder)
+        assert (decoder.templates, decoder.label_sets) == (2, 2)
+        del gone
+        gc.collect()
+        assert (decoder.templates, decoder.label_sets) == (1, 1)
+        assert decoded(pod("web-9", labels={"a": "1"}), decoder).template is kept.template
+
+    def test_conditions_that_are_read(self):
+        conditions = [
+            {"type": "Ready", "status": "True"},
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "m"},
+            {"type": "DisruptionTarget", "status": "True"},
+        ]
+        got = decoded(pod(status={"conditions": conditions}))
+        assert [c.type for c in got.conditions] == ["PodScheduled", "DisruptionTarget"]
+        bound = [{"type": "PodScheduled", "status": "True"}]
+        assert decoded(pod(node="n", status={"conditions": bound})).conditions == ()
+
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [
+            ("1970-01-01T00:00:01Z", 1.0),
+            ("2025-01-01T00:00:00Z", 1735689600.0),
+            ("2025-01-01T02:00:00.5+02:00", 1735689600.5),
+            (None, None),
+        ],
+    )
+    def test_start_time(self, text, seconds):
+        assert decoded(pod(status={"startTime": text})).start_time == seconds
+
+    def test_claim_statuses_as_bytes(self):
+        statuses = [{"name": "gpu", "resourceClaimName": "p-gpu"}]
+        got = decoded(pod(status={"resourceClaimStatuses": statuses}))
+        assert json.loads(got.claim_statuses) == statuses
+        assert decoded(pod()).claim_statuses == b""
+
+    def test_deletion(self):
+        obj = pod()
+        obj["metadata"]["deletionTimestamp"] = "2025-01-01T00:00:00Z"
+        assert decoded(obj).terminating
+
+
+class TestResize:
+    def status(self, running, allocated, conditions=()):
+        return {
+            "containerStatuses": [
+                {
+                    "name": "c",
+                    "resources": {"requests": {"cpu": running}},
+                    "allocatedResources": {"cpu": allocated},
+                }
+            ],
+            "conditions": list(conditions),
+        }
+
+    def test_agreement_costs_nothing(self):
+        assert decoded(pod(node="n", status=self.status("1", "1"))).resized is None
+
+    def test_other_spelling_is_agreement(self):
+        assert decoded(pod(node="n", status=self.status("1000m", "1"))).resized is None
+
+    def test_the_larger_counts(self):
+        got = decoded(pod(node="n", status=self.status("2", "1500m")))
+        assert dict(got.resources.requested)["cpu"] == 2000
+
+    def test_an_infeasible_wish_does_not_count(self):
+        pending = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+        got = decoded(pod(node="n", status=self.status("500m", "500m", [pending])))
+        assert dict(got.resources.requested)["cpu"] == 500
+
+    def test_statuses_without_resources(self):
+        status = {"containerStatuses": [{"name": "c", "ready": True}]}
+        assert decoded(pod(node="n", status=status)).resized is None
+
+
+class TestRaw:
+    def test_kept_for_waiting_pods_only(self):
+        decoder = PodDecoder(keep_raw=True)
+        waiting, bound = decoded(pod(), decoder), decoded(pod(node="n"), decoder)
+        assert bound.raw is None
+        sent = json.loads(waiting.raw)
+        assert list(sent) == ["metadata", "spec", "status"]
+        assert "managedFields" not in sent["metadata"]
+        assert sent["spec"] == pod()["spec"]
+
+    def test_kept_for_bound_pods_when_asked_for(self):
+        bound = decoded(pod(node="n"), PodDecoder(keep_bound_raw=True))
+        assert json.loads(bound.raw)["spec"]["nodeName"] == "n"
+        assert decoded(pod(), PodDecoder(keep_bound_raw=True)).raw is None
+
+    def test_not_kept_otherwise(self):
+        assert decoded(pod()).raw is None
+
+    def test_strip_leaves_the_spelling_alone(self):
+        raw = b'{"kind":"Node","apiVersion":"v1","metadata":{"name":"\\u003cn\\u003e","x":1.50},"z":[ 1 , 2 ]}'
+        stripped = strip_for_extender(raw)
+        assert b'"\\u003cn\\u003e","x":1.50' in stripped
+        assert b"[ 1 , 2 ]" in stripped
+
+    @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+    @given(JSON)
+    def test_strip_takes_three_keys_only(self, value):
+        obj = {"kind": "K", "metadata": {"name": "n", "managedFields": value}, "spec": value}
+        stripped = json.loads(strip_for_extender(json.dumps(obj).encode()))
+        assert stripped == {"metadata": {"name": "n"}, "spec": value}
+
+
+class TestBadObjects:
+    def test_a_quantity_that_is_none(self):
+        containers = [{"name": "c", "resources": {"requests": {"cpu": "lots"}}}]
+        with pytest.raises(DecodeError, match=r"Pod shop/web-1: .*quantities must match") as caught:
+            decoded(pod(containers=containers))
+        assert caught.value.key == "shop/web-1"
+
+    def test_a_wrong_type(self):
+        with pytest.raises(DecodeError, match="Pod shop/web-1: Expected `array") as caught:
+            decoded(pod(tolerations={}))
+        assert (caught.value.namespace, caught.value.name) == ("shop", "web-1")
+
+    def test_null_is_absent(self):
+        obj = pod(hostNetwork=None, containers=[{"name": None, "image": "x"}])
+        obj["status"] = None
+        assert decoded(obj).spec.containers[0].image == "x"
+
+    @pytest.mark.parametrize(
+        "broken",
+        [b"", b"{", b"[]", b'{"type":"ADDED"}', b'{"type":"ADDED","object":{"a":1}', b"\xff"],
+    )
+    def test_a_broken_line(self, broken):
+        with pytest.raises(DecodeError, match="Pod: "):
+            PodDecoder().decode_line(broken)
+
+    def test_an_object_that_is_none(self):
+        with pytest.raises(DecodeError, match="Pod: Expected `object`"):
+            PodDecoder().decode_line(b'{"type":"ADDED","object":[]}')
+
+
+class TestLine:
+    @pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
+    def test_types(self, kind):
+        assert PodDecoder().decode_line(line(pod(), kind))[0] == kind
+
+    @pytest.mark.parametrize(
+        "spelling",
+        [
+            b'{"object":%s,"type":"ADDED"}',
+            b'{ "type": "ADDED", "object": %s }',
+            b'{"type":"ADDED","object":%s,"extra":{}}\r\n',
+        ],
+    )
+    def test_other_spellings(self, spelling):
+        raw = json.dumps(pod()).encode()
+        kind, got = PodDecoder().decode_line(spelling % raw)
+        assert (kind, got.name) == ("ADDED", "web-1")
+
+    def test_bookmark(self):
+        obj = {
+            "kind": "Pod",
+            "metadata": {"resourceVersion": "99", "annotations": {INITIAL_EVENTS_END: "true"}},
+            "spec": {"containers": None},
+            "status": {},
+        }
+        kind, got = PodDecoder().decode_line(line(obj, "BOOKMARK"))
+        assert (kind, got.resource_version) == ("BOOKMARK", "99")
+        assert got.annotations[INITIAL_EVENTS_END] == "true"
+
+    def test_error(self):
+        obj = {
+            "kind": "Status",
+            "metadata": {},
+            "status": "Failure",
+            "message": "too old resource version",
+            "reason": "Expired",
+            "code": 410,
+        }
+        kind, got = PodDecoder().decode_line(line(obj, "ERROR"))
+        assert kind == "ERROR"
+        assert got == ApiStatus(410, "Expired", "too old resource version", "Failure")
+
+
+class TestList:
+    def body(self, *items, **metadata):
+        return json.dumps({"kind": "PodList", "metadata": metadata, "items": list(items)}).encode()
+
+    def test_page(self):
+        body = self.body(pod("a"), pod("b"), resourceVersion="5", **{"continue": "tok"})
+        items, version, token = PodDecoder().decode_list(body)
+        assert ([p.name for p in items], version, token) == (["a", "b"], "5", "tok")
+
+    def test_empty(self):
+        assert PodDecoder().decode_list(b'{"metadata":{"resourceVersion":"5"},"items":null}') == (
+            [],
+            "5",
+            "",
+        )
+
+    def test_a_bad_item_is_left_out_and_named(self):
+        skipped = []
+        items, _, _ = PodDecoder().decode_list(
+            self.body(pod("a"), pod("bad", tolerations={}), pod("b")), skipped
+        )
+        assert [p.name for p in items] == ["a", "b"]
+        assert [e.key for e in skipped] == ["shop/bad"]
+
+    def test_a_bad_item_raises_when_nobody_collects(self):
+        with pytest.raises(DecodeError, match="shop/bad"):
+            PodDecoder().decode_list(self.body(pod("bad", tolerations={})))
+
+    def test_a_broken_list(self):
+        with pytest.raises(DecodeError, match="unreadable list"):
+            PodDecoder().decode_list(b'{"items":')
+
+
+NODE = {
+    "kind": "Node",
+    "apiVersion": "v1",
+    "metadata": {"name": "n1", "labels": {"zone": "a"}, "managedFields": []},
+    "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "unschedulable": True},
+    "status": {
+        "allocatable": {"cpu": "4", "pods": 110},
+        "images": [{"names": ["a:1"], "sizeBytes": 5}],
+    },
+}
+
+
+class TestOtherKinds:
+    def test_node(self):
+        got = NodeDecoder().decode_line(line(NODE))[1]
+        assert (got.name, got.key, got.raw) == ("n1", "n1", None)
+        assert got.spec.taints[0].key == "k"
+        assert got.status.allocatable == {"cpu": "4", "pods": 110}
+
+    def test_node_with_its_bytes(self):
+        got = NodeDecoder(keep_raw=True).decode_line(line(NODE))[1]
+        assert json.loads(got.raw) == {
+            "metadata": {"name": "n1", "labels": {"zone": "a"}},
+            "spec": NODE["spec"],
+            "status": NODE["status"],
+        }
+
+    def test_any_kind(self):
+        service = {
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"selector": {"a": "b"}},
+        }
+        got = decoder_for(Service).decode_line(line(service))[1]
+        assert (got.key, got.spec.selector) == ("shop/web", {"a": "b"})
+
+    @pytest.mark.parametrize("kind", [PersistentVolume, PodDisruptionBudget, StorageClass])
+    def test_the_bare_minimum(self, kind):
+        assert decoder_for(kind).decode(b'{"metadata":{"name":"x"}}').name == "x"
+
+    def test_cluster_scoped_names_in_errors(self):
+        bad = {"metadata": {"name": "n9"}, "spec": {"taints": 5}}
+        with pytest.raises(DecodeError, match=r"^Node n9: "):
+            NodeDecoder().decode_line(line(bad))
