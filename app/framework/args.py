@@ -1,0 +1,67 @@
+"""The arguments of in-tree plugins as plain values, checked and defaulted by the settings (spec: plugins.md 1.3)."""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.model.requests import CPU, MEMORY
+
+
+class StrategyType(enum.StrEnum):
+    """How NodeResourcesFit turns free resources into a score; the values are those of the configuration."""
+
+    LEAST_ALLOCATED = "LeastAllocated"
+    MOST_ALLOCATED = "MostAllocated"
+    REQUESTED_TO_CAPACITY_RATIO = "RequestedToCapacityRatio"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResourceWeight:
+    """A resource that takes part in a score, and its share of it (1 to 100)."""
+
+    name: str
+    weight: int = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShapePoint:
+    """A point of RequestedToCapacityRatio's function: percent used (0 to 100) -> score (0 to 10)."""
+
+    utilization: int
+    score: int
+
+
+CPU_AND_MEMORY: Final = (ResourceWeight(CPU), ResourceWeight(MEMORY))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScoringStrategy:
+    """NodeResourcesFit's strategy. ``shape``: strictly increasing in utilization, for RequestedToCapacityRatio only."""
+
+    type: StrategyType = StrategyType.LEAST_ALLOCATED
+    resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
+    shape: tuple[ShapePoint, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeAffinityArgs:
+    """``added_affinity``: a core/v1 NodeAffinity, as in JSON, that every pod of the profile has beside its own."""
+
+    added_affinity: Mapping[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeResourcesFitArgs:
+    """Extended resources that need not fit, by name or by the part before the ``/``, and how free ones are scored."""
+
+    ignored_resources: frozenset[str] = frozenset()
+    ignored_resource_groups: frozenset[str] = frozenset()
+    scoring_strategy: ScoringStrategy = ScoringStrategy()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BalancedAllocationArgs:
+    """The resources whose use is to be kept in balance."""
+
+    resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY

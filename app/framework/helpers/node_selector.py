@@ -1,0 +1,297 @@
+"""Node selectors over views: which rows a nodeSelector, a required node affinity or a volume's affinity allows.
+
+A selector is compiled once per distinct value and judged with a few array operations: a requirement is looked up in
+the dictionary of its label column and spread over the rows by their codes (spec: plugins.md 2.0, "Node selector terms").
+
+Rules kept from kube-scheduler: terms are alternatives; a term without expressions and fields matches nothing; a term
+that cannot be read never matches and leaves the other terms alone; a list without a usable term matches no node.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+import numpy as np
+
+from app.model.objects import (
+    Node,
+    NodeSelector,
+    NodeSelectorTerm,
+    PodSpec,
+    PreferredSchedulingTerm,
+)
+from app.model.requests import is_qualified_name
+from app.model.selectors import Requirement, Selector, SelectorError, check_requirement
+from app.state.labels import MISSING, Codes, LabelColumn, Mask
+from app.state.resources import Int64
+from app.state.view import View
+
+#: The only field of a node that a selector can name.
+NAME_FIELD: Final = "metadata.name"
+
+_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_MAX_LABEL_VALUE: Final = 63
+
+#: (key, operator, values).
+_Triple = tuple[str, str, tuple[str, ...]]
+
+
+class NodeMatcher(Protocol):
+    """Something that nodes satisfy or not, asked by view or by single object."""
+
+    def matches(self, view: View) -> Mask:
+        """bool[n]: a fresh array."""
+
+    def matches_node(self, node: Node) -> bool:
+        """The same for one node object, which need not be in the table (queueing hints)."""
+
+
+# ---------------------------------------------------------------- requirements
+
+
+def _is_in(column: LabelColumn, codes: Codes, values: tuple[str, ...]) -> Mask:
+    wanted = [code for code in map(column.code, values) if code != MISSING]
+    if not wanted:
+        return np.zeros(len(codes), bool)
+    if len(wanted) == 1:
+        mask: Mask = codes == wanted[0]
+        return mask
+    table = np.zeros(len(column.values), bool)
+    table[wanted] = True
+    return table[codes]
+
+
+def _not_in(column: LabelColumn, codes: Codes, values: tuple[str, ...]) -> Mask:
+    mask = _is_in(column, codes, values)
+    return np.logical_not(mask, out=mask)
+
+
+def _exists(_column: LabelColumn, codes: Codes, _values: tuple[str, ...]) -> Mask:
+    mask: Mask = codes != MISSING
+    return mask
+
+
+def _does_not_exist(_column: LabelColumn, codes: Codes, _values: tuple[str, ...]) -> Mask:
+    mask: Mask = codes == MISSING
+    return mask
+
+
+def _greater(column: LabelColumn, codes: Codes, values: tuple[str, ...]) -> Mask:
+    return column.truth("Gt", values)[codes]
+
+
+def _less(column: LabelColumn, codes: Codes, values: tuple[str, ...]) -> Mask:
+    return column.truth("Lt", values)[codes]
+
+
+_LABEL_TESTS: Final[dict[str, Callable[[LabelColumn, Codes, tuple[str, ...]], Mask]]] = {
+    "In": _is_in,
+    "NotIn": _not_in,
+    "Exists": _exists,
+    "DoesNotExist": _does_not_exist,
+    "Gt": _greater,
+    "Lt": _less,
+}
+
+
+class _LabelRequirement:
+    """One expression over a node label."""
+
+    __slots__ = ("_key", "_scalar", "_test", "_values")
+
+    def __init__(self, key: str, operator: str, values: tuple[str, ...]) -> None:
+        self._key = key
+        self._values = values
+        self._test = _LABEL_TESTS[operator]
+        self._scalar = Selector(((key, operator, values),))
+
+    def matches(self, view: View) -> Mask:
+        column, codes = view.label(self._key)
+        return self._test(column, codes, self._values)
+
+    def matches_node(self, node: Node) -> bool:
+        return self._scalar.matches(node.labels)
+
+
+class _FieldRequirement:
+    """``In`` or ``NotIn`` with one value over a field; fields other than the name are empty on every node."""
+
+    __slots__ = ("_key", "_value", "_wanted")
+
+    def __init__(self, key: str, value: str, *, wanted: bool) -> None:
+        self._key = key
+        self._value = value
+        self._wanted = wanted
+
+    def matches(self, view: View) -> Mask:
+        if self._key != NAME_FIELD:
+            return np.full(view.n, (self._value == "") == self._wanted)
+        row = view.table.row_of.get(self._value, -1)
+        mask: Mask = view.rows == row if self._wanted else view.rows != row
+        return mask
+
+    def matches_node(self, node: Node) -> bool:
+        field = node.name if self._key == NAME_FIELD else ""
+        return (field == self._value) == self._wanted
+
+
+def _expression(requirement: Requirement) -> _LabelRequirement:
+    check_requirement(requirement)
+    key, values = requirement.key, requirement.values or ()
+    if not is_qualified_name(key):
+        raise SelectorError(f'key: "{key}" is not a qualified label name')
+    for value in values:
+        if len(value) > _MAX_LABEL_VALUE or _LABEL_VALUE.fullmatch(value) is None:
+            raise SelectorError(f'values: "{value}" is not a valid label value (key "{key}")')
+    return _LabelRequirement(key, requirement.operator, values)
+
+
+def _field(requirement: Requirement) -> _FieldRequirement:
+    operator, values = requirement.operator, requirement.values or ()
+    if operator not in {"In", "NotIn"}:
+        raise SelectorError(f'"{operator}" is not a valid field selector operator')
+    if len(values) != 1:
+        raise SelectorError(f"values: field selector '{requirement.key}' must have one value")
+    return _FieldRequirement(requirement.key, values[0], wanted=operator == "In")
+
+
+# ---------------------------------------------------------------- terms and selectors
+
+
+class _AllOf:
+    """A conjunction; without parts it matches every node."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[NodeMatcher]) -> None:
+        self._parts = tuple(parts)
+
+    def matches(self, view: View) -> Mask:
+        mask: Mask | None = None
+        for part in self._parts:
+            own = part.matches(view)
+            mask = own if mask is None else np.logical_and(mask, own, out=mask)
+        return np.ones(view.n, bool) if mask is None else mask
+
+    def matches_node(self, node: Node) -> bool:
+        return all(part.matches_node(node) for part in self._parts)
+
+
+class NodeSelectorMatcher:
+    """A compiled NodeSelector. ``errors``: what is wrong with the terms that cannot be read."""
+
+    __slots__ = ("_terms", "errors")
+
+    def __init__(self, terms: Iterable[NodeSelectorTerm]) -> None:
+        self._terms: list[_AllOf] = []
+        errors = []
+        for term in terms:
+            try:
+                compiled = _compile_term(term)
+            except SelectorError as error:
+                errors.append(str(error))
+            else:
+                if compiled is not None:
+                    self._terms.append(compiled)
+        self.errors: Final = tuple(errors)
+
+    def matches(self, view: View) -> Mask:
+        """bool[n]: the rows that some term matches; a fresh array."""
+        mask: Mask | None = None
+        for term in self._terms:
+            own = term.matches(view)
+            mask = own if mask is None else np.logical_or(mask, own, out=mask)
+        return np.zeros(view.n, bool) if mask is None else mask
+
+    def matches_node(self, node: Node) -> bool:
+        """Whether some term matches a node object."""
+        return any(term.matches_node(node) for term in self._terms)
+
+
+def _compile_term(term: NodeSelectorTerm) -> _AllOf | None:
+    """The term's requirements; None for an empty term. Raises SelectorError."""
+    expressions, fields = term.match_expressions or (), term.match_fields or ()
+    if not expressions and not fields:
+        return None
+    return _AllOf([*map(_expression, expressions), *map(_field, fields)])
+
+
+@functools.lru_cache(maxsize=8192)
+def compile_node_selector(selector: NodeSelector) -> NodeSelectorMatcher:
+    """Compiles a NodeSelector; never fails, see ``NodeSelectorMatcher.errors``."""
+    return NodeSelectorMatcher(selector.node_selector_terms or ())
+
+
+def match_node_selector(view: View, selector: NodeSelector) -> Mask:
+    """bool[n]: the rows that a NodeSelector matches; a fresh array."""
+    return compile_node_selector(selector).matches(view)
+
+
+def node_matches(node: Node, selector: NodeSelector) -> bool:
+    """Whether a NodeSelector matches one node object."""
+    return compile_node_selector(selector).matches_node(node)
+
+
+class RequiredNodeAffinity:
+    """Where a pod may go by its own word: every pair of spec.nodeSelector, and its required node affinity.
+
+    ``everything``: it has neither, so every node will do.
+    """
+
+    __slots__ = ("_all", "everything")
+
+    def __init__(
+        self, node_selector: Mapping[str, str] | None, required: NodeSelector | None
+    ) -> None:
+        parts: list[NodeMatcher] = [
+            _LabelRequirement(key, "In", (value,))
+            for key, value in sorted((node_selector or {}).items())
+        ]
+        if required is not None:
+            parts.append(compile_node_selector(required))
+        self._all = _AllOf(parts)
+        self.everything: Final = not parts
+
+    @classmethod
+    def of(cls, spec: PodSpec) -> "RequiredNodeAffinity":
+        """What a pod's spec demands."""
+        return cls(spec.node_selector, required_of(spec))
+
+    def matches(self, view: View) -> Mask:
+        """bool[n]: the rows where the pod may go; a fresh array."""
+        return self._all.matches(view)
+
+    def matches_node(self, node: Node) -> bool:
+        """Whether the pod may go to a node, judged by the object alone."""
+        return self._all.matches_node(node)
+
+
+def required_of(spec: PodSpec) -> NodeSelector | None:
+    """spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution."""
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    return None if affinity is None else affinity.required
+
+
+def preferred_of(spec: PodSpec) -> tuple[PreferredSchedulingTerm, ...] | None:
+    """spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution."""
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    return None if affinity is None else affinity.preferred
+
+
+class PreferredTerms:
+    """Weighted terms. Those of weight 0 and empty ones are dropped. Raises SelectorError for one that cannot be read."""
+
+    __slots__ = ("_terms",)
+
+    def __init__(self, terms: Iterable[PreferredSchedulingTerm]) -> None:
+        self._terms: list[tuple[int, _AllOf]] = []
+        for term in terms:
+            compiled = _compile_term(term.preference) if term.weight else None
+            if compiled is not None:
+                self._terms.append((term.weight, compiled))
+
+    def add_to(self, scores: Int64, view: View) -> None:
+        """Adds the weights of the matching terms to int64[n] in place."""
+        for weight, term in self._terms:
+            scores += term.matches(view) * np.int64(weight)
