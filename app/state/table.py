@@ -23,6 +23,7 @@ from app.state.images import Images
 from app.state.labels import LabelColumns, Mask, TaintSets
 from app.state.ports import HostPorts
 from app.state.resources import Int64, ResourceColumns
+from app.state.terms import Terms
 
 _FIRST_CAPACITY: Final = 64
 CPU_ROW: Final = 0
@@ -73,8 +74,9 @@ class NodeTable:
         self.images: Final = Images()
         self.ports: Final = HostPorts()
         self.families: Final = Families(capacity)
+        self.terms: Final = Terms(capacity)
         self._columns: Final = (self.allocatable, self.requested, self.labels, self.taints)
-        self._indexes: Final[list[PodIndex]] = [self.families]
+        self._indexes: Final[list[PodIndex]] = [self.families, self.terms]
         self._free: Final[list[int]] = []
 
     # ------------------------------------------------------------ rows
