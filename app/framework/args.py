@@ -5,6 +5,7 @@ import enum
 from collections.abc import Mapping
 from typing import Any, Final
 
+from app.model.objects import TopologySpreadConstraint
 from app.model.requests import CPU, MEMORY
 
 
@@ -65,3 +66,30 @@ class BalancedAllocationArgs:
     """The resources whose use is to be kept in balance."""
 
     resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
+
+
+class DefaultingType(enum.StrEnum):
+    """Where PodTopologySpread's default constraints come from; the values are those of the configuration."""
+
+    SYSTEM = "System"
+    LIST = "List"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodTopologySpreadArgs:
+    """Constraints for pods without their own: the built-in ones, or (defaulting type List) these, without selectors."""
+
+    default_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    defaulting_type: DefaultingType = DefaultingType.SYSTEM
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InterPodAffinityArgs:
+    """How InterPodAffinity scores.
+
+    ``hard_pod_affinity_weight`` (0 to 100): what a required affinity term of a pod on a node is worth to the pods it means.
+    ``ignore_preferred_terms_of_existing_pods``: pods without preferred terms are not scored at all.
+    """
+
+    hard_pod_affinity_weight: int = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
