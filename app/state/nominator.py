@@ -1,0 +1,107 @@
+"""Which pods are promised to which node before they are bound there (spec: plugins.md 4.10, service.md 3.9).
+
+A nomination is made in memory first and written to the pod's status afterwards, so the two may differ for a while; the
+nominator is what counts.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Callable, Collection
+from typing import Final
+
+from app.model.pod import Pod
+
+
+class NominatingMode(enum.Enum):
+    """Whether a nomination is to be changed."""
+
+    Noop = 0
+    Override = 1
+
+
+# Members of an enum are slow to look up by name.
+_NOOP: Final = NominatingMode.Noop
+_OVERRIDE: Final = NominatingMode.Override
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NominatingInfo:
+    """What an attempt says about the pod's nomination.
+
+    Override sets it to ``nominated_node_name`` (empty: clears it), Noop leaves it as the pod's status has it.
+    """
+
+    mode: NominatingMode
+    nominated_node_name: str = ""
+
+
+NOOP: Final = NominatingInfo(_NOOP)
+#: Takes a nomination back.
+CLEAR: Final = NominatingInfo(_OVERRIDE)
+
+
+def nominate(node_name: str) -> NominatingInfo:
+    """Promises ``node_name`` to the pod."""
+    return NominatingInfo(_OVERRIDE, node_name)
+
+
+class Nominator:
+    """The nominated pods by node, in the order in which they were nominated. Every operation is O(1)."""
+
+    def __init__(self, is_waiting: Callable[[Pod], bool]) -> None:
+        """Args: ``is_waiting`` tells whether the pod, by what the watch knows, still exists and has no node."""
+        self._is_waiting: Final = is_waiting
+        self._node_of: Final[dict[str, str]] = {}
+        self._pods_on: Final[dict[str, dict[str, Pod]]] = {}
+
+    def add(self, pod: Pod, info: NominatingInfo = NOOP) -> None:
+        """Nominates a pod as ``info`` says, in place of any nomination it had.
+
+        With Noop the pod's own status decides, and nothing is kept if that names no node. A pod that is gone or bound
+        loses its nomination. A cleared nomination (Override with no node) is remembered as such.
+        """
+        self.delete(pod)
+        override = info.mode is _OVERRIDE
+        node_name = info.nominated_node_name if override else pod.nominated_node_name
+        if not (override or node_name) or not self._is_waiting(pod):
+            return
+        self._node_of[pod.uid] = node_name
+        if node_name:
+            self._pods_on.setdefault(node_name, {})[pod.uid] = pod
+
+    def update(self, old: Pod, new: Pod) -> None:
+        """Follows an update of a pod.
+
+        The new status decides, except that an update without any nomination, before or after, leaves alone one that
+        exists in memory only.
+        """
+        info = NOOP
+        if not old.nominated_node_name and not new.nominated_node_name:
+            known = self._node_of.get(old.uid)
+            if known is None:
+                return
+            info = nominate(known)
+        self.delete(old)
+        self.add(new, info)
+
+    def delete(self, pod: Pod) -> None:
+        """Forgets a pod's nomination, if it has one."""
+        node_name = self._node_of.pop(pod.uid, "")
+        if not node_name:
+            return
+        pods = self._pods_on[node_name]
+        del pods[pod.uid]
+        if not pods:
+            del self._pods_on[node_name]
+
+    def node_of(self, uid: str) -> str | None:
+        """The node a pod is nominated to; empty if its nomination was cleared, None if there never was one."""
+        return self._node_of.get(uid)
+
+    def pods_on(self, node_name: str) -> list[Pod]:
+        """The pods nominated to a node, in the order of their nomination."""
+        return list(self._pods_on.get(node_name, {}).values())
+
+    def nominated_nodes(self) -> Collection[str]:
+        """The names of the nodes that pods are nominated to; a view that follows later changes."""
+        return self._pods_on.keys()

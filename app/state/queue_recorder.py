@@ -1,0 +1,40 @@
+"""What the scheduling queue tells about itself while it works: counters, gauges and faults of plugins."""
+
+from typing import Final, Protocol
+
+from app.model.pod import Pod
+
+
+class QueueRecorder(Protocol):
+    """Receives the queue's metrics (spec: service.md 7) and what plugins raised; must return quickly."""
+
+    def incoming(self, queue: str, event: str) -> None:
+        """A pod has entered ``queue`` (active, backoff or unschedulable): scheduler_queue_incoming_pods_total."""
+
+    def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
+        """So many more pods wait because ``plugin`` turned them down: scheduler_unschedulable_pods."""
+
+    def in_flight(self, event: str, delta: int) -> None:
+        """So many more of these events are kept for pods in flight: scheduler_inflight_events."""
+
+    def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
+        """A plugin raised at PreEnqueue (the pod stays out) or as a QueueingHint (taken for Queue)."""
+
+
+class NullRecorder:
+    """Records nothing."""
+
+    def incoming(self, queue: str, event: str) -> None:
+        """Ignores it."""
+
+    def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
+        """Ignores it."""
+
+    def in_flight(self, event: str, delta: int) -> None:
+        """Ignores it."""
+
+    def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
+        """Ignores it."""
+
+
+NULL_RECORDER: Final = NullRecorder()

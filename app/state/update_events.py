@@ -1,0 +1,113 @@
+"""What the update of a pod or a node means to pods that wait (spec: plugins.md 4.9)."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from app.model import quantity
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.objects import Node, Resources
+from app.model.pod import Pod
+
+
+def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
+    """The events of a pod's update, at least one: the general Update where nothing particular has changed."""
+    kind = Resource.AssignedPod if new.node_name else Resource.UnschedulablePod
+    actions = [action for action, happened in _POD_CHANGES if happened(old, new)]
+    return [ClusterEvent(kind, action) for action in actions or (Action.Update,)]
+
+
+def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
+    """The events of a node's update; none where nothing that concerns scheduling has changed."""
+    return [
+        ClusterEvent(Resource.Node, action)
+        for action, happened in _NODE_CHANGES
+        if happened(old, new)
+    ]
+
+
+def _pod_labels_changed(old: Pod, new: Pod) -> bool:
+    return old.labels is not new.labels and dict(old.labels) != dict(new.labels)
+
+
+def _pod_scaled_down(old: Pod, new: Pod) -> bool:
+    if old.resources is new.resources:
+        return False
+    now = dict(new.resources.requested)
+    return any(now.get(name, -1) < amount for name, amount in old.resources.requested)
+
+
+def _gates_eliminated(old: Pod, new: Pod) -> bool:
+    return bool(old.spec.scheduling_gates) and not new.spec.scheduling_gates
+
+
+def _tolerations_changed(old: Pod, new: Pod) -> bool:
+    """Tolerations can only be added, so their number tells."""
+    return len(old.spec.tolerations or ()) != len(new.spec.tolerations or ())
+
+
+def _claims_generated(old: Pod, new: Pod) -> bool:
+    return old.claim_statuses != new.claim_statuses
+
+
+def _node_uncordoned(old: Node, new: Node) -> bool:
+    return old.spec.unschedulable and not new.spec.unschedulable
+
+
+def _allocatable_changed(old: Node, new: Node) -> bool:
+    before, after = old.status.allocatable or {}, new.status.allocatable or {}
+    return before != after and _amounts(before) != _amounts(after)
+
+
+def _amounts(resources: Resources) -> dict[str, int | str]:
+    """The exact amounts, so that ``1`` equals ``1000m``; text that is no quantity stands for itself."""
+    return {name: _amount(text) for name, text in resources.items()}
+
+
+def _amount(text: str | float) -> int | str:
+    try:
+        return quantity.parse(text)
+    except quantity.QuantityError:
+        return str(text)
+
+
+def _node_labels_changed(old: Node, new: Node) -> bool:
+    return old.labels != new.labels
+
+
+def _taints_changed(old: Node, new: Node) -> bool:
+    return (old.spec.taints or ()) != (new.spec.taints or ())
+
+
+def _conditions_changed(old: Node, new: Node) -> bool:
+    return _conditions(old) != _conditions(new)
+
+
+def _conditions(node: Node) -> dict[str, str]:
+    return {condition.type: condition.status for condition in node.status.conditions or ()}
+
+
+def _annotations_changed(old: Node, new: Node) -> bool:
+    return old.annotations != new.annotations
+
+
+def _features_changed(old: Node, new: Node) -> bool:
+    return (old.status.declared_features or ()) != (new.status.declared_features or ())
+
+
+_POD_CHANGES: Final[Sequence[tuple[Action, Callable[[Pod, Pod], bool]]]] = (
+    (Action.UpdatePodLabel, _pod_labels_changed),
+    (Action.UpdatePodScaleDown, _pod_scaled_down),
+    (Action.UpdatePodSchedulingGatesEliminated, _gates_eliminated),
+    (Action.UpdatePodToleration, _tolerations_changed),
+    (Action.UpdatePodGeneratedResourceClaim, _claims_generated),
+)
+
+_NODE_CHANGES: Final[Sequence[tuple[Action, Callable[[Node, Node], bool]]]] = (
+    (Action.UpdateNodeTaint, _node_uncordoned),
+    (Action.UpdateNodeAllocatable, _allocatable_changed),
+    (Action.UpdateNodeLabel, _node_labels_changed),
+    (Action.UpdateNodeTaint, _taints_changed),
+    (Action.UpdateNodeCondition, _conditions_changed),
+    (Action.UpdateNodeAnnotation, _annotations_changed),
+    (Action.UpdateNodeDeclaredFeature, _features_changed),
+)

@@ -1,0 +1,97 @@
+"""The pods that wait for an event, and the question which of them an event should wake (spec: plugins.md 4.6)."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Final
+
+from app.model.pod import Pod
+from app.state.hints import (
+    AFTER_BACKOFF,
+    SKIP,
+    HintRegistration,
+    Hints,
+    Interest,
+    Strategy,
+    is_same_pod,
+)
+from app.state.queued_pod import QueuedPod
+from app.state.unschedulable_pods import Siblings, UnschedulablePods, WaitingPool
+
+#: Says whether an event may concern a pod at all, before any hint is asked.
+Precheck = Callable[[Pod], bool]
+
+_UNKNOWN_PROFILE: Final = "unknown profile"
+
+
+class WaitingRoom:
+    """Unschedulable and gated pods.
+
+    Unschedulable pods are filed under each of their rejectors. Gated pods are filed under the plugin that gates them: an
+    event that this plugin has not registered never wakes them, whoever else turned them down. Hints that look at a pod's
+    template only are asked once for all siblings.
+    """
+
+    def __init__(self, hints: Hints, tickets: Iterator[int]) -> None:
+        """Args: see Hints and PodHeap."""
+        self._hints: Final = hints
+        self.unschedulable: Final = UnschedulablePods(self._wakers, tickets)
+        self.gated: Final = WaitingPool(lambda group: (group.gating_plugin,))
+
+    def worth_moving(
+        self,
+        interest: Interest,
+        old: object | None,
+        new: object | None,
+        precheck: Precheck | None = None,
+    ) -> list[tuple[QueuedPod, Strategy]]:
+        """The pods that an event may help and that pass ``precheck``, with how to queue them again."""
+        if interest.wildcard and new is not None:
+            precheck = _only(new, precheck)
+        moves: list[tuple[QueuedPod, Strategy]] = []
+        for group in self._candidates(interest):
+            common, questions = self._ask_for_all(group, interest, old, new)
+            if common is SKIP and not questions:
+                continue
+            for queued in group.pods.values():
+                if precheck is None or precheck(queued.pod):
+                    strategy = self._hints.ask(questions, queued, old, new, floor=common)
+                    if strategy is not SKIP:
+                        moves.append((queued, strategy))
+        return moves
+
+    def _wakers(self, group: Siblings) -> Iterable[Hashable]:
+        if not self._hints.knows(group.profile):
+            return (_UNKNOWN_PROFILE,)
+        return ((group.profile, plugin) for plugin in group.rejectors)
+
+    def _candidates(self, interest: Interest) -> Iterable[Siblings]:
+        """The groups that somebody who cares about the event has turned down; each once, in a fixed order."""
+        unschedulable = self.unschedulable
+        found: dict[Siblings, None] = {}
+        if interest.wildcard:
+            found.update(dict.fromkeys(unschedulable.groups))
+        else:
+            for profile, plugins in interest.registrations.items():
+                for plugin in plugins:
+                    found.update(dict.fromkeys(unschedulable.woken_by((profile, plugin))))
+            found.update(dict.fromkeys(unschedulable.woken_by(_UNKNOWN_PROFILE)))
+        for plugin in interest.plugins:
+            found.update(dict.fromkeys(self.gated.woken_by(plugin)))
+        return found
+
+    def _ask_for_all(
+        self, group: Siblings, interest: Interest, old: object | None, new: object | None
+    ) -> tuple[Strategy, Sequence[HintRegistration]]:
+        """What holds for all siblings, and the hints that must be asked about each of them."""
+        if interest.wildcard or not self._hints.knows(group.profile):
+            return AFTER_BACKOFF, ()
+        matching = self._hints.matching(interest, group.profile, group.rejectors)
+        anyone = next(iter(group.pods.values()))
+        once = [registration for registration in matching if registration.asked_once]
+        common = self._hints.ask(once, anyone, old, new)
+        each = [registration for registration in matching if not registration.asked_once]
+        return common, each
+
+
+def _only(target: object, precheck: Precheck | None) -> Precheck:
+    """A wildcard event with an object concerns the pod that the object is, and nobody else."""
+    return lambda pod: is_same_pod(target, pod) and (precheck is None or precheck(pod))
