@@ -1,0 +1,335 @@
+"""The wire contract of HTTP extenders, kube-scheduler's extender/v1 (spec: service.md 2.6; KEP-1819).
+
+Requests are written as kube-scheduler writes them: Go's field names, every field present, null for what is not used.
+Pods and nodes are spliced in from the bytes they came in (app.wire.strip), never encoded again. Answers are read fast
+when they are spelled like that, and through app.wire.go_json when anything about them is unusual or wrong, which also
+gives errors Go's words. Of Node objects in an answer only the names are decoded.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from app.model.pod import Pod
+from app.wire import go_json
+from app.wire.go_json import GoJSONError, Int64, ListOf, MapOf, StructOf, Text
+
+#: Gives a node's JSON as strip_for_extender leaves it, None for a node that is not known.
+NodeJSON = Callable[[str], bytes | None]
+
+AnswerError = GoJSONError
+
+_CHUNK: Final = 256 * 1024
+T = TypeVar("T")
+
+
+class Body:
+    """A request body in pieces that are shared with whoever keeps them; only one chunk is ever joined at a time."""
+
+    __slots__ = ("pieces", "size")
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self.pieces: Final = pieces
+        #: Bytes in all.
+        self.size: Final = sum(map(len, pieces))
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.pieces)
+
+    def chunks(self, size: int = _CHUNK) -> Iterator[bytes]:
+        """The body in parts of about ``size`` bytes; a piece is never cut."""
+        if self.size <= size:
+            yield bytes(self)
+            return
+        pending: list[bytes] = []
+        length = 0
+        for piece in self.pieces:
+            pending.append(piece)
+            length += len(piece)
+            if length >= size:
+                yield b"".join(pending)
+                pending, length = [], 0
+        if pending:
+            yield b"".join(pending)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Victims:
+    """The pods that would be evicted from one node, most important first, and how many budgets that would break."""
+
+    pods: tuple[Pod, ...]
+    num_pdb_violations: int = 0
+
+
+# ---------------------------------------------------------------- requests
+
+
+def filter_request(pod: Pod, names: Sequence[str], node_json: NodeJSON | None) -> Body:
+    """ExtenderArgs, for filter and for prioritize.
+
+    Whole nodes with ``node_json``, names without. A node that is not known (an extender may have added one) is written
+    as kube-scheduler writes a node of which it has nothing but the name. Raises ValueError for a pod without its JSON.
+    """
+    if node_json is None:
+        tail = b',"Nodes":null,"NodeNames":%b}' % msgspec.json.encode(names)
+        return Body((b'{"Pod":', pod_json(pod), tail))
+    pieces = [b'{"Pod":', pod_json(pod), b',"Nodes":{"metadata":{},"items":[']
+    for name in names:
+        pieces += (node_json(name) or _bare_node(name), b",")
+    if names:
+        pieces.pop()
+    pieces.append(b']},"NodeNames":null}')
+    return Body(pieces)
+
+
+def preempt_request(pod: Pod, victims: Mapping[str, Victims], *, whole: bool) -> Body:
+    """ExtenderPreemptionArgs: the victims as whole pods or by UID. Raises ValueError for pods without their JSON."""
+    pieces = [b'{"Pod":', pod_json(pod)]
+    if whole:
+        pieces += (b',"NodeNameToVictims":', *_victims(victims, pod_json))
+        pieces.append(b',"NodeNameToMetaVictims":null}')
+    else:
+        pieces += (b',"NodeNameToVictims":null,"NodeNameToMetaVictims":', *_victims(victims, _meta))
+        pieces.append(b"}")
+    return Body(pieces)
+
+
+def bind_request(pod: Pod, node_name: str) -> Body:
+    """ExtenderBindingArgs."""
+    args = {
+        "PodName": pod.name,
+        "PodNamespace": pod.namespace,
+        "PodUID": pod.uid,
+        "Node": node_name,
+    }
+    return Body((msgspec.json.encode(args),))
+
+
+def pod_json(pod: Pod) -> bytes:
+    """The pod's own bytes. Raises ValueError when they were not kept."""
+    if pod.raw is None:
+        raise ValueError(f"the JSON of pod {pod.key} was not kept")
+    return pod.raw
+
+
+def _meta(pod: Pod) -> bytes:
+    return b'{"UID":%b}' % msgspec.json.encode(pod.uid)
+
+
+def _victims(victims: Mapping[str, Victims], encode: Callable[[Pod], bytes]) -> Iterator[bytes]:
+    before = b"{"
+    for name in sorted(victims):
+        yield before + msgspec.json.encode(name) + b':{"Pods":['
+        yield from _separated(encode(pod) for pod in victims[name].pods)
+        yield b'],"NumPDBViolations":%d}' % victims[name].num_pdb_violations
+        before = b","
+    yield b"}" if victims else b"{}"
+
+
+def _separated(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    for index, piece in enumerate(pieces):
+        if index:
+            yield b","
+        yield piece
+
+
+_NODE_INFO: Final = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
+_BARE_STATUS: Final = {
+    "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+    "nodeInfo": dict.fromkeys(_NODE_INFO, ""),
+}
+
+
+def _bare_node(name: str) -> bytes:
+    return msgspec.json.encode({"metadata": {"name": name}, "spec": {}, "status": _BARE_STATUS})
+
+
+# ---------------------------------------------------------------- answers
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FilterAnswer:
+    """ExtenderFilterResult. The two lists are None when absent or null; ``nodes`` holds names, "" for a nameless node."""
+
+    node_names: list[str] | None = None
+    nodes: list[str] | None = None
+    failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    failed_and_unresolvable: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    error: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetaVictims:
+    """The victims on one node by UID, in the extender's order."""
+
+    uids: tuple[str, ...]
+    num_pdb_violations: int = 0
+
+
+def read_filter(body: bytes) -> FilterAnswer:
+    """Reads the answer to filter. Raises AnswerError."""
+    answer = _strictly(_FAST_FILTER, body)
+    if answer is None or not _certain(answer, body):
+        return _read_filter_slowly(body)
+    return FilterAnswer(
+        node_names=_list_or_none(answer.NodeNames),
+        nodes=_names(answer.Nodes),
+        failed=answer.FailedNodes or {},
+        failed_and_unresolvable=answer.FailedAndUnresolvableNodes or {},
+        error=answer.Error or "",
+    )
+
+
+def read_prioritize(body: bytes) -> list[tuple[str, int]]:
+    """Reads the answer to prioritize: (host, score) in the extender's order. Raises AnswerError."""
+    answer = _strictly(_FAST_SCORES, body)
+    if answer is not None:
+        scores = [(entry.Host, entry.Score) for entry in answer]
+        if all(host and score in _INT64 for host, score in scores):
+            return scores
+    entries = go_json.unmarshal(body, _SCORES) or ()
+    return [(e.get("Host", ""), e.get("Score", 0)) for e in (entry or {} for entry in entries)]
+
+
+def read_preempt(body: bytes) -> dict[str, MetaVictims]:
+    """Reads the answer to preempt, by node name. Raises AnswerError, for null victims too."""
+    answer = go_json.unmarshal(body, _PREEMPTION) or {}
+    victims = answer.get("NodeNameToMetaVictims") or {}
+    return {name: _meta_victims(name, entry) for name, entry in victims.items()}
+
+
+def read_bind(body: bytes) -> str:
+    """Reads the answer to bind: the error in it, empty for success. Raises AnswerError."""
+    answer = go_json.unmarshal(body, _BINDING) or {}
+    return str(answer.get("Error", ""))
+
+
+def _meta_victims(name: str, entry: dict[str, Any] | None) -> MetaVictims:
+    pods = (entry or {}).get("Pods") or ()
+    if entry is None or None in pods:
+        raise AnswerError(f'null among the victims on node "{name}"')
+    uids = tuple(pod.get("UID", "") for pod in pods)
+    return MetaVictims(uids, entry.get("NumPDBViolations", 0))
+
+
+# The strict way: exact keys and no surprises, else the answer is read again below.
+
+_INT64: Final = range(-(2**63), 2**63)
+
+
+class _Meta(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class _Node(msgspec.Struct, gc=False):
+    metadata: _Meta
+
+
+class _NodeList(msgspec.Struct):
+    items: list[_Node] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class _Filter(msgspec.Struct):
+    Nodes: _NodeList | msgspec.UnsetType | None = msgspec.UNSET
+    NodeNames: list[str] | msgspec.UnsetType | None = msgspec.UNSET
+    FailedNodes: dict[str, str] | msgspec.UnsetType | None = msgspec.UNSET
+    FailedAndUnresolvableNodes: dict[str, str] | msgspec.UnsetType | None = msgspec.UNSET
+    Error: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class _Score(msgspec.Struct, gc=False):
+    Host: str
+    Score: int
+
+
+_FAST_FILTER: Final = msgspec.json.Decoder(_Filter)
+_FAST_SCORES: Final = msgspec.json.Decoder(list[_Score])
+_KEYS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _strictly(decoder: msgspec.json.Decoder[T], body: bytes) -> T | None:
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _certain(answer: _Filter, body: bytes) -> bool:
+    """Whether no key can have been missed because of its case."""
+    fields = (answer.Nodes, answer.NodeNames, answer.FailedNodes)
+    if msgspec.UNSET in (*fields, answer.FailedAndUnresolvableNodes, answer.Error):
+        missed = (key for key in _KEYS.decode(body) if key not in _FILTER.fields)
+        if any(_FILTER.field(key) for key in missed):
+            return False
+    return not answer.Nodes or (
+        answer.Nodes.items is not msgspec.UNSET
+        and all(node.metadata.name for node in answer.Nodes.items or ())
+    )
+
+
+def _list_or_none(value: list[str] | msgspec.UnsetType | None) -> list[str] | None:
+    return value if isinstance(value, list) else None
+
+
+def _names(nodes: _NodeList | msgspec.UnsetType | None) -> list[str] | None:
+    return [node.metadata.name for node in nodes.items or ()] if nodes else None
+
+
+# Go's way: the types of extender/v1 as far as they are read.
+
+_TEXT: Final = Text()
+_OBJECT_META: Final = StructOf("ObjectMeta", {"name": _TEXT})
+_NODE: Final = StructOf("Node", {"metadata": _OBJECT_META})
+_NODE_LIST: Final = StructOf("NodeList", {"items": ListOf(_NODE, "[]v1.Node")})
+_FAILED: Final = MapOf(_TEXT, "v1.FailedNodesMap")
+_FILTER: Final = StructOf(
+    "ExtenderFilterResult",
+    {
+        "Nodes": _NODE_LIST,
+        "NodeNames": ListOf(_TEXT, "[]string"),
+        "FailedNodes": _FAILED,
+        "FailedAndUnresolvableNodes": _FAILED,
+        "Error": _TEXT,
+    },
+)
+_SCORE: Final = StructOf("HostPriority", {"Host": _TEXT, "Score": Int64()})
+_SCORES: Final = ListOf(_SCORE, "v1.HostPriorityList")
+_META_POD: Final = StructOf("MetaPod", {"UID": _TEXT})
+_META_VICTIMS: Final = StructOf(
+    "MetaVictims", {"Pods": ListOf(_META_POD, "[]*v1.MetaPod"), "NumPDBViolations": Int64()}
+)
+_PREEMPTION: Final = StructOf(
+    "ExtenderPreemptionResult",
+    {"NodeNameToMetaVictims": MapOf(_META_VICTIMS, "map[string]*v1.MetaVictims")},
+)
+_BINDING: Final = StructOf("ExtenderBindingResult", {"Error": _TEXT})
+
+
+def _read_filter_slowly(body: bytes) -> FilterAnswer:
+    answer = go_json.unmarshal(body, _FILTER) or {}
+    nodes = answer.get("Nodes")
+    return FilterAnswer(
+        node_names=answer.get("NodeNames"),
+        nodes=None if nodes is None else [_name_of(node) for node in nodes.get("items") or ()],
+        failed=answer.get("FailedNodes") or {},
+        failed_and_unresolvable=answer.get("FailedAndUnresolvableNodes") or {},
+        error=answer.get("Error", ""),
+    )
+
+
+def _name_of(node: dict[str, Any] | None) -> str:
+    metadata = (node or {}).get("metadata") or {}
+    return str(metadata.get("name", ""))
