@@ -13,7 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, NoReturn, Self
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import aiohttp
 from multidict import CIMultiDict
@@ -69,11 +69,6 @@ def user_agent(version: str, purpose: str) -> str:
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     system = platform.system().lower()
     return f"aiokube-scheduler/{version} ({system}/{machine}) {purpose}"
-
-
-def path_segment(name: str) -> str:
-    """A name as part of a path."""
-    return quote(name, safe="")
 
 
 class KubeClient:
@@ -261,7 +256,7 @@ class KubeClient:
         limits = aiohttp.ClientTimeout(sock_connect=10.0, sock_read=read_timeout)
         answer = await self._open_stream(path, url, limits)
         try:
-            yield _chunks(answer, url)
+            yield _Chunks(answer, url)
         finally:
             answer.close()
 
@@ -275,10 +270,11 @@ class KubeClient:
                 await self._wait_for_token(self._bucket)
             try:
                 headers = credentials.headers(JSON, None)
-                answer = await self._open("GET", url, headers=headers, limits=limits)
-                if answer.status < 300:
-                    return answer
-                content = await answer.read()
+                async with asyncio.timeout(self._timeout):
+                    answer = await self._open("GET", url, headers=headers, limits=limits)
+                    if answer.status < 300:
+                        return answer
+                    content = await answer.read()
             except (aiohttp.ClientError, TimeoutError, OSError) as err:
                 _fail("GET", url, err)
             retry_after = answer.headers.get("Retry-After")
@@ -290,12 +286,24 @@ class KubeClient:
                 raise error
 
 
-async def _chunks(answer: aiohttp.ClientResponse, url: URL) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in answer.content.iter_any():
-            yield chunk
-    except (aiohttp.ClientError, TimeoutError, OSError) as err:
-        _fail("GET", url, err)
+class _Chunks:
+    """The chunks of a body as they come; a broken connection is a ConnectionFailed."""
+
+    def __init__(self, answer: aiohttp.ClientResponse, url: URL) -> None:
+        self._content: Final = answer.content
+        self._url: Final = url
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            chunk = await self._content.readany()
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            _fail("GET", self._url, err)
+        if not chunk:
+            raise StopAsyncIteration
+        return chunk
 
 
 def _fail(method: str, url: URL, err: Exception) -> NoReturn:

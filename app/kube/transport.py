@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final, NamedTuple, Protocol
+from urllib.parse import quote
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -41,3 +42,8 @@ class Transport(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """A GET whose body is read chunk by chunk; ``read_timeout`` seconds without a byte are a ConnectionFailed."""
         ...
+
+
+def path_segment(name: str) -> str:
+    """A name as one segment of a path."""
+    return quote(name, safe="")

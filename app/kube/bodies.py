@@ -1,0 +1,90 @@
+"""Bodies of what we write, as bytes. Pure functions of their arguments."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from app.kube.timestamps import format_time
+from app.model.objects import PodCondition
+from app.model.pod import Pod
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+class ConditionChange(NamedTuple):
+    """What a pod condition should say; times and generation follow from the pod and the clock."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+def binding_body(namespace: str, name: str, uid: str, node: str) -> bytes:
+    """A core/v1 Binding; the uid makes the server refuse it for a pod of the same name that came later."""
+    return _ENCODER.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "target": {"kind": "Node", "name": node},
+        }
+    )
+
+
+def delete_body(uid: str) -> bytes:
+    """DeleteOptions with the pod's own grace period; deletes this very pod or nothing."""
+    return _ENCODER.encode(
+        {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+    )
+
+
+def pod_status_patch(
+    pod: Pod, *, condition: ConditionChange | None, nominated_node_name: str | None, now: float
+) -> bytes | None:
+    """A strategic merge patch of the status, None when nothing would change (spec: service.md 4.7).
+
+    ``nominated_node_name`` None leaves it as it is, empty clears it. ``now`` is in seconds since the epoch.
+    """
+    status: dict[str, object] = {}
+    if condition is not None:
+        changed = _changed_condition(pod, condition, now)
+        if changed is not None:
+            status["conditions"] = [changed]
+    if nominated_node_name is not None and nominated_node_name != pod.nominated_node_name:
+        status["nominatedNodeName"] = nominated_node_name or None
+    return _ENCODER.encode({"status": status}) if status else None
+
+
+def _changed_condition(pod: Pod, wanted: ConditionChange, now: float) -> dict[str, object] | None:
+    """The condition with a transition time: kept while the status stays; observedGeneration alone is no change."""
+    old = pod.condition(wanted.type)
+    if old is not None and _says(old) == wanted:
+        return None
+    same_status = old is not None and old.status == wanted.status
+    kept = old.last_transition_time if old is not None and same_status else None
+    changed: dict[str, object] = {
+        **wanted._asdict(),
+        "lastTransitionTime": kept or format_time(now),
+    }
+    if pod.generation:
+        changed["observedGeneration"] = pod.generation
+    return changed
+
+
+def _says(condition: PodCondition) -> ConditionChange:
+    return ConditionChange(condition.type, condition.status, condition.reason, condition.message)
+
+
+def object_patch(resource_version: str, changes: Mapping[str, object]) -> bytes:
+    """A merge patch that holds for this version of the object only.
+
+    ``changes`` is the patch without the version; its ``metadata`` may have more in it.
+    """
+    metadata = changes.get("metadata", {})
+    if not isinstance(metadata, Mapping):
+        raise TypeError("metadata must be a mapping")
+    return _ENCODER.encode(
+        {**changes, "metadata": {**metadata, "resourceVersion": resource_version}}
+    )

@@ -1,0 +1,148 @@
+"""One series of events: what its occurrences have in common, how often there were any, and how that is written.
+
+Pure: what the server has been told is noted here by those who tell it (app.kube.events).
+"""
+
+import dataclasses
+from typing import Final, Literal
+
+import msgspec
+
+from app.kube.timestamps import format_micro_time, format_time
+from app.kube.transport import path_segment
+
+#: Bytes of a note that an API server accepts.
+MAX_NOTE: Final = 1024
+#: Characters of reportingInstance that an API server accepts.
+MAX_INSTANCE: Final = 128
+
+#: The two APIs that events can be written to.
+EventsApi = Literal["events.k8s.io/v1", "v1"]
+_ROOTS: Final[dict[EventsApi, str]] = {
+    "events.k8s.io/v1": "/apis/events.k8s.io/v1",
+    "v1": "/api/v1",
+}
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+class ObjectRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """core/v1 ObjectReference: what an event is about."""
+
+    kind: str
+    api_version: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EventKey:
+    """What occurrences of one series have in common: everything but note and time (spec: service.md 4.10)."""
+
+    regarding: ObjectRef
+    related: ObjectRef | None
+    type: str
+    reason: str
+    action: str
+    controller: str
+
+    @property
+    def namespace(self) -> str:
+        """Where the event is kept: events about things without a namespace live in ``default``."""
+        return self.regarding.namespace or "default"
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Series:
+    """Occurrences of one key, and what the server has been told of them. Times in seconds since the epoch."""
+
+    key: EventKey
+    #: metadata.name.
+    name: str
+    #: That of the first occurrence.
+    note: str
+    first: float
+    last: float = 0.0
+    count: int = 1
+    #: Whether it waits to be sent or is being sent.
+    queued: bool = False
+    created: bool = False
+    told_count: int = 0
+    told_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.last = self.told_at = self.first
+
+    @property
+    def news(self) -> bool:
+        """Whether the server does not know the count."""
+        return self.count != self.told_count
+
+    def collection(self, api: EventsApi) -> str:
+        """The path it is created at."""
+        return f"{_ROOTS[api]}/namespaces/{path_segment(self.key.namespace)}/events"
+
+    def path(self, api: EventsApi) -> str:
+        """The path it is patched at."""
+        return f"{self.collection(api)}/{path_segment(self.name)}"
+
+    def body(self, api: EventsApi, host: str) -> bytes:
+        """The whole event; ``host`` is part of reportingInstance."""
+        key = self.key
+        event: dict[str, object] = {
+            "apiVersion": api,
+            "kind": "Event",
+            "metadata": {"name": self.name, "namespace": key.namespace},
+            "type": key.type,
+            "reason": key.reason,
+            "reportingInstance": f"{key.controller}-{host}"[:MAX_INSTANCE],
+        }
+        if key.action:
+            event["action"] = key.action
+        if key.related is not None:
+            event["related"] = key.related
+        event |= self._modern() if api == "events.k8s.io/v1" else self._core()
+        return _ENCODER.encode(event)
+
+    def patch(self, api: EventsApi) -> bytes:
+        """The count and the last time, as a strategic merge patch."""
+        modern = api == "events.k8s.io/v1"
+        return _ENCODER.encode({"series": self._series()} if modern else self._count())
+
+    def _modern(self) -> dict[str, object]:
+        event: dict[str, object] = {
+            "eventTime": format_micro_time(self.first),
+            "reportingController": self.key.controller,
+            "regarding": self.key.regarding,
+            "note": self.note,
+        }
+        if self.count > 1:
+            event["series"] = self._series()
+        return event
+
+    def _core(self) -> dict[str, object]:
+        return {
+            "reportingComponent": self.key.controller,
+            "source": {"component": self.key.controller},
+            "involvedObject": self.key.regarding,
+            "message": self.note,
+            "firstTimestamp": format_time(self.first),
+            **self._count(),
+        }
+
+    def _series(self) -> dict[str, object]:
+        return {"count": self.count, "lastObservedTime": format_micro_time(self.last)}
+
+    def _count(self) -> dict[str, object]:
+        return {"count": self.count, "lastTimestamp": format_time(self.last)}
+
+
+def truncate_note(note: str) -> str:
+    """A note within the server's limit of 1024 bytes, its end marked where it was cut (spec: service.md 4.7)."""
+    encoded = note.encode()
+    if len(encoded) <= MAX_NOTE:
+        return note
+    suffix = " ..."
+    return encoded[: MAX_NOTE - len(suffix)].decode(errors="ignore") + suffix

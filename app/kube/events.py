@@ -1,0 +1,267 @@
+"""Events about pods and leases, written in the background.
+
+``record`` is synchronous and cheap: it finds the series that the occurrence belongs to, and puts that into a bounded queue.
+A few workers send what has changed since a series was last sent. A full queue drops (and counts): an event must never hold up
+a binding.
+
+    first occurrence     created
+    second               sent again, as a series with its count
+    later                counted; sent every 30 minutes, and once more when 6 minutes have passed without another
+"""
+
+import asyncio
+import dataclasses
+import logging
+import re
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from app.kube.errors import (
+    AlreadyExists,
+    ConnectionFailed,
+    KubeApiError,
+    NotFound,
+    NotLeading,
+    ServerUnavailable,
+)
+from app.kube.event_series import EventKey, EventsApi, ObjectRef, Series, truncate_note
+from app.kube.transport import STRATEGIC_MERGE_PATCH, Guard, Transport
+
+logger = logging.getLogger(__name__)
+
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+
+QUEUE_SIZE: Final = 1000
+WORKERS: Final = 4
+#: How often an event is sent while the server cannot be reached, and the wait between, seconds (plus up to a quarter).
+ATTEMPTS: Final = 12
+RETRY: Final = 10.0
+#: Seconds after which a series without another occurrence is closed, and after which a running one is sent again.
+IDLE: Final = 360.0
+REFRESH: Final = 1800.0
+#: Series kept at most: beyond, the oldest is closed early.
+MAX_SERIES: Final = 20_000
+
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EventStatistics:
+    """The recorder at one moment."""
+
+    queued: int
+    series: int
+    sent: int
+    #: Occurrences lost to a full queue.
+    dropped: int
+    #: Sendings given up: refused by the server, or the server not reached in time.
+    failed: int
+
+
+def _always() -> bool:
+    return True
+
+
+class EventRecorder:
+    """Records events; ``run`` sends them.
+
+    ``api`` None asks the server which one it has. ``host`` is part of reportingInstance. ``wall`` tells the time in seconds
+    since the epoch. ``may_write`` is asked before each sending (recorders of leader election leave it out: they report the
+    loss of the lease).
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        host: str,
+        wall: Callable[[], float],
+        rng: np.random.Generator,
+        api: EventsApi | None = None,
+        may_write: Guard = _always,
+    ) -> None:
+        self._transport: Final = transport
+        self._host: Final = host
+        self._wall: Final = wall
+        self._rng: Final = rng
+        self._api: EventsApi | None = api
+        self._may_write: Final = may_write
+        self._queue: Final[asyncio.Queue[Series]] = asyncio.Queue(QUEUE_SIZE)
+        self._series: Final[dict[EventKey, Series]] = {}
+        self._last_stamp = 0
+        self._sent = self._dropped = self._failed = 0
+
+    # ------------------------------------------------------------ recording
+
+    def record(
+        self,
+        regarding: ObjectRef,
+        *,
+        type: str,  # noqa: A002 - the field's name
+        reason: str,
+        action: str,
+        note: str,
+        reporting_controller: str,
+        now: float,
+        related: ObjectRef | None = None,
+    ) -> None:
+        """One occurrence at ``now`` (seconds since the epoch). Never waits, never raises for want of room."""
+        key = EventKey(regarding, related, type, reason, action, reporting_controller)
+        series = self._series.get(key)
+        if series is None:
+            series = Series(key, self._name(regarding.name, now), truncate_note(note), now)
+            if self._put(series):
+                self._remember(series)
+            return
+        series.count += 1
+        series.last = now
+        if series.count == 2:
+            self._put(series)
+
+    def _put(self, series: Series) -> bool:
+        if series.queued:
+            return True
+        try:
+            self._queue.put_nowait(series)
+        except asyncio.QueueFull:
+            self._dropped += 1
+            return False
+        series.queued = True
+        return True
+
+    def _remember(self, series: Series) -> None:
+        if len(self._series) >= MAX_SERIES:
+            oldest = self._series.pop(next(iter(self._series)))
+            if oldest.news:
+                self._put(oldest)
+        self._series[series.key] = series
+
+    def _name(self, about: str, now: float) -> str:
+        """``<object>.<nanoseconds, hexadecimal>``, never the same twice; a UUID where that is no valid name."""
+        self._last_stamp = max(self._last_stamp + 1, int(now * 1e9))
+        name = f"{about}.{self._last_stamp:x}"
+        return name if len(name) <= 253 and _SUBDOMAIN.fullmatch(name) else str(uuid.uuid4())
+
+    # ------------------------------------------------------------ sending
+
+    async def run(self) -> None:
+        """Sends what is recorded, until cancelled."""
+        api = self._api or await self._discover()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._sweep_for_ever(), name="events: sweep")
+            for number in range(WORKERS):
+                group.create_task(self._work(api), name=f"events: worker {number}")
+
+    async def drain(self, seconds: float) -> bool:
+        """Waits until everything recorded has been sent; False when ``seconds`` were not enough. Needs ``run``."""
+        for series in self._series.values():
+            if series.news:
+                self._put(series)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._queue.join()
+        except TimeoutError:
+            logger.warning("%d events were not sent in time", self._queue.qsize())
+            return False
+        return True
+
+    def statistics(self) -> EventStatistics:
+        """Figures for metrics and for people."""
+        return EventStatistics(
+            self._queue.qsize(), len(self._series), self._sent, self._dropped, self._failed
+        )
+
+    async def _discover(self) -> EventsApi:
+        while True:
+            try:
+                await self._transport.request("GET", "/apis/events.k8s.io/v1")
+            except NotFound:
+                return "v1"
+            except KubeApiError as err:
+                logger.debug("The server's event API is not known yet: %s", err)
+                await self._pause()
+            else:
+                return "events.k8s.io/v1"
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(RETRY * (1.0 + self._rng.random() / 4))
+
+    async def _work(self, api: EventsApi) -> None:
+        while True:
+            series = await self._queue.get()
+            try:
+                await self._tell(series, api)
+            finally:
+                self._queue.task_done()
+
+    async def _tell(self, series: Series, api: EventsApi) -> None:
+        try:
+            await self._send_patiently(series, api)
+            self._sent += 1
+        except (KubeApiError, NotLeading) as err:
+            self._failed += 1
+            logger.debug("Event %s is given up: %s", series.name, err)
+        finally:
+            series.queued = False
+        if series.told_count == 1 and series.count > 1:
+            self._put(series)
+
+    async def _send_patiently(self, series: Series, api: EventsApi) -> None:
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return await self._send(series, api)
+            except (ConnectionFailed, ServerUnavailable):
+                await self._pause()
+        return await self._send(series, api)
+
+    async def _send(self, series: Series, api: EventsApi) -> None:
+        count, last = series.count, series.last
+        if series.created:
+            try:
+                await self._patch(series, api)
+            except NotFound:
+                await self._create(series, api)
+        else:
+            await self._create(series, api)
+        series.created = True
+        series.told_count, series.told_at = count, last
+
+    async def _create(self, series: Series, api: EventsApi) -> None:
+        body = series.body(api, self._host)
+        try:
+            await self._transport.request(
+                "POST", series.collection(api), body=body, guard=self._may_write
+            )
+        except AlreadyExists:
+            logger.debug("Event %s exists: an answer was lost", series.name)
+            if series.count > 1:
+                await self._patch(series, api)
+
+    async def _patch(self, series: Series, api: EventsApi) -> None:
+        await self._transport.request(
+            "PATCH",
+            series.path(api),
+            body=series.patch(api),
+            content_type=STRATEGIC_MERGE_PATCH,
+            guard=self._may_write,
+        )
+
+    # ------------------------------------------------------------ housekeeping
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(IDLE)
+            self._sweep(self._wall())
+
+    def _sweep(self, now: float) -> None:
+        """Closes what has not occurred again, tells what goes on occurring."""
+        for key, series in list(self._series.items()):
+            idle = now - series.last >= IDLE
+            if idle:
+                del self._series[key]
+            if series.news and (idle or now - series.told_at >= REFRESH):
+                self._put(series)

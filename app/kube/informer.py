@@ -1,0 +1,185 @@
+"""Informers: the objects of one kind as the server has them, kept in memory, with every change told to a handler.
+
+One task per kind. Each chunk of the watch is applied in one go, without awaiting, and the handler sees each change after the
+store has it; then other tasks get their turn. Nothing should be decided before ``wait_synced`` has returned for all kinds.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from types import MappingProxyType
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from app.kube.feed import (
+    ADDED,
+    BOOKMARK,
+    DELETED,
+    MODIFIED,
+    Event,
+    Feed,
+    KubeObject,
+    ResourceKind,
+    Snapshot,
+)
+from app.kube.listing import ServerFeatures
+from app.kube.transport import Transport
+from app.kube.watch import watch_forever
+
+T = TypeVar("T", bound=KubeObject)
+
+#: (kind, ADDED | MODIFIED | DELETED, old, new): ``old`` is None for ADDED, ``new`` for DELETED. Must not raise.
+Handler = Callable[[ResourceKind[T], str, T | None, T | None], None]
+
+#: Changes of a list that are applied before other tasks get their turn.
+SLICE: Final = 500
+
+
+class Change(NamedTuple, Generic[T]):
+    """One difference that an event or a list has made to the store."""
+
+    type: str
+    old: T | None
+    new: T | None
+
+
+class Store(Generic[T]):
+    """``key -> object``, and what changes when events and lists come in."""
+
+    def __init__(self) -> None:
+        self._objects: Final[dict[str, T]] = {}
+        #: A live read-only view.
+        self.objects: Final[Mapping[str, T]] = MappingProxyType(self._objects)
+
+    def apply(self, event: Event[T]) -> Iterator[Change[T]]:
+        """The changes one watch event makes: none when it tells nothing new, two when the object was replaced."""
+        kind, item = event
+        if kind == DELETED:
+            yield from self._remove(item.key, item.uid)
+        elif kind != BOOKMARK:
+            yield from self._put(item)  # type: ignore[arg-type]  # only a BOOKMARK comes with a Bookmark
+
+    def replace(self, snapshot: Snapshot[T]) -> Iterator[Change[T]]:
+        """The changes that lead to a list: first what has vanished, then what is new or different.
+
+        Each is made when the iterator reaches it. Objects that exist but could not be read stay as they were.
+        """
+        there = {item.key for item in snapshot.items} | snapshot.unreadable
+        for key in [key for key in self._objects if key not in there]:
+            yield Change(DELETED, self._objects.pop(key), None)
+        for item in snapshot.items:
+            yield from self._put(item)
+
+    def _put(self, item: T) -> Iterator[Change[T]]:
+        key = item.key
+        old = self._objects.get(key)
+        if old is not None and old.uid != item.uid:
+            yield from self._remove(key, old.uid)
+            old = None
+        if old is None:
+            self._objects[key] = item
+            yield Change(ADDED, None, item)
+        elif old.resource_version != item.resource_version:
+            self._objects[key] = item
+            yield Change(MODIFIED, old, item)
+
+    def _remove(self, key: str, uid: str) -> Iterator[Change[T]]:
+        old = self._objects.get(key)
+        if old is not None and old.uid == uid:
+            del self._objects[key]
+            yield Change(DELETED, old, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InformerStatistics:
+    """One informer at one moment. Times are those of the event loop, in seconds."""
+
+    kind: str
+    synced: bool
+    #: Whether the server has this kind at all.
+    served: bool
+    objects: int
+    #: When anything was last heard from the server, None if never, and how long ago that is.
+    heard_at: float | None
+    age: float | None
+    lists: int
+    reconnects: int
+    decode_errors: int
+    #: Objects that exist now but cannot be read.
+    unreadable: int
+
+
+class Informer(Generic[T]):
+    """Keeps the objects of one kind up to date for as long as ``run`` runs."""
+
+    def __init__(
+        self,
+        kind: ResourceKind[T],
+        transport: Transport,
+        handler: Handler[T],
+        *,
+        features: ServerFeatures,
+        rng: np.random.Generator,
+    ) -> None:
+        self.kind: Final = kind
+        #: Set once the first list has been handled.
+        self.synced: Final = asyncio.Event()
+        self._transport: Final = transport
+        self._handler: Final = handler
+        self._features: Final = features
+        self._rng: Final = rng
+        self._feed: Final = Feed(kind)
+        self._store: Final = Store[T]()
+
+    @property
+    def objects(self) -> Mapping[str, T]:
+        """The objects by key, read-only and live."""
+        return self._store.objects
+
+    async def run(self) -> None:
+        """Lists, watches and hands on, for ever."""
+        updates = watch_forever(self._transport, self._feed, self._features, self._rng)
+        async with aclosing(updates):
+            async for update in updates:
+                if isinstance(update, Snapshot):
+                    await self._replace(update)
+                    self.synced.set()
+                else:
+                    for event in update:
+                        self._hand_on(self._store.apply(event))
+                await asyncio.sleep(0)
+
+    async def _replace(self, snapshot: Snapshot[T]) -> None:
+        for number, change in enumerate(self._store.replace(snapshot), start=1):
+            self._handler(self.kind, *change)
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _hand_on(self, changes: Iterable[Change[T]]) -> None:
+        for change in changes:
+            self._handler(self.kind, *change)
+
+    def statistics(self) -> InformerStatistics:
+        """Figures for metrics and for people."""
+        feed = self._feed
+        now = asyncio.get_running_loop().time()
+        return InformerStatistics(
+            kind=self.kind.name,
+            synced=self.synced.is_set(),
+            served=feed.served,
+            objects=len(self.objects),
+            heard_at=feed.heard_at,
+            age=None if feed.heard_at is None else now - feed.heard_at,
+            lists=feed.lists,
+            reconnects=feed.reconnects,
+            decode_errors=feed.decode_errors,
+            unreadable=len(feed.unreadable),
+        )
+
+
+async def wait_synced(informers: Iterable[Informer[T]]) -> None:
+    """Returns when every informer has handled its first list."""
+    for informer in informers:
+        await informer.synced.wait()

@@ -1,0 +1,221 @@
+"""Watching one kind: three functions of rising patience.
+
+* ``watch_once``: one connection, as bytes lines, until the server ends it or it breaks;
+* ``watch_resuming``: connection after connection, from the last resourceVersion heard of;
+* ``watch_forever``: lists first, and again when the server no longer has the history (410). Never ends.
+
+A connection that has died without a word is noticed: the server is asked to end each one after 5 to 10 minutes
+(jittered, so that not all watches reconnect at once), and we hang up shortly after it should have.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Final, TypeVar
+
+import numpy as np
+
+from app.kube.errors import (
+    ConnectionFailed,
+    Gone,
+    KubeApiError,
+    NotFound,
+    ServerUnavailable,
+    TooManyRequests,
+)
+from app.kube.feed import Event, Feed, KubeObject, LineSplitter, Snapshot
+from app.kube.listing import (
+    LIST_PATIENCE,
+    STREAMING,
+    ListInterrupted,
+    ServerFeatures,
+    collect_initial_events,
+    is_refusal,
+    list_pages,
+)
+from app.kube.pace import Backoff
+from app.kube.transport import Transport
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=KubeObject)
+
+#: Seconds after which the server is asked to end a watch, from .. to.
+CONNECTION_LIFE: Final = (300.0, 600.0)
+#: Silence allowed beyond that, seconds.
+SLACK: Final = 30.0
+#: A connection that ends sooner than this is not renewed at once, seconds.
+TOO_SHORT: Final = 1.0
+#: First and longest wait between attempts, seconds; jitter doubles them at most.
+RETRY_FIRST: Final = 0.1
+RETRY_LONGEST: Final = 5.0
+#: Seconds between looks for a kind that the server does not have (up to double).
+ABSENT_RETRY: Final = 300.0
+#: The same trouble is logged again after this many seconds.
+REPEAT_LOG: Final = 60.0
+
+_RESUMABLE: Final = (ConnectionFailed, ServerUnavailable, TooManyRequests)
+
+
+async def watch_once(
+    transport: Transport, path: str, params: Mapping[str, str], rng: np.random.Generator
+) -> AsyncGenerator[list[bytes], None]:
+    """The complete lines of each chunk (none, when a chunk completes none). A last line without its end is dropped."""
+    life = int(rng.uniform(*CONNECTION_LIFE))
+    asked = {
+        **params,
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": str(life),
+    }
+    splitter = LineSplitter()
+    async with transport.stream(path, params=asked, read_timeout=life + SLACK) as chunks:
+        async for chunk in chunks:
+            yield splitter.feed(chunk)
+
+
+async def watch_resuming(
+    transport: Transport, feed: Feed[T], rng: np.random.Generator
+) -> AsyncGenerator[list[Event[T]], None]:
+    """The changes since ``feed.resource_version``, a batch per chunk, whatever happens to connections.
+
+    Raises Gone when the server no longer knows that version, and what waiting does not heal.
+    """
+    loop = asyncio.get_running_loop()
+    backoff = _retries(rng)
+    while True:
+        heard, started = False, loop.time()
+        try:
+            async with aclosing(_follow(transport, feed, rng)) as batches:
+                async for events in batches:
+                    heard = True
+                    yield events
+            ended_well = loop.time() - started >= TOO_SHORT
+        except _RESUMABLE as err:
+            logger.debug("Watch of %s broke off: %s", feed.kind.name, err)
+            ended_well = False
+        if heard:
+            backoff.reset()
+        feed.reconnects += 1
+        if not ended_well:
+            await asyncio.sleep(backoff.next())
+
+
+async def watch_forever(
+    transport: Transport, feed: Feed[T], features: ServerFeatures, rng: np.random.Generator
+) -> AsyncGenerator[Snapshot[T] | list[Event[T]], None]:
+    """A Snapshot, then batches of changes; another Snapshot whenever history is lost. Raises nothing of its own."""
+    backoff = _retries(rng)
+    complaints = _Complaints(feed.kind.name)
+    while True:
+        try:
+            async with aclosing(_list_and_follow(transport, feed, features, rng)) as updates:
+                async for update in updates:
+                    feed.served = True
+                    if update and not isinstance(update, Snapshot):
+                        backoff.reset()
+                    yield update
+        except Gone as err:
+            logger.info("%s: the server's history is gone, listing again: %s", feed.kind.name, err)
+        except NotFound as err:
+            feed.served = False
+            complaints.note(err, "The server does not have %s, taken for empty: %s")
+            yield Snapshot([])
+            await asyncio.sleep(ABSENT_RETRY * (1.0 + rng.random()))
+            continue
+        except KubeApiError as err:
+            complaints.note(err, "Cannot list and watch %s: %s")
+        await asyncio.sleep(backoff.next())
+
+
+async def _list_and_follow(
+    transport: Transport, feed: Feed[T], features: ServerFeatures, rng: np.random.Generator
+) -> AsyncGenerator[Snapshot[T] | list[Event[T]], None]:
+    try:
+        async with aclosing(_stream(transport, feed, features, rng)) as updates:
+            async for update in updates:
+                yield update
+    except ListInterrupted as err:
+        logger.debug("%s: %s", feed.kind.name, err)
+        yield await list_pages(transport, feed)
+    async with aclosing(watch_resuming(transport, feed, rng)) as changes:
+        async for events in changes:
+            yield events
+
+
+async def _stream(
+    transport: Transport, feed: Feed[T], features: ServerFeatures, rng: np.random.Generator
+) -> AsyncGenerator[Snapshot[T] | list[Event[T]], None]:
+    """A streaming list and the changes after it, over one connection.
+
+    Raises ListInterrupted when the list did not come: not offered, refused, or broken off.
+    """
+    if features.streaming_lists is False:
+        raise ListInterrupted("the server has no streaming lists")
+    lines = watch_once(transport, feed.kind.path, {**feed.kind.params, **STREAMING}, rng)
+    async with aclosing(_decoded(feed, lines)) as batches:
+        try:
+            snapshot, events = await collect_initial_events(batches, feed)
+        except TimeoutError as err:
+            features.streaming_lists = False
+            raise ListInterrupted(
+                f"a streaming list fell silent for {LIST_PATIENCE:.0f} s"
+            ) from err
+        except ConnectionFailed as err:
+            raise ListInterrupted(f"a streaming list broke off: {err}") from err
+        except KubeApiError as err:
+            if not is_refusal(err):
+                raise
+            features.streaming_lists = False
+            raise ListInterrupted(f"streaming lists are refused: {err}") from err
+        features.streaming_lists = True
+        yield snapshot
+        yield events
+        try:
+            async for events in batches:
+                yield events
+        except _RESUMABLE as err:
+            logger.debug("Watch of %s broke off: %s", feed.kind.name, err)
+    feed.reconnects += 1
+
+
+def _follow(
+    transport: Transport, feed: Feed[T], rng: np.random.Generator
+) -> AsyncGenerator[list[Event[T]], None]:
+    params = {**feed.kind.params, "resourceVersion": feed.resource_version}
+    return _decoded(feed, watch_once(transport, feed.kind.path, params, rng))
+
+
+async def _decoded(
+    feed: Feed[T], lines: AsyncGenerator[list[bytes], None]
+) -> AsyncGenerator[list[Event[T]], None]:
+    """The events in batches of lines. Raises what an ERROR line says."""
+    loop = asyncio.get_running_loop()
+    async with aclosing(lines):
+        async for batch in lines:
+            feed.heard_at = loop.time()
+            events, failure = feed.read(batch)
+            yield events
+            if failure is not None:
+                raise failure
+
+
+def _retries(rng: np.random.Generator) -> Backoff:
+    return Backoff(rng, initial=RETRY_FIRST, cap=RETRY_LONGEST)
+
+
+class _Complaints:
+    """Logs trouble once a minute as long as it stays the same."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind: Final = kind
+        self._last = ""
+        self._at = 0.0
+
+    def note(self, err: KubeApiError, text: str) -> None:
+        """``text`` has places for the kind and the error."""
+        now = asyncio.get_running_loop().time()
+        if str(err) != self._last or now - self._at >= REPEAT_LOG:
+            self._last, self._at = str(err), now
+            logger.warning(text, self._kind, err)
