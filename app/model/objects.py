@@ -251,6 +251,7 @@ class AzureDisk(Object, frozen=True):
 
     disk_name: str = ""
     disk_uri: str = msgspec.field(default="", name="diskURI")
+    kind: str | None = None
 
 
 class Cinder(Object, frozen=True):
