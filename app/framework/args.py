@@ -93,3 +93,10 @@ class InterPodAffinityArgs:
 
     hard_pod_affinity_weight: int = 1
     ignore_preferred_terms_of_existing_pods: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VolumeBindingArgs:
+    """``bind_timeout_seconds``: how long PreBind waits until a pod's volumes are bound; 0 for not at all."""
+
+    bind_timeout_seconds: int = 600
