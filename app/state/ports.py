@@ -1,6 +1,7 @@
 """Host ports in use, by row (spec: plugins.md 2.0).
 
-As in kube-scheduler the set of a node is not counted: of two equal entries, the first that goes frees the port.
+Claims are counted: of two pods with the same port on one node (bound there by hand, say) the last to go frees it. kube-scheduler
+forgets the port with the first, until its next restart.
 """
 
 from collections.abc import Iterable
@@ -20,32 +21,37 @@ def conflicts(wanted: HostPort, used: HostPort) -> bool:
 
 
 class HostPorts:
-    """Which rows have a host port in use: ``(protocol, port) -> address -> rows``."""
+    """Which rows have a host port in use: ``(protocol, port) -> address -> row -> claims``."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[str, int], dict[str, set[int]]] = {}
+        self._claims: dict[tuple[str, int], dict[str, dict[int, int]]] = {}
 
     def add(self, row: int, ports: Iterable[HostPort]) -> None:
         """Marks ports as in use on a row."""
         for port in ports:
-            by_ip = self._rows.setdefault((port.protocol, port.port), {})
-            by_ip.setdefault(port.ip, set()).add(row)
+            by_ip = self._claims.setdefault((port.protocol, port.port), {})
+            rows = by_ip.setdefault(port.ip, {})
+            rows[row] = rows.get(row, 0) + 1
 
     def remove(self, row: int, ports: Iterable[HostPort]) -> None:
-        """Frees ports on a row."""
+        """Frees ports on a row; they must be in use there."""
         for port in ports:
-            by_ip = self._rows.get((port.protocol, port.port), {})
-            rows = by_ip.get(port.ip, set())
-            rows.discard(row)
+            by_ip = self._claims[port.protocol, port.port]
+            rows = by_ip[port.ip]
+            rows[row] -= 1
+            if not rows[row]:
+                del rows[row]
             if not rows:
-                by_ip.pop(port.ip, None)
+                del by_ip[port.ip]
+            if not by_ip:
+                del self._claims[port.protocol, port.port]
 
     def conflicting_rows(self, ports: Iterable[HostPort]) -> set[int]:
         """The rows on which any of ``ports`` is taken."""
-        rows: set[int] = set()
+        taken: set[int] = set()
         for port in ports:
-            by_ip = self._rows.get((port.protocol, port.port), {})
+            by_ip = self._claims.get((port.protocol, port.port), {})
             addresses = by_ip if port.ip == ANY_ADDRESS else (ANY_ADDRESS, port.ip)
             for address in addresses:
-                rows |= by_ip.get(address, set())
-        return rows
+                taken.update(by_ip.get(address, ()))
+        return taken

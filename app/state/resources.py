@@ -9,6 +9,10 @@ import numpy.typing as npt
 from app.model.requests import CPU, EPHEMERAL_STORAGE, MEMORY
 
 Int64 = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+
+#: How many combinations of resources are remembered by their positions.
+_MAX_BLOCKS: Final = 1024
 
 
 class ResourceColumns:
@@ -21,6 +25,7 @@ class ResourceColumns:
     def __init__(self, index: dict[str, int], capacity: int) -> None:
         self.index: Final = index
         self.matrix: Int64 = np.zeros((len(index), capacity), np.int64)
+        self._blocks: dict[tuple[str, ...], slice | Rows] = {}
 
     @staticmethod
     def new_index() -> dict[str, int]:
@@ -35,6 +40,36 @@ class ResourceColumns:
         column: Int64 = self.matrix[position]
         return column
 
+    def block(self, names: tuple[str, ...], at: Rows | slice) -> Int64:
+        """int64[len(names), rows]: the amounts of several resources at some rows; zeros for one nobody has mentioned.
+
+        Shares memory with the matrix where ``at`` is a slice: not to be changed.
+        """
+        chosen = self._blocks.get(names)
+        if chosen is None:
+            chosen = self._choose(names)
+            if chosen is None:
+                return np.stack([self.column(name)[at] for name in names])
+        if isinstance(at, slice):
+            return self.matrix[chosen, at]
+        if isinstance(chosen, slice):
+            return self.matrix[chosen].take(at, axis=1)
+        return self.matrix.take(at, axis=1)[chosen]
+
+    def _choose(self, names: tuple[str, ...]) -> slice | Rows | None:
+        """How the matrix is indexed for these resources, remembered; None while it lacks one of them."""
+        positions = [self.index.get(name, len(self.matrix)) for name in names]
+        if max(positions) >= len(self.matrix):
+            return None
+        first, count = positions[0], len(positions)
+        chosen: slice | Rows = np.array(positions, np.intp)
+        if positions == list(range(first, first + count)):
+            chosen = slice(first, first + count)
+        if len(self._blocks) >= _MAX_BLOCKS:
+            self._blocks.clear()
+        self._blocks[names] = chosen
+        return chosen
+
     def _position(self, name: str) -> int:
         position = self.index.setdefault(name, len(self.index))
         if position >= len(self.matrix):
@@ -45,7 +80,8 @@ class ResourceColumns:
     def add(self, row: int, amounts: Iterable[tuple[str, int]], sign: int = 1) -> None:
         """Adds (or with sign -1 takes away) amounts on a row."""
         for name, amount in amounts:
-            self.matrix[self._position(name), row] += sign * amount
+            position = self._position(name)  # may replace the matrix, so it comes first
+            self.matrix[position, row] += sign * amount
 
     def set(self, row: int, amounts: Mapping[str, int]) -> None:
         """Replaces all amounts of a row."""

@@ -1,0 +1,169 @@
+"""The binding cycle: what happens to a decided pod, beside the next decisions (spec: service.md 4.5 and 4.6)."""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from app.framework.interface import CycleState, Effects
+from app.framework.runner import Framework
+from app.kube.errors import KubeError
+from app.model.pod import Pod
+from app.model.status import Code, SchedulingError, Status
+from app.runtime.clock import Clock
+from app.runtime.recorder import Recorder
+from app.runtime.reports import Reports
+from app.runtime.spawn import Spawn
+from app.runtime.waiting import WaitingPods
+from app.state.queued_pod import QueuedPod
+from app.state.scheduler_state import SchedulerState
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decided:
+    """A pod with the node that was chosen for it; ``assumed`` has the node name set, ``started`` is monotonic."""
+
+    queued: QueuedPod
+    assumed: Pod
+    framework: Framework
+    cycle_state: CycleState
+    started: float
+
+
+class ExtenderBinder(Protocol):
+    """Binds pods through extenders that have a bind verb."""
+
+    async def bind(self, pod: Pod, node_name: str) -> bool:
+        """True if an extender bound the pod, False if none is asked or all that were may be ignored.
+
+        Raises SchedulingError.
+        """
+
+
+class Binder:
+    """Runs binding cycles as tasks; at most ``max_writing`` of them are about to write, so the loop cannot run away."""
+
+    def __init__(
+        self,
+        *,
+        state: SchedulerState,
+        effects: Effects,
+        extenders: ExtenderBinder | None,
+        waiting: WaitingPods,
+        reports: Reports,
+        recorder: Recorder,
+        clock: Clock,
+        spawn: Spawn,
+        undo: Callable[[Decided, Status], None],
+        max_writing: int,
+    ) -> None:
+        self._state: Final = state
+        self._effects: Final = effects
+        self._extenders: Final = extenders
+        self._waiting: Final = waiting
+        self._reports: Final = reports
+        self._recorder: Final = recorder
+        self._clock: Final = clock
+        self._spawn: Final = spawn
+        self._undo: Final = undo
+        self._max_writing: Final = max_writing
+        self._writing = 0
+        self._running = 0
+        self._room: Final = asyncio.Event()
+        self._room.set()
+        self._idle: Final = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def running(self) -> int:
+        """Binding cycles under way."""
+        return self._running
+
+    async def wait_for_room(self) -> None:
+        """Returns when fewer than ``max_writing`` bindings are being written."""
+        await self._room.wait()
+
+    async def wait_until_idle(self) -> None:
+        """Returns when no binding cycle is under way."""
+        await self._idle.wait()
+
+    def start(self, decided: Decided, waits: Mapping[str, float]) -> None:
+        """Starts the binding cycle of a pod; ``waits`` as from Framework.permit."""
+        self._running += 1
+        self._idle.clear()
+        self._write(1)
+        self._spawn(self._run(decided, waits), "bind")
+
+    def _write(self, delta: int) -> None:
+        self._writing += delta
+        if self._writing < self._max_writing:
+            self._room.set()
+        else:
+            self._room.clear()
+
+    async def _run(self, decided: Decided, waits: Mapping[str, float]) -> None:
+        try:
+            await self._bind(decided, waits)
+        except SchedulingError as error:
+            self._undo(decided, Status(Code.Error, (str(error),)))
+        except KubeError as error:
+            self._undo(decided, Status(Code.Error, (str(error),)))
+        except _NotPermitted as error:
+            self._undo(decided, error.status)
+        except Exception as error:
+            log.exception("Error binding pod %s", decided.assumed.key)
+            self._undo(decided, Status(Code.Error, (f"{type(error).__name__}: {error}",)))
+        finally:
+            self._write(-1)
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    async def _bind(self, decided: Decided, waits: Mapping[str, float]) -> None:
+        pod, framework, cycle_state = decided.assumed, decided.framework, decided.cycle_state
+        node = pod.node_name
+        work = framework.pre_bind_work(cycle_state, pod, node)
+        if work or waits:
+            self._reports.nominated(decided.queued.pod, node, self._clock.now())
+            self._write(-1)
+            try:
+                if waits:
+                    await self._wait_for_permit(pod, node, waits)
+                self._state.done(pod.uid)
+                await framework.pre_bind(cycle_state, pod, node, self._effects, work)
+            finally:
+                self._write(1)
+        else:
+            self._state.done(pod.uid)
+        if self._extenders is None or not await self._extenders.bind(pod, node):
+            await framework.bind(cycle_state, pod, node, self._effects)
+        self._bound(decided)
+
+    async def _wait_for_permit(self, pod: Pod, node: str, waits: Mapping[str, float]) -> None:
+        started = self._clock.monotonic()
+        status = await self._waiting.wait(pod, node, waits)
+        self._recorder.permit_waited(status.code.name, self._clock.monotonic() - started)
+        if not status.ok:
+            raise _NotPermitted(status)
+
+    def _bound(self, decided: Decided) -> None:
+        pod, now = decided.assumed, self._clock.now()
+        self._state.cache.finish_binding(pod.uid)
+        self._reports.scheduled(pod, now)
+        self._recorder.bound(
+            decided.queued,
+            pod,
+            decided.framework.profile_name,
+            self._clock.monotonic() - decided.started,
+            now,
+        )
+        decided.framework.post_bind(decided.cycle_state, pod, pod.node_name)
+
+
+class _NotPermitted(Exception):  # noqa: N818 - a verdict, not a fault
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.message)
+        self.status = status

@@ -1,0 +1,310 @@
+"""The one door to everything the scheduler knows: what happened goes in through ``apply``, what a cycle decided through
+``assume``, ``forget``, ``fail`` and ``done``.
+
+Theory of operation. Watches report changes; ``apply`` brings cache, queue, nominator and listers up to date and wakes the
+pods that the change may help (spec: plugins.md 6). Whatever the shell has to do about it comes back as commands. A pod is
+always in exactly one place: waiting in the queue, in flight, assumed, bound, or gone.
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from app.model.cluster_event import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+    Action,
+    ClusterEvent,
+    Resource,
+)
+from app.model.objects import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    Named,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from app.model.pod import Pod
+from app.state.cache import Cache, CacheError
+from app.state.cluster import Cluster, Lister
+from app.state.nominator import NOOP, Nominator, nominate
+from app.state.queue import AlreadyQueuedError, SchedulingQueue
+from app.state.queued_pod import QueuedPod
+from app.state.table import NodeTable
+from app.state.update_events import node_update_events, pod_update_events
+
+_RESOURCES: Final[Mapping[type[Named], Resource]] = {
+    PersistentVolume: Resource.PersistentVolume,
+    PersistentVolumeClaim: Resource.PersistentVolumeClaim,
+    StorageClass: Resource.StorageClass,
+    CSINode: Resource.CSINode,
+    CSIDriver: Resource.CSIDriver,
+    CSIStorageCapacity: Resource.CSIStorageCapacity,
+    VolumeAttachment: Resource.VolumeAttachment,
+}
+
+
+class Change(NamedTuple):
+    """One object as it was and as it is: old None for additions, new None for deletions."""
+
+    kind: type
+    old: Any
+    new: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AbandonPod:
+    """An assumed pod is being deleted or is gone: stop waiting for its permit."""
+
+    uid: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReportProblem:
+    """Something that should not happen did; say so in the log."""
+
+    text: str
+
+
+Command = AbandonPod | ReportProblem
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failure:
+    """What became of a pod whose attempt failed: its latest version, and whether it is worth an event and a condition."""
+
+    pod: Pod
+    report: bool
+    requeued: bool
+
+
+class SchedulerState:
+    """Cache, queue, nominator and listers, changed together."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        cluster: Cluster,
+        make_queue: Callable[[Nominator], SchedulingQueue],
+        profiles: Collection[str],
+    ) -> None:
+        self.cache: Final = cache
+        self.cluster: Final = cluster
+        #: Every pod as the watch last showed it, by namespace/name.
+        self.pods: Final[dict[str, Pod]] = {}
+        self.nominator: Final = Nominator(self._may_nominate)
+        self.queue: Final = make_queue(self.nominator)
+        self._profiles = frozenset(profiles)
+
+    @property
+    def table(self) -> NodeTable:
+        """The node table."""
+        return self.cache.table
+
+    def responsible_for(self, pod: Pod) -> bool:
+        """Whether one of our profiles schedules this pod."""
+        return pod.spec.scheduler_name in self._profiles
+
+    def _may_nominate(self, pod: Pod) -> bool:
+        current = self.pods.get(pod.key)
+        return current is not None and current.uid == pod.uid and not current.node_name
+
+    # ------------------------------------------------------------ what happened
+
+    def apply(self, change: Change, now: float) -> Sequence[Command]:
+        """Takes over one change that a watch reported."""
+        try:
+            if change.kind is Pod:
+                return self._apply_pod(change.old, change.new, now)
+            if change.kind is Node:
+                self._apply_node(change.old, change.new, now)
+            else:
+                self._apply_other(change, now)
+        except CacheError as error:
+            return (ReportProblem(str(error)),)
+        return ()
+
+    def _apply_pod(self, old: Pod | None, new: Pod | None, now: float) -> Sequence[Command]:
+        if new is None:
+            if old is None:
+                return ()
+            self.pods.pop(old.key, None)
+            return self._pod_deleted(old, now)
+        self.pods[new.key] = new
+        if old is None:
+            self._pod_added(new, now)
+            return ()
+        return self._pod_updated(old, new, now)
+
+    def _pod_added(self, pod: Pod, now: float) -> None:
+        if pod.node_name:
+            self.cache.add(pod)
+            self.queue.move_all(ASSIGNED_POD_ADD, None, pod, now)
+        elif self.responsible_for(pod):
+            self.queue.add(pod, now)
+
+    def _pod_updated(self, old: Pod, new: Pod, now: float) -> Sequence[Command]:
+        if old.node_name:
+            self.cache.update(new)
+            for event in pod_update_events(old, new):
+                self.queue.move_all(event, old, new, now)
+        elif new.node_name:
+            self._pod_bound(old, new, now)
+        elif self.responsible_for(new) and old.resource_version != new.resource_version:
+            return self._waiting_pod_updated(old, new, now)
+        return ()
+
+    def _pod_bound(self, old: Pod, new: Pod, now: float) -> None:
+        self.cache.add(new)
+        if self.responsible_for(old):
+            self.queue.delete(old)
+        self.queue.move_all(ASSIGNED_POD_ADD, None, new, now)
+
+    def _waiting_pod_updated(self, old: Pod, new: Pod, now: float) -> Sequence[Command]:
+        if self.cache.is_assumed(new.uid):
+            if new.terminating and not old.terminating:
+                return self._assumed_pod_deleted(new, now)
+            return ()
+        self.queue.update(old, new, now)
+        if old.nominated_node_name and old.nominated_node_name != new.nominated_node_name:
+            self._nomination_freed(old, now)
+        return ()
+
+    def _pod_deleted(self, pod: Pod, now: float) -> Sequence[Command]:
+        if pod.node_name:
+            known = self.cache.get(pod.uid)
+            if known is not None:
+                self.cache.remove(pod)
+            self.queue.move_all(ASSIGNED_POD_DELETE, pod, None, now)
+            return (
+                ()
+                if known is not None
+                else (ReportProblem(f"pod {pod.key} was deleted but not in the cache"),)
+            )
+        if not self.responsible_for(pod):
+            return ()
+        self.queue.delete(pod)
+        if self.cache.is_assumed(pod.uid):
+            return self._assumed_pod_deleted(pod, now)
+        if pod.nominated_node_name:
+            self._nomination_freed(pod, now)
+        return ()
+
+    def _assumed_pod_deleted(self, pod: Pod, now: float) -> Sequence[Command]:
+        assumed = self.cache.get(pod.uid)
+        if assumed is None:
+            return ()
+        self.cache.forget(assumed)
+        self.queue.move_all(ASSIGNED_POD_DELETE, assumed, None, now)
+        return (AbandonPod(pod.uid),)
+
+    def _nomination_freed(self, pod: Pod, now: float) -> None:
+        self.queue.move_all(
+            ASSIGNED_POD_DELETE,
+            pod,
+            None,
+            now,
+            precheck=lambda other: other.priority <= pod.priority,
+        )
+
+    def _apply_node(self, old: Node | None, new: Node | None, now: float) -> None:
+        if new is None:
+            if old is not None:
+                self.queue.move_all(NODE_DELETE, old, None, now)
+                self.cache.remove_node(old.name)
+        elif old is None:
+            self.cache.set_node(new)
+            self.queue.move_all(NODE_ADD, None, new, now)
+        else:
+            self.cache.set_node(new)
+            for event in node_update_events(old, new):
+                self.queue.move_all(event, old, new, now)
+
+    def _apply_other(self, change: Change, now: float) -> None:
+        lister: Lister[Named] = self.cluster.lister(change.kind)
+        if change.new is None:
+            lister.remove(change.old)
+        else:
+            lister.store(change.new)
+        resource = _RESOURCES.get(change.kind)
+        if resource is None:
+            return
+        action = (
+            Action.Add
+            if change.old is None
+            else Action.Delete
+            if change.new is None
+            else Action.Update
+        )
+        self.queue.move_all(ClusterEvent(resource, action), change.old, change.new, now)
+
+    # ------------------------------------------------------------ what a cycle decided
+
+    def pop(self, now: float) -> QueuedPod | None:
+        """The next pod to try; it is in flight until ``assume`` and ``done``, or ``fail``."""
+        return self.queue.pop(now)
+
+    def nominated_for(self, pod: Pod) -> Mapping[int, Sequence[Pod]]:
+        """By row: the other pods nominated there with at least this pod's priority."""
+        rows: dict[int, Sequence[Pod]] = {}
+        for name in self.nominator.nominated_nodes():
+            row = self.table.row_of.get(name)
+            if row is None:
+                continue
+            others = [
+                p
+                for p in self.nominator.pods_on(name)
+                if p.uid != pod.uid and p.priority >= pod.priority
+            ]
+            if others:
+                rows[row] = others
+        return rows
+
+    def assume(self, pod: Pod, node_name: str) -> Pod:
+        """Counts a decided pod on its node; returns it as assumed. Raises CacheError."""
+        assumed = pod.on(node_name)
+        self.cache.assume(assumed)
+        self.nominator.delete(pod)
+        return assumed
+
+    def forget(self, assumed: Pod) -> None:
+        """Takes an assumption back; nothing happens if the pod is confirmed or gone by now."""
+        if self.cache.is_assumed(assumed.uid):
+            self.cache.forget(assumed)
+
+    def freed(self, assumed: Pod, now: float, *, but: str = "") -> None:
+        """Wakes the pods that a forgotten pod's place may help, all but the one with uid ``but``."""
+        precheck = (lambda other: other.uid != but) if but else None
+        self.queue.move_all(ASSIGNED_POD_DELETE, assumed, None, now, precheck=precheck)
+
+    def done(self, uid: str) -> None:
+        """The pod is past the point where events matter to it: its binding begins."""
+        self.queue.done(uid)
+
+    def fail(self, queued: QueuedPod, now: float, *, nominated_node: str | None) -> Failure:
+        """Gives back a pod whose attempt failed (``queued.reject`` was called); it is requeued if it still waits.
+
+        ``nominated_node``: None leaves the nomination, "" clears it, a name sets it.
+        """
+        pod = queued.pod
+        current = self.pods.get(pod.key)
+        if current is None or current.node_name:
+            self.queue.done(pod.uid)
+            return Failure(current or pod, report=True, requeued=False)
+        if current.uid != pod.uid:
+            self.queue.done(pod.uid)
+            return Failure(current, report=False, requeued=False)
+        queued.pod = current
+        try:
+            self.queue.add_unschedulable_if_not_present(queued, now)
+        except AlreadyQueuedError:
+            return Failure(current, report=True, requeued=False)
+        self.nominator.add(current, NOOP if nominated_node is None else nominate(nominated_node))
+        return Failure(current, report=True, requeued=True)
