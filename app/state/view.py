@@ -21,6 +21,9 @@ from app.state.table import NodeTable
 
 Rows = npt.NDArray[np.intp]
 
+#: Up to this many rows are looked up in sets of rows rather than compared with arrays of them.
+_FEW_ROWS: Final = 32
+
 
 class View:
     """``n`` rows of the table, in the order of ``rows`` (intp[n]). All answers are arrays of length ``n``."""
@@ -52,10 +55,23 @@ class View:
         """What the pods on each node ask for, in scheduler units."""
         return self.table.requested.column(resource)[self._at]
 
+    def allocatable_of(self, resources: tuple[str, ...]) -> Int64:
+        """int64[len(resources), n]: ``allocatable`` of several resources at once. Not to be changed."""
+        return self.table.allocatable.block(resources, self._at)
+
+    def requested_of(self, resources: tuple[str, ...]) -> Int64:
+        """int64[len(resources), n]: ``requested`` of several resources at once. Not to be changed."""
+        return self.table.requested.block(resources, self._at)
+
     def nonzero_requested(self, which: int) -> Int64:
         """CPU_ROW or MEMORY_ROW: the same with stand-ins for pods that ask for nothing."""
         column: Int64 = self.table.nonzero[which, self._at]
         return column
+
+    def nonzero_of_both(self) -> Int64:
+        """int64[2, n]: ``nonzero_requested`` of cpu and of memory. Not to be changed."""
+        at, nonzero = self._at, self.table.nonzero
+        return nonzero[:, at] if isinstance(at, slice) else nonzero.take(at, axis=1)
 
     def allocatable_pods(self) -> Int64:
         """How many pods each node takes."""
@@ -115,10 +131,14 @@ class View:
 
     def port_conflicts(self, wanted: Iterable[HostPort]) -> Mask:
         """Whether any of these host ports is taken, per row."""
-        taken = self.table.ports.conflicting_rows(wanted)
-        if not taken:
-            return np.zeros(self.n, bool)
-        return np.isin(self.rows, np.fromiter(taken, np.intp, len(taken)))
+        taken = self.table.ports.conflicting_sets(wanted)
+        if self.n <= _FEW_ROWS:
+            rows = self.rows.tolist()
+            return np.array([any(row in one for one in taken) for row in rows], bool)
+        out = np.zeros(self.table.capacity, bool)
+        for one in taken:
+            out[np.fromiter(one, np.intp, len(one))] = True
+        return out[self._at]
 
 
 class WhatIf(View):
@@ -181,6 +201,19 @@ class WhatIf(View):
         """The same with stand-ins for pods that ask for nothing."""
         column: Int64 = super().nonzero_requested(which) + self._nonzero[which]
         return column
+
+    def requested_of(self, resources: tuple[str, ...]) -> Int64:
+        """int64[len(resources), n]: the same for several resources at once."""
+        block = super().requested_of(resources)
+        for position, name in enumerate(resources):
+            delta = self._requested.get(name)
+            if delta is not None:
+                block[position] += delta
+        return block
+
+    def nonzero_of_both(self) -> Int64:
+        """int64[2, n]: ``nonzero_requested`` of cpu and of memory."""
+        return super().nonzero_of_both() + self._nonzero
 
     def pod_count(self) -> Int64:
         """How many pods each node would have."""

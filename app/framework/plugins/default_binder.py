@@ -1,0 +1,24 @@
+"""DefaultBinder: writes the Binding (spec: plugins.md 2.18)."""
+
+from typing import ClassVar
+
+from app.framework.interface import CycleState, Effects, Handle
+from app.model.pod import Pod
+from app.model.status import SUCCESS, Code, SchedulingError, Status
+
+
+class DefaultBinder:
+    """Binds a pod to its node through the API server."""
+
+    NAME: ClassVar[str] = "DefaultBinder"
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        """Takes no arguments."""
+
+    async def bind(self, _state: CycleState, pod: Pod, node_name: str, effects: Effects) -> Status:
+        """Never skips; a failed write is an Error with its text."""
+        try:
+            await effects.bind(pod, node_name)
+        except SchedulingError as error:
+            return Status(Code.Error, (str(error),))
+        return SUCCESS

@@ -1,0 +1,72 @@
+"""ImageLocality: prefers nodes that have the pod's images already (spec: plugins.md 2.17)."""
+
+from collections.abc import Hashable
+from typing import ClassVar, Final
+
+import numpy as np
+
+from app.framework.interface import MAX_NODE_SCORE, CycleState, Handle, RowLocal
+from app.model.objects import PodSpec
+from app.model.pod import Pod
+from app.state.resources import Int64
+from app.state.table import NodeTable
+from app.state.view import View
+
+_MIB: Final = 1024 * 1024
+#: Sums of image sizes (bytes) below the first are worth nothing; the second, per container, is worth everything.
+_MIN_BYTES: Final = 23 * _MIB
+_MAX_BYTES_PER_CONTAINER: Final = 1000 * _MIB
+
+_STATE: Final = "ImageLocality/score"
+
+
+class ImageLocality(RowLocal):
+    """Scores the sizes of the pod's images on a node, each by the share of all nodes that have it.
+
+    The scores of one template are worked out for all rows at once and kept until the nodes or their images change.
+    """
+
+    NAME: ClassVar[str] = "ImageLocality"
+
+    def __init__(self, _args: object, handle: Handle) -> None:
+        """Takes no arguments."""
+        self._table: Final = handle.table
+
+    def epoch(self) -> Hashable:
+        """A node or an image more changes the score of every other node."""
+        return self._table.node_count, self._table.images.version
+
+    def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
+        """int64[n], 0 to 100."""
+        epoch = (self.epoch(), self._table.capacity)
+        known: tuple[Hashable, Int64] | None = state.get(_STATE)
+        if known is None or known[0] != epoch:
+            known = (epoch, _scores(pod.spec, self._table))
+            state.write(_STATE, known)
+        return known[1].take(view.rows)
+
+
+def _scores(spec: PodSpec, table: NodeTable) -> Int64:
+    """int64[capacity]: the score of every row."""
+    sums = np.zeros(table.capacity, np.int64)
+    for name in _image_names(spec):
+        image = table.images.by_name.get(name)
+        if image is not None:
+            spread = len(image.rows) / table.node_count
+            sums[image.row_array()] += int(image.size * spread)
+    containers = len(spec.init_containers or ()) + len(spec.containers)
+    highest = _MAX_BYTES_PER_CONTAINER * containers
+    clamped = np.where(sums < _MIN_BYTES, _MIN_BYTES, np.minimum(sums, highest))
+    return (clamped - _MIN_BYTES) * MAX_NODE_SCORE // (highest - _MIN_BYTES)
+
+
+def _image_names(spec: PodSpec) -> list[str]:
+    """The names under which nodes report the pod's images, one entry per container and image volume."""
+    images = [container.image for container in (*(spec.init_containers or ()), *spec.containers)]
+    images += [v.image.reference for v in spec.volumes or () if v.image is not None]
+    return [normalized(image) for image in images]
+
+
+def normalized(image: str) -> str:
+    """The image with ``:latest`` appended unless it has a tag or digest."""
+    return image if image.rfind(":") > image.rfind("/") else image + ":latest"

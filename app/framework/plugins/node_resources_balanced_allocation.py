@@ -1,0 +1,92 @@
+"""NodeResourcesBalancedAllocation: prefers nodes whose resources are used evenly (spec: plugins.md 2.9)."""
+
+from typing import ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from app.framework.args import BalancedAllocationArgs
+from app.framework.helpers.resource_score import ScoredResources
+from app.framework.interface import CycleState, Handle, RowLocal
+from app.model.pod import Pod
+from app.model.requests import pod_requests
+from app.model.status import SKIP, SUCCESS, Status
+from app.state.labels import Mask
+from app.state.resources import Int64
+from app.state.view import View
+
+Float64 = npt.NDArray[np.float64]
+
+_SCORE_STATE: Final = "NodeResourcesBalancedAllocation/score"
+
+
+class NodeResourcesBalancedAllocation(RowLocal):
+    """Scores how much evener (above 75) or less even (below) the pod makes the use of a node's resources."""
+
+    NAME: ClassVar[str] = "NodeResourcesBalancedAllocation"
+
+    def __init__(self, args: BalancedAllocationArgs | None, _handle: Handle) -> None:
+        """None for the default arguments."""
+        self._args: Final = args or BalancedAllocationArgs()
+
+    def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
+        """Skips pods that ask for none of the resources."""
+        scored = ScoredResources.of(pod_requests(pod.spec), self._args.resources)
+        if not scored.amounts.any():
+            return SKIP
+        state.write(_SCORE_STATE, (scored.names, _with_and_without(scored.amounts)))
+        return SUCCESS
+
+    def score(self, state: CycleState, _pod: Pod, view: View) -> Int64:
+        """int64[n], 50 to 100: real requests, without stand-ins."""
+        names, worlds = state.read(_SCORE_STATE)
+        capacity = view.allocatable_of(names)
+        used = view.requested_of(names) + worlds
+        if np.count_nonzero(capacity) == capacity.size:
+            fractions = np.minimum(used / capacity, 1.0)
+            deviation = (
+                _of_two(fractions[:, 0], fractions[:, 1])
+                if len(names) == 2
+                else _of_many(fractions, np.ones(capacity.shape, bool))
+            )
+        else:
+            present = capacity != 0
+            fractions = np.minimum(used / np.where(present, capacity, 1), 1.0) * present
+            deviation = _of_many(fractions, present)
+        balance = ((1.0 - deviation) * 100.0).astype(np.int64)
+        score: Int64 = 50 + (50 + balance[0] - balance[1]) // 2
+        return score
+
+
+def _with_and_without(amounts: Int64) -> Int64:
+    """int64[2, k, 1]: what the pod adds in the world with it, and in the one without."""
+    return np.stack((amounts, np.zeros_like(amounts)))
+
+
+def _of_two(first: Float64, second: Float64) -> Float64:
+    """Standard deviation of two fractions, exactly as kube-scheduler rounds it."""
+    deviation: Float64 = np.abs(first - second) / 2.0
+    return deviation
+
+
+def _of_many(fractions: Float64, present: Mask) -> Float64:
+    """float64[2, n]: population standard deviation over the ``present`` (bool[k, n]) of float64[2, k, n].
+
+    Sums run in the order of the resources, because rounding depends on it; absent fractions are 0.
+    """
+    count = np.maximum(np.add.reduce(present), 1)
+    total = np.zeros_like(fractions[:, 0])
+    for k in range(len(present)):
+        total += fractions[:, k]
+    mean = total / count
+    squares = np.zeros_like(mean)
+    for k in range(len(present)):
+        squares += np.where(present[k], fractions[:, k] - mean, 0.0) ** 2
+    deviation: Float64 = np.sqrt(squares / count)
+    pairs = count == 2
+    if pairs.any():
+        highest = np.where(present, fractions, -np.inf).max(axis=1)
+        lowest = np.where(present, fractions, np.inf).min(axis=1)
+        deviation[:, pairs] = _of_two(highest, lowest)[:, pairs]
+    deviation[:, count == 1] = 0.0
+    return deviation

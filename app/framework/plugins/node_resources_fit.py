@@ -1,0 +1,264 @@
+"""NodeResourcesFit: what a pod asks for must be free, and how much is free makes the score (spec: plugins.md 2.8)."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from app.framework.args import NodeResourcesFitArgs, ScoringStrategy, StrategyType
+from app.framework.helpers.resource_score import (
+    ScoredResources,
+    column_of,
+    nonzero_allocated,
+)
+from app.framework.helpers.shape import score_table
+from app.framework.interface import (
+    CycleState,
+    EventRegistration,
+    Handle,
+    QueueingHint,
+    RowLocal,
+    Verdicts,
+)
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.objects import Node
+from app.model.pod import Pod
+from app.model.requests import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    Amounts,
+    allocatable_units,
+    is_extended,
+)
+from app.model.status import SUCCESS, Code, Status
+from app.state.labels import Mask
+from app.state.resources import Int64
+from app.state.view import View
+
+TOO_MANY_PODS: Final = "Too many pods"
+INSUFFICIENT: Final = "Insufficient {}"
+NO_RESOURCES: Final = "resources not found"
+
+_FILTER_STATE: Final = "NodeResourcesFit/filter"
+_SCORE_STATE: Final = "NodeResourcesFit/score"
+
+#: Reason numbers are int32, one bit per reason while they suffice.
+_MAX_BITS: Final = 31
+_BITS: Final = np.left_shift(np.int32(1), np.arange(_MAX_BITS, dtype=np.int32))
+
+
+class _Reasons:
+    """Numbers for sets of reasons: bit masks, or in order of appearance where there are more reasons than bits."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self._numbers: dict[bytes, int] = {}
+        self._known: list[tuple[str, ...]] = []
+
+    def numbers(self, failed: Mask) -> npt.NDArray[np.int32]:
+        """int32[n] for bool[reasons, n]; 0 where there is none."""
+        if len(failed) <= _MAX_BITS:
+            bits: npt.NDArray[np.int32] = _BITS[: len(failed)] @ failed
+            return bits
+        numbers = np.zeros(failed.shape[1], np.int32)
+        for position in np.flatnonzero(failed.any(axis=0)).tolist():
+            numbers[position] = self._intern(failed[:, position])
+        return numbers
+
+    def _intern(self, failed: Mask) -> int:
+        key = failed.tobytes()
+        number = self._numbers.get(key)
+        if number is None:
+            self._known.append(tuple(self._texts[i] for i in np.flatnonzero(failed).tolist()))
+            number = self._numbers[key] = len(self._known)
+        return number
+
+    def text(self, number: int) -> tuple[str, ...]:
+        """The reasons behind a number, in kube-scheduler's order."""
+        if len(self._texts) > _MAX_BITS:
+            return self._known[number - 1]
+        return tuple(text for i, text in enumerate(self._texts) if number >> i & 1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Request:
+    """What must be free: k resource names, amounts int64[k, 1], and the reasons (one more: too many pods)."""
+
+    names: tuple[str, ...]
+    amounts: Int64
+    reasons: _Reasons
+
+    @classmethod
+    def of(cls, amounts: Amounts) -> "_Request":
+        names = tuple(amounts)
+        texts = (TOO_MANY_PODS, *(INSUFFICIENT.format(name) for name in names))
+        return cls(names, column_of(amounts.values()), _Reasons(texts))
+
+
+class NodeResourcesFit(RowLocal):
+    """Judges and ranks nodes by what is left of their allocatable resources."""
+
+    NAME: ClassVar[str] = "NodeResourcesFit"
+
+    def __init__(self, args: NodeResourcesFitArgs | None, _handle: Handle) -> None:
+        """None for the default arguments."""
+        self._args: Final = args or NodeResourcesFitArgs()
+        self._strategy: Final = _strategy(self._args.scoring_strategy)
+
+    # ------------------------------------------------------------ filter
+
+    def pre_filter(self, state: CycleState, pod: Pod) -> Status:
+        """Works out what must be free; never skips, for the number of pods counts in any case."""
+        state.write(_FILTER_STATE, _Request.of(self._wanted(pod)))
+        return SUCCESS
+
+    def _wanted(self, pod: Pod) -> Amounts:
+        """What must be free, in scheduler units, in the order of the reasons; nothing of which there is 0."""
+        amounts = {n: a for n, a in pod.template.request.items() if a > 0 and not self._ignores(n)}
+        first = [n for n in (CPU, MEMORY, EPHEMERAL_STORAGE) if n in amounts]
+        return {n: amounts[n] for n in (*first, *sorted(amounts.keys() - first))}
+
+    def _ignores(self, name: str) -> bool:
+        return is_extended(name) and (
+            name in self._args.ignored_resources
+            or name.partition("/")[0] in self._args.ignored_resource_groups
+        )
+
+    def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
+        """Rejects rows where something is short: for good where a node would be too small even if empty."""
+        request: _Request = state.read(_FILTER_STATE)
+        crowded: Mask = view.pod_count() >= view.allocatable_pods()
+        if not request.names:
+            return _verdicts(request, crowded[np.newaxis]) if np.count_nonzero(crowded) else None
+        allocatable = view.allocatable_of(request.names)
+        short: Mask = request.amounts > allocatable - view.requested_of(request.names)
+        if not np.count_nonzero(short) and not np.count_nonzero(crowded):
+            return None
+        failed = np.concatenate((crowded[np.newaxis], short))
+        return _verdicts(request, failed, short & (request.amounts > allocatable))
+
+    # ------------------------------------------------------------ score
+
+    def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
+        """Works out the pod's part of the resources that count."""
+        resources = self._args.scoring_strategy.resources
+        if not resources:
+            return Status(Code.Error, (NO_RESOURCES,))
+        scored = ScoredResources.of(pod.template.fit_score_request, resources)
+        state.write(_SCORE_STATE, scored)
+        return SUCCESS
+
+    def score(self, state: CycleState, _pod: Pod, view: View) -> Int64:
+        """int64[n], 0 to 100."""
+        scored: ScoredResources = state.read(_SCORE_STATE)
+        if not scored.names:
+            return np.zeros(view.n, np.int64)
+        requested = nonzero_allocated(view, scored.names) + scored.amounts
+        return self._strategy(requested, view.allocatable_of(scored.names), scored.weights)
+
+    # ------------------------------------------------------------ events
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """Pods that go or shrink, nodes that come or grow."""
+        deleted = ClusterEvent(Resource.Pod, Action.Delete)
+        smaller = ClusterEvent(Resource.Pod, Action.UpdatePodScaleDown)
+        node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeAllocatable)
+        return (
+            EventRegistration(deleted, _freed_resources, template_only=True),
+            EventRegistration(smaller, _scaled_down),
+            EventRegistration(node, self._node_has_more, template_only=True),
+        )
+
+    def _node_has_more(self, pod: Pod, old: Node | None, new: Node) -> bool:
+        wanted = self._wanted(pod)
+        now = allocatable_units(new.status.allocatable)
+        if now.get(PODS, 0) < 1 or any(a > now.get(name, 0) for name, a in wanted.items()):
+            return QueueingHint.SKIP
+        if old is None:
+            return QueueingHint.QUEUE
+        before = allocatable_units(old.status.allocatable)
+        return any(now.get(name, 0) > before.get(name, 0) for name in (PODS, *wanted))
+
+
+def _verdicts(request: _Request, failed: Mask, hopeless: Mask | None = None) -> Verdicts:
+    """``failed``: bool[k + 1, n], too many pods first; ``hopeless``: bool[k, n], more than the node has at all."""
+    numbers = request.reasons.numbers(failed)
+    codes = np.where(numbers != 0, np.int8(Code.Unschedulable), np.int8(0))
+    if hopeless is not None:
+        codes[hopeless.any(axis=0)] = Code.UnschedulableAndUnresolvable
+    return Verdicts(codes, numbers, request.reasons.text)
+
+
+def _freed_resources(_pod: Pod, old: Pod, _new: object) -> bool:
+    return bool(old.node_name or old.nominated_node_name)
+
+
+def _scaled_down(pod: Pod, old: Pod, new: Pod) -> bool:
+    if new.uid == pod.uid:
+        return QueueingHint.QUEUE
+    if not new.node_name:
+        return QueueingHint.SKIP
+    before, now = dict(old.resources.requested), dict(new.resources.requested)
+    return any(
+        amount and now.get(name, 0) < before.get(name, 0)
+        for name, amount in pod.template.request.items()
+    )
+
+
+# ---------------------------------------------------------------- scoring strategies
+
+#: (requested int64[k, n] with the pod, capacity int64[k, n], weights int64[k, 1]) -> int64[n].
+_Strategy = Callable[[Int64, Int64, Int64], Int64]
+
+
+def _strategy(chosen: ScoringStrategy) -> _Strategy:
+    match chosen.type:
+        case StrategyType.LEAST_ALLOCATED:
+            return _least_allocated
+        case StrategyType.MOST_ALLOCATED:
+            return _most_allocated
+        case StrategyType.REQUESTED_TO_CAPACITY_RATIO:
+            points = [(point.utilization, point.score) for point in chosen.shape]
+            return _requested_to_capacity_ratio(score_table(points))
+
+
+def _least_allocated(requested: Int64, capacity: Int64, weights: Int64) -> Int64:
+    free = np.subtract(capacity, requested, out=requested)
+    return _average(np.maximum(free, 0, out=free), capacity, weights)
+
+
+def _most_allocated(requested: Int64, capacity: Int64, weights: Int64) -> Int64:
+    return _average(np.minimum(requested, capacity, out=requested), capacity, weights)
+
+
+def _average(part: Int64, capacity: Int64, weights: Int64) -> Int64:
+    """Weighted average of ``part`` in percent of the capacity, over the resources that the node has."""
+    part *= 100
+    if np.count_nonzero(capacity) == capacity.size:
+        part //= capacity
+        part *= weights
+        mean: Int64 = np.add.reduce(part) // np.add.reduce(weights)
+        return mean
+    present = capacity != 0
+    part //= np.where(present, capacity, 1)
+    weights = weights * present
+    average: Int64 = np.add.reduce(part * weights) // np.maximum(np.add.reduce(weights), 1)
+    return average
+
+
+def _requested_to_capacity_ratio(table: Int64) -> _Strategy:
+    """``table``: int64[101], the score by percent of the capacity."""
+
+    def strategy(requested: Int64, capacity: Int64, weights: Int64) -> Int64:
+        percent = np.minimum(requested, capacity) * 100 // np.maximum(capacity, 1)
+        scores = table[percent]
+        weights = weights * ((scores > 0) & (capacity != 0))
+        total, weight = np.add.reduce(scores * weights), np.add.reduce(weights)
+        rounded: Int64 = np.floor(total / np.maximum(weight, 1) + 0.5).astype(np.int64)
+        return rounded
+
+    return strategy

@@ -1,0 +1,38 @@
+"""SchedulingGates: a pod with gates is not queued (spec: plugins.md 2.1)."""
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from app.framework.interface import EventRegistration, Handle, QueueingHint
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.pod import Pod
+from app.model.status import SUCCESS, Status, unresolvable
+
+ERR_REASON: Final = "waiting for scheduling gates: [{}]"
+
+
+class SchedulingGates:
+    """Turns pods away while spec.schedulingGates lists anything."""
+
+    NAME: ClassVar[str] = "SchedulingGates"
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        """Takes no arguments."""
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        """Success without gates."""
+        gates = pod.spec.scheduling_gates
+        if not gates:
+            return SUCCESS
+        return unresolvable(ERR_REASON.format(" ".join(gate.name for gate in gates)))
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """The removal of the pod's own last gate."""
+        event = ClusterEvent(Resource.Pod, Action.UpdatePodSchedulingGatesEliminated)
+        return (EventRegistration(event, _own_gates_gone),)
+
+
+def _own_gates_gone(pod: Pod, _old: object, new: Pod | None) -> bool:
+    if new is not None and new.uid == pod.uid:
+        return QueueingHint.QUEUE
+    return QueueingHint.SKIP
