@@ -4,7 +4,7 @@ Claims are counted: of two pods with the same port on one node (bound there by h
 forgets the port with the first, until its next restart.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from app.model.pod import HostPort
 
@@ -48,10 +48,13 @@ class HostPorts:
 
     def conflicting_rows(self, ports: Iterable[HostPort]) -> set[int]:
         """The rows on which any of ``ports`` is taken."""
-        taken: set[int] = set()
+        return set().union(*self.claimed_rows(ports))
+
+    def claimed_rows(self, ports: Iterable[HostPort]) -> list[Collection[int]]:
+        """The same in several collections that may overlap, each quick to look a row up in."""
+        claimed: list[Collection[int]] = []
         for port in ports:
             by_ip = self._claims.get((port.protocol, port.port), {})
-            addresses = by_ip if port.ip == ANY_ADDRESS else (ANY_ADDRESS, port.ip)
-            for address in addresses:
-                taken.update(by_ip.get(address, ()))
-        return taken
+            addresses = by_ip if port.ip == ANY_ADDRESS else {ANY_ADDRESS, port.ip}
+            claimed += [by_ip[address].keys() for address in addresses if address in by_ip]
+        return claimed

@@ -131,7 +131,7 @@ class View:
 
     def port_conflicts(self, wanted: Iterable[HostPort]) -> Mask:
         """Whether any of these host ports is taken, per row."""
-        taken = self.table.ports.conflicting_sets(wanted)
+        taken = self.table.ports.claimed_rows(wanted)
         if self.n <= _FEW_ROWS:
             rows = self.rows.tolist()
             return np.array([any(row in one for one in taken) for row in rows], bool)
