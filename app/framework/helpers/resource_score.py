@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from app.framework.args import ResourceWeight
+from app.framework.args import ResourceSpec
 from app.model.requests import CPU, MEMORY, is_scalar, to_units
 from app.state.resources import Int64
 from app.state.table import CPU_ROW, MEMORY_ROW
@@ -33,9 +33,7 @@ class ScoredResources:
     weights: Int64
 
     @classmethod
-    def of(
-        cls, nanos: Mapping[str, int], configured: Iterable[ResourceWeight]
-    ) -> "ScoredResources":
+    def of(cls, nanos: Mapping[str, int], configured: Iterable[ResourceSpec]) -> "ScoredResources":
         """Leaves out the scalar resources that the pod does not ask for. ``nanos``: exact requests by name."""
         counted = [
             (resource.name, to_units(resource.name, nanos.get(resource.name, 0)), resource.weight)

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from app.framework.args import NodeResourcesFitArgs, ScoringStrategy, StrategyType
+from app.framework.args import NodeResourcesFitArgs, UtilizationShapePoint
 from app.framework.helpers.resource_score import (
     ScoredResources,
     column_of,
@@ -105,9 +105,9 @@ class NodeResourcesFit(RowLocal):
     NAME: ClassVar[str] = "NodeResourcesFit"
 
     def __init__(self, args: NodeResourcesFitArgs | None, _handle: Handle) -> None:
-        """None for the default arguments."""
+        """None for the default arguments. Raises ValueError for a strategy that does not exist."""
         self._args: Final = args or NodeResourcesFitArgs()
-        self._strategy: Final = _strategy(self._args.scoring_strategy)
+        self._strategy: Final = _strategy(self._args.strategy, self._args.shape)
 
     # ------------------------------------------------------------ filter
 
@@ -145,10 +145,9 @@ class NodeResourcesFit(RowLocal):
 
     def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
         """Works out the pod's part of the resources that count."""
-        resources = self._args.scoring_strategy.resources
-        if not resources:
+        if not self._args.resources:
             return Status(Code.Error, (NO_RESOURCES,))
-        scored = ScoredResources.of(pod.template.fit_score_request, resources)
+        scored = ScoredResources.of(pod.template.fit_score_request, self._args.resources)
         state.write(_SCORE_STATE, scored)
         return SUCCESS
 
@@ -215,15 +214,18 @@ def _scaled_down(pod: Pod, old: Pod, new: Pod) -> bool:
 _Strategy = Callable[[Int64, Int64, Int64], Int64]
 
 
-def _strategy(chosen: ScoringStrategy) -> _Strategy:
-    match chosen.type:
-        case StrategyType.LEAST_ALLOCATED:
+def _strategy(name: str, shape: Sequence[UtilizationShapePoint]) -> _Strategy:
+    match name:
+        case "LeastAllocated":
             return _least_allocated
-        case StrategyType.MOST_ALLOCATED:
+        case "MostAllocated":
             return _most_allocated
-        case StrategyType.REQUESTED_TO_CAPACITY_RATIO:
-            points = [(point.utilization, point.score) for point in chosen.shape]
+        case "RequestedToCapacityRatio" if shape:
+            points = [(point.utilization, point.score) for point in shape]
             return _requested_to_capacity_ratio(score_table(points))
+        case "RequestedToCapacityRatio":
+            raise ValueError("NodeResourcesFitArgs: RequestedToCapacityRatio needs a shape")
+    raise ValueError(f'NodeResourcesFitArgs: "{name}" is not a scoring strategy')
 
 
 def _least_allocated(requested: Int64, capacity: Int64, weights: Int64) -> Int64:
