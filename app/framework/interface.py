@@ -27,12 +27,14 @@ from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.state.cluster import Cluster
 from app.state.labels import Mask
+from app.state.nominator import Nominator
 from app.state.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import View
 
 if TYPE_CHECKING:
     from app.framework.diagnosis import Diagnosis
+    from app.framework.runner import Framework
 
 MAX_NODE_SCORE: Final = 100
 
@@ -199,14 +201,28 @@ class Effects(Protocol):
 class Handle:
     """What a plugin is given beside its arguments: the scheduler's own view of the cluster."""
 
-    __slots__ = ("cluster", "profile_name", "table")
+    __slots__ = ("cluster", "framework", "nominator", "profile_name", "rng", "table")
 
-    def __init__(self, table: NodeTable, cluster: Cluster, profile_name: str) -> None:
+    def __init__(
+        self,
+        table: NodeTable,
+        cluster: Cluster,
+        profile_name: str,
+        *,
+        nominator: Nominator | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
         #: The nodes and the pods on them, assumed ones included.
         self.table: Final = table
         #: Everything else: volumes, namespaces, services, disruption budgets.
         self.cluster: Final = cluster
         self.profile_name: Final = profile_name
+        #: Which pods are nominated to which nodes.
+        self.nominator: Final = nominator or Nominator(lambda _pod: True)
+        #: The source of randomness for ties and offsets.
+        self.rng: Final = rng if rng is not None else np.random.default_rng(0)
+        #: The profile's framework, set once all its plugins are made: not to be used in a constructor.
+        self.framework: Framework | None = None
 
 
 @runtime_checkable
