@@ -1,0 +1,170 @@
+"""The Lease object that schedulers elect a leader with (coordination.k8s.io/v1)."""
+
+import dataclasses
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from app.kube.errors import KubeApiError, NotFound, error_from_status
+from app.kube.feed import DELETED, ERROR
+from app.kube.timestamps import format_micro_time, parse_time
+from app.kube.transport import Response, Transport, path_segment
+from app.kube.watch import watch_once
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """The spec of a lease. Times are in seconds since the epoch, of whoever wrote them; 0 when absent."""
+
+    holder: str = ""
+    duration_seconds: int = 0
+    acquire_time: float = 0.0
+    renew_time: float = 0.0
+    transitions: int = 0
+    #: Those of coordinated leader election, kept as they were found.
+    strategy: str = ""
+    preferred_holder: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease as read or written last: its record, and the whole object for the next update."""
+
+    record: LeaseRecord
+    manifest: dict[str, Any]
+
+    @property
+    def uid(self) -> str:
+        """metadata.uid."""
+        return str(self.manifest.get("metadata", {}).get("uid", ""))
+
+    @property
+    def resource_version(self) -> str:
+        """metadata.resourceVersion."""
+        return str(self.manifest.get("metadata", {}).get("resourceVersion", ""))
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+    strategy: str | None = None
+    preferred_holder: str | None = None
+
+
+def record_from_spec(spec: dict[str, Any]) -> LeaseRecord:
+    """Reads a spec. Raises msgspec.ValidationError or ValueError."""
+    read = msgspec.convert(spec, _Spec)
+    return LeaseRecord(
+        holder=read.holder_identity or "",
+        duration_seconds=read.lease_duration_seconds or 0,
+        acquire_time=parse_time(read.acquire_time) if read.acquire_time else 0.0,
+        renew_time=parse_time(read.renew_time) if read.renew_time else 0.0,
+        transitions=read.lease_transitions or 0,
+        strategy=read.strategy or "",
+        preferred_holder=read.preferred_holder or "",
+    )
+
+
+def spec_from_record(record: LeaseRecord) -> dict[str, Any]:
+    """The spec to write; strategy and preferredHolder only when there are any (spec: service.md 5.3)."""
+    spec: dict[str, Any] = {
+        "holderIdentity": record.holder,
+        "leaseDurationSeconds": record.duration_seconds,
+        "acquireTime": format_micro_time(record.acquire_time),
+        "renewTime": format_micro_time(record.renew_time),
+        "leaseTransitions": record.transitions,
+    }
+    if record.strategy:
+        spec["strategy"] = record.strategy
+    if record.preferred_holder:
+        spec["preferredHolder"] = record.preferred_holder
+    return spec
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: dict[str, Any]
+
+
+_EVENT: Final = msgspec.json.Decoder(_Event)
+_MANIFEST: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+class LeaseClient:
+    """Reads, writes and watches one lease."""
+
+    def __init__(self, transport: Transport, *, namespace: str, name: str) -> None:
+        self.namespace: Final = namespace
+        self.name: Final = name
+        self._transport: Final = transport
+        self._collection: Final = (
+            f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(namespace)}/leases"
+        )
+        self._path: Final = f"{self._collection}/{path_segment(name)}"
+
+    async def get(self) -> Lease | None:
+        """The lease, None when there is none. Raises KubeApiError."""
+        try:
+            return self._lease(await self._transport.request("GET", self._path))
+        except NotFound:
+            return None
+
+    async def create(self, record: LeaseRecord) -> Lease:
+        """Makes the lease. Raises AlreadyExists when somebody was faster, and KubeApiError."""
+        manifest = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "spec": spec_from_record(record),
+        }
+        body = msgspec.json.encode(manifest)
+        return self._lease(await self._transport.request("POST", self._collection, body=body))
+
+    async def update(self, lease: Lease, record: LeaseRecord) -> Lease:
+        """Gives the lease as last seen a new record. Raises Conflict when it has changed since, and KubeApiError."""
+        body = msgspec.json.encode({**lease.manifest, "spec": spec_from_record(record)})
+        return self._lease(await self._transport.request("PUT", self._path, body=body))
+
+    async def changes(self, rng: np.random.Generator) -> AsyncGenerator[LeaseRecord | None, None]:
+        """What the lease says, now and after each change, as long as one connection lasts; None once it is deleted.
+
+        Raises KubeApiError.
+        """
+        params = {"fieldSelector": f"metadata.name={self.name}"}
+        lines = watch_once(self._transport, self._collection, params, rng)
+        async with aclosing(lines):
+            async for batch in lines:
+                for line in batch:
+                    event = self._event(line)
+                    if event.object.get("metadata", {}).get("name") == self.name:
+                        yield None if event.type == DELETED else self._record(event.object)
+
+    def _event(self, line: bytes) -> _Event:
+        try:
+            event = _EVENT.decode(line)
+        except msgspec.MsgspecError as err:
+            raise KubeApiError(f"GET {self._collection}: unreadable watch line: {err}") from err
+        if event.type == ERROR:
+            raise error_from_status(
+                int(event.object.get("code", 0)), message=str(event.object.get("message", ""))
+            )
+        return event
+
+    def _lease(self, response: Response) -> Lease:
+        try:
+            manifest = _MANIFEST.decode(response.body)
+        except msgspec.MsgspecError as err:
+            raise KubeApiError(f"{self._path}: the answer is no lease: {err}") from err
+        return Lease(self._record(manifest), manifest)
+
+    def _record(self, manifest: dict[str, Any]) -> LeaseRecord:
+        try:
+            return record_from_spec(manifest.get("spec") or {})
+        except (msgspec.ValidationError, ValueError) as err:
+            raise KubeApiError(f"{self._path}: the lease cannot be read: {err}") from err
