@@ -1,102 +1,148 @@
-"""The arguments of in-tree plugins as plain values, checked and defaulted by the settings (spec: plugins.md 1.3)."""
+"""What a configuration hands to the framework: the profiles and the arguments of the in-tree plugins, as plain values.
+
+The defaults are kube-scheduler 1.36's (spec: service.md 1.7); whoever builds these has checked the values.
+"""
 
 import dataclasses
-import enum
 from collections.abc import Mapping
-from typing import Any, Final
-
-from app.model.objects import TopologySpreadConstraint
-from app.model.requests import CPU, MEMORY
-
-
-class StrategyType(enum.StrEnum):
-    """How NodeResourcesFit turns free resources into a score; the values are those of the configuration."""
-
-    LEAST_ALLOCATED = "LeastAllocated"
-    MOST_ALLOCATED = "MostAllocated"
-    REQUESTED_TO_CAPACITY_RATIO = "RequestedToCapacityRatio"
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ResourceWeight:
-    """A resource that takes part in a score, and its share of it (1 to 100)."""
+class ResourceSpec:
+    """A resource that takes part in a score."""
 
     name: str
     weight: int = 1
+    """1 to 100."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ShapePoint:
-    """A point of RequestedToCapacityRatio's function: percent used (0 to 100) -> score (0 to 10)."""
+class UtilizationShapePoint:
+    """A point of a piecewise linear function."""
 
     utilization: int
+    """Percent, 0 to 100; strictly increasing along a shape."""
     score: int
-
-
-CPU_AND_MEMORY: Final = (ResourceWeight(CPU), ResourceWeight(MEMORY))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ScoringStrategy:
-    """NodeResourcesFit's strategy. ``shape``: strictly increasing in utilization, for RequestedToCapacityRatio only."""
-
-    type: StrategyType = StrategyType.LEAST_ALLOCATED
-    resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
-    shape: tuple[ShapePoint, ...] = ()
+    """0 to 10, as configured: not yet scaled to node scores."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class NodeAffinityArgs:
-    """``added_affinity``: a core/v1 NodeAffinity, as in JSON, that every pod of the profile has beside its own."""
+class DefaultConstraint:
+    """A topology spread constraint for pods that have none; its selector is deduced from each pod."""
 
-    added_affinity: Mapping[str, Any] | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NodeResourcesFitArgs:
-    """Extended resources that need not fit, by name or by the part before the ``/``, and how free ones are scored."""
-
-    ignored_resources: frozenset[str] = frozenset()
-    ignored_resource_groups: frozenset[str] = frozenset()
-    scoring_strategy: ScoringStrategy = ScoringStrategy()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class BalancedAllocationArgs:
-    """The resources whose use is to be kept in balance."""
-
-    resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+    """``DoNotSchedule`` or ``ScheduleAnyway``."""
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    """None means ``Honor``."""
+    node_taints_policy: str | None = None
+    """None means ``Ignore``."""
+    match_label_keys: tuple[str, ...] = ()
 
 
-class DefaultingType(enum.StrEnum):
-    """Where PodTopologySpread's default constraints come from; the values are those of the configuration."""
-
-    SYSTEM = "System"
-    LIST = "List"
+CPU_AND_MEMORY = (ResourceSpec("cpu"), ResourceSpec("memory"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PodTopologySpreadArgs:
-    """Constraints for pods without their own: the built-in ones, or (defaulting type List) these, without selectors."""
+class DefaultPreemptionArgs:
+    """How many candidate nodes a preemption examines: max(percentage of all nodes, absolute)."""
 
-    default_constraints: tuple[TopologySpreadConstraint, ...] = ()
-    defaulting_type: DefaultingType = DefaultingType.SYSTEM
+    min_candidate_nodes_percentage: int = 10
+    min_candidate_nodes_absolute: int = 100
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DynamicResourcesArgs:
+    """Time limits in seconds."""
+
+    filter_timeout: float = 10.0
+    """Search for devices on one node; 0 for no limit."""
+    binding_timeout: float = 600.0
+    """Wait for the devices' binding conditions; at least 1."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InterPodAffinityArgs:
-    """How InterPodAffinity scores.
-
-    ``hard_pod_affinity_weight`` (0 to 100): what a required affinity term of a pod on a node is worth to the pods it means.
-    ``ignore_preferred_terms_of_existing_pods``: pods without preferred terms are not scored at all.
-    """
+    """How affinity between pods is scored."""
 
     hard_pod_affinity_weight: int = 1
+    """0 to 100."""
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class NodeAffinityArgs:
+    """An affinity for every pod of the profile."""
+
+    added_affinity: Mapping[str, Any] | None = None
+    """core/v1 NodeAffinity as JSON, with the API's field names; selectors are valid."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeResourcesFitArgs:
+    """Which resources must fit, and how free ones are scored."""
+
+    ignored_resources: frozenset[str] = frozenset()
+    """Extended resources that Filter does not check: the extenders' if any extender names some, else the user's."""
+    ignored_resource_groups: frozenset[str] = frozenset()
+    """Prefixes (before the slash) of extended resources that Filter does not check."""
+    strategy: str = "LeastAllocated"
+    """``LeastAllocated``, ``MostAllocated`` or ``RequestedToCapacityRatio``."""
+    resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
+    shape: tuple[UtilizationShapePoint, ...] = ()
+    """Non-empty for RequestedToCapacityRatio only."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BalancedAllocationArgs:
+    """Which resources NodeResourcesBalancedAllocation looks at; every weight is 1."""
+
+    resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodTopologySpreadArgs:
+    """Spreading of pods that name no constraints of their own."""
+
+    defaulting_type: str = "System"
+    """``System``: kube-scheduler's built-in constraints; ``List``: ``default_constraints``."""
+    default_constraints: tuple[DefaultConstraint, ...] = ()
+    """Empty for ``System``."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class VolumeBindingArgs:
-    """``bind_timeout_seconds``: how long PreBind waits until a pod's volumes are bound; 0 for not at all."""
+    """Waiting for volumes."""
 
     bind_timeout_seconds: int = 600
+    """0 for no waiting."""
+
+
+InTreeArgs = (
+    DefaultPreemptionArgs
+    | DynamicResourcesArgs
+    | InterPodAffinityArgs
+    | NodeAffinityArgs
+    | NodeResourcesFitArgs
+    | BalancedAllocationArgs
+    | PodTopologySpreadArgs
+    | VolumeBindingArgs
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Profile:
+    """A scheduler name with its plugins, resolved."""
+
+    scheduler_name: str
+    percentage_of_nodes_to_score: int | None
+    """1 to 100: the profile's own value, else the configuration's; None for the adaptive count."""
+    points: Mapping[str, tuple[str, ...]]
+    """Extension point as in the configuration (``preFilter``) -> plugin names in running order; every point is a key."""
+    score_weights: Mapping[str, int]
+    """Plugin name -> weight, for each name in ``points["score"]``."""
+    plugin_config: Mapping[str, InTreeArgs | Any]
+    """Plugin name -> arguments: every in-tree plugin that takes any, and the out-of-tree ones given, as plain JSON."""

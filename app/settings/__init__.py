@@ -1,0 +1,1 @@
+"""KubeSchedulerConfiguration and what this scheduler adds to it: read, checked, and handed on as plain values."""

@@ -1,0 +1,106 @@
+"""Warnings: what is legal and yet probably not meant, or legal here and not in kube-scheduler."""
+
+from collections.abc import Iterator
+
+from app.settings.args import ARGS, NodeResourcesFitArgs
+from app.settings.defaults import DEFAULT_WEIGHTS
+from app.settings.extension import AiokubeSchedulerConfiguration
+from app.settings.fieldtext import redact_url, show
+from app.settings.models import (
+    FIELD_OF_POINT,
+    Extender,
+    KubeSchedulerConfiguration,
+    KubeSchedulerProfile,
+)
+from app.settings.plugins import enabled_names, merge_plugins
+from app.settings.problems import Finding, Path
+from app.settings.structure import closest
+from app.settings.validation import insecure_extenders
+
+Findings = Iterator[Finding]
+
+
+def advise(
+    config: KubeSchedulerConfiguration, extension: AiokubeSchedulerConfiguration
+) -> Findings:
+    """What deserves a second look, in words of our own."""
+    if not extension.refuse_insecure_tls:
+        for path, why in insecure_extenders(config):
+            yield Finding(path, f"{why}; name a CA in tlsConfig")
+    for index, extender in enumerate(config.extenders):
+        yield from _odd_extender(("extenders", index), extender)
+    if sum(bool(extender.bind_verb) for extender in config.extenders) > 1:
+        said = "several extenders bind, each for its managedResources; kube-scheduler refuses this"
+        yield Finding(("extenders",), said)
+    for index, profile in enumerate(config.profiles):
+        yield from _reset_weights(("profiles", index, "plugins"), profile)
+        yield from _misspelt(("profiles", index), profile)
+        yield from _replaced_resources(("profiles", index, "pluginConfig"), profile, config)
+
+
+def _odd_extender(path: Path, extender: Extender) -> Findings:
+    scheme = extender.url_prefix.lower().partition("://")[0]
+    if scheme not in {"http", "https"}:
+        said = (
+            f"{show(redact_url(extender.url_prefix))} is no http or https URL: every call will fail"
+        )
+        yield Finding((*path, "urlPrefix"), said)
+    elif extender.enable_https and scheme == "http":
+        said = "urlPrefix decides: calls go over plain http all the same"
+        yield Finding((*path, "enableHTTPS"), said)
+    verbs = (
+        extender.filter_verb,
+        extender.preempt_verb,
+        extender.prioritize_verb,
+        extender.bind_verb,
+    )
+    if not any(verbs):
+        yield Finding(path, "the extender has no verb and will never be called")
+    tls = extender.tls_config
+    if tls is not None and bool(tls.cert_file or tls.cert_data) != bool(
+        tls.key_file or tls.key_data
+    ):
+        said = "a client certificate is used only if both the certificate and its key are given"
+        yield Finding((*path, "tlsConfig"), said)
+
+
+def _reset_weights(path: Path, profile: KubeSchedulerProfile) -> Findings:
+    """Listing a default plugin again without its weight makes the weight 1."""
+    for point in ("multiPoint", "score"):
+        for index, plugin in enumerate(profile.plugins.at(point).enabled):
+            usual = DEFAULT_WEIGHTS.get(plugin.name, 0)
+            if not plugin.weight and usual > 1:
+                said = f"{plugin.name} is listed without a weight: it becomes 1, by default it is {usual}"
+                yield Finding((*path, point, "enabled", index), said)
+
+
+def _misspelt(path: Path, profile: KubeSchedulerProfile) -> Findings:
+    """Names that no plugin of the profile has, where kube-scheduler ignores them: in ``disabled``, in pluginConfig."""
+    known = enabled_names(merge_plugins(profile.plugins)) | DEFAULT_WEIGHTS.keys()
+    uses: list[tuple[Path, str]] = [
+        ((*path, "plugins", point, "disabled", index), plugin.name)
+        for point in FIELD_OF_POINT
+        for index, plugin in enumerate(profile.plugins.at(point).disabled)
+    ]
+    uses += [
+        ((*path, "pluginConfig", index), entry.name)
+        for index, entry in enumerate(profile.plugin_config)
+    ]
+    for where, name in uses:
+        hint = closest(name, known)
+        if name not in {"*", ""} and name not in known and name not in ARGS and hint:
+            yield Finding(where, f"no plugin {show(name)} is enabled; did you mean {show(hint)}?")
+
+
+def _replaced_resources(
+    path: Path, profile: KubeSchedulerProfile, config: KubeSchedulerConfiguration
+) -> Findings:
+    """The extenders' list of ignored resources takes the place of the user's own (spec: service.md 2.3)."""
+    for index, entry in enumerate(profile.plugin_config):
+        if isinstance(entry.args, NodeResourcesFitArgs) and entry.args.ignored_resources:
+            ignored = config.ignored_by_scheduler
+            lost = set(entry.args.ignored_resources) - ignored
+            if ignored and lost:
+                said = "is replaced by the resources that extenders mark ignoredByScheduler; lost: "
+                where = (*path, index, "args", "ignoredResources")
+                yield Finding(where, said + ", ".join(sorted(lost)))

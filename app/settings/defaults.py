@@ -1,0 +1,81 @@
+"""kube-scheduler 1.36's default plugins: the multiPoint list, and what each implements (spec: plugins.md 1.1 and 1.2)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+EXTENSION_POINTS: Final = (
+    "preFilter",
+    "filter",
+    "postFilter",
+    "reserve",
+    "preScore",
+    "score",
+    "preBind",
+    "bind",
+    "postBind",
+    "permit",
+    "preEnqueue",
+    "queueSort",
+    "placementGenerate",
+    "placementScore",
+)
+"""Every extension point as it is called in the file, in the order in which kube-scheduler builds and checks them."""
+
+DEFAULT_MULTI_POINT: Final[tuple[tuple[str, int], ...]] = (
+    ("SchedulingGates", 0),
+    ("PrioritySort", 0),
+    ("NodeUnschedulable", 0),
+    ("NodeName", 0),
+    ("TaintToleration", 3),
+    ("NodeAffinity", 2),
+    ("NodePorts", 0),
+    ("NodeResourcesFit", 1),
+    ("VolumeRestrictions", 0),
+    ("NodeVolumeLimits", 0),
+    ("VolumeBinding", 0),
+    ("VolumeZone", 0),
+    ("PodTopologySpread", 2),
+    ("InterPodAffinity", 2),
+    ("DynamicResources", 2),
+    ("DefaultPreemption", 0),
+    ("NodeResourcesBalancedAllocation", 1),
+    ("ImageLocality", 1),
+    ("DefaultBinder", 0),
+    ("NodeDeclaredFeatures", 0),
+)
+"""The default plugins in order, with their weights; 0 is an unset weight and counts as 1."""
+
+DEFAULT_WEIGHTS: Final = dict(DEFAULT_MULTI_POINT)
+
+Capabilities = Mapping[str, frozenset[str]]
+"""Plugin name -> the extension points it implements."""
+
+_FILTER: Final = frozenset({"preFilter", "filter"})
+_FILTER_AND_SCORE: Final = _FILTER | {"preScore", "score"}
+
+IN_TREE_CAPABILITIES: Final[Capabilities] = {
+    "SchedulingGates": frozenset({"preEnqueue"}),
+    "PrioritySort": frozenset({"queueSort"}),
+    "NodeUnschedulable": frozenset({"filter"}),
+    "NodeName": frozenset({"filter"}),
+    "TaintToleration": frozenset({"filter", "preScore", "score"}),
+    "NodeAffinity": _FILTER_AND_SCORE,
+    "NodePorts": _FILTER,
+    "NodeResourcesFit": _FILTER_AND_SCORE | {"placementScore"},
+    "VolumeRestrictions": _FILTER,
+    "NodeVolumeLimits": _FILTER,
+    "VolumeBinding": _FILTER_AND_SCORE | {"reserve", "preBind"},
+    "VolumeZone": _FILTER,
+    "PodTopologySpread": _FILTER_AND_SCORE,
+    "InterPodAffinity": _FILTER_AND_SCORE,
+    "DynamicResources": _FILTER | {"preEnqueue", "postFilter", "score", "reserve", "preBind"},
+    "DefaultPreemption": frozenset({"preEnqueue", "postFilter"}),
+    "NodeResourcesBalancedAllocation": frozenset({"preScore", "score"}),
+    "ImageLocality": frozenset({"score"}),
+    "DefaultBinder": frozenset({"bind"}),
+    "NodeDeclaredFeatures": _FILTER,
+}
+"""What kube-scheduler's own plugins implement; the running scheduler passes its registry's map instead."""
+
+REMOVED_PLUGINS: Final = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
+"""Names that v1 once knew and refuses by name."""

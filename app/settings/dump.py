@@ -1,0 +1,95 @@
+"""The effective configuration as kube-scheduler would print it: v1, complete, and without secrets.
+
+For ``/configz`` and ``--write-config-to``. What is written can be read again, by kube-scheduler too.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from app.settings.args import ARGS, PluginArgs
+from app.settings.extension import AiokubeSchedulerConfiguration
+from app.settings.fieldtext import REDACTED, redact_url
+from app.settings.load import Settings
+from app.settings.models import KubeSchedulerProfile, PluginConfig
+from app.settings.plugins import enabled_names, merge_plugins
+
+
+def to_dict(settings: Settings, *, redact: bool = True) -> dict[str, Any]:
+    """The first document with every default filled in, as JSON values."""
+    config = settings.configuration
+    document: dict[str, Any] = _tidy(
+        config.model_dump(mode="json", by_alias=True, exclude={"profiles", "extenders"})
+    )
+    document["profiles"] = [_profile(profile) for profile in config.profiles]
+    extenders = [
+        _tidy(extender.model_dump(mode="json", by_alias=True)) for extender in config.extenders
+    ]
+    if extenders:
+        document["extenders"] = [_redacted(item) for item in extenders] if redact else extenders
+    return document
+
+
+def to_yaml(settings: Settings, *, redact: bool = True) -> str:
+    """The configuration as a file; the second document only if it says anything."""
+    documents = [to_dict(settings, redact=redact)]
+    if settings.extension != AiokubeSchedulerConfiguration():
+        documents.append(extension_to_dict(settings, redact=redact))
+    return yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True)
+
+
+def extension_to_dict(settings: Settings, *, redact: bool = True) -> dict[str, Any]:
+    """The second document with every default filled in, as JSON values."""
+    document: dict[str, Any] = _tidy(settings.extension.model_dump(mode="json", by_alias=True))
+    if redact and "extenders" in document:
+        document["extenders"] = [_redacted(options) for options in document["extenders"]]
+    return document
+
+
+def _profile(profile: KubeSchedulerProfile) -> dict[str, Any]:
+    """A profile with the default plugins merged in and the arguments of every enabled plugin."""
+    plugins = merge_plugins(profile.plugins)
+    missing = sorted(enabled_names(plugins) & ARGS.keys() - profile.args.keys())
+    configs = [
+        *profile.plugin_config,
+        *(PluginConfig[PluginArgs](name=name, args=ARGS[name]()) for name in missing),
+    ]
+    head = profile.model_dump(
+        mode="json", by_alias=True, include={"scheduler_name", "percentage_of_nodes_to_score"}
+    )
+    sets = _tidy(plugins.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+    return {
+        **_tidy(head),
+        "plugins": {point: plugin_set for point, plugin_set in sets.items() if plugin_set},
+        "pluginConfig": [_plugin_config(entry) for entry in configs],
+    }
+
+
+def _plugin_config(entry: PluginConfig[Any]) -> dict[str, Any]:
+    if isinstance(entry.args, PluginArgs):
+        return {
+            "name": entry.name,
+            "args": _tidy(entry.args.model_dump(mode="json", by_alias=True)),
+        }
+    return {"name": entry.name, "args": entry.args}
+
+
+def _tidy(value: Any) -> Any:
+    """Without what is null, an empty text or an empty list, as Go's omitempty does."""
+    if isinstance(value, Mapping):
+        items = {key: _tidy(item) for key, item in value.items()}
+        return {key: item for key, item in items.items() if item not in (None, "", [])}
+    if isinstance(value, list):
+        return [_tidy(item) for item in value]
+    return value
+
+
+def _redacted(extender: Mapping[str, Any]) -> dict[str, Any]:
+    """An extender without its private key and without a password in its URL."""
+    shown = dict(extender)
+    shown["urlPrefix"] = redact_url(str(shown.get("urlPrefix", "")))
+    tls = shown.get("tlsConfig")
+    if isinstance(tls, Mapping) and "keyData" in tls:
+        shown["tlsConfig"] = {**tls, "keyData": REDACTED}
+    return shown

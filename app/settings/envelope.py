@@ -1,0 +1,109 @@
+"""The outside of a configuration: which document is what, and what is put right before the models see it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from app.settings.args import ARGS
+from app.settings.base import V1
+from app.settings.duration import Duration
+from app.settings.extension import KIND as EXTENSION_KIND
+from app.settings.extension import V1ALPHA1
+from app.settings.legacy import GROUP, VERSIONS
+from app.settings.problems import Finding, Path
+from app.settings.rewrite import mappings
+
+KIND: Final = "KubeSchedulerConfiguration"
+HOW_TO_START: Final = f"start it with apiVersion: {V1} and kind: {KIND}"
+_SHOWN_TEXT: Final = 60
+
+
+def is_extension(value: Mapping[str, Any]) -> bool:
+    """Whether a document is, or tries to be, ours."""
+    group = str(value.get("apiVersion", "")).partition("/")[0]
+    return value.get("kind") == EXTENSION_KIND or group == V1ALPHA1.partition("/")[0]
+
+
+def is_readable(value: Mapping[str, Any]) -> bool:
+    """Whether it is worth while to check a document beyond its apiVersion and kind."""
+    version, kind = value.get("apiVersion"), value.get("kind")
+    return kind in {KIND, None} and (version is None or version == V1 or version in VERSIONS)
+
+
+def wrong_type(value: Mapping[str, Any], text: str) -> Iterable[Finding]:
+    """What kube-scheduler says about the apiVersion and kind, with what to write instead."""
+    version, kind = value.get("apiVersion"), value.get("kind")
+    if not version:
+        said = f"Object 'apiVersion' is missing in '{_excerpt(text)}'"
+        yield Finding(("apiVersion",), f"{said}; write apiVersion: {V1}")
+    if not kind:
+        said = f"Object 'Kind' is missing in '{_excerpt(text)}'"
+        yield Finding(("kind",), f"{said}; write kind: {KIND}")
+    if not version or not kind:
+        return
+    if version in {V1, *VERSIONS} and kind in {f"{name}Args" for name in ARGS}:
+        said = f"couldn't decode as {KIND}, got {version}, Kind={kind}: "
+        yield Finding(("kind",), f"{said}arguments belong into profiles[].pluginConfig[].args")
+    elif version not in {V1, *VERSIONS} or kind != KIND:
+        said = f'no kind "{kind}" is registered for version "{version}"'
+        wrong = "kind" if version in {V1, *VERSIONS} else "apiVersion"
+        yield Finding((wrong,), f"{said}; {_what_to_write(str(version), str(kind))}")
+
+
+def _what_to_write(version: str, kind: str) -> str:
+    if kind == "Policy":
+        return f"scheduler policies are gone: list the extenders in a {KIND} of {V1}"
+    read = ", ".join(VERSIONS.values())
+    written = f"write apiVersion: {V1}, kind: {KIND}"
+    return f"{written} ({read} are read too)" if version.startswith(GROUP) else written
+
+
+def _excerpt(text: str) -> str:
+    """The text on one line, cut short."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN_TEXT else f"{line[:_SHOWN_TEXT]}..."
+
+
+def wrong_extension_type(value: Mapping[str, Any]) -> Iterable[Finding]:
+    """What is wrong with the apiVersion and kind of the second document."""
+    for name, wanted in (("apiVersion", V1ALPHA1), ("kind", EXTENSION_KIND)):
+        if value.get(name) != wanted:
+            said = f"of the second document must be {wanted}, not {value.get(name)}"
+            yield Finding((name,), said)
+
+
+# ---------------------------------------------------------------- before the models
+
+
+def wrong_args_types(value: dict[str, Any]) -> Iterable[Finding]:
+    """Arguments that say they are another plugin's; they are emptied, so that they are reported once."""
+    for index, profile in mappings(value, "profiles"):
+        for number, entry in mappings(profile, "pluginConfig"):
+            name, args = entry.get("name"), entry.get("args")
+            if not isinstance(args, dict) or name not in ARGS:
+                continue
+            said = _type_mismatch(str(name), args)
+            if said:
+                entry["args"] = {}
+                path: Path = ("profiles", index, "pluginConfig", number)
+                where = f"decoding .profiles[{index}].pluginConfig[{number}]"
+                yield Finding((*path, "args"), f"{where}: {said}")
+
+
+def _type_mismatch(name: str, args: Mapping[str, Any]) -> str | None:
+    version, kind = str(args.get("apiVersion") or V1), str(args.get("kind") or f"{name}Args")
+    group = version.rpartition("/")[0]
+    if (group, kind) != (GROUP, f"{name}Args"):
+        return f"args for plugin {name} were not of type {name}Args.{GROUP}, got {kind}.{group}"
+    if version != V1:
+        return f'decoding args for plugin {name}: no kind "{kind}" is registered for version "{version}"'
+    return None
+
+
+def nanoseconds_as_durations(value: dict[str, Any]) -> Iterable[Finding]:
+    """An extender's httpTimeout as a number, as scheduler policies had it: nanoseconds."""
+    for index, extender in mappings(value, "extenders"):
+        timeout = extender.get("httpTimeout")
+        if isinstance(timeout, int) and not isinstance(timeout, bool) and abs(timeout) < 2**63:
+            extender["httpTimeout"] = str(Duration(timeout))
+            said = f"{timeout} is read as nanoseconds: write {Duration(timeout)}; kube-scheduler refuses a number"
+            yield Finding(("extenders", index, "httpTimeout"), said)

@@ -1,0 +1,67 @@
+"""AiokubeSchedulerConfiguration: what this scheduler can do and kube-scheduler's schema has no field for.
+
+It is a second document of the same file, so that the first stays valid for kube-scheduler. Every field is optional.
+"""
+
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field
+
+from app.settings.base import Bool, GoDuration, Int32, Model, Str
+from app.settings.duration import Duration
+
+V1ALPHA1: Final = "aiokube-scheduler.io/v1alpha1"
+KIND: Final = "AiokubeSchedulerConfiguration"
+
+
+def _seconds_or_duration(value: Any) -> Any:
+    """A bare number counts seconds, as the name ``openSeconds`` promises."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Duration.of(value)
+    return value
+
+
+class Breaker(Model):
+    """When to stop calling an extender that keeps failing."""
+
+    failures: Int32 = 3
+    """Failed calls in a row that open the breaker; 0 for no breaker. Default: 3."""
+    open_seconds: Annotated[GoDuration, BeforeValidator(_seconds_or_duration)] = Duration.of(30)
+    """How long calls fail at once before one is tried again: seconds, or a duration such as 1m. Default: 30s."""
+
+
+class ExtenderOptions(Model):
+    """Additions to the extenders of one urlPrefix."""
+
+    url_prefix: Str = ""
+    """The urlPrefix of the extender in the first document; required."""
+    serial: Bool = False
+    """Never have two calls to this extender in flight. Default: false."""
+    bearer_token_file: Str = ""
+    """Path of a file whose content is sent as a bearer token; read again when it changes. Default: none."""
+    breaker: Breaker = Breaker()
+    """When to stop calling it."""
+
+
+class RequeueEndpoint(Model):
+    """The endpoint through which an extender wakes the pods it refused."""
+
+    enabled: Bool = False
+    """Serve it, to whoever the API server authorises. Default: false."""
+
+
+class AiokubeSchedulerConfiguration(Model):
+    """The second document."""
+
+    api_version: Str = V1ALPHA1
+    """``aiokube-scheduler.io/v1alpha1``; required in a file."""
+    kind: Str = KIND
+    """``AiokubeSchedulerConfiguration``; required in a file."""
+    max_bindings_in_flight: Int32 = 32
+    """Binding requests to the API server at the same time. Default: 32."""
+    refuse_insecure_tls: Bool = Field(default=False, alias="refuseInsecureTLS")
+    """Refuse extenders whose certificate would not be verified, instead of warning. Default: false."""
+    requeue_endpoint: RequeueEndpoint = RequeueEndpoint()
+    """The endpoint through which an extender wakes the pods it refused."""
+    extenders: tuple[ExtenderOptions, ...] = ()
+    """Additions to extenders, by urlPrefix."""

@@ -1,0 +1,74 @@
+"""Findings in kube-scheduler's words: ``<path>: <Type>[: <value>][: <detail>]``."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from app.settings.duration import Duration
+from app.settings.problems import Finding, Path
+
+REDACTED: Final = "REDACTED"
+"""Stands for a secret; valid base64, so that a dump can be read again."""
+
+_USER_INFO: Final = re.compile(r"(?<=://)[^/@]*@")
+
+
+def redact_url(url: str) -> str:
+    """The URL without user and password."""
+    return _USER_INFO.sub(f"{REDACTED}@", url)
+
+
+def invalid(path: Path, value: Any, detail: str, *, near: Path = ()) -> Finding:
+    """The value breaks a rule."""
+    return Finding(path, f"Invalid value: {show(value)}: {detail}", near)
+
+
+def required(path: Path, detail: str = "") -> Finding:
+    """The value is missing or empty."""
+    return Finding(path, f"Required value: {detail}" if detail else "Required value")
+
+
+def duplicate(path: Path, value: Any, detail: str = "") -> Finding:
+    """The value may occur only once."""
+    text = f"Duplicate value: {show(value)}"
+    return Finding(path, f"{text}: {detail}" if detail else text)
+
+
+def unsupported(path: Path, value: str, supported: Iterable[str]) -> Finding:
+    """The value is none of an enumeration."""
+    names = ", ".join(show(name) for name in supported)
+    return Finding(path, f"Unsupported value: {show(value)}: supported values: {names}")
+
+
+def forbidden(path: Path, detail: str) -> Finding:
+    """The value may not be set here."""
+    return Finding(path, f"Forbidden: {detail}")
+
+
+def show(value: Any) -> str:
+    """The value as kube-scheduler prints it: strings quoted, everything else as JSON of its Go form."""
+    return json.dumps(_jsonable(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def _jsonable(value: Any) -> Any:
+    """Models by their Go field names, an empty list as Go's nil."""
+    if isinstance(value, Duration):
+        return str(value)
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        return {
+            _go_name(field.alias or name): _jsonable(getattr(value, name))
+            for name, field in fields.items()
+        }
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_jsonable(item) for item in value] or None
+    return value
+
+
+def _go_name(name: str) -> str:
+    return name[:1].upper() + name[1:]

@@ -1,0 +1,137 @@
+"""Files of v1beta1, v1beta2 and v1beta3 become v1 before they are checked.
+
+The conversion keeps what the file meant: the old default weights, the old scoring plugins (now strategies of
+NodeResourcesFit), disabled plugins. Each field that changed or is gone is a warning that says what to write. It works
+on plain values and leaves alone what has not the expected shape: the checks that follow will name it. Where it moves
+things, it records their origin, so that those checks name the place in the user's file.
+"""
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from app.settings.base import V1
+from app.settings.defaults import DEFAULT_WEIGHTS
+from app.settings.legacy_plugins import convert_profile
+from app.settings.problems import Finding, Path
+from app.settings.rewrite import Rewrite, mappings
+
+GROUP: Final = "kubescheduler.config.k8s.io"
+VERSIONS: Final = {f"{GROUP}/{version}": version for version in ("v1beta1", "v1beta2", "v1beta3")}
+"""The old API versions that are read."""
+
+_SERVED: Final = "is served at --bind-address and --secure-port, over HTTPS"
+_GONE: Final[Mapping[str, Mapping[str, str]]] = {
+    "healthzBindAddress": dict.fromkeys(("v1beta1", "v1beta2"), f"health {_SERVED}"),
+    "metricsBindAddress": dict.fromkeys(("v1beta1", "v1beta2"), f"/metrics {_SERVED}"),
+    "featureGates": {"v1beta1": "feature gates are flags (--feature-gates)"},
+}
+"""Top-level field -> for each version that had it, where its job is done now."""
+
+_OLD_WEIGHTS: Final = {"TaintToleration": 1, "NodeAffinity": 1, "InterPodAffinity": 1}
+"""Default score weights of v1beta1 and v1beta2 where v1beta3 and v1 have others."""
+
+_OLD_LOCKS: Final = ("endpoints", "configmaps", "endpointsleases", "configmapsleases")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Converted:
+    """A document as v1."""
+
+    value: dict[str, Any]
+    origins: Mapping[Path, Path]
+    """For every subtree that moved: its path in ``value`` -> its path in the file."""
+    warnings: tuple[Finding, ...]
+    """What changed; paths are those of the file."""
+    mistakes: tuple[Finding, ...]
+    """What has no counterpart in v1; paths are those of the file."""
+
+
+def convert(value: Mapping[str, Any]) -> Converted:
+    """The document as v1; one that is v1 already comes back unchanged."""
+    version = VERSIONS.get(str(value.get("apiVersion")))
+    rewrite = Rewrite(copy.deepcopy(dict(value)))
+    if version is not None:
+        _convert(rewrite, version)
+    return Converted(
+        rewrite.value, rewrite.origins, tuple(rewrite.warnings), tuple(rewrite.mistakes)
+    )
+
+
+def _convert(rewrite: Rewrite, version: str) -> None:
+    said = f"{version} is no longer served by kube-scheduler; it is read as v1: write {V1}"
+    rewrite.warn(("apiVersion",), said)
+    rewrite.value["apiVersion"] = V1
+    _remove_gone_fields(rewrite, version)
+    _lock(rewrite)
+    for index, extender in mappings(rewrite.value, "extenders"):
+        if rewrite.rename(extender, ("extenders", index), "enableHttps", "enableHTTPS"):
+            rewrite.warn(("extenders", index, "enableHttps"), "is spelt enableHTTPS in v1")
+    for index, profile in _profiles(rewrite):
+        convert_profile(rewrite, ("profiles", index), profile, version)
+    _disable_preemption(rewrite, version)
+    if version != "v1beta3":
+        _keep_old_weights(rewrite, version)
+
+
+def _remove_gone_fields(rewrite: Rewrite, version: str) -> None:
+    for name, by_version in _GONE.items():
+        if version in by_version and name in rewrite.value:
+            del rewrite.value[name]
+            rewrite.warn((name,), f"is gone in v1 and ignored: {by_version[version]}")
+
+
+def _lock(rewrite: Rewrite) -> None:
+    election = rewrite.value.get("leaderElection")
+    lock = election.get("resourceLock") if isinstance(election, dict) else None
+    if isinstance(election, dict) and lock in _OLD_LOCKS:
+        election["resourceLock"] = "leases"
+        said = f'the lock type "{lock}" is gone: leases is used'
+        said += "; do not run this beside a scheduler that still holds the old lock"
+        rewrite.warn(("leaderElection", "resourceLock"), said)
+
+
+def _profiles(rewrite: Rewrite) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The profiles; a file without any gets the one that it means."""
+    if not rewrite.value.get("profiles"):
+        rewrite.value["profiles"] = [{}]
+    yield from mappings(rewrite.value, "profiles")
+
+
+def _disable_preemption(rewrite: Rewrite, version: str) -> None:
+    if version != "v1beta1" or "disablePreemption" not in rewrite.value:
+        return
+    disable = rewrite.value.pop("disablePreemption")
+    said = "is gone in v1: disable the plugin DefaultPreemption at postFilter"
+    rewrite.warn(("disablePreemption",), said + (", as is done here" if disable is True else ""))
+    if disable is not True:
+        return
+    for index, profile in mappings(rewrite.value, "profiles"):
+        entry = {"name": "DefaultPreemption"}
+        path = ("profiles", index)
+        rewrite.add_plugin(profile, path, "postFilter", "disabled", entry, ("disablePreemption",))
+
+
+def _keep_old_weights(rewrite: Rewrite, version: str) -> None:
+    """Default plugins weighed less before v1beta3; listed in multiPoint they keep that weight and their place."""
+    for index, profile in mappings(rewrite.value, "profiles"):
+        listed = {plugin.get("name") for plugin in _multi_point(profile)}
+        for name, weight in _OLD_WEIGHTS.items():
+            if name not in listed:
+                entry = {"name": name, "weight": weight}
+                path = ("profiles", index)
+                rewrite.add_plugin(profile, path, "multiPoint", "enabled", entry, ("apiVersion",))
+    changes = ", ".join(
+        f"{name} {weight} (v1: {DEFAULT_WEIGHTS[name]})" for name, weight in _OLD_WEIGHTS.items()
+    )
+    said = f"the default score weights of {version} are kept: {changes}"
+    rewrite.warn(("apiVersion",), f"{said}; list them in multiPoint to say which you want")
+
+
+def _multi_point(profile: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    plugins = profile.get("plugins")
+    point = plugins.get("multiPoint") if isinstance(plugins, dict) else None
+    for kind in ("enabled", "disabled"):
+        for _, plugin in mappings(point, kind):
+            yield plugin

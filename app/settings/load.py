@@ -1,0 +1,197 @@
+"""Reading a configuration: text in, settings or every mistake out.
+
+The way of a file: documents with places (``yaml``) -> v1 (``legacy``) -> models (``structure``) -> rules
+(``validation``) -> warnings (``advice``).
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path as File
+from typing import Any
+
+from app.framework.args import Profile
+from app.settings import plain
+from app.settings.advice import advise
+from app.settings.defaults import IN_TREE_CAPABILITIES, Capabilities
+from app.settings.envelope import (
+    HOW_TO_START,
+    KIND,
+    is_extension,
+    is_readable,
+    nanoseconds_as_durations,
+    wrong_args_types,
+    wrong_extension_type,
+    wrong_type,
+)
+from app.settings.extension import KIND as EXTENSION_KIND
+from app.settings.extension import AiokubeSchedulerConfiguration
+from app.settings.legacy import convert
+from app.settings.models import KubeSchedulerConfiguration
+from app.settings.plugins import resolve
+from app.settings.problems import ConfigurationError, Finding, Locator, Problem
+from app.settings.structure import Decoded, decode
+from app.settings.validation import refuse_insecure_tls, trimmed, validate, validate_extension
+from app.settings.yaml import Document, Reading, read_documents
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that is configured: the two documents of a file, checked."""
+
+    configuration: KubeSchedulerConfiguration = dataclasses.field(
+        default_factory=KubeSchedulerConfiguration
+    )
+    """What kube-scheduler would read too."""
+    extension: AiokubeSchedulerConfiguration = dataclasses.field(
+        default_factory=AiokubeSchedulerConfiguration
+    )
+    """What only this scheduler knows."""
+
+    @property
+    def extenders(self) -> tuple[plain.ExtenderSettings, ...]:
+        """The extenders in the order of the file, each with its options."""
+        options = {trimmed(entry.url_prefix): entry for entry in self.extension.extenders}
+        return tuple(
+            plain.to_extender(extender, options.get(trimmed(extender.url_prefix)))
+            for extender in self.configuration.extenders
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Loaded:
+    """A valid configuration, and what should be said about it all the same."""
+
+    settings: Settings
+    warnings: tuple[Problem, ...] = ()
+    source: str = "defaults"
+    """The name of the file."""
+    locator: Locator = dataclasses.field(default_factory=Locator.nowhere, repr=False)
+    """Where the first document's fields stand in the file."""
+
+    def to_plain(self, capabilities: Capabilities = IN_TREE_CAPABILITIES) -> tuple[Profile, ...]:
+        """The profiles for the framework, given what each registered plugin implements.
+
+        Raises ConfigurationError with kube-scheduler's start-up errors if plugins are unknown, in the wrong place,
+        listed twice, or if a queue sort or bind plugin is missing.
+        """
+        config = self.settings.configuration
+        resolution = resolve(config.profiles, capabilities)
+        if resolution.findings:
+            problems = self.locator.problems(resolution.findings)
+            raise ConfigurationError(problems, source=self.source, warnings=self.warnings)
+        return tuple(
+            plain.to_profile(profile, config, resolved)
+            for profile, resolved in zip(config.profiles, resolution.profiles, strict=True)
+        )
+
+
+def load(source: File | str, *, name: str | None = None) -> Loaded:
+    """Read a configuration from a file (``pathlib.Path``) or from its text (``str``).
+
+    Raises ConfigurationError with every mistake at once.
+    """
+    if isinstance(source, str):
+        return _load(source, name or "configuration")
+    name = name or str(source)
+    try:
+        text = source.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        said = f"cannot be read: {error.strerror or error}"
+        raise ConfigurationError([Problem(0, 0, "", said)], source=name) from error
+    except UnicodeDecodeError as error:
+        said = f"is not UTF-8: {error.reason} at byte {error.start}"
+        raise ConfigurationError([Problem(0, 0, "", said)], source=name) from error
+    return _load(text, name)
+
+
+def _load(text: str, name: str) -> Loaded:
+    reader = _Reader(text)
+    loaded = reader.read(name)
+    if loaded is None or reader.problems:
+        raise ConfigurationError(reader.problems, source=name, warnings=reader.warnings)
+    return loaded
+
+
+class _Reader:
+    """Reads one text; mistakes and warnings of all stages pile up."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._reading: Reading = read_documents(text)
+        self.problems: list[Problem] = list(self._reading.problems)
+        self.warnings: list[Problem] = []
+
+    def read(self, name: str) -> Loaded | None:
+        """The settings, or None when there is no first document to speak of."""
+        main, other = self._sort_documents()
+        if main is None:
+            return None
+        value, locator = self._prepare(main)
+        config = decode(KubeSchedulerConfiguration, value, locator)
+        self._add(locator, config.findings)
+        self._add(locator, config.genuine(validate(config.model)))
+        extension = self._extension(other, config)
+        if extension.refuse_insecure_tls:
+            self._add(locator, config.genuine(refuse_insecure_tls(config.model)))
+        self.warnings += locator.problems(config.genuine(advise(config.model, extension)))
+        warnings = tuple(sorted(set(self.warnings)))
+        return Loaded(Settings(config.model, extension), warnings, name, locator)
+
+    def _add(self, locator: Locator, findings: Iterable[Finding]) -> None:
+        self.problems += locator.problems(findings)
+
+    # ------------------------------------------------------------ which document is what
+
+    def _sort_documents(self) -> tuple[Document | None, Document | None]:
+        """The first document and ours, if they are there; anything else is a mistake."""
+        mains: list[Document] = []
+        others: list[Document] = []
+        for document in self._reading.documents:
+            value, locator = document.value, Locator(document.marks)
+            if not isinstance(value, dict):
+                said = "a configuration is a mapping that starts with apiVersion and kind"
+                self._add(locator, [Finding((), said)])
+            elif is_extension(value):
+                others.append(document)
+                self._add(locator, wrong_extension_type(value))
+            else:
+                mistakes = list(wrong_type(value, self._text))
+                self._add(locator, mistakes)
+                if is_readable(value):
+                    mains.append(document)
+        self._only_one(mains, KIND)
+        self._only_one(others, EXTENSION_KIND)
+        if not mains and not self.problems:
+            self.problems.append(Problem(0, 0, "", f"the file holds no {KIND}; {HOW_TO_START}"))
+        return (mains[0] if mains else None), (others[0] if others else None)
+
+    def _only_one(self, documents: list[Document], kind: str) -> None:
+        for document in documents[1:]:
+            said = f"the file holds a second {kind}; merge it into the first"
+            self._add(Locator(document.marks), [Finding((), said)])
+
+    # ------------------------------------------------------------ the documents
+
+    def _prepare(self, document: Document) -> tuple[dict[str, Any], Locator]:
+        """The first document as v1, its arguments' types checked, its durations in Go's notation."""
+        converted = convert(document.value)
+        in_file = Locator(document.marks)
+        self._add(in_file, converted.mistakes)
+        self.warnings += in_file.problems(converted.warnings)
+        locator = Locator(document.marks, converted.origins)
+        self._add(locator, wrong_args_types(converted.value))
+        self.warnings += locator.problems(nanoseconds_as_durations(converted.value))
+        return converted.value, locator
+
+    def _extension(
+        self, document: Document | None, config: Decoded[KubeSchedulerConfiguration]
+    ) -> AiokubeSchedulerConfiguration:
+        if document is None:
+            return AiokubeSchedulerConfiguration()
+        locator = Locator(document.marks)
+        extension = decode(AiokubeSchedulerConfiguration, document.value, locator)
+        self._add(locator, extension.findings)
+        if not any(path[0] == "extenders" for path in config.lost):
+            mistakes = validate_extension(extension.model, config.model)
+            self._add(locator, extension.genuine(mistakes))
+        return extension.model

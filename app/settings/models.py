@@ -1,0 +1,322 @@
+"""KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1), complete, with kube-scheduler 1.36's defaults.
+
+The models hold what the user wrote with the simple defaults filled in; the default plugins are merged in later, by
+``app.settings.plugins``, because that needs the user's own lists. Rules that span fields are in
+``app.settings.validation``. (spec: service.md 1.2 to 1.7 and 2.1)
+"""
+
+import base64
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+
+from app.settings.args import (
+    ARGS,
+    DefaultPreemptionArgs,
+    DynamicResourcesArgs,
+    InterPodAffinityArgs,
+    NodeAffinityArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    PluginArgs,
+    PodTopologySpreadArgs,
+    VolumeBindingArgs,
+)
+from app.settings.base import (
+    V1,
+    Base64,
+    Bool,
+    Float,
+    GoDuration,
+    Int32,
+    Int64,
+    Model,
+    Str,
+    unset_means,
+)
+from app.settings.duration import Duration
+
+DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
+
+OPAQUE: Final = "out-of-tree"
+"""The union tag of plugin configurations whose arguments we cannot know."""
+
+
+class LeaderElectionConfiguration(Model):
+    """Who of several replicas schedules. Durations of 0 mean the default."""
+
+    leader_elect: Bool = True
+    """Schedule only while holding the lease. Default: true."""
+    lease_duration: Annotated[GoDuration, unset_means(Duration.of(15))] = Duration.of(15)
+    """How long others wait after the last renewal they saw before they take the lease. Default: 15s."""
+    renew_deadline: Annotated[GoDuration, unset_means(Duration.of(10))] = Duration.of(10)
+    """How long the holder tries to renew before it gives up; less than leaseDuration. Default: 10s."""
+    retry_period: Annotated[GoDuration, unset_means(Duration.of(2))] = Duration.of(2)
+    """The pause between attempts to acquire or renew. Default: 2s."""
+    resource_lock: Annotated[Str, unset_means("leases")] = "leases"
+    """The kind of lock; ``leases`` is the only one left."""
+    resource_name: Annotated[Str, unset_means("kube-scheduler")] = "kube-scheduler"
+    """The Lease's name; give a second scheduler its own. Default: kube-scheduler."""
+    resource_namespace: Annotated[Str, unset_means("kube-system")] = "kube-system"
+    """The Lease's namespace. Default: kube-system."""
+
+
+class ClientConnectionConfiguration(Model):
+    """How to reach the API server."""
+
+    kubeconfig: Str = ""
+    """Path of a kubeconfig file. Default: none, the pod's own service account."""
+    accept_content_types: Str = ""
+    """Accepted for compatibility; JSON is always asked for."""
+    content_type: Annotated[Str, unset_means("application/vnd.kubernetes.protobuf")] = (
+        "application/vnd.kubernetes.protobuf"
+    )
+    """Accepted for compatibility; JSON is always sent."""
+    qps: Annotated[Float, unset_means(50.0)] = 50.0
+    """Requests per second, on average; negative for no limit. Default: 50 (also for 0)."""
+    burst: Annotated[Int32, unset_means(100)] = 100
+    """Requests that may exceed the average at once. Default: 100 (also for 0)."""
+
+
+class Plugin(Model):
+    """A plugin by name."""
+
+    name: Str = ""
+    """The plugin's name; in ``disabled`` also ``*`` for all."""
+    weight: Int32 = 0
+    """The weight of its score; means something in score and multiPoint only. Default: 1 (also for 0)."""
+
+
+class PluginSet(Model):
+    """What is enabled beside the default plugins, and which of those are disabled."""
+
+    enabled: tuple[Plugin, ...] = ()
+    """Plugins to run, in this order; naming a default plugin again replaces its weight."""
+    disabled: tuple[Plugin, ...] = ()
+    """Default plugins not to run; ``*`` stands for all of them."""
+
+
+class Plugins(Model):
+    """A plugin set per extension point; multiPoint stands for every point that a plugin implements."""
+
+    pre_enqueue: PluginSet = PluginSet()
+    """Before a pod enters the active queue."""
+    queue_sort: PluginSet = PluginSet()
+    """The order of the queue: exactly one plugin, the same in all profiles."""
+    pre_filter: PluginSet = PluginSet()
+    """Once per pod, before the nodes are looked at."""
+    filter: PluginSet = PluginSet()
+    """Which nodes can run the pod."""
+    post_filter: PluginSet = PluginSet()
+    """When no node can: preemption."""
+    pre_score: PluginSet = PluginSet()
+    """Once per pod, before scoring."""
+    score: PluginSet = PluginSet()
+    """How good each node is; weights count here."""
+    reserve: PluginSet = PluginSet()
+    """When a node has been chosen, and when it has to be given up."""
+    permit: PluginSet = PluginSet()
+    """May hold the pod back before it is bound."""
+    pre_bind: PluginSet = PluginSet()
+    """Before the pod is bound."""
+    bind: PluginSet = PluginSet()
+    """Binds the pod; the first plugin that does not decline decides."""
+    post_bind: PluginSet = PluginSet()
+    """After the pod has been bound."""
+    multi_point: PluginSet = PluginSet()
+    """At every extension point that the plugin implements; all default plugins are enabled here."""
+    placement_generate: PluginSet = PluginSet()
+    """Topology-aware workload scheduling (its feature gate is off): candidates of placements."""
+    placement_score: PluginSet = PluginSet()
+    """Topology-aware workload scheduling (its feature gate is off): how good each placement is."""
+
+    def at(self, point: str) -> PluginSet:
+        """The set of an extension point by its name in the file, such as ``preFilter``."""
+        plugin_set: PluginSet = getattr(self, FIELD_OF_POINT[point])
+        return plugin_set
+
+
+FIELD_OF_POINT: Final = {str(field.alias): name for name, field in Plugins.model_fields.items()}
+"""Extension point as in the file -> attribute of ``Plugins``."""
+
+Args = TypeVar("Args")
+
+
+class PluginConfig(Model, Generic[Args]):
+    """Arguments for one plugin."""
+
+    name: Str = ""
+    """The plugin's name."""
+    args: Args
+    """Its arguments; absent, null and empty mean the defaults."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _args_may_be_absent(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("args") is None:
+            return {**value, "args": {}}
+        return value
+
+
+def plugin_config_tag(value: Any) -> str:
+    """Which member of the union a plugin configuration is: the plugin's name, or ``OPAQUE``."""
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    return name if isinstance(name, str) and name in ARGS else OPAQUE
+
+
+AnyPluginConfig = Annotated[
+    Annotated[PluginConfig[DefaultPreemptionArgs], Tag("DefaultPreemption")]
+    | Annotated[PluginConfig[DynamicResourcesArgs], Tag("DynamicResources")]
+    | Annotated[PluginConfig[InterPodAffinityArgs], Tag("InterPodAffinity")]
+    | Annotated[PluginConfig[NodeAffinityArgs], Tag("NodeAffinity")]
+    | Annotated[
+        PluginConfig[NodeResourcesBalancedAllocationArgs], Tag("NodeResourcesBalancedAllocation")
+    ]
+    | Annotated[PluginConfig[NodeResourcesFitArgs], Tag("NodeResourcesFit")]
+    | Annotated[PluginConfig[PodTopologySpreadArgs], Tag("PodTopologySpread")]
+    | Annotated[PluginConfig[VolumeBindingArgs], Tag("VolumeBinding")]
+    | Annotated[PluginConfig[Any], Tag(OPAQUE)],
+    Discriminator(plugin_config_tag),
+]
+"""The configuration of an in-tree plugin with typed arguments, or of any other plugin with opaque ones."""
+
+
+class KubeSchedulerProfile(Model):
+    """A scheduler name that pods may ask for, with its plugins."""
+
+    scheduler_name: Str = ""
+    """Pods with this ``spec.schedulerName`` are scheduled by the profile. Default: default-scheduler, with one profile."""
+    percentage_of_nodes_to_score: Int32 | None = None
+    """Overrides the field of the same name at the top. Default: that one."""
+    plugins: Plugins = Plugins()
+    """Changes to the default plugins."""
+    plugin_config: tuple[AnyPluginConfig, ...] = ()
+    """Arguments of plugins, at most one entry for each."""
+
+    @property
+    def args(self) -> dict[str, PluginArgs | Any]:
+        """The arguments given, by plugin name."""
+        return {entry.name: entry.args for entry in self.plugin_config}
+
+
+class ExtenderTLSConfig(Model):
+    """How to trust an extender, and how to be trusted by it. Data win over files."""
+
+    insecure: Bool = False
+    """Do not verify the extender's certificate; not together with a CA. Default: false."""
+    server_name: Str = ""
+    """The name to ask for and to verify. Default: the host of urlPrefix."""
+    cert_file: Str = ""
+    """Path of the client certificate (PEM)."""
+    key_file: Str = ""
+    """Path of the client certificate's key (PEM)."""
+    ca_file: Str = ""
+    """Path of the certificates to trust (PEM). Default: the system's."""
+    cert_data: Base64 = ""
+    """The client certificate itself: PEM, base64."""
+    key_data: Base64 = Field(default="", repr=False)
+    """The key itself: PEM, base64. Never shown in dumps and logs."""
+    ca_data: Base64 = ""
+    """The certificates to trust themselves: PEM, base64."""
+
+    @property
+    def has_ca(self) -> bool:
+        """Whether it says whom to trust."""
+        return bool(self.ca_file or self.ca_data)
+
+    def pem(self, field: str) -> bytes | None:
+        """The decoded ``cert_data``, ``key_data`` or ``ca_data``; None when it is not set."""
+        text: str = getattr(self, field)
+        return base64.b64decode(text) if text else None
+
+
+class ExtenderManagedResource(Model):
+    """An extended resource that an extender looks after."""
+
+    name: Str = ""
+    """The resource's name, such as ``example.com/gpu``."""
+    ignored_by_scheduler: Bool = False
+    """NodeResourcesFit does not check it: the extender does. Default: false."""
+
+
+class Extender(Model):
+    """A webhook that is asked while pods are scheduled (KEP-1819)."""
+
+    url_prefix: Str = ""
+    """Where the extender is: each verb is appended with a slash between."""
+    filter_verb: Str = ""
+    """Which nodes can run the pod. Default: not asked."""
+    preempt_verb: Str = ""
+    """Which victims a preemption may have. Default: not asked."""
+    prioritize_verb: Str = ""
+    """How good each node is. Default: not asked."""
+    weight: Int64 = 0
+    """Multiplies the extender's scores; positive if there is a prioritizeVerb."""
+    bind_verb: Str = ""
+    """Binds the pod instead of the scheduler. Default: not asked."""
+    enable_https: Bool = Field(default=False, alias="enableHTTPS")
+    """Only says that a certificate which no CA is given for need not be verified; urlPrefix decides on HTTPS."""
+    tls_config: ExtenderTLSConfig | None = None
+    """Certificates. Default: the system's trust store."""
+    http_timeout: Annotated[GoDuration, unset_means(Duration.of(5))] = Duration.of(5)
+    """How long a call may take, answer included. Default: 5s (also for 0)."""
+    node_cache_capable: Bool = False
+    """Send node names instead of whole nodes. Default: false."""
+    managed_resources: tuple[ExtenderManagedResource, ...] = ()
+    """Ask only for pods that request one of these. Default: ask for all pods."""
+    ignorable: Bool = False
+    """Go on without the extender when it fails. Default: false."""
+
+
+def _at_least_one(profiles: tuple[KubeSchedulerProfile, ...]) -> tuple[KubeSchedulerProfile, ...]:
+    """No profile means one; a single profile need not be named."""
+    if not profiles:
+        return (KubeSchedulerProfile(scheduler_name=DEFAULT_SCHEDULER_NAME),)
+    if len(profiles) == 1 and "scheduler_name" not in profiles[0].model_fields_set:
+        return (profiles[0].model_copy(update={"scheduler_name": DEFAULT_SCHEDULER_NAME}),)
+    return profiles
+
+
+class KubeSchedulerConfiguration(Model):
+    """The file that kube-scheduler reads."""
+
+    api_version: Str = V1
+    """``kubescheduler.config.k8s.io/v1``; required in a file."""
+    kind: Str = "KubeSchedulerConfiguration"
+    """``KubeSchedulerConfiguration``; required in a file."""
+    parallelism: Int32 = 16
+    """Cycles that may wait for extenders at the same time; 1 keeps a strict order. Default: 16."""
+    leader_election: LeaderElectionConfiguration = LeaderElectionConfiguration()
+    """Who of several replicas schedules."""
+    client_connection: ClientConnectionConfiguration = ClientConnectionConfiguration()
+    """How to reach the API server."""
+    enable_profiling: Bool = True
+    """Serve the debugging endpoints. Default: true."""
+    enable_contention_profiling: Bool = Field(
+        default_factory=lambda given: bool(given.get("enable_profiling", True))
+    )
+    """Accepted for compatibility. Default: as enableProfiling."""
+    percentage_of_nodes_to_score: Int32 = 0
+    """Percent of the nodes to find before extenders are asked, 0 to 100; 0 for kube-scheduler's adaptive count."""
+    pod_initial_backoff_seconds: Int64 = 1
+    """Seconds a pod waits after its first failed attempt; doubled with each. Default: 1."""
+    pod_max_backoff_seconds: Int64 = 10
+    """The longest such wait in seconds. Default: 10."""
+    profiles: Annotated[tuple[KubeSchedulerProfile, ...], AfterValidator(_at_least_one)] = (
+        KubeSchedulerProfile(scheduler_name=DEFAULT_SCHEDULER_NAME),
+    )
+    """The scheduler names served. Default: one profile, default-scheduler."""
+    extenders: tuple[Extender, ...] = ()
+    """Webhooks, shared by all profiles."""
+    delay_cache_until_active: Bool = False
+    """Fill the caches only after becoming leader. Default: false."""
+
+    @property
+    def ignored_by_scheduler(self) -> frozenset[str]:
+        """The resources that some extender checks instead of NodeResourcesFit."""
+        return frozenset(
+            resource.name
+            for extender in self.extenders
+            for resource in extender.managed_resources
+            if resource.ignored_by_scheduler
+        )

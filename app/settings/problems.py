@@ -1,0 +1,129 @@
+"""What can be wrong with a configuration, and where in the file.
+
+A rule yields a ``Finding``: a path into the configuration and kube-scheduler's words. A ``Locator`` knows the lines of
+the file and turns findings into ``Problem`` values, which is what people see.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Self
+
+Path = tuple[str | int, ...]
+"""Keys and list indices from the root of a document."""
+
+
+class Mark(NamedTuple):
+    """A place in a file; both count from 1, and line 0 stands for "not in the file"."""
+
+    line: int
+    column: int
+
+
+NOWHERE = Mark(0, 0)
+
+
+class Finding(NamedTuple):
+    """One mistake, or one thing worth a warning, before it is known where in the file it stands."""
+
+    path: Path
+    message: str
+    near: Path = ()
+    """Where to point when ``path`` itself is absent from the file, for example the verb that a missing weight belongs to."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One mistake or warning with its place in the file; ordered by place."""
+
+    line: int
+    """The line, from 1; 0 when the value did not come from the file (a flag, a default)."""
+    column: int
+    """The column, from 1; 0 with line 0."""
+    path: str
+    """The field in kube-scheduler's notation, ``profiles[0].pluginConfig[1].args.shape``; empty for the whole file."""
+    message: str
+    """What is wrong, in kube-scheduler's words where it has some."""
+
+    def render(self, source: str) -> str:
+        """``FILE:LINE:COLUMN: path: message``, without the parts that are unknown."""
+        place = f"{source}:{self.line}:{self.column}" if self.line else source
+        return ": ".join(part for part in (place, self.path, self.message) if part)
+
+
+class ConfigurationError(Exception):
+    """Everything that is wrong with a configuration, in the order of the file."""
+
+    def __init__(
+        self,
+        problems: Iterable[Problem],
+        *,
+        source: str = "configuration",
+        warnings: Iterable[Problem] = (),
+    ) -> None:
+        self.problems: tuple[Problem, ...] = tuple(sorted(set(problems)))
+        self.warnings: tuple[Problem, ...] = tuple(sorted(set(warnings)))
+        """What was found beside the mistakes; a conversion's warnings often explain them."""
+        self.source = source
+        """The name of the file, as the user wrote it."""
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        return "\n".join(problem.render(self.source) for problem in self.problems)
+
+
+def render_path(path: Path) -> str:
+    """``("profiles", 0, "plugins")`` as ``profiles[0].plugins``."""
+    text = ""
+    for element in path:
+        if isinstance(element, int):
+            text += f"[{element}]"
+        else:
+            text += f".{element}" if text else element
+    return text
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Locator:
+    """Finds the place in the file of any path of one document.
+
+    A file of an older version is converted before it is checked. ``origins`` says, for each subtree that the
+    conversion moved, where it stood in the file, so that problems name what the user wrote.
+    """
+
+    marks: Mapping[Path, Mark]
+    origins: Mapping[Path, Path] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def nowhere(cls) -> Self:
+        """The locator of a configuration that came from no file."""
+        return cls(marks={})
+
+    def origin(self, path: Path) -> Path:
+        """The path as it stands in the file."""
+        for length in range(len(path), 0, -1):
+            moved = self.origins.get(path[:length])
+            if moved is not None:
+                return moved + path[length:]
+        return path
+
+    def mark(self, path: Path) -> Mark:
+        """The place of ``path``, or of the closest thing around it that the file has."""
+        return next(
+            (
+                self.marks[path[:length]]
+                for length in range(len(path), -1, -1)
+                if path[:length] in self.marks
+            ),
+            NOWHERE,
+        )
+
+    def problem(self, finding: Finding) -> Problem:
+        """The finding with its place."""
+        path = self.origin(finding.path)
+        pointed = path if path in self.marks or not finding.near else self.origin(finding.near)
+        mark = self.mark(pointed)
+        return Problem(mark.line, mark.column, render_path(path), finding.message)
+
+    def problems(self, findings: Iterable[Finding]) -> tuple[Problem, ...]:
+        """All findings with their places, in the order of the file, each once."""
+        return tuple(sorted({self.problem(finding) for finding in findings}))

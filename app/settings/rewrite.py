@@ -1,0 +1,98 @@
+"""Changing a tree of plain values while remembering where each part came from."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from app.settings.problems import Finding, Path
+
+
+def mappings(owner: Any, key: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The items of the list ``owner[key]`` that are mappings, with their indices; none if it is no such list."""
+    items = owner.get(key) if isinstance(owner, Mapping) else None
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, dict):
+            yield index, item
+
+
+@dataclasses.dataclass(slots=True)
+class Entry:
+    """An item of a list that is being rebuilt."""
+
+    value: Any
+    origin: Path
+    """Its path in the file."""
+
+    @property
+    def name(self) -> str | None:
+        """The item's ``name``, if it is a mapping with a text there."""
+        name = self.value.get("name") if isinstance(self.value, dict) else None
+        return name if isinstance(name, str) else None
+
+
+@dataclasses.dataclass(slots=True)
+class Rewrite:
+    """A document that is being changed, with the record of what was moved and what is to be said about it."""
+
+    value: dict[str, Any]
+    origins: dict[Path, Path] = dataclasses.field(default_factory=dict)
+    warnings: list[Finding] = dataclasses.field(default_factory=list)
+    mistakes: list[Finding] = dataclasses.field(default_factory=list)
+
+    def warn(self, path: Path, message: str) -> None:
+        """Say something about a path of the file."""
+        self.warnings.append(Finding(path, message))
+
+    def refuse(self, path: Path, message: str) -> None:
+        """Report a mistake at a path of the file."""
+        self.mistakes.append(Finding(path, message))
+
+    def rename(self, owner: dict[str, Any], path: Path, old: str, new: str) -> bool:
+        """Rename a key unless the new one is taken; whether it was there."""
+        if old not in owner or new in owner:
+            return False
+        owner[new] = owner.pop(old)
+        self.origins[(*path, new)] = (*path, old)
+        return True
+
+    def entries(self, owner: Mapping[str, Any], path: Path, key: str) -> list[Entry]:
+        """The items of a list with their origins, to be changed and put back with ``replace``."""
+        items = owner.get(key)
+        here = (*path, key)
+        return [
+            Entry(item, self.origins.get((*here, index), (*here, index)))
+            for index, item in enumerate(items if isinstance(items, list) else ())
+        ]
+
+    def replace(self, owner: dict[str, Any], path: Path, key: str, entries: list[Entry]) -> None:
+        """Put a changed list back; an empty one takes the key with it, and what was no list stays as it was."""
+        here = (*path, key)
+        if not isinstance(owner.get(key) or [], list):
+            return
+        if not entries:
+            owner.pop(key, None)
+            return
+        owner[key] = [entry.value for entry in entries]
+        for index, entry in enumerate(entries):
+            self.origins[(*here, index)] = entry.origin
+
+    def add_plugin(
+        self,
+        profile: dict[str, Any],
+        path: Path,
+        point: str,
+        kind: str,
+        entry: dict[str, Any],
+        origin: Path,
+    ) -> None:
+        """Append to a list of plugins of a profile, which is made if it is missing; bad shapes are left alone."""
+        owner: Any = profile
+        for name in ("plugins", point):
+            if owner.get(name) is None:
+                owner[name] = {}
+            owner = owner[name]
+            if not isinstance(owner, dict):
+                return
+        here = (*path, "plugins", point)
+        entries = [*self.entries(owner, here, kind), Entry(entry, origin)]
+        self.replace(owner, here, kind, entries)

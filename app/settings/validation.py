@@ -1,0 +1,307 @@
+"""The rules about values and how they go together, with kube-scheduler 1.36's texts (spec: service.md 1.2 to 1.7, 2.2).
+
+What is legal and yet probably not meant is in ``app.settings.advice``.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from app.settings.args import PluginArgs
+from app.settings.base import V1
+from app.settings.defaults import REMOVED_PLUGINS
+from app.settings.duration import Duration
+from app.settings.extension import AiokubeSchedulerConfiguration, Breaker
+from app.settings.fieldtext import duplicate, invalid, redact_url, required, show
+from app.settings.models import (
+    FIELD_OF_POINT,
+    ClientConnectionConfiguration,
+    Extender,
+    KubeSchedulerConfiguration,
+    KubeSchedulerProfile,
+    LeaderElectionConfiguration,
+    PluginSet,
+)
+from app.settings.names import is_extended_resource_name, qualified_name_errors
+from app.settings.plugins import enabled_names, merge_plugins
+from app.settings.problems import Finding, Path
+from app.settings.structure import closest
+from app.settings.validation_args import validate_args
+
+Findings = Iterator[Finding]
+
+_JITTER_FACTOR: Final = 1.2
+_UNCHECKED_POINTS: Final = frozenset({"multiPoint", "placementGenerate", "placementScore"})
+"""Where a removed plugin is merely an unknown one."""
+
+
+def validate(config: KubeSchedulerConfiguration) -> Findings:
+    """Everything wrong with the values of the first document."""
+    yield from _client_connection(config.client_connection)
+    yield from leader_election(config.leader_election)
+    if config.parallelism <= 0:
+        detail = "should be an integer value greater than zero"
+        yield invalid(("parallelism",), config.parallelism, detail)
+    yield from _profiles(config.profiles)
+    yield from _percentage(("percentageOfNodesToScore",), config.percentage_of_nodes_to_score)
+    yield from _backoff(config)
+    yield from _extenders(config.extenders)
+    yield from _ignored_resources(config)
+
+
+def _client_connection(client: ClientConnectionConfiguration) -> Findings:
+    if client.burst < 0:
+        yield invalid(("clientConnection", "burst"), client.burst, "must be non-negative")
+
+
+def leader_election(election: LeaderElectionConfiguration) -> Findings:
+    """Nothing is checked without election. The last rule is the elector's own (spec: service.md 5.2)."""
+    if not election.leader_elect:
+        return
+    path: Path = ("leaderElection",)
+    lease, renew, retry = election.lease_duration, election.renew_deadline, election.retry_period
+    for name, value in (("leaseDuration", lease), ("renewDeadline", renew), ("retryPeriod", retry)):
+        if value <= Duration(0):
+            yield invalid((*path, name), value, "must be greater than zero")
+    if lease <= renew:
+        near = (*path, "renewDeadline")
+        detail = "must be greater than `RenewDeadline`"
+        yield invalid((*path, "leaseDuration"), renew, detail, near=near)
+    if Duration(0) < renew <= Duration.of(_JITTER_FACTOR * retry.seconds):
+        detail = "renewDeadline must be greater than retryPeriod*JitterFactor"
+        yield invalid((*path, "renewDeadline"), renew, detail, near=(*path, "retryPeriod"))
+    yield from _lock(path, election)
+
+
+def _lock(path: Path, election: LeaderElectionConfiguration) -> Findings:
+    for name, value in (
+        ("resourceLock", election.resource_lock),
+        ("resourceNamespace", election.resource_namespace),
+        ("resourceName", election.resource_name),
+    ):
+        if not value:
+            yield required((*path, name))
+    if election.resource_lock not in {"leases", ""}:
+        detail = 'resourceLock value must be "leases"'
+        yield invalid((*path, "resourceLock"), election.resource_lock, detail)
+
+
+def _percentage(path: Path, value: int | None) -> Findings:
+    if value is not None and not 0 <= value <= 100:
+        yield invalid(path, value, "not in valid range [0-100]")
+
+
+def _backoff(config: KubeSchedulerConfiguration) -> Findings:
+    first, longest = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
+    if first <= 0:
+        yield invalid(("podInitialBackoffSeconds",), first, "must be greater than 0")
+    if longest < first:
+        detail = "must be greater than or equal to PodInitialBackoffSeconds"
+        near = ("podInitialBackoffSeconds",)
+        yield invalid(("podMaxBackoffSeconds",), longest, detail, near=near)
+
+
+# ---------------------------------------------------------------- profiles
+
+
+def _profiles(profiles: Sequence[KubeSchedulerProfile]) -> Findings:
+    seen: dict[str, int] = {}
+    for index, profile in enumerate(profiles):
+        path = ("profiles", index)
+        name = profile.scheduler_name
+        if not name:
+            yield required((*path, "schedulerName"))
+        elif name in seen:
+            other = f"profiles[{seen[name]}] has the name {show(name)} too"
+            yield duplicate((*path, "schedulerName"), {}, other)
+        seen.setdefault(name, index)
+        yield from _percentage(
+            (*path, "percentageOfNodesToScore"), profile.percentage_of_nodes_to_score
+        )
+        for point in FIELD_OF_POINT:
+            yield from _plugin_set((*path, "plugins", point), point, profile.plugins.at(point))
+        yield from _plugin_config((*path, "pluginConfig"), profile)
+    yield from _queue_sort(profiles)
+
+
+def _plugin_set(path: Path, point: str, plugin_set: PluginSet) -> Findings:
+    for index, plugin in enumerate(plugin_set.enabled):
+        here = (*path, "enabled", index)
+        if not plugin.name:
+            yield required((*here, "name"))
+        elif plugin.name in REMOVED_PLUGINS and point not in _UNCHECKED_POINTS:
+            yield _removed(here, plugin.name)
+    for index, plugin in enumerate(plugin_set.disabled):
+        if not plugin.name:
+            yield required((*path, "disabled", index, "name"))
+
+
+def _removed(path: Path, name: str) -> Finding:
+    detail = f'was invalid in version "v1" (KubeSchedulerConfiguration is version "{V1}")'
+    return invalid(path, name, detail)
+
+
+def _plugin_config(path: Path, profile: KubeSchedulerProfile) -> Findings:
+    seen: set[str] = set()
+    for index, entry in enumerate(profile.plugin_config):
+        here = (*path, index)
+        if not entry.name:
+            yield required((*here, "name"))
+        elif entry.name in seen:
+            yield duplicate(here, entry.name)
+        seen.add(entry.name)
+        if entry.name in REMOVED_PLUGINS:
+            yield _removed(here, entry.name)
+        elif isinstance(entry.args, PluginArgs):
+            yield from validate_args((*here, "args"), entry.args)
+
+
+def _queue_sort(profiles: Sequence[KubeSchedulerProfile]) -> Findings:
+    """One queue serves all profiles, so what sorts it must be the same in all of them."""
+    first = profiles[0]
+    enabled = first.plugins.queue_sort.enabled
+    if len(enabled) > 1:
+        path: Path = ("profiles", 0, "plugins", "queueSort")
+        detail = "only one queue sort plugin can be enabled"
+        yield invalid((*path, "Enabled"), len(enabled), detail, near=(*path, "enabled"))
+    name = enabled[0].name if enabled else ""
+    for index, profile in enumerate(profiles[1:], start=1):
+        if profile.plugins.queue_sort != first.plugins.queue_sort:
+            path = ("profiles", index, "plugins", "queueSort")
+            yield invalid(path, profile.plugins.queue_sort, "must be the same for all profiles")
+        for entry_index, entry in enumerate(profile.plugin_config):
+            if name and entry.name == name and entry.args != first.args.get(name):
+                path = ("profiles", index, "pluginConfig")
+                detail = "queueSort must be the same for all profiles"
+                near = (*path, entry_index, "args")
+                yield invalid((*path, "args"), entry.args, detail, near=near)
+
+
+# ---------------------------------------------------------------- extenders
+
+
+def _extenders(extenders: Sequence[Extender]) -> Findings:
+    resources: set[str] = set()
+    for index, extender in enumerate(extenders):
+        path = ("extenders", index)
+        if extender.prioritize_verb and extender.weight <= 0:
+            detail = "must have a positive weight applied to it"
+            near = (*path, "prioritizeVerb")
+            yield invalid((*path, "weight"), extender.weight, detail, near=near)
+        for number, resource in enumerate(extender.managed_resources):
+            here = (*path, "managedResources", number, "name")
+            yield from _extended_resource(here, resource.name)
+            if resource.name in resources:
+                yield invalid(here, resource.name, "duplicate extender managed resource name")
+            resources.add(resource.name)
+        yield from _transport(path, extender)
+    yield from _binders(extenders)
+
+
+def _extended_resource(path: Path, name: str) -> Findings:
+    errors = qualified_name_errors(name)
+    for error in errors:
+        yield invalid(path, name, error)
+    if not errors and not is_extended_resource_name(name):
+        yield invalid(path, name, "is an invalid extended resource name")
+
+
+def _transport(path: Path, extender: Extender) -> Findings:
+    """What would fail when the client is built, and a timeout that would never end."""
+    if extender.http_timeout < Duration(0):
+        yield invalid(
+            (*path, "httpTimeout"), extender.http_timeout, "must be zero (5s) or positive"
+        )
+    tls = extender.tls_config
+    if tls is not None and tls.insecure and tls.has_ca:
+        detail = "specifying a root certificates file with the insecure flag is not allowed"
+        yield invalid((*path, "tlsConfig", "insecure"), tls.insecure, detail)
+
+
+def _binders(extenders: Sequence[Extender]) -> Findings:
+    """One binder as in kube-scheduler, or several that each look after resources of their own."""
+    binders = [extender for extender in extenders if extender.bind_verb]
+    if len(binders) > 1 and not all(extender.managed_resources for extender in binders):
+        found = f"found {len(binders)} extenders implementing bind"
+        detail = "only one extender can implement bind; several can if each has managedResources"
+        yield invalid(("extenders",), found, detail)
+
+
+def _ignored_resources(config: KubeSchedulerConfiguration) -> Findings:
+    """What extenders take off NodeResourcesFit's hands needs a NodeResourcesFit (spec: service.md 2.3)."""
+    ignoring = [
+        ("extenders", index, "managedResources", number, "ignoredByScheduler")
+        for index, extender in enumerate(config.extenders)
+        for number, resource in enumerate(extender.managed_resources)
+        if resource.ignored_by_scheduler
+    ]
+    for profile in config.profiles if ignoring else ():
+        known = enabled_names(merge_plugins(profile.plugins)) | profile.args.keys()
+        if "NodeResourcesFit" not in known:
+            said = "couldn't build extenders: can't find NodeResourcesFitArgs in plugin config"
+            yield Finding(ignoring[0], f"{said} of profile {show(profile.scheduler_name)}")
+
+
+# ---------------------------------------------------------------- the second document
+
+
+def validate_extension(
+    extension: AiokubeSchedulerConfiguration, config: KubeSchedulerConfiguration
+) -> Findings:
+    """Everything wrong with the values of the second document, given the first."""
+    if (bindings := extension.max_bindings_in_flight) <= 0:
+        yield invalid(("maxBindingsInFlight",), bindings, "must be greater than zero")
+    known = {trimmed(extender.url_prefix) for extender in config.extenders}
+    seen: set[str] = set()
+    for index, options in enumerate(extension.extenders):
+        prefix = trimmed(options.url_prefix)
+        yield from _option_key(("extenders", index, "urlPrefix"), prefix, known=known, seen=seen)
+        yield from _breaker(("extenders", index, "breaker"), options.breaker)
+        seen.add(prefix)
+
+
+def _option_key(path: Path, prefix: str, *, known: set[str], seen: set[str]) -> Findings:
+    """Options belong to an extender of the first document, and each has them once."""
+    if not prefix:
+        yield required(path)
+    elif prefix in seen:
+        yield duplicate(path, redact_url(prefix))
+    elif prefix not in known:
+        hint = closest(prefix, known)
+        detail = "no extender of the first document has this urlPrefix"
+        detail += f"; did you mean {show(redact_url(hint))}?" if hint else ""
+        yield invalid(path, redact_url(prefix), detail)
+
+
+def _breaker(path: Path, breaker: Breaker) -> Findings:
+    if breaker.failures < 0:
+        detail = "must be zero (no breaker) or positive"
+        yield invalid((*path, "failures"), breaker.failures, detail)
+    if breaker.open_seconds <= Duration(0):
+        yield invalid((*path, "openSeconds"), breaker.open_seconds, "must be greater than zero")
+
+
+def refuse_insecure_tls(config: KubeSchedulerConfiguration) -> Findings:
+    """The extenders whose certificates would not be verified, as mistakes (``refuseInsecureTLS``)."""
+    for path, why in insecure_extenders(config):
+        yield Finding(
+            path, f"Forbidden: {why}, and refuseInsecureTLS is set; name a CA in tlsConfig"
+        )
+
+
+def trimmed(url_prefix: str) -> str:
+    """A urlPrefix without the slashes at its end, which do not count."""
+    return url_prefix.rstrip("/")
+
+
+def insecure_extenders(config: KubeSchedulerConfiguration) -> Iterator[tuple[Path, str]]:
+    """The extenders whose certificates would not be verified, each with the field that causes it, in words."""
+    for index, extender in enumerate(config.extenders):
+        path: Path = ("extenders", index)
+        tls = extender.tls_config
+        if not extender.url_prefix.lower().startswith("https:"):
+            continue
+        said = f"the certificate of extender {redact_url(extender.url_prefix)} is not verified"
+        if tls is not None and tls.insecure:
+            yield (*path, "tlsConfig", "insecure"), f"{said} (insecure: true)"
+        elif extender.enable_https and (tls is None or not tls.has_ca):
+            yield (*path, "enableHTTPS"), f"{said} (enableHTTPS without a CA)"

@@ -1,0 +1,234 @@
+"""YAML or JSON text as plain Python, with the line and column of everything in it.
+
+PyYAML composes the nodes; scalars are resolved by the rules kube-scheduler's reader has (YAML 1.1 booleans and octals,
+no dates, no base-60 numbers), and nothing but JSON's types comes out. Keys that occur twice are refused.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import yaml
+
+from app.settings.fieldtext import show
+from app.settings.problems import Mark, Path, Problem, render_path
+
+_TAG: Final = "tag:yaml.org,2002:"
+_MERGE: Final = f"{_TAG}merge"
+_MAX_NODES: Final = 100_000
+"""No configuration is larger; aliases of aliases are ("billion laughs")."""
+
+_INTEGER: Final = re.compile(
+    r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]+|0|[1-9][0-9_]*)\Z",
+)
+_FLOAT: Final = re.compile(
+    r"(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9_]+)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a file."""
+
+    value: Any
+    """Its content: dict, list, str, int, float, bool, None."""
+    marks: dict[Path, Mark]
+    """Where each key (for a value in a mapping) or item (in a list) starts."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reading:
+    """What a text holds, and what is wrong with it as YAML."""
+
+    documents: tuple[Document, ...]
+    problems: tuple[Problem, ...]
+
+
+def read_documents(text: str) -> Reading:
+    """Read every non-empty document of a YAML or JSON text; never raises for bad text."""
+    problems: list[Problem] = []
+    documents: list[Document] = []
+    is_json = text.lstrip().startswith("{")
+    try:
+        for node in _compose(_spaces_for_tabs(text) if is_json else text):
+            reader = _Reader(problems, is_json=is_json)
+            value = reader.read(node, ())
+            if value is not None:
+                documents.append(Document(value, reader.marks))
+    except yaml.YAMLError as error:
+        problems.append(_syntax_problem(text, error))
+    except RecursionError:
+        problems.append(Problem(0, 0, "", "yaml: nested too deeply"))
+    return Reading(tuple(documents), tuple(problems))
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader with other ideas of what a plain scalar means."""
+
+    yaml_implicit_resolvers: dict[Any, Any] = {  # noqa: RUF012 - PyYAML's own registry
+        first: [pair for pair in pairs if not pair[0].endswith((":timestamp", ":int", ":float"))]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver(f"{_TAG}int", _INTEGER, list("-+0123456789"))
+_Loader.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+.0123456789"))
+
+
+def _compose(text: str) -> Iterator[yaml.Node]:
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            if node is not None:
+                yield node
+    finally:
+        loader.dispose()
+
+
+def _spaces_for_tabs(text: str) -> str:
+    """JSON may be indented with tabs, YAML may not; inside JSON's strings a tab cannot stand."""
+    if "\t" not in text:
+        return text
+    try:
+        json.loads(text)
+    except ValueError:
+        return text
+    return text.replace("\t", " ")
+
+
+def _integer(text: str) -> int:
+    digits = text.replace("_", "")
+    if re.fullmatch(r"[-+]?0[0-7]+", digits):
+        return int(digits, 8)
+    return int(digits, 0)
+
+
+_BOOLEANS: Final = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+_SCALARS: Final[dict[str, Callable[[str], Any]]] = {
+    f"{_TAG}null": lambda _: None,
+    f"{_TAG}bool": lambda text: _BOOLEANS[text.lower()],
+    f"{_TAG}int": _integer,
+    f"{_TAG}float": lambda text: float(re.sub(r"\.(?=inf|nan)", "", text.lower().replace("_", ""))),
+    f"{_TAG}str": str,
+}
+
+
+class _Reader:
+    """Turns the nodes of one document into values; problems are appended to the list given."""
+
+    def __init__(self, problems: list[Problem], *, is_json: bool) -> None:
+        self.marks: dict[Path, Mark] = {}
+        self._is_json = is_json
+        self._problems = problems
+        self._nodes = 0
+        self._open: set[int] = set()
+
+    def read(self, node: yaml.Node, path: Path) -> Any:
+        """The value of ``node``; what cannot be read is None and a problem."""
+        self._nodes += 1
+        if self._nodes > _MAX_NODES:
+            raise yaml.YAMLError(f"more than {_MAX_NODES} values: aliases repeat too much")
+        self.marks.setdefault(path, _mark(node))
+        if id(node) in self._open:
+            return self._refuse(node, path, "yaml: an alias may not contain itself")
+        self._open.add(id(node))
+        try:
+            return self._value(node, path)
+        finally:
+            self._open.discard(id(node))
+
+    def _value(self, node: yaml.Node, path: Path) -> Any:
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return [self.read(item, (*path, index)) for index, item in enumerate(node.value)]
+        convert = _SCALARS.get(node.tag) if isinstance(node, yaml.ScalarNode) else None
+        if convert is None:
+            return self._refuse(
+                node, path, f"yaml: tag {node.tag.replace(_TAG, '!!')} is not read here"
+            )
+        try:
+            return convert(node.value)
+        except (ValueError, KeyError):
+            name = node.tag.replace(_TAG, "!!")
+            return self._refuse(node, path, f"yaml: cannot read {show(node.value)} as {name}")
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        merged: list[yaml.Node] = []
+        for key_node, value_node in node.value:
+            if key_node.tag == _MERGE:
+                merged.append(value_node)
+                continue
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._refuse(key_node, path, "yaml: a key must be a plain text")
+                continue
+            self._entry(values, key_node, value_node, path)
+        for source in merged:
+            self._merge(values, source, path)
+        return values
+
+    def _entry(
+        self, values: dict[str, Any], key_node: yaml.ScalarNode, value_node: yaml.Node, path: Path
+    ) -> None:
+        key = str(key_node.value)
+        here = (*path, key)
+        if key in values:
+            said = (
+                f'duplicate field "{render_path(here)}"'
+                if self._is_json
+                else f"key {show(key)} already set in map"
+            )
+            first = self.marks[here]
+            self._refuse(key_node, here, f"{said} (first in line {first.line})")
+            return
+        self.marks[here] = _mark(key_node)
+        values[key] = self.read(value_node, here)
+
+    def _merge(self, values: dict[str, Any], source: yaml.Node, path: Path) -> None:
+        """YAML's ``<<``: what the mapping itself does not set comes from ``source``, first one first."""
+        sources = source.value if isinstance(source, yaml.SequenceNode) else [source]
+        for node in sources:
+            if not isinstance(node, yaml.MappingNode):
+                self._refuse(node, path, "yaml: << takes a mapping or a list of mappings")
+                continue
+            outer = {key: mark for key, mark in self.marks.items() if key[: len(path)] == path}
+            for key, value in self._mapping(node, path).items():
+                values.setdefault(key, value)
+            self.marks.update(outer)
+
+    def _refuse(self, node: yaml.Node, path: Path, message: str) -> None:
+        line, column = _mark(node)
+        self._problems.append(Problem(line, column, render_path(path), message))
+
+
+def _mark(node: yaml.Node) -> Mark:
+    return Mark(node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+def _syntax_problem(text: str, error: yaml.YAMLError) -> Problem:
+    """PyYAML's complaint as a problem."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        said = " ".join(part for part in (error.context, error.problem) if part)
+        place = Mark(mark.line + 1, mark.column + 1) if mark else Mark(0, 0)
+        return Problem(place.line, place.column, "", f"yaml: {said}")
+    position = getattr(error, "position", None)
+    if position is not None:
+        before = text[:position]
+        column = position - (before.rfind("\n") + 1) + 1
+        said = f"yaml: character {getattr(error, 'character', '?')!r} is not allowed"
+        return Problem(before.count("\n") + 1, column, "", said)
+    return Problem(0, 0, "", f"yaml: {error}")
