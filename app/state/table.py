@@ -24,6 +24,7 @@ from app.state.labels import LabelColumns, Mask, TaintSets
 from app.state.ports import HostPorts
 from app.state.resources import Int64, ResourceColumns
 from app.state.terms import Terms
+from app.state.volumes import VolumeIndex
 
 _FIRST_CAPACITY: Final = 64
 CPU_ROW: Final = 0
@@ -75,8 +76,9 @@ class NodeTable:
         self.ports: Final = HostPorts()
         self.families: Final = Families(capacity)
         self.terms: Final = Terms(capacity)
+        self.volumes: Final = VolumeIndex()
         self._columns: Final = (self.allocatable, self.requested, self.labels, self.taints)
-        self._indexes: Final[list[PodIndex]] = [self.families, self.terms]
+        self._indexes: Final[list[PodIndex]] = [self.families, self.terms, self.volumes]
         self._free: Final[list[int]] = []
 
     # ------------------------------------------------------------ rows
