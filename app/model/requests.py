@@ -144,18 +144,16 @@ def _with_status(own: Amounts, status: ContainerStatus | None, *, infeasible: bo
 class _Sum:
     """Adds up the containers of a pod under one set of options."""
 
-    def __init__(self, status: StatusResources | None, *, nonzero: bool) -> None:
+    def __init__(self, status: StatusResources | None, stand_ins: Mapping[str, int]) -> None:
         self._status = status
-        self._nonzero = nonzero
+        self._stand_ins = stand_ins
 
     def container(self, container: Container, *, resizable: bool = True) -> Amounts:
         amounts = _requests(container)
         if self._status is not None and resizable:
             status = self._status.containers.get(container.name)
             amounts = _with_status(amounts, status, infeasible=self._status.infeasible)
-        if self._nonzero:
-            amounts = {**_NONZERO_DEFAULTS, **amounts}
-        return amounts
+        return {**self._stand_ins, **amounts} if self._stand_ins else amounts
 
     def pod(self, spec: PodSpec) -> Amounts:
         total: Amounts = {}
@@ -207,13 +205,15 @@ def pod_requests(
     *,
     pod_level: bool = True,
     nonzero: bool = False,
+    stand_ins: Mapping[str, int] | None = None,
 ) -> Amounts:
     """The pod's exact request in nano-units by resource name.
 
     ``status`` makes it status-aware (in-place resize), ``pod_level=False`` ignores spec.resources, ``nonzero`` replaces
-    missing cpu and memory requests of each container by stand-ins. Raises QuantityError for unreadable quantities.
+    missing cpu and memory requests of each container by the usual stand-ins, ``stand_ins`` by others. Raises
+    QuantityError for unreadable quantities.
     """
-    total = _Sum(status, nonzero=nonzero).pod(spec)
+    total = _Sum(status, _NONZERO_DEFAULTS if nonzero else stand_ins or {}).pod(spec)
     if pod_level:
         total.update(_pod_level_with_status(spec, status))
     _add(total, exact(spec.overhead))
@@ -231,7 +231,8 @@ def pod_resources(spec: PodSpec, status: StatusResources | None = None) -> PodRe
 
 
 def _nonzero_requests(spec: PodSpec, status: StatusResources | None, plain: Amounts) -> Amounts:
+    """The request with stand-ins; where the pod has requests of its own, only for what the whole pod lacks."""
     if not _pod_level(spec):
         return pod_requests(spec, status, nonzero=True)
     missing = {name: nanos for name, nanos in _NONZERO_DEFAULTS.items() if name not in plain}
-    return {**plain, **missing}
+    return pod_requests(spec, status, stand_ins=missing) if missing else plain
