@@ -8,9 +8,8 @@ from app.framework.args import Profile
 from app.settings.args import ARGS, PluginArgs
 from app.settings.defaults import IN_TREE_CAPABILITIES, Capabilities
 from app.settings.fieldtext import redact_url
-from app.settings.load import Loaded
+from app.settings.load import ConfiguredExtender, Loaded
 from app.settings.models import KubeSchedulerProfile
-from app.settings.plain import ExtenderSettings
 from app.settings.problems import ConfigurationError, Problem
 
 _POINTS_IN_RUNNING_ORDER = (
@@ -90,12 +89,13 @@ def _changed(name: str, args: Any) -> Mapping[str, Any]:
     """The arguments that differ from the defaults; all of an out-of-tree plugin's."""
     if not isinstance(args, PluginArgs):
         return args if isinstance(args, Mapping) else {"args": args}
-    usual = ARGS[name]().model_dump(mode="json", by_alias=True)
+    usual = ARGS[name]().model_dump(mode="json", by_alias=True, exclude_none=True)
     dumped = args.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return {field: value for field, value in dumped.items() if value != usual[field]}
+    return {field: value for field, value in dumped.items() if value != usual.get(field)}
 
 
-def _extender(extender: ExtenderSettings) -> str:
+def _extender(configured: ConfiguredExtender) -> str:
+    extender, options = configured
     verbs = {
         "filter": extender.filter_verb,
         "preempt": extender.preempt_verb,
@@ -105,9 +105,9 @@ def _extender(extender: ExtenderSettings) -> str:
     facts = [
         ", ".join(name for name, verb in verbs.items() if verb) or "no verbs",
         "node names" if extender.node_cache_capable else "whole nodes",
-        f"timeout {extender.http_timeout:g}s",
+        f"timeout {extender.http_timeout}",
     ]
-    facts += ["ignorable"] * extender.ignorable + ["serial"] * extender.serial
+    facts += ["ignorable"] * extender.ignorable + ["serial"] * options.serial
     if extender.managed_resources:
-        facts.append(f"for {', '.join(sorted(extender.managed_resources))}")
+        facts.append(f"for {', '.join(resource.name for resource in extender.managed_resources)}")
     return f"  {redact_url(extender.url_prefix)}: {'; '.join(facts)}"

@@ -15,19 +15,25 @@ KIND: Final = "AiokubeSchedulerConfiguration"
 
 
 def _seconds_or_duration(value: Any) -> Any:
-    """A bare number counts seconds, as the name ``openSeconds`` promises."""
+    """A bare number counts seconds, as the names promise."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Duration.of(value)
     return value
 
 
+Seconds = Annotated[GoDuration, BeforeValidator(_seconds_or_duration)]
+"""A number of seconds, or a duration such as 1m."""
+
+
 class Breaker(Model):
-    """When to stop calling an extender that keeps failing."""
+    """When to stop calling an extender that does not answer."""
 
     failures: Int32 = 3
-    """Failed calls in a row that open the breaker; 0 for no breaker. Default: 3."""
-    open_seconds: Annotated[GoDuration, BeforeValidator(_seconds_or_duration)] = Duration.of(30)
-    """How long calls fail at once before one is tried again: seconds, or a duration such as 1m. Default: 30s."""
+    """Calls in a row without an answer that open the breaker; 0 for no breaker. Default: 3."""
+    open_seconds: Seconds = Duration.of(5)
+    """How long no call is made before one is tried again; doubles each time that fails too. Default: 5s."""
+    max_open_seconds: Seconds = Duration.of(60)
+    """Where the doubling ends. Default: 60s."""
 
 
 class ExtenderOptions(Model):

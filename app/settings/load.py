@@ -7,10 +7,9 @@ The way of a file: documents with places (``yaml``) -> v1 (``legacy``) -> models
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path as File
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.framework.args import Profile
-from app.settings import plain
 from app.settings.advice import advise
 from app.settings.defaults import IN_TREE_CAPABILITIES, Capabilities
 from app.settings.envelope import (
@@ -24,14 +23,22 @@ from app.settings.envelope import (
     wrong_type,
 )
 from app.settings.extension import KIND as EXTENSION_KIND
-from app.settings.extension import AiokubeSchedulerConfiguration
+from app.settings.extension import AiokubeSchedulerConfiguration, ExtenderOptions
 from app.settings.legacy import convert
-from app.settings.models import KubeSchedulerConfiguration
+from app.settings.models import Extender, KubeSchedulerConfiguration
+from app.settings.plain import to_profile
 from app.settings.plugins import resolve
 from app.settings.problems import ConfigurationError, Finding, Locator, Problem
 from app.settings.structure import Decoded, decode
 from app.settings.validation import refuse_insecure_tls, trimmed, validate, validate_extension
 from app.settings.yaml import Document, Reading, read_documents
+
+
+class ConfiguredExtender(NamedTuple):
+    """What the two documents say about one extender."""
+
+    extender: Extender
+    options: ExtenderOptions
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,11 +55,13 @@ class Settings:
     """What only this scheduler knows."""
 
     @property
-    def extenders(self) -> tuple[plain.ExtenderSettings, ...]:
+    def extenders(self) -> tuple[ConfiguredExtender, ...]:
         """The extenders in the order of the file, each with its options."""
         options = {trimmed(entry.url_prefix): entry for entry in self.extension.extenders}
         return tuple(
-            plain.to_extender(extender, options.get(trimmed(extender.url_prefix)))
+            ConfiguredExtender(
+                extender, options.get(trimmed(extender.url_prefix), ExtenderOptions())
+            )
             for extender in self.configuration.extenders
         )
 
@@ -80,7 +89,7 @@ class Loaded:
             problems = self.locator.problems(resolution.findings)
             raise ConfigurationError(problems, source=self.source, warnings=self.warnings)
         return tuple(
-            plain.to_profile(profile, config, resolved)
+            to_profile(profile, config, resolved)
             for profile, resolved in zip(config.profiles, resolution.profiles, strict=True)
         )
 

@@ -224,10 +224,20 @@ class ExtenderTLSConfig(Model):
         """Whether it says whom to trust."""
         return bool(self.ca_file or self.ca_data)
 
-    def pem(self, field: str) -> bytes | None:
-        """The decoded ``cert_data``, ``key_data`` or ``ca_data``; None when it is not set."""
-        text: str = getattr(self, field)
-        return base64.b64decode(text) if text else None
+    @property
+    def cert_pem(self) -> bytes:
+        """``certData`` decoded."""
+        return base64.b64decode(self.cert_data)
+
+    @property
+    def key_pem(self) -> bytes:
+        """``keyData`` decoded."""
+        return base64.b64decode(self.key_data)
+
+    @property
+    def ca_pem(self) -> bytes:
+        """``caData`` decoded."""
+        return base64.b64decode(self.ca_data)
 
 
 class ExtenderManagedResource(Model):

@@ -1,4 +1,4 @@
-"""The configuration as plain values, for everything that must not know pydantic."""
+"""Profiles as plain values, for the framework, which must not know pydantic."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,63 +6,8 @@ from typing import Any, Final
 
 from app.framework import args as plain
 from app.settings import args as models
-from app.settings.extension import Breaker, ExtenderOptions
-from app.settings.models import (
-    Extender,
-    ExtenderTLSConfig,
-    KubeSchedulerConfiguration,
-    KubeSchedulerProfile,
-)
+from app.settings.models import KubeSchedulerConfiguration, KubeSchedulerProfile
 from app.settings.plugins import ResolvedPlugins
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TLS:
-    """How to trust an extender, and how to be trusted by it. Data win over files."""
-
-    insecure: bool = False
-    """The certificate is not verified."""
-    server_name: str = ""
-    """Name to ask for and to verify; empty for the URL's host."""
-    cert_file: str = ""
-    key_file: str = ""
-    ca_file: str = ""
-    cert_data: bytes | None = None
-    """PEM."""
-    key_data: bytes | None = dataclasses.field(default=None, repr=False)
-    """PEM; never shown."""
-    ca_data: bytes | None = None
-    """PEM."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ExtenderSettings:
-    """One extender: its entry in the first document joined with its options in the second."""
-
-    url_prefix: str
-    """Without slashes at the end."""
-    filter_verb: str
-    preempt_verb: str
-    prioritize_verb: str
-    bind_verb: str
-    weight: int
-    tls: TLS
-    http_timeout: float
-    """Seconds for a whole call."""
-    node_cache_capable: bool
-    managed_resources: frozenset[str]
-    """Empty: the extender is asked for every pod."""
-    ignorable: bool
-    serial: bool
-    """Never two calls in flight."""
-    bearer_token_file: str
-    """Empty for none."""
-    breaker_failures: int
-    """Failures in a row that open the breaker; 0 for no breaker."""
-    breaker_open_seconds: float
-
-
-# ---------------------------------------------------------------- profiles
 
 
 def to_profile(
@@ -168,44 +113,3 @@ _PLAIN: Final[dict[type[models.PluginArgs], Callable[[Any], plain.InTreeArgs]]] 
     models.PodTopologySpreadArgs: _pod_topology_spread,
     models.VolumeBindingArgs: _volume_binding,
 }
-
-
-# ---------------------------------------------------------------- extenders
-
-
-def to_extender(extender: Extender, options: ExtenderOptions | None) -> ExtenderSettings:
-    """One extender for its client."""
-    breaker = options.breaker if options is not None else Breaker()
-    return ExtenderSettings(
-        url_prefix=extender.url_prefix.rstrip("/"),
-        filter_verb=extender.filter_verb,
-        preempt_verb=extender.preempt_verb,
-        prioritize_verb=extender.prioritize_verb,
-        bind_verb=extender.bind_verb,
-        weight=extender.weight,
-        tls=to_tls(extender.tls_config, enable_https=extender.enable_https),
-        http_timeout=extender.http_timeout.seconds,
-        node_cache_capable=extender.node_cache_capable,
-        managed_resources=frozenset(resource.name for resource in extender.managed_resources),
-        ignorable=extender.ignorable,
-        serial=options is not None and options.serial,
-        bearer_token_file=options.bearer_token_file if options is not None else "",
-        breaker_failures=breaker.failures,
-        breaker_open_seconds=breaker.open_seconds.seconds,
-    )
-
-
-def to_tls(config: ExtenderTLSConfig | None, *, enable_https: bool) -> TLS:
-    """The TLS of an extender; enableHTTPS without a CA means that nothing is verified (spec: service.md 2.5)."""
-    if config is None:
-        return TLS(insecure=enable_https)
-    return TLS(
-        insecure=config.insecure or (enable_https and not config.has_ca),
-        server_name=config.server_name,
-        cert_file=config.cert_file,
-        key_file=config.key_file,
-        ca_file=config.ca_file,
-        cert_data=config.pem("cert_data"),
-        key_data=config.pem("key_data"),
-        ca_data=config.pem("ca_data"),
-    )

@@ -278,6 +278,10 @@ def _breaker(path: Path, breaker: Breaker) -> Findings:
         yield invalid((*path, "failures"), breaker.failures, detail)
     if breaker.open_seconds <= Duration(0):
         yield invalid((*path, "openSeconds"), breaker.open_seconds, "must be greater than zero")
+    elif breaker.max_open_seconds < breaker.open_seconds:
+        detail = f"must not be less than openSeconds ({breaker.open_seconds})"
+        near = (*path, "openSeconds")
+        yield invalid((*path, "maxOpenSeconds"), breaker.max_open_seconds, detail, near=near)
 
 
 def refuse_insecure_tls(config: KubeSchedulerConfiguration) -> Findings:
