@@ -196,7 +196,7 @@ def _found(value: Any) -> str:
 # ---------------------------------------------------------------- syntax errors
 
 # Tokens looked at before giving up on a diagnosis: bounds the time that a huge broken answer can cost.
-_MAX_TOKENS: Final = 100_000
+_MAX_TOKENS: Final = 10_000
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _PLAIN_TEXT: Final = re.compile(rb'[^"\\\x00-\x1f]*')
 _DIGITS: Final = re.compile(rb"[0-9]*")

@@ -1,0 +1,76 @@
+"""The breaker: an extender that does not answer is left alone for a while.
+
+    CLOSED ---- failures in a row ---> OPEN ---- pause over, one call let through ---> HALF_OPEN
+      ^  ^                              | ^                                               |
+      |  +--- any success --------------+ +---------- the probe failed: pause doubled ----+
+      +----------------------------------------------- the probe succeeded ---------------+
+
+Only the absence of an answer is a failure: an extender that answers "no" or 500 is there. A probe that was given up
+(its pod is gone) tells nothing, the next call is the probe. Time is an argument; no clock is read here.
+"""
+
+import enum
+from typing import Final
+
+from app.extender.config import BreakerSettings
+
+
+class State(enum.StrEnum):
+    """Whether calls are made."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Admission(enum.Enum):
+    """What a caller may do; handed back with the outcome."""
+
+    CALL = enum.auto()
+    PROBE = enum.auto()
+    HELD_BACK = enum.auto()
+
+
+class Breaker:
+    """One extender's breaker for one verb."""
+
+    def __init__(self, settings: BreakerSettings) -> None:
+        self._settings: Final = settings
+        self._failures = 0
+        self._pause = settings.open_seconds
+        self._probe_at = 0.0
+        self.state = State.CLOSED
+
+    def admit(self, now: float) -> Admission:
+        """Asks to make a call. Whoever gets CALL or PROBE reports how it ended, once."""
+        if self.state is State.CLOSED:
+            return Admission.CALL
+        if self.state is State.OPEN and now >= self._probe_at:
+            self.state = State.HALF_OPEN
+            return Admission.PROBE
+        return Admission.HELD_BACK
+
+    def succeeded(self) -> None:
+        """A call was answered, however long ago it began."""
+        self.state = State.CLOSED
+        self._failures = 0
+        self._pause = self._settings.open_seconds
+
+    def failed(self, admission: Admission, now: float) -> None:
+        """A call was not answered. Those that began before the breaker opened change nothing any more."""
+        if admission is Admission.PROBE:
+            self._pause = min(self._pause * 2, self._settings.max_open_seconds)
+            self._open(now + self._pause)
+        elif self.state is State.CLOSED and self._settings.failures:
+            self._failures += 1
+            if self._failures >= self._settings.failures:
+                self._open(now + self._pause)
+
+    def abandoned(self, admission: Admission, now: float) -> None:
+        """A call was given up before it could tell anything."""
+        if admission is Admission.PROBE and self.state is State.HALF_OPEN:
+            self._open(now)
+
+    def _open(self, probe_at: float) -> None:
+        self.state = State.OPEN
+        self._probe_at = probe_at

@@ -1,0 +1,240 @@
+"""All extenders of the configuration, in the order in which a pod meets them (spec: service.md 2.3, 2.7 to 2.11).
+
+Those that are not ignorable come first. Filters run one after the other, each on the survivors of the one before;
+prioritize runs side by side; preempt runs one after the other on the remaining candidates; the first binder that the pod
+concerns binds. Nothing is ever asked twice.
+"""
+
+import asyncio
+import dataclasses
+import itertools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from app.extender.client import HTTPExtender, PodsOn, int64
+from app.extender.config import ExtenderConfigError, Verb
+from app.extender.errors import ExtenderError
+from app.extender.observer import NullObserver, Observer
+from app.model.pod import Pod
+from app.model.status import SchedulingError
+from app.wire.extender_v1 import NodeJSON, Victims
+
+#: Asks the API server which node the pod is bound to, None for none yet.
+LookUp = Callable[[], Awaitable[str | None]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChainFilterResult:
+    """What the extenders left of the candidates, or the error that ended the attempt.
+
+    ``survivors`` is as the last extender answered and is what prioritize is to be asked about: a name may come twice,
+    and extenders of whole nodes may have added names that were not sent. Use ``known`` to choose a node from.
+    """
+
+    survivors: list[str]
+    #: Reasons by node name; preempting pods may help there (Unschedulable).
+    failed: Mapping[str, str]
+    #: Reasons by node name; preempting pods does not help there (UnschedulableAndUnresolvable).
+    unresolvable: Mapping[str, str]
+    #: What ended the attempt; the survivors are empty then.
+    error: ExtenderError | None = None
+    #: Failures of ignorable extenders that were passed over.
+    ignored: tuple[ExtenderError, ...] = ()
+    #: The earliest time, in seconds from now, for which an extender that turned down nodes asked to be called again.
+    retry_after: float | None = None
+
+    def known(self, candidates: Sequence[str]) -> list[str]:
+        """The survivors among ``candidates``, each once, in the order of the candidates."""
+        survivors = set(self.survivors)
+        return [name for name in candidates if name in survivors]
+
+
+class ExtenderChain:
+    """The extenders of one configuration, shared by all profiles."""
+
+    def __init__(self, extenders: Sequence[HTTPExtender], observer: Observer | None = None) -> None:
+        """Raises ExtenderConfigError when two extenders might both be asked to bind the same pod."""
+        self.extenders: Final = tuple(sorted(extenders, key=lambda e: e.ignorable))
+        self._observer: Final = observer or NullObserver()
+        _check_binders(self._with(Verb.BIND))
+
+    def __bool__(self) -> bool:
+        return bool(self.extenders)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user should know before trusting these extenders."""
+        return tuple(warning for extender in self.extenders for warning in extender.warnings)
+
+    def concerned(self, pod: Pod, verb: Verb) -> tuple[HTTPExtender, ...]:
+        """The extenders that will be asked about this pod, in order."""
+        return tuple(e for e in self.extenders if e.supports(verb) and e.is_interested(pod))
+
+    async def filter(
+        self, pod: Pod, names: Sequence[str], node_json: NodeJSON, *, traceparent: str = ""
+    ) -> ChainFilterResult:
+        """Runs the filters until no node is left. An error of one that is not ignorable is in the result."""
+        verdicts = _Verdicts()
+        survivors = list(names)
+        ignored: list[ExtenderError] = []
+        for extender in self.concerned(pod, Verb.FILTER):
+            if not survivors:
+                break
+            try:
+                result = await extender.filter(pod, survivors, node_json, traceparent=traceparent)
+            except ExtenderError as err:
+                if not extender.ignorable:
+                    return verdicts.result([], ignored, error=err)
+                self._ignore(err, pod)
+                ignored.append(err)
+                continue
+            verdicts.add(result.failed, result.failed_and_unresolvable)
+            if len(result.kept) != len(survivors):
+                verdicts.ask_again(result.retry_after)
+            survivors = result.kept
+        return verdicts.result(survivors, ignored)
+
+    async def prioritize(
+        self, pod: Pod, names: Sequence[str], node_json: NodeJSON, *, traceparent: str = ""
+    ) -> dict[str, int]:
+        """Asks all at once; gives what they add to each node's score. Whoever fails adds nothing."""
+        extenders = self.concerned(pod, Verb.PRIORITIZE)
+        calls = [self._scores(e, pod, names, node_json, traceparent) for e in extenders]
+        if len(calls) == 1:
+            return await calls[0]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call) for call in calls]
+        totals: dict[str, int] = {}
+        for host, score in itertools.chain.from_iterable(t.result().items() for t in tasks):
+            totals[host] = int64(totals.get(host, 0) + score)
+        return totals
+
+    async def preempt(
+        self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn, *, traceparent: str = ""
+    ) -> dict[str, Victims]:
+        """Runs the candidates of a preemption past the extenders; empty when they leave none.
+
+        Raises ExtenderError for a failure of an extender that is not ignorable, SchedulingError when such a one
+        names no victims on a node.
+        """
+        left = dict(victims)
+        for extender in self.concerned(pod, Verb.PREEMPT):
+            if not left:
+                break
+            try:
+                agreed = await extender.preempt(pod, left, pods_on, traceparent=traceparent)
+            except ExtenderError as err:
+                if not extender.ignorable:
+                    raise
+                self._ignore(err, pod)
+                continue
+            left = {name: v for name, v in agreed.items() if _has_victims(name, v, extender)}
+        return left
+
+    def binder_for(self, pod: Pod) -> HTTPExtender | None:
+        """The extender that binds this pod, None when the scheduler does."""
+        return next(iter(self.concerned(pod, Verb.BIND)), None)
+
+    async def bind(
+        self, pod: Pod, node_name: str, look_up: LookUp, *, traceparent: str = ""
+    ) -> bool:
+        """Has an extender bind the pod. True: it is bound to ``node_name``; False: the scheduler is to bind it.
+
+        Where an extender may have bound the pod without our learning of it, ``look_up`` decides. Raises ExtenderError.
+        """
+        for extender in self.concerned(pod, Verb.BIND):
+            try:
+                await extender.bind(pod, node_name, traceparent=traceparent)
+            except ExtenderError as err:
+                bound_to = await look_up() if err.answer_lost else None
+                if bound_to == node_name:
+                    return True
+                if bound_to or not extender.ignorable:
+                    raise
+                self._ignore(err, pod)
+            else:
+                return True
+        return False
+
+    async def close(self) -> None:
+        """Closes the connections of all extenders."""
+        for extender in self.extenders:
+            await extender.close()
+
+    async def _scores(
+        self,
+        extender: HTTPExtender,
+        pod: Pod,
+        names: Sequence[str],
+        node_json: NodeJSON,
+        traceparent: str,
+    ) -> dict[str, int]:
+        try:
+            return await extender.prioritize(pod, names, node_json, traceparent=traceparent)
+        except ExtenderError as err:
+            self._ignore(err, pod)
+            return {}
+
+    def _ignore(self, err: ExtenderError, pod: Pod) -> None:
+        self._observer.error_ignored(err, pod)
+
+    def _with(self, verb: Verb) -> list[HTTPExtender]:
+        return [extender for extender in self.extenders if extender.supports(verb)]
+
+
+class _Verdicts:
+    """The reasons gathered along the chain: what a later extender says of a node replaces what an earlier one said."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, str] = {}
+        self._unresolvable: dict[str, str] = {}
+        self._retry_after: float | None = None
+
+    def add(self, failed: Mapping[str, str], unresolvable: Mapping[str, str]) -> None:
+        """A node in both maps takes the unresolvable reason."""
+        for name, reason in failed.items():
+            self._unresolvable.pop(name, None)
+            self._failed[name] = reason
+        for name, reason in unresolvable.items():
+            self._failed.pop(name, None)
+            self._unresolvable[name] = reason
+
+    def ask_again(self, seconds: float | None) -> None:
+        """An extender that turned down nodes wants to be asked again after ``seconds``."""
+        times = (seconds, self._retry_after)
+        self._retry_after = min((t for t in times if t is not None), default=None)
+
+    def result(
+        self,
+        survivors: list[str],
+        ignored: Sequence[ExtenderError],
+        error: ExtenderError | None = None,
+    ) -> ChainFilterResult:
+        return ChainFilterResult(
+            survivors,
+            self._failed,
+            self._unresolvable,
+            error,
+            tuple(ignored),
+            error.retry_after if error else self._retry_after,
+        )
+
+
+def _has_victims(name: str, victims: Victims, extender: HTTPExtender) -> bool:
+    """Whether a node stays a candidate. Raises SchedulingError (spec: service.md 2.10)."""
+    if victims.pods or extender.ignorable:
+        return bool(victims.pods)
+    raise SchedulingError(f'expected at least one victim pod on node "{name}"')
+
+
+def _check_binders(binders: Sequence[HTTPExtender]) -> None:
+    """Two binders are fine as long as no pod can concern both."""
+    for one, other in itertools.combinations(binders, 2):
+        names = [{r.name for r in e.config.managed_resources} for e in (one, other)]
+        shared = names[0] & names[1]
+        if not all(names) or shared:
+            why = f"both manage {min(shared)}" if shared else "one of them binds every pod"
+            raise ExtenderConfigError(
+                f"extenders {one.name} and {other.name} both have a bindVerb, and {why}; only one extender can bind "
+                "a pod: give them different managedResources or drop one bindVerb"
+            )

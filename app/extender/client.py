@@ -1,0 +1,382 @@
+"""One extender: what it is asked, and what its answers mean (spec: service.md 2.4 to 2.10)."""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from app.extender.answers import excerpt, retry_after
+from app.extender.breaker import Admission, Breaker, State
+from app.extender.config import ExtenderConfig, ExtenderConfigError, Verb, redacted
+from app.extender.errors import ExtenderError, Outcome, TransportError
+from app.extender.files import TokenFile
+from app.extender.observer import NullObserver, Observer
+from app.extender.proxy import proxy_for
+from app.extender.tls import TLSSource
+from app.extender.transport import HTTPTransport, Response, Transport
+from app.model.pod import Pod, PodTemplate
+from app.wire import extender_v1 as wire
+from app.wire.extender_v1 import AnswerError, Body, NodeJSON, Victims
+
+T = TypeVar("T")
+
+#: The pods on a node by UID, None for a node that does not exist.
+PodsOn = Callable[[str], Mapping[str, Pod] | None]
+
+#: What scores of extenders (0 to 10 by convention) are multiplied by to meet those of plugins (0 to 100).
+SCORE_SCALE: Final = 10
+
+_UNSIGNED: Final = 2**64
+_SIGN: Final = 2**63
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FilterResult:
+    """What one extender's filter left over.
+
+    ``kept`` is in the extender's order and as it answered: a name may come twice, and from an extender of whole
+    nodes it may be one that was not sent. The two maps hold reasons by node name, whatever names the extender gave.
+    """
+
+    kept: list[str]
+    failed: Mapping[str, str]
+    failed_and_unresolvable: Mapping[str, str]
+    #: Seconds after which the extender asked to be called again, from the answer's Retry-After.
+    retry_after: float | None = None
+
+
+class HTTPExtender:
+    """Calls one extender. Used from one event loop; ``close`` when done."""
+
+    def __init__(
+        self,
+        config: ExtenderConfig,
+        *,
+        observer: Observer | None = None,
+        transport: Transport | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Raises ExtenderConfigError when the extender cannot be called like this."""
+        _check_url(config)
+        self.config: Final = config
+        self.name: Final = config.name
+        self._observer: Final = observer or NullObserver()
+        self._tls: Final = TLSSource(config)
+        self._token: Final = _token_file(config)
+        #: What a user should know before trusting this extender.
+        self.warnings: Final = self._tls.warnings + _token_warnings(config)
+        self._transport: Final = transport or HTTPTransport(
+            tls=self._tls,
+            proxy=_proxy(config, environ),
+            keepalive_timeout=config.keepalive_timeout,
+            max_answer_bytes=config.max_answer_bytes,
+        )
+        self._breakers: Final = {verb: Breaker(config.breaker) for verb in Verb}
+        self._last_failure: Final = dict.fromkeys(Verb, "")
+        self._turn: Final = asyncio.Lock() if config.serial else contextlib.nullcontext()
+        self._managed: Final = frozenset(r.name for r in config.managed_resources)
+        self._interest: Final[WeakKeyDictionary[PodTemplate, bool]] = WeakKeyDictionary()
+        self._warned = ""
+
+    def __repr__(self) -> str:
+        return f"HTTPExtender({self.name!r})"
+
+    @property
+    def ignorable(self) -> bool:
+        """Whether scheduling goes on without it when it fails."""
+        return self.config.ignorable
+
+    def supports(self, verb: Verb) -> bool:
+        """Whether the verb is configured."""
+        return bool(self.config.path(verb))
+
+    def state(self, verb: Verb) -> State:
+        """The breaker's state for a verb."""
+        return self._breakers[verb].state
+
+    def is_interested(self, pod: Pod) -> bool:
+        """Whether this pod concerns the extender (spec: service.md 2.4)."""
+        if not self._managed:
+            return True
+        interested = self._interest.get(pod.template)
+        if interested is None:
+            interested = self._interest[pod.template] = _asks_for(pod.template, self._managed)
+        return interested
+
+    async def filter(
+        self, pod: Pod, names: Sequence[str], node_json: NodeJSON, *, traceparent: str = ""
+    ) -> FilterResult:
+        """Asks which of the named nodes the pod may go to. Raises ExtenderError."""
+        call = _Call(Verb.FILTER, traceparent)
+        body = wire.filter_request(pod, names, self._node_form(node_json))
+        answer, kept = await self._ask(call, body, lambda said: self._read_filter(said, names))
+        dropped = len(set(names).difference(kept))
+        if dropped:
+            self._observer.nodes_dropped(self.name, dropped)
+        return FilterResult(kept, answer.failed, answer.failed_and_unresolvable, call.retry_after)
+
+    async def prioritize(
+        self, pod: Pod, names: Sequence[str], node_json: NodeJSON, *, traceparent: str = ""
+    ) -> dict[str, int]:
+        """Asks for scores; gives score * weight * SCORE_SCALE by node name, as int64. Raises ExtenderError."""
+        call = _Call(Verb.PRIORITIZE, traceparent)
+        body = wire.filter_request(pod, names, self._node_form(node_json))
+        factor = self.config.weight * SCORE_SCALE
+        totals: dict[str, int] = {}
+        for host, score in await self._ask(call, body, wire.read_prioritize):
+            totals[host] = int64(totals.get(host, 0) + score * factor)
+        return totals
+
+    async def preempt(
+        self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn, *, traceparent: str = ""
+    ) -> dict[str, Victims]:
+        """Asks which victims on which nodes it agrees to; it may name others. Raises ExtenderError."""
+        call = _Call(Verb.PREEMPT, traceparent)
+        body = wire.preempt_request(pod, victims, whole=not self.config.node_cache_capable)
+        return await self._ask(call, body, lambda said: self._read_preempt(said, pods_on))
+
+    async def bind(self, pod: Pod, node_name: str, *, traceparent: str = "") -> None:
+        """Has the extender bind the pod. Raises ExtenderError; see its ``answer_lost``."""
+        call = _Call(Verb.BIND, traceparent)
+        await self._ask(call, wire.bind_request(pod, node_name), _read_bind)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._transport.close()
+
+    # ------------------------------------------------------------ answers
+
+    def _node_form(self, node_json: NodeJSON) -> NodeJSON | None:
+        return None if self.config.node_cache_capable else node_json
+
+    def _read_filter(
+        self, body: bytes, names: Sequence[str]
+    ) -> tuple[wire.FilterAnswer, list[str]]:
+        """The answer to filter and the nodes that survive it (spec: service.md 2.7)."""
+        answer = wire.read_filter(body)
+        if answer.error:
+            raise _Refusal(answer.error)
+        if not self.config.node_cache_capable or answer.node_names is None:
+            return answer, answer.nodes or []
+        sent = set(names)
+        for name in answer.node_names:
+            if name not in sent:
+                raise AnswerError(
+                    f'extender "{self.name}" claims a filtered node "{name}" which is not found in the input node list'
+                )
+        return answer, answer.node_names
+
+    def _read_preempt(self, body: bytes, pods_on: PodsOn) -> dict[str, Victims]:
+        return {
+            name: Victims(self._found(name, meta.uids, pods_on(name)), meta.num_pdb_violations)
+            for name, meta in wire.read_preempt(body).items()
+        }
+
+    def _found(
+        self, node_name: str, uids: Sequence[str], pods: Mapping[str, Pod] | None
+    ) -> tuple[Pod, ...]:
+        if pods is None:
+            raise AnswerError(f'nodeinfo not found for node name "{node_name}"')
+        for uid in uids:
+            if uid not in pods:
+                raise AnswerError(
+                    f"extender: {self.name} claims to preempt pod (UID: &{{{uid}}}) on node: {node_name}, "
+                    "but the pod is not found on that node"
+                )
+        return tuple(pods[uid] for uid in uids)
+
+    # ------------------------------------------------------------ calls
+
+    async def _ask(self, call: "_Call", body: Body, read: Callable[[bytes], T]) -> T:
+        async with self._turn:
+            now = asyncio.get_running_loop().time
+            admission = self._admit(call, now())
+            self._observer.call_started(self.name, call.verb)
+            started = now()
+            try:
+                return await self._exchange(call, body, read)
+            finally:
+                self._report(call, admission, now())
+                self._observer.call_finished(
+                    self.name,
+                    call.verb,
+                    call.outcome,
+                    seconds=now() - started,
+                    sent=body.size,
+                    received=call.received,
+                )
+
+    async def _exchange(self, call: "_Call", body: Body, read: Callable[[bytes], T]) -> T:
+        try:
+            response = await self._transport.post(
+                self.config.url(call.verb),
+                body,
+                headers=self._headers(call),
+                timeout_seconds=self.config.timeout,
+            )
+        except TransportError as err:
+            raise self._error(call, err.text, err.outcome, sent=err.sent) from err
+        call.received = len(response.body)
+        call.retry_after = retry_after(response.headers)
+        if response.status != 200:
+            raise self._status_error(call, response)
+        try:
+            answer = read(response.body)
+        except AnswerError as err:
+            raise self._error(call, str(err), Outcome.BAD_ANSWER) from err
+        except _Refusal as err:
+            raise self._error(call, str(err), Outcome.ERROR) from err
+        call.outcome = Outcome.SUCCESS
+        return answer
+
+    def _admit(self, call: "_Call", now: float) -> Admission:
+        breaker = self._breakers[call.verb]
+        before = breaker.state
+        admission = breaker.admit(now)
+        self._tell_state(call.verb, before)
+        if admission is Admission.HELD_BACK:
+            self._observer.call_held_back(self.name, call.verb)
+            text = f'extender "{self.name}" is not called because it does not answer'
+            last = self._last_failure[call.verb]
+            raise self._error(call, f"{text}: {last}", Outcome.HELD_BACK, sent=False)
+        return admission
+
+    def _report(self, call: "_Call", admission: Admission, now: float) -> None:
+        breaker = self._breakers[call.verb]
+        before = breaker.state
+        if call.outcome is Outcome.CANCELLED:
+            breaker.abandoned(admission, now)
+        elif call.outcome.unanswered:
+            breaker.failed(admission, now)
+        else:
+            breaker.succeeded()
+        self._tell_state(call.verb, before)
+
+    def _tell_state(self, verb: Verb, before: State) -> None:
+        state = self._breakers[verb].state
+        if state is not before:
+            self._observer.breaker_changed(self.name, verb, state)
+
+    def _headers(self, call: "_Call") -> dict[str, str]:
+        headers = {}
+        problem = self._tls.problem
+        if self._token is not None:
+            token = self._token.token(asyncio.get_running_loop().time())
+            headers["Authorization"] = f"Bearer {token}"
+            problem = problem or self._token.problem
+        if call.traceparent:
+            headers["traceparent"] = call.traceparent
+        if problem and problem != self._warned:
+            self._observer.warned(self.name, problem)
+        self._warned = problem
+        return headers
+
+    def _status_error(self, call: "_Call", response: Response) -> ExtenderError:
+        path, url = self.config.path(call.verb), redacted(self.config.url(call.verb))
+        text = f"failed {path} with extender at URL {url}, code {response.status}"
+        return self._error(call, text, Outcome.STATUS, response=response)
+
+    def _error(
+        self,
+        call: "_Call",
+        text: str,
+        outcome: Outcome,
+        *,
+        response: Response | None = None,
+        sent: bool = True,
+    ) -> ExtenderError:
+        call.outcome = outcome
+        if outcome.unanswered:
+            self._last_failure[call.verb] = text
+        return ExtenderError(
+            text,
+            extender=self.name,
+            verb=call.verb,
+            outcome=outcome,
+            status=response.status if response else 0,
+            body_excerpt=excerpt(response.body) if response else "",
+            retry_after=call.retry_after,
+            sent=sent,
+        )
+
+
+class _Refusal(Exception):  # noqa: N818 - never leaves this module
+    """The Error in an answer."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Call:
+    """What is known of a call under way."""
+
+    verb: Verb
+    traceparent: str = ""
+    outcome: Outcome = Outcome.CANCELLED
+    received: int = 0
+    retry_after: float | None = None
+
+
+def int64(number: int) -> int:
+    """The number as Go's int64 arithmetic would have it: wrapped around."""
+    return (number + _SIGN) % _UNSIGNED - _SIGN
+
+
+def _read_bind(body: bytes) -> None:
+    error = wire.read_bind(body)
+    if error:
+        raise _Refusal(error)
+
+
+def _asks_for(template: PodTemplate, resources: frozenset[str]) -> bool:
+    spec = template.spec
+    return any(
+        name in resources
+        for container in (*spec.containers, *(spec.init_containers or ()))
+        if container.resources is not None
+        for amounts in (container.resources.requests, container.resources.limits)
+        for name in amounts or ()
+    )
+
+
+def _check_url(config: ExtenderConfig) -> None:
+    try:
+        parts = urlsplit(config.url_prefix)
+        usable = parts.scheme.lower() in {"http", "https"} and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ExtenderConfigError(
+            f"extender {config.name!r}: urlPrefix must be an http:// or https:// URL with a host"
+        )
+    if parts.username is not None and config.bearer_token_file:
+        raise ExtenderConfigError(
+            f"extender {config.name}: give either a user in the urlPrefix or a bearer token file, not both"
+        )
+
+
+def _token_file(config: ExtenderConfig) -> TokenFile | None:
+    if not config.bearer_token_file:
+        return None
+    try:
+        return TokenFile(config.bearer_token_file)
+    except ValueError as err:
+        raise ExtenderConfigError(f"extender {config.name}: {err}") from err
+
+
+def _token_warnings(config: ExtenderConfig) -> tuple[str, ...]:
+    if not config.bearer_token_file or config.url_prefix.lower().startswith("https:"):
+        return ()
+    return (
+        f"extender {config.name}: its bearer token is sent unencrypted; use an https:// urlPrefix",
+    )
+
+
+def _proxy(config: ExtenderConfig, environ: Mapping[str, str]) -> str | None:
+    try:
+        return proxy_for(config.url_prefix, environ)
+    except ValueError as err:
+        raise ExtenderConfigError(f"extender {config.name}: {err}") from err

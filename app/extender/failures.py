@@ -1,0 +1,83 @@
+"""What went wrong with an exchange, in the words of Go's HTTP client: they become the pod's condition and event."""
+
+import errno
+import json
+import os
+import ssl
+from typing import Final
+
+import aiohttp
+
+from app.extender.config import redacted
+from app.extender.errors import Outcome, TransportError
+
+_NAMED: Final = {errno.ECONNRESET: "read", errno.EPIPE: "write"}
+
+
+def timed_out(url: str, *, in_body: bool, sent: bool) -> TransportError:
+    """The time for the whole exchange is over."""
+    reason = "context deadline exceeded"
+    if in_body:
+        text = f"{reason} (Client.Timeout or context cancellation while reading body)"
+    else:
+        text = _post(url, f"{reason} (Client.Timeout exceeded while awaiting headers)")
+    return TransportError(Outcome.TIMEOUT, text, sent=sent)
+
+
+def too_large(limit: int) -> TransportError:
+    """The answer has more bytes than anybody should have to read."""
+    return TransportError(Outcome.BAD_ANSWER, f"the answer has more than {limit} bytes", sent=True)
+
+
+def broken(err: Exception, url: str, *, in_body: bool, sent: bool) -> TransportError:
+    """A connection that could not be made, or that broke."""
+    if in_body:
+        return TransportError(Outcome.BROKEN, "unexpected EOF", sent=sent)
+    outcome = Outcome.BROKEN if sent else Outcome.UNREACHABLE
+    return TransportError(outcome, _post(url, _reason(err)), sent=sent)
+
+
+def _post(url: str, reason: str) -> str:
+    return f"Post {json.dumps(redacted(url), ensure_ascii=False)}: {reason}"
+
+
+def _reason(err: Exception) -> str:  # noqa: PLR0911 - one line per kind of failure
+    match err:
+        case aiohttp.ClientConnectorDNSError():
+            return f"dial tcp: lookup {err.host}: no such host"
+        case aiohttp.ClientConnectorCertificateError(
+            certificate_error=ssl.SSLCertVerificationError() as why
+        ):
+            return f"tls: failed to verify certificate: x509: {why.verify_message}"
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
+            return f"tls: failed to verify certificate: {err}"
+        case aiohttp.ClientConnectorSSLError():
+            return f"tls: {err.os_error.strerror or err.os_error}"
+        case aiohttp.ClientConnectorError():
+            return f"dial tcp {_address(err)}: connect: {_os_reason(err.os_error)}"
+        case aiohttp.ClientHttpProxyError():
+            return f"proxy answered {err.status} {err.message}".rstrip()
+        case aiohttp.TooManyRedirects():
+            return "stopped after 10 redirects"
+        case aiohttp.ServerDisconnectedError():
+            return "EOF"
+        case aiohttp.ClientResponseError() | aiohttp.http.HttpProcessingError():
+            return f"net/http: HTTP/1.x transport connection broken: malformed HTTP response: {_line(err.message)}"
+        case OSError():
+            return f"{_NAMED.get(err.errno or 0, 'connection')}: {_os_reason(err)}"
+    return _line(str(err)) or type(err).__name__
+
+
+def _address(err: aiohttp.ClientConnectorError) -> str:
+    host = err.host or ""
+    return f"[{host}]:{err.port}" if ":" in host else f"{host}:{err.port}"
+
+
+def _os_reason(err: OSError) -> str:
+    """The system's own words, as Go prints them."""
+    return os.strerror(err.errno).lower() if err.errno else _line(str(err))
+
+
+def _line(text: str) -> str:
+    """The first line of a text, which may quote what a server sent."""
+    return text.strip().partition("\n")[0][:200]

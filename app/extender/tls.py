@@ -1,0 +1,144 @@
+"""TLS to extenders, as kube-scheduler sets it up (spec: service.md 2.5), with warnings where that is unsafe.
+
+``enableHTTPS`` without a CA turns verification off: deployed extenders rely on it, so it stays, loudly. Certificates, keys
+and authorities in files are read again when the files change; if the new ones are no good the old ones stay in use.
+"""
+
+import ssl
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from app.extender.config import ExtenderConfig, ExtenderConfigError, TLSConfig
+from app.extender.files import FileWatch
+
+_UNVERIFIED: Final = (
+    "extender {name}: the server's certificate is not verified, because {why}; {way_out}"
+)
+_GIVE_A_CA: Final = "name its authority in tlsConfig.caFile or caData"
+
+
+class TLSSource:
+    """Makes the SSL context for one extender, anew when its files change."""
+
+    def __init__(self, config: ExtenderConfig) -> None:
+        """Raises ExtenderConfigError for settings that contradict each other and for material that cannot be used."""
+        self._name: Final = config.name
+        self._tls: Final = config.tls or TLSConfig()
+        why = _why_unverified(config)
+        self._verify: Final = not why
+        self.warnings: Final = _warnings(config, why)
+        self._watch: Final = FileWatch(_files(self._tls))
+        #: Why the newest files are not in use, empty when they are.
+        self.problem = ""
+        try:
+            self._context = _context(self._tls, verify=self._verify)
+        except (OSError, ValueError) as err:
+            raise ExtenderConfigError(f"extender {self._name}: tlsConfig: {_text(err)}") from err
+
+    @property
+    def server_name(self) -> str | None:
+        """The name to ask for and to verify, None for the host in the URL."""
+        return self._tls.server_name or None
+
+    def context(self, now: float) -> ssl.SSLContext:
+        """The context as the files are now."""
+        if self._watch.changed(now):
+            try:
+                self._context = _context(self._tls, verify=self._verify)
+                self.problem = ""
+            except (OSError, ValueError) as err:
+                self.problem = f"tlsConfig: {_text(err)}; what was read before stays in use"
+        return self._context
+
+
+def _why_unverified(config: ExtenderConfig) -> str:
+    """The reason why the server is not verified, empty when it is."""
+    tls = config.tls or TLSConfig()
+    if tls.insecure and tls.has_ca:
+        raise ExtenderConfigError(
+            f"extender {config.name}: tlsConfig: specifying a root certificates file with the insecure flag is not "
+            "allowed; drop one of them"
+        )
+    if tls.insecure:
+        why = "tlsConfig.insecure is set"
+    elif config.enable_https and not tls.has_ca:
+        why = "enableHTTPS is set and no CA is given"
+    else:
+        return ""
+    if config.require_verified_tls:
+        raise ExtenderConfigError(
+            _UNVERIFIED.format(name=config.name, why=why, way_out=f"that is refused; {_GIVE_A_CA}")
+        )
+    return why
+
+
+def _warnings(config: ExtenderConfig, why: str) -> tuple[str, ...]:
+    tls = config.tls or TLSConfig()
+    warnings = []
+    if why and config.url_prefix.lower().startswith("https:"):
+        warnings.append(_UNVERIFIED.format(name=config.name, why=why, way_out=_GIVE_A_CA))
+    if tls.has_cert != tls.has_key:
+        half, other = ("certificate", "key") if tls.has_cert else ("key", "certificate")
+        warnings.append(
+            f"extender {config.name}: tlsConfig has a client {half} without its {other}; it is not used"
+        )
+    if config.enable_https and config.url_prefix.lower().startswith("http:"):
+        warnings.append(
+            f"extender {config.name}: enableHTTPS is set, but the urlPrefix says http; calls are not encrypted"
+        )
+    return tuple(warnings)
+
+
+def _files(tls: TLSConfig) -> tuple[str, ...]:
+    """The files that are in use: data wins over a file."""
+    pairs = (
+        (tls.cert_data, tls.cert_file),
+        (tls.key_data, tls.key_file),
+        (tls.ca_data, tls.ca_file),
+    )
+    return tuple(file for data, file in pairs if file and not data)
+
+
+def _context(tls: TLSConfig, *, verify: bool) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.hostname_checks_common_name = False
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif tls.has_ca:
+        ca = tls.ca_data or Path(tls.ca_file).read_bytes()
+        context.load_verify_locations(cadata=_pem(ca, tls.ca_file or "caData"))
+    else:
+        context.load_default_certs()
+    if tls.has_cert and tls.has_key:
+        _load_client_certificate(context, tls)
+    return context
+
+
+def _pem(data: bytes, origin: str) -> str:
+    try:
+        return data.decode("ascii")
+    except UnicodeDecodeError as err:
+        raise ValueError(f"{origin} is not PEM") from err
+
+
+def _load_client_certificate(context: ssl.SSLContext, tls: TLSConfig) -> None:
+    """Loads the pair by way of a private directory: OpenSSL takes files only, and data may be mixed with files."""
+    with tempfile.TemporaryDirectory(prefix="extender-tls-") as private:
+        cert, key = Path(private, "tls.crt"), Path(private, "tls.key")
+        cert.write_bytes(tls.cert_data or Path(tls.cert_file).read_bytes())
+        key.touch(mode=0o600)
+        key.write_bytes(tls.key_data or Path(tls.key_file).read_bytes())
+        context.load_cert_chain(cert, key, password=_no_password)
+
+
+def _no_password() -> str:
+    raise ValueError("the client key is encrypted; give one without a password")
+
+
+def _text(err: Exception) -> str:
+    if isinstance(err, ssl.SSLError):
+        return f"the certificate, key or CA cannot be used: {err.reason or err}"
+    return str(err)
