@@ -180,16 +180,15 @@ class Effects(Protocol):
         """Writes the Binding. Raises SchedulingError."""
 
     async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:
-        """Patches a PersistentVolume (merge patch) at its resource version. Raises SchedulingError."""
+        """Writes ``changes``, a JSON merge patch (RFC 7386) of the object's body, to a PersistentVolume.
+
+        Only while the stored object has the resource version of ``volume``: one that changed meanwhile is a conflict and
+        nothing is written. Returns when the API server has accepted it; the watch brings the new version later.
+        Raises SchedulingError with the server's text (conflict, not found, refused, out of reach).
+        """
 
     async def update_claim(self, claim: PersistentVolumeClaim, changes: Mapping[str, Any]) -> None:
-        """Patches a PersistentVolumeClaim (merge patch) at its resource version. Raises SchedulingError."""
-
-    async def evict(self, victim: Pod, *, preemptor: Pod, node_name: str) -> None:
-        """Marks a victim with DisruptionTarget and deletes it. Raises SchedulingError."""
-
-    async def clear_nomination(self, pod: Pod) -> None:
-        """Empties a pod's status.nominatedNodeName; failures are logged only."""
+        """Writes ``changes``, a JSON merge patch of the object's body, to a PersistentVolumeClaim, as ``update_volume``."""
 
     async def sleep(self, seconds: float) -> None:
         """Waits."""

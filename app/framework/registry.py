@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from app.framework.interface import points_of
 from app.framework.plugins.default_binder import DefaultBinder
+from app.framework.plugins.dynamic_resources import DynamicResources
 from app.framework.plugins.image_locality import ImageLocality
 from app.framework.plugins.node_affinity import NodeAffinity
 from app.framework.plugins.node_declared_features import NodeDeclaredFeatures
@@ -42,6 +43,7 @@ _IN_TREE: Final[tuple[PluginClass, ...]] = (
     NodeAffinity,
     NodePorts,
     NodeResourcesFit,
+    DynamicResources,
     NodeResourcesBalancedAllocation,
     ImageLocality,
     DefaultBinder,

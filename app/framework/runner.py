@@ -146,9 +146,7 @@ class Framework:
             registrations = registrations_of(plugin)
             if registrations is None:
                 registrations = _ANY_CHANGE
-            hints += [
-                (plugin.NAME, registration) for registration in _with_taint_changes(registrations)
-            ]
+            hints += [(plugin.NAME, registration) for registration in registrations]
         return hints
 
     def _rejecting_plugins(self) -> Iterable[Plugin]:
@@ -506,16 +504,3 @@ def _nothing_left(narrowed_by: set[str]) -> Status:
     if len(names) == 1:
         return unresolvable(f"node(s) didn't satisfy plugin {names[0]}")
     return unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(names)}] simultaneously")
-
-
-def _with_taint_changes(registrations: Iterable[EventRegistration]) -> Iterable[EventRegistration]:
-    """Adds a taint-change event for plugins that wait for new nodes, whatever their hints say."""
-    for registration in registrations:
-        yield registration
-        event = registration.event
-        if (
-            event.resource is Resource.Node
-            and event.action & Action.Add
-            and not event.action & Action.UpdateNodeTaint
-        ):
-            yield EventRegistration(ClusterEvent(Resource.Node, Action.UpdateNodeTaint))

@@ -127,7 +127,7 @@ class Binder:
         node = pod.node_name
         work = framework.pre_bind_work(cycle_state, pod, node)
         if work or waits:
-            self._reports.nominated(decided.queued.pod, node, self._clock.now())
+            self._reports.nominated(decided.queued.pod, node, self._clock.wall())
             self._write(-1)
             try:
                 if waits:
@@ -150,7 +150,7 @@ class Binder:
             raise _NotPermitted(status)
 
     def _bound(self, decided: Decided) -> None:
-        pod, now = decided.assumed, self._clock.now()
+        pod, now = decided.assumed, self._clock.wall()
         self._state.cache.finish_binding(pod.uid)
         self._reports.scheduled(pod, now)
         self._recorder.bound(

@@ -65,4 +65,4 @@ class ApiEffects:
 
     def now(self) -> float:
         """Seconds since the epoch."""
-        return self._clock.now()
+        return self._clock.wall()

@@ -3,6 +3,7 @@
 Patches of one pod are written one after another; of those that wait only the newest is kept.
 """
 
+import asyncio
 import dataclasses
 import logging
 from collections.abc import Callable, Coroutine
@@ -67,6 +68,12 @@ class StatusPatcher:
         self._waiting: dict[str, tuple[Pod, StatusPatch, float]] = {}
         self._busy: set[str] = set()
         self._running = 0
+        self._idle: Final = asyncio.Event()
+        self._idle.set()
+
+    async def wait_until_idle(self) -> None:
+        """Returns when everything is written."""
+        await self._idle.wait()
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._busy)
@@ -79,6 +86,7 @@ class StatusPatcher:
         elif uid not in self._busy and not patch.changes(pod):
             return
         self._waiting[uid] = (pod, patch, now)
+        self._idle.clear()
         if self._running < self._workers:
             self._running += 1
             self._spawn(self._drain(), "status patches")
@@ -96,6 +104,8 @@ class StatusPatcher:
                     self._busy.discard(uid)
         finally:
             self._running -= 1
+            if not self._running and not self._waiting:
+                self._idle.set()
 
     async def _write(self, pod: Pod, patch: StatusPatch, now: float) -> None:
         try:

@@ -85,7 +85,7 @@ class SchedulingLoop:
         """Schedules until cancelled."""
         yielded_at = self._clock.monotonic()
         while True:
-            queued = self._state.pop(self._clock.now())
+            queued = self._state.pop(self._clock.wall())
             if queued is None:
                 self._wake.clear()
                 await self._wake.wait()
@@ -232,7 +232,7 @@ class FailureHandler:
 
     def skipped_deleting(self, pod: Pod) -> None:
         """A pod that is being deleted was popped."""
-        self._reports.skipped_deleting(pod, self._clock.now())
+        self._reports.skipped_deleting(pod, self._clock.wall())
 
     def error(self, queued: QueuedPod, profile: str, message: str, *, started: float) -> None:
         """The attempt ended in a fault."""
@@ -254,7 +254,7 @@ class FailureHandler:
         decided.framework.unreserve(decided.cycle_state, pod, pod.node_name)
         self._state.forget(pod)
         if not status.code.rejected:
-            self._state.freed(pod, self._clock.now())
+            self._state.freed(pod, self._clock.wall())
             self.error(
                 decided.queued,
                 decided.framework.profile_name,
@@ -274,7 +274,7 @@ class FailureHandler:
             nominated_node="",
             started=decided.started,
         )
-        self._state.freed(pod, self._clock.now(), but=pod.uid)
+        self._state.freed(pod, self._clock.wall(), but=pod.uid)
 
     def give_back(
         self,
@@ -289,7 +289,7 @@ class FailureHandler:
         started: float,
     ) -> None:
         """Requeues a pod, keeps or changes its nomination, and reports."""
-        now = self._clock.now()
+        now = self._clock.wall()
         queued.reject(plugins or (), pending or ())
         failure = self._state.fail(queued, now, nominated_node=nominated_node)
         result = "unschedulable" if reason == UNSCHEDULABLE else "error"

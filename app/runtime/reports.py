@@ -13,8 +13,15 @@ class PodEvents(Protocol):
     """Records events about pods; synchronous, cheap, never in the way."""
 
     def pod_event(
-        self, pod: Pod, *, type: str, reason: str, action: str, note: str, now: float
-    ) -> None:  # noqa: A002 - the field's name
+        self,
+        pod: Pod,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        now: float,
+    ) -> None:
         """Records one event, reported by the pod's scheduler."""
 
 
@@ -29,7 +36,7 @@ class Reports:
         """The pod is bound to ``pod.node_name``."""
         self._events.pod_event(
             pod,
-            type="Normal",
+            kind="Normal",
             reason="Scheduled",
             action="Binding",
             note=f"Successfully assigned {pod.key} to {pod.node_name}",
@@ -54,7 +61,7 @@ class Reports:
     def _failed_event(self, pod: Pod, message: str, now: float) -> None:
         self._events.pod_event(
             pod,
-            type="Warning",
+            kind="Warning",
             reason="FailedScheduling",
             action="Scheduling",
             note=message,

@@ -1,0 +1,248 @@
+"""The process: settings in, exit status out."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import uuid
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from importlib.metadata import entry_points, version
+from typing import Any, Final
+
+import numpy as np
+
+from app.framework import registry
+from app.kube.client import KubeClient, user_agent
+from app.kube.connection import Connection
+from app.kube.events import EventRecorder
+from app.kube.kubeconfig import load_connection
+from app.kube.leases import LeaseClient
+from app.runtime.clock import Clock, SystemClock, make_rng
+from app.runtime.election import Callbacks, LeaseElector, Outcome
+from app.runtime.election_rules import ElectionSettings
+from app.runtime.options import RunOptions
+from app.runtime.recorder import NullRecorder
+from app.runtime.scheduler import Scheduler
+from app.runtime.tasks import spawn_eternal
+from app.settings.load import Loaded
+
+log = logging.getLogger(__name__)
+
+EXIT_STOPPED: Final = 0
+EXIT_LOST: Final = 1
+
+
+class _Finished(Exception):  # noqa: N818 - the way out of a TaskGroup with eternal tasks in it
+    pass
+
+
+class StopRequest:
+    """SIGTERM and SIGINT: the first asks to stop, the second ends the process at once with status 1."""
+
+    def __init__(self) -> None:
+        self.requested: Final = asyncio.Event()
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator["StopRequest"]:
+        """Listens for the signals."""
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        for number in numbers:
+            loop.add_signal_handler(number, self._signalled)
+        try:
+            yield self
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def _signalled(self) -> None:
+        if self.requested.is_set():
+            os._exit(1)
+        log.info("Requested to terminate, exiting")
+        self.requested.set()
+
+
+async def run(loaded: Loaded, options: RunOptions) -> int:
+    """Runs the scheduler until it is told to stop (0) or loses its lease (1)."""
+    with StopRequest().installed() as stop:
+        return await Process(loaded, options, stop.requested).run()
+
+
+class Process:
+    """One run of the scheduler; ends when ``stop`` is set."""
+
+    def __init__(self, loaded: Loaded, options: RunOptions, stop: asyncio.Event) -> None:
+        self._loaded: Final = loaded
+        self._settings: Final = loaded.settings
+        self._options: Final = options
+        self._stop: Final = stop
+        self._clock: Final[Clock] = SystemClock()
+        self._rng, seed = make_rng(options.seed)
+        self._elector: LeaseElector | None = None
+        log.info("Starting aiokube-scheduler %s (seed %d)", version("aiokube-scheduler"), seed)
+
+    def may_write(self) -> bool:
+        """Whether this process leads, by its own clock; always without election."""
+        return self._elector is None or self._elector.is_leader_now()
+
+    async def run(self) -> int:
+        """The exit status."""
+        try:
+            async with self._clients() as (client, side), asyncio.TaskGroup() as group:
+                status = await self._run(client, side, group)
+                raise _Finished  # noqa: TRY301 - ends the eternal tasks of the group
+        except* _Finished:
+            pass
+        return status
+
+    async def _run(self, client: KubeClient, side: KubeClient, group: asyncio.TaskGroup) -> int:
+        events = EventRecorder(
+            side,
+            host=socket.gethostname(),
+            wall=self._clock.wall,
+            rng=self._rng,
+            may_write=self.may_write,
+        )
+        lease_events = EventRecorder(
+            side, host=socket.gethostname(), wall=self._clock.wall, rng=self._rng, api="v1"
+        )
+        leading = asyncio.Event()
+        self._elector = self._make_elector(side, lease_events, leading)
+        scheduler = self._make_scheduler(client, events, group)
+        spawn_eternal(group, events.run(), name="events")
+        spawn_eternal(group, lease_events.run(), name="lease events")
+        campaign = None
+        if not self._delayed:
+            scheduler.start_watching()
+            if not await self._unless_stopped(scheduler.wait_synced()):
+                return EXIT_STOPPED
+        if self._elector is not None:
+            campaign = group.create_task(self._elector.run(), name="election")
+            if not await self._unless_stopped(leading.wait()):
+                return await self._release(campaign, lease_events)
+        if self._delayed:
+            scheduler.start_watching()
+            await self._unless_stopped(scheduler.wait_synced(), campaign)
+        return await self._schedule(scheduler, campaign, events, lease_events)
+
+    async def _schedule(
+        self,
+        scheduler: Scheduler,
+        campaign: asyncio.Task[Outcome] | None,
+        events: EventRecorder,
+        lease_events: EventRecorder,
+    ) -> int:
+        log.info("Scheduling")
+        await self._unless_stopped(scheduler.schedule(), campaign)
+        if not self._stop.is_set():
+            log.error("Leaderelection lost")
+            return EXIT_LOST
+        await scheduler.wind_down(self._options.shutdown_seconds)
+        await events.drain(self._options.shutdown_seconds / 2)
+        return await self._release(campaign, lease_events)
+
+    async def _release(
+        self, campaign: asyncio.Task[Outcome] | None, lease_events: EventRecorder
+    ) -> int:
+        if self._elector is not None and campaign is not None:
+            self._elector.stop()
+            await campaign
+            await lease_events.drain(1.0)
+        return EXIT_STOPPED
+
+    async def _unless_stopped(
+        self, work: Coroutine[Any, Any, object], campaign: asyncio.Task[Outcome] | None = None
+    ) -> bool:
+        """Whether ``work`` was done before a stop was requested or the campaign ended; it is cancelled otherwise."""
+        doing = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self._stop.wait())
+        others = [stopping] if campaign is None else [stopping, campaign]
+        try:
+            await asyncio.wait([doing, *others], return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                doing.result()
+            return doing.done()
+        finally:
+            stopping.cancel()
+            doing.cancel()
+            await asyncio.wait([doing])
+
+    # ------------------------------------------------------------ parts
+
+    @property
+    def _delayed(self) -> bool:
+        config = self._settings.configuration
+        return config.delay_cache_until_active and config.leader_election.leader_elect
+
+    def _connection(self) -> Connection:
+        client = self._settings.configuration.client_connection
+        return load_connection(
+            kubeconfig=self._options.kubeconfig or client.kubeconfig,
+            master=self._options.master,
+            wall=self._clock.wall,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _clients(self) -> AsyncIterator[tuple[KubeClient, KubeClient]]:
+        """The client of watches and writes, limited as configured, and the one of events and the lease, which is not."""
+        connection = self._connection()
+        limits = self._settings.configuration.client_connection
+        writes = self._settings.extension.max_bindings_in_flight
+        main = KubeClient(
+            connection,
+            agent=_agent("scheduler"),
+            qps=limits.qps,
+            burst=limits.burst,
+            limit=writes + 32,
+        )
+        side = KubeClient(connection, agent=_agent("leader-election"), limit=16)
+        async with main, side:
+            yield main, side
+
+    def _make_elector(
+        self, client: KubeClient, events: EventRecorder, leading: asyncio.Event
+    ) -> LeaseElector | None:
+        config = self._settings.configuration.leader_election
+        if not config.leader_elect:
+            return None
+        return LeaseElector(
+            LeaseClient(client, namespace=config.resource_namespace, name=config.resource_name),
+            ElectionSettings(
+                identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+                lease_duration=config.lease_duration.seconds,
+                renew_deadline=config.renew_deadline.seconds,
+                retry_period=config.retry_period.seconds,
+            ),
+            clock=self._clock,
+            rng=self._rng,
+            callbacks=Callbacks(
+                on_started_leading=leading.set,
+                on_new_leader=lambda identity: log.info("The leader is %s", identity),
+            ),
+            record_event=events.record,
+            component=self._settings.configuration.profiles[0].scheduler_name,
+        )
+
+    def _make_scheduler(
+        self, client: KubeClient, events: EventRecorder, group: asyncio.TaskGroup
+    ) -> Scheduler:
+        classes = registry.registry(entry_points(group=registry.GROUP))
+        return Scheduler(
+            self._settings,
+            self._loaded.to_plain(registry.capabilities(classes)),
+            classes,
+            transport=client,
+            events=events,
+            group=group,
+            clock=self._clock,
+            rng=np.random.default_rng(self._rng.integers(2**63)),
+            recorder=NullRecorder(),
+            may_write=self.may_write,
+            max_unschedulable_seconds=self._options.max_unschedulable_seconds,
+        )
+
+
+def _agent(purpose: str) -> str:
+    return user_agent(version("aiokube-scheduler"), purpose)

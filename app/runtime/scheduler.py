@@ -1,0 +1,307 @@
+"""The scheduler, put together: state, watches, loop, bindings, reports, election.
+
+Life of a process (spec: service.md 4 to 6)::
+
+    connect -> watch, until every cache is whole -> wait for the lease -> schedule while it is held -> wind down
+
+Winding down: stop popping, let bindings finish, send the events, release the lease. Nothing is decided before all caches are
+whole, and nothing is written by a process that does not lead by its own clock.
+"""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from app.framework.args import Profile
+from app.framework.runner import Framework
+from app.kube.event_series import ObjectRef
+from app.kube.events import EventRecorder
+from app.kube.feed import ADDED, DELETED, ResourceKind
+from app.kube.informer import Informer
+from app.kube.listing import ServerFeatures
+from app.kube.transport import Guard, Transport
+from app.kube.writer import KubeWriter
+from app.model.objects import Node
+from app.model.pod import Pod
+from app.model.status import Status
+from app.runtime import kinds
+from app.runtime.binding import Binder, ExtenderBinder
+from app.runtime.clock import Clock
+from app.runtime.effects import ApiEffects
+from app.runtime.failures import StatusPatcher
+from app.runtime.loop import ExtenderSearch, FailureHandler, SchedulingLoop
+from app.runtime.profiles import build_framework, plugin_names
+from app.runtime.recorder import Recorder
+from app.runtime.reports import Reports
+from app.runtime.tasks import spawn, spawn_eternal
+from app.runtime.waiting import WaitingPods
+from app.settings.defaults import IN_TREE_CAPABILITIES
+from app.settings.load import Settings
+from app.state.cache import Cache
+from app.state.cluster import Cluster
+from app.state.hints import HintRegistration, with_taint_registrations
+from app.state.nominator import Nominator
+from app.state.queue import SchedulingQueue
+from app.state.queue_recorder import NULL_RECORDER, QueueRecorder
+from app.state.scheduler_state import AbandonPod, Change, Command, ReportProblem, SchedulerState
+from app.state.table import NodeTable
+
+log = logging.getLogger(__name__)
+
+#: Pods waiting for an event are tried again without one after this long (kube-scheduler's flag of this name).
+MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Extenders:
+    """What the scheduling of pods needs of extenders, and what they need kept."""
+
+    search: ExtenderSearch
+    binder: ExtenderBinder
+    whole_nodes: bool
+    whole_victims: bool
+
+
+class Scheduler:
+    """Everything between the API server's watches and its writes. One instance per process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        profiles: Sequence[Profile],
+        plugin_classes: Mapping[str, type],
+        *,
+        transport: Transport,
+        events: EventRecorder,
+        group: asyncio.TaskGroup,
+        clock: Clock,
+        rng: np.random.Generator,
+        recorder: Recorder,
+        queue_recorder: QueueRecorder = NULL_RECORDER,
+        may_write: Guard,
+        make_extenders: Callable[["Scheduler"], Extenders | None] = lambda _scheduler: None,
+        max_unschedulable_seconds: float = MAX_IN_UNSCHEDULABLE_SECONDS,
+    ) -> None:
+        self._group: Final = group
+        self._clock: Final = clock
+        self._events: Final = events
+        self.settings: Final = settings
+        config = settings.configuration
+        table = NodeTable()
+        cluster = Cluster()
+        self.frameworks: Final[dict[str, Framework]] = {}
+
+        def make_queue(nominator: Nominator) -> SchedulingQueue:
+            for profile in profiles:
+                self.frameworks[profile.scheduler_name] = build_framework(
+                    profile,
+                    plugin_classes,
+                    table=table,
+                    cluster=cluster,
+                    nominator=nominator,
+                    rng=rng,
+                )
+            return SchedulingQueue(
+                sort_key=self._queue_sort(),
+                pre_enqueue=self._pre_enqueue,
+                hints={name: _hints(framework) for name, framework in self.frameworks.items()},
+                initial_backoff_seconds=config.pod_initial_backoff_seconds,
+                max_backoff_seconds=config.pod_max_backoff_seconds,
+                max_unschedulable_seconds=max_unschedulable_seconds,
+                recorder=queue_recorder,
+                nominator=nominator,
+            )
+
+        self.state: Final = SchedulerState(
+            cache=Cache(table),
+            cluster=cluster,
+            make_queue=make_queue,
+            profiles=[p.scheduler_name for p in profiles],
+        )
+        writer = KubeWriter(transport, may_write=may_write, rng=rng)
+        self.effects: Final = ApiEffects(writer, clock)
+        self.waiting: Final = WaitingPods()
+        self.patcher: Final = StatusPatcher(self.effects, self._spawn)
+        reports = Reports(self, self.patcher)
+        extenders = make_extenders(self)
+        self.failures: Final = FailureHandler(
+            state=self.state, reports=reports, recorder=recorder, clock=clock
+        )
+        self.binder: Final = Binder(
+            state=self.state,
+            effects=self.effects,
+            extenders=extenders.binder if extenders else None,
+            waiting=self.waiting,
+            reports=reports,
+            recorder=recorder,
+            clock=clock,
+            spawn=self._spawn,
+            undo=self._undo,
+            max_writing=settings.extension.max_bindings_in_flight,
+        )
+        self.loop: Final = SchedulingLoop(
+            state=self.state,
+            frameworks=self.frameworks,
+            search=extenders.search if extenders else None,
+            binder=self.binder,
+            failures=self.failures,
+            effects=self.effects,
+            recorder=recorder,
+            clock=clock,
+            rng=rng,
+            parallelism=config.parallelism,
+            spawn=self._spawn,
+        )
+        self._flush_sooner: Final = asyncio.Event()
+        self.informers: Final = self._make_informers(
+            transport, rng, plugin_names(profiles), extenders
+        )
+
+    # ------------------------------------------------------------ parts
+
+    def _queue_sort(self) -> Callable[[Any], Any]:
+        first = next(iter(self.frameworks.values()))
+        return first.plugins.at("queueSort")[0].sort_key  # type: ignore[no-any-return]  # every profile has exactly one
+
+    def _pre_enqueue(self, pod: Pod) -> list[tuple[str, Callable[[Pod], Status]]]:
+        framework = self.frameworks.get(pod.spec.scheduler_name)
+        return [(p.NAME, p.pre_enqueue) for p in framework.pre_enqueue] if framework else []
+
+    def _make_informers(
+        self,
+        transport: Transport,
+        rng: np.random.Generator,
+        plugins: frozenset[str],
+        extenders: Extenders | None,
+    ) -> list[Informer[Any]]:
+        features = ServerFeatures()
+        whole_nodes = extenders is not None and extenders.whole_nodes
+        pods = kinds.pods(
+            keep_raw=extenders is not None,
+            keep_bound_raw=extenders is not None and extenders.whole_victims,
+        )
+        watched: list[tuple[type, ResourceKind[Any]]] = [
+            (Node, kinds.nodes(keep_raw=whole_nodes)),
+            (Pod, pods),
+        ]
+        watched += kinds.others(plugins, foreign=not plugins <= IN_TREE_CAPABILITIES.keys())
+        return [
+            Informer(kind, transport, self._handler(model), features=features, rng=rng)
+            for model, kind in watched
+        ]
+
+    def _handler(self, model: type) -> Callable[[ResourceKind[Any], str, Any, Any], None]:
+        def handle(_kind: ResourceKind[Any], kind: str, old: Any, new: Any) -> None:
+            before = None if kind == ADDED else old
+            after = None if kind == DELETED else new
+            self._carry_out(self.state.apply(Change(model, before, after), self._clock.wall()))
+            self.poke()
+
+        return handle
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return spawn(self._group, coroutine, name=name)
+
+    def _undo(self, decided: Any, status: Status) -> None:
+        self.failures.undo(decided, status)
+        self.poke()
+
+    # ------------------------------------------------------------ what happened
+
+    def poke(self) -> None:
+        """Something changed that may have put pods into the active or the backoff queue."""
+        if self.state.queue.ready:
+            self.loop.wake()
+        self._flush_sooner.set()
+
+    def _carry_out(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            match command:
+                case AbandonPod(uid):
+                    waiting = self.waiting.get(uid)
+                    if waiting is not None:
+                        waiting.reject("", "removed")
+                case ReportProblem(text):
+                    log.error("%s", text)
+
+    def pod_event(
+        self, pod: Pod, *, kind: str, reason: str, action: str, note: str, now: float
+    ) -> None:
+        """Records an event about a pod, reported by its scheduler."""
+        self._events.record(
+            ObjectRef(
+                kind="Pod",
+                api_version="v1",
+                name=pod.name,
+                namespace=pod.namespace,
+                uid=pod.uid,
+                resource_version=pod.resource_version,
+            ),
+            type=kind,
+            reason=reason,
+            action=action,
+            note=note,
+            reporting_controller=pod.spec.scheduler_name,
+            now=now,
+        )
+
+    # ------------------------------------------------------------ life
+
+    def start_watching(self) -> None:
+        """Starts the informers."""
+        for informer in self.informers:
+            spawn_eternal(self._group, informer.run(), name=f"watch {informer.kind.name}")
+
+    async def wait_synced(self) -> None:
+        """Returns when every cache is whole."""
+        for informer in self.informers:
+            await informer.synced.wait()
+        log.info(
+            "Caches are synced: %s",
+            ", ".join(f"{i.kind.name} {len(i.objects)}" for i in self.informers),
+        )
+
+    async def schedule(self) -> None:
+        """Schedules until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            spawn_eternal(group, self._flush_queue(), name="flush queue")
+            spawn_eternal(group, self.loop.run(), name="scheduling loop")
+
+    async def _flush_queue(self) -> None:
+        """Moves pods whose time has come back to the active queue."""
+        queue = self.state.queue
+        while True:
+            self._flush_sooner.clear()
+            now = self._clock.wall()
+            due = queue.next_flush_time(now)
+            if due is None or due > now:
+                try:
+                    async with asyncio.timeout(None if due is None else due - now + 0.001):
+                        await self._flush_sooner.wait()
+                except TimeoutError:
+                    pass
+                else:
+                    continue
+            now = self._clock.wall()
+            if queue.flush_backoff(now) + queue.flush_unschedulable(now):
+                self.loop.wake()
+
+    async def wind_down(self, seconds: float) -> None:
+        """Lets bindings finish and reports be written, for at most this long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.binder.wait_until_idle()
+                await self.patcher.wait_until_idle()
+        except TimeoutError:
+            log.warning("%d bindings did not finish in %.0f s", self.binder.running, seconds)
+
+
+def _hints(framework: Framework) -> tuple[HintRegistration, ...]:
+    return with_taint_registrations(
+        HintRegistration(each.event, plugin, each.hint, each.template_only)
+        for plugin, each in framework.queueing_hints()
+    )
