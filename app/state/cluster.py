@@ -6,7 +6,7 @@ whatever is derived from a kind can be kept until it changes.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from app.model.objects import (
     CSIDriver,
@@ -24,6 +24,9 @@ from app.model.objects import (
     StorageClass,
     VolumeAttachment,
 )
+
+if TYPE_CHECKING:
+    from app.state.assume_cache import AssumedVolumes
 
 T = TypeVar("T", bound=Named)
 
@@ -97,6 +100,8 @@ class Cluster:
         self.csi_drivers: Final = Lister[CSIDriver]()
         self.csi_capacities: Final = Lister[CSIStorageCapacity]()
         self.attachments: Final = Lister[VolumeAttachment]()
+        #: Volumes and claims as assumed, from when a plugin first asks for them (see assumed_volumes).
+        self.assumed: AssumedVolumes | None = None
         self._by_kind: Final[dict[type[Named], Lister[Any]]] = {
             Namespace: self.namespaces,
             Service: self.services,
