@@ -17,13 +17,6 @@ from app.state.queue_recorder import QueueRecorder
 from app.state.queued_pod import QueuedPod
 
 
-class QueueingHint(enum.Enum):
-    """What a hint answers; the name is the metric label."""
-
-    Queue = "Queue"
-    QueueSkip = "QueueSkip"
-
-
 class Strategy(enum.IntEnum):
     """How a pod is to be queued again; the greater wins."""
 
@@ -36,8 +29,9 @@ SKIP: Final = Strategy.SKIP
 AFTER_BACKOFF: Final = Strategy.AFTER_BACKOFF
 IMMEDIATELY: Final = Strategy.IMMEDIATELY
 
-#: Judges a pod by the old and the new state of an object; either is None when the object came or went.
-HintFunction = Callable[[Pod, object | None, object | None], QueueingHint]
+#: Whether a change of an object, given before and after, may make a pod schedulable (True: Queue, False: QueueSkip).
+#: Before is None when the object came, after when it went.
+HintFunction = Callable[[Pod, object | None, object | None], bool]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,6 +84,8 @@ class Interest:
     wildcard: bool
     #: profile -> plugin -> its registrations that match the event.
     registrations: Mapping[str, Mapping[str, tuple[HintRegistration, ...]]]
+    #: Every profile and plugin with such a registration.
+    wakers: tuple[tuple[str, str], ...]
     #: Every plugin with such a registration, in any profile.
     plugins: tuple[str, ...]
 
@@ -170,7 +166,7 @@ class Hints:
         if registration.hint is None:
             return True
         try:
-            return registration.hint(pod, old, new) is QueueingHint.Queue
+            return registration.hint(pod, old, new)
         except Exception as error:  # noqa: BLE001 - a plugin's fault must not strand the pod
             self._recorder.plugin_failed(registration.plugin, "QueueingHint", pod, error)
             return True
@@ -183,8 +179,16 @@ class Hints:
                 if registration.event.matches(event):
                     known = matching.get(registration.plugin, ())
                     matching[registration.plugin] = (*known, registration)
-        plugins = dict.fromkeys(plugin for matching in by_profile.values() for plugin in matching)
-        return Interest(event, event.label, event.wildcard, by_profile, tuple(plugins))
+        wakers = [(profile, plugin) for profile in by_profile for plugin in by_profile[profile]]
+        plugins = dict.fromkeys(plugin for _, plugin in wakers)
+        return Interest(
+            event=event,
+            label=event.label,
+            wildcard=event.wildcard,
+            registrations=by_profile,
+            wakers=tuple(wakers),
+            plugins=tuple(plugins),
+        )
 
 
 def is_same_pod(candidate: object, pod: Pod) -> bool:

@@ -65,15 +65,14 @@ class WaitingRoom:
 
     def _candidates(self, interest: Interest) -> Iterable[Siblings]:
         """The groups that somebody who cares about the event has turned down; each once, in a fixed order."""
-        unschedulable = self.unschedulable
+        if not self.unschedulable and not self.gated:
+            return ()
         found: dict[Siblings, None] = {}
         if interest.wildcard:
-            found.update(dict.fromkeys(unschedulable.groups))
+            found.update(dict.fromkeys(self.unschedulable.groups))
         else:
-            for profile, plugins in interest.registrations.items():
-                for plugin in plugins:
-                    found.update(dict.fromkeys(unschedulable.woken_by((profile, plugin))))
-            found.update(dict.fromkeys(unschedulable.woken_by(_UNKNOWN_PROFILE)))
+            for waker in (*interest.wakers, _UNKNOWN_PROFILE):
+                found.update(dict.fromkeys(self.unschedulable.woken_by(waker)))
         for plugin in interest.plugins:
             found.update(dict.fromkeys(self.gated.woken_by(plugin)))
         return found
