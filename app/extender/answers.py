@@ -18,7 +18,7 @@ def excerpt(body: bytes) -> str:
     """
     text = body.decode("utf-8", "replace")
     with contextlib.suppress(ValueError, RecursionError):
-        text = _message(json.loads(text)) or text
+        text = _message(json.loads(text, strict=False)) or text
     line = " ".join(text.split())
     return line if len(line) <= _EXCERPT_CHARS else f"{line[: _EXCERPT_CHARS - 1]}…"
 

@@ -1,0 +1,494 @@
+"""One extender: interest, the meaning of answers, errors, order and observation."""
+
+import asyncio
+
+import pytest
+
+from app.extender.answers import excerpt, retry_after
+from app.extender.breaker import State
+from app.extender.client import HTTPExtender
+from app.extender.config import ExtenderConfigError, ManagedResource, Verb
+from app.extender.errors import ExtenderError, Outcome, TransportError
+from app.extender.transport import Response
+from app.wire.extender_v1 import Victims
+from tests.shell.extender.fakes import (
+    URL,
+    Remembering,
+    config,
+    extender,
+    keeps,
+    node_json,
+    ok,
+    pod,
+)
+
+GPU = (ManagedResource("example.com/gpu"),)
+
+
+class TestInterest:
+    def test_everything_without_managed_resources(self):
+        assert extender().is_interested(pod())
+
+    @pytest.mark.parametrize(
+        "asking",
+        [
+            {"requests": {"example.com/gpu": "1"}},
+            {"requests": {"example.com/gpu": "0"}},
+            {"limits": {"example.com/gpu": 1}},
+            {"init_requests": {"example.com/gpu": "1"}},
+        ],
+    )
+    def test_pods_that_ask(self, asking):
+        assert extender(managed_resources=GPU).is_interested(pod(**asking))
+
+    def test_pods_that_do_not(self):
+        assert not extender(managed_resources=GPU).is_interested(pod(requests={"cpu": "1"}))
+
+    def test_is_worked_out_once_per_template(self):
+        ext, one = extender(managed_resources=GPU), pod()
+        assert not ext.is_interested(one)
+        assert not ext.is_interested(one.on("n"))
+        assert len(ext._interest) == 1
+        del one
+        assert len(ext._interest) == 0
+
+    def test_verbs(self):
+        ext = extender(filter_verb="", bind_verb="b")
+        assert [v for v in Verb if ext.supports(v)] == [Verb.PRIORITIZE, Verb.PREEMPT, Verb.BIND]
+
+
+class TestFilter:
+    async def test_names(self):
+        ext = extender(
+            keeps("a", FailedNodes={"b": "no"}, FailedAndUnresolvableNodes={"c": "never"})
+        )
+        result = await ext.filter(pod(), ["a", "b", "c"], node_json)
+        assert result.kept == ["a"]
+        assert (result.failed, result.failed_and_unresolvable) == ({"b": "no"}, {"c": "never"})
+        assert ext.fake.requests == [
+            (
+                "filter",
+                {
+                    "Pod": {"metadata": {"name": "p", "namespace": "ns"}},
+                    "Nodes": None,
+                    "NodeNames": ["a", "b", "c"],
+                },
+            )
+        ]
+
+    async def test_whole_nodes(self):
+        ext = extender(
+            lambda path, body: {"Nodes": {"items": body["Nodes"]["items"][1:]}},
+            node_cache_capable=False,
+        )
+        assert (await ext.filter(pod(), ["a", "b"], node_json)).kept == ["b"]
+
+    @pytest.mark.parametrize(
+        ("answer", "whole", "kept"),
+        [
+            pytest.param({}, False, [], id="nothing"),
+            pytest.param(None, False, [], id="null"),
+            pytest.param({"NodeNames": None, "Nodes": None}, False, [], id="nulls"),
+            pytest.param({"NodeNames": ["a", "a"]}, False, ["a", "a"], id="twice"),
+            pytest.param(
+                {"Nodes": {"items": [{"metadata": {"name": "a"}}]}},
+                False,
+                ["a"],
+                id="nodes-for-names",
+            ),
+            pytest.param({"NodeNames": ["a"]}, True, [], id="names-for-nodes"),
+            pytest.param(
+                {"Nodes": {"items": [{"metadata": {"name": "x"}}]}}, True, ["x"], id="unknown-node"
+            ),
+        ],
+    )
+    async def test_other_forms(self, answer, whole, kept):
+        ext = extender(lambda path, body: answer, node_cache_capable=not whole)
+        assert (await ext.filter(pod(), ["a", "b"], node_json)).kept == kept
+
+    async def test_a_name_that_was_not_sent(self):
+        with pytest.raises(ExtenderError) as caught:
+            await extender(keeps("a", "x")).filter(pod(), ["a"], node_json)
+        assert str(caught.value) == (
+            f'extender "{URL}" claims a filtered node "x" which is not found in the input node list'
+        )
+        assert caught.value.outcome is Outcome.BAD_ANSWER
+
+    async def test_retry_after(self):
+        ext = extender(lambda path, body: ok({"NodeNames": []}, **{"Retry-After": "7"}))
+        assert (await ext.filter(pod(), ["a"], node_json)).retry_after == 7.0
+
+
+class TestOtherVerbs:
+    async def test_scores_are_weighted_and_summed(self):
+        scores = [{"Host": "a", "Score": 2}, {"Host": "b", "Score": -1}, {"Host": "a", "Score": 50}]
+        ext = extender(lambda path, body: scores, weight=3)
+        assert await ext.prioritize(pod(), ["a", "b"], node_json) == {"a": 1560, "b": -30}
+
+    async def test_scores_wrap_as_int64_does(self):
+        ext = extender(lambda path, body: [{"Host": "a", "Score": 2**62}])
+        assert await ext.prioritize(pod(), ["a"], node_json) == {"a": -(2**63)}
+
+    async def test_preempt(self):
+        victim, other = pod("v"), pod("o")
+        answer = {
+            "NodeNameToMetaVictims": {
+                "n2": {"Pods": [{"UID": "uid-o"}], "NumPDBViolations": 2},
+                "n1": {"Pods": []},
+            }
+        }
+        ext = extender(lambda path, body: answer)
+        pods = {"n1": {}, "n2": {"uid-v": victim, "uid-o": other}}
+        got = await ext.preempt(pod(), {"n1": Victims((victim,))}, pods.get)
+        assert got == {"n2": Victims((other,), 2), "n1": Victims(())}
+
+    @pytest.mark.parametrize(
+        ("answer", "text"),
+        [
+            ({"x": {"Pods": []}}, 'nodeinfo not found for node name "x"'),
+            (
+                {"n1": {"Pods": [{"UID": "nobody"}]}},
+                f"extender: {URL} claims to preempt pod (UID: &{{nobody}}) on node: n1, "
+                "but the pod is not found on that node",
+            ),
+            ({"n1": None}, 'null among the victims on node "n1"'),
+        ],
+    )
+    async def test_preempt_with_victims_that_are_none(self, answer, text):
+        ext = extender(lambda path, body: {"NodeNameToMetaVictims": answer})
+        with pytest.raises(ExtenderError) as caught:
+            await ext.preempt(pod(), {}, {"n1": {}}.get)
+        assert str(caught.value) == text
+
+    async def test_bind(self):
+        ext = extender()
+        await ext.bind(pod(), "a")
+        assert ext.fake.requests == [
+            ("bind", {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "a"})
+        ]
+
+
+class TestErrors:
+    async def fail(self, answer, verb="filter", **fields):
+        ext = extender(lambda path, body: answer, **fields)
+        call = ext.bind(pod(), "a") if verb == "bind" else ext.filter(pod(), ["a"], node_json)
+        with pytest.raises(ExtenderError) as caught:
+            await call
+        return caught.value
+
+    async def test_the_error_in_an_answer(self):
+        err = await self.fail({"Error": "boom", "NodeNames": ["a"]})
+        assert (str(err), err.outcome, err.answer_lost) == ("boom", Outcome.ERROR, False)
+
+    @pytest.mark.parametrize("status", [201, 204, 404, 500])
+    async def test_a_status_other_than_200(self, status):
+        err = await self.fail(Response(status, {"Retry-After": "3"}, b'{"Error": "no\n card"}'))
+        assert str(err) == f"failed filter with extender at URL {URL}/filter, code {status}"
+        assert err.detail == f"{err}: no card"
+        assert (err.status, err.retry_after, err.outcome) == (status, 3.0, Outcome.STATUS)
+
+    async def test_an_empty_body_adds_nothing(self):
+        err = await self.fail(Response(500, {}, b""))
+        assert err.detail == str(err)
+
+    async def test_slashes_and_passwords_in_the_url(self):
+        err = await self.fail(
+            Response(500, {}, b""), url_prefix="http://u:secret@h/deep//", filter_verb="a/b"
+        )
+        assert str(err) == "failed a/b with extender at URL http://u:***@h/deep/a/b, code 500"
+        assert "secret" not in repr(err.extender)
+
+    @pytest.mark.parametrize(
+        ("answer", "lost"),
+        [
+            (TransportError(Outcome.TIMEOUT, "t", sent=True), True),
+            (TransportError(Outcome.TIMEOUT, "t", sent=False), False),
+            (TransportError(Outcome.BROKEN, "t", sent=True), True),
+            (TransportError(Outcome.UNREACHABLE, "t", sent=False), False),
+            (Response(502, {}, b""), True),
+            (Response(504, {}, b""), True),
+            (Response(500, {}, b""), False),
+            (ok(b"{"), True),
+            ({"Error": "taken"}, False),
+        ],
+    )
+    async def test_whether_a_bind_may_have_happened(self, answer, lost):
+        assert (await self.fail(answer, "bind")).answer_lost is lost
+
+    async def test_an_error_is_a_scheduling_error_with_its_own_text(self):
+        err = await self.fail(ok(b'{"NodeNames":"w-0"}'))
+        assert str(err) == (
+            "json: cannot unmarshal string into Go struct field ExtenderFilterResult.NodeNames of type []string"
+        )
+
+
+class TestSaid:
+    @pytest.mark.parametrize(
+        ("body", "said"),
+        [
+            (b"oops", "oops"),
+            (b" two\nlines ", "two lines"),
+            (b'{"Error":"card is gone"}', "card is gone"),
+            (b'{"error":"x","NodeNames":null}', "x"),
+            (b'{"NodeNames":null,"Error":""}', '{"NodeNames":null,"Error":""}'),
+            (b'{"detail":"Not Found"}', "Not Found"),
+            (b'"text"', "text"),
+            (b"{'error':'single'}", "{'error':'single'}"),
+            (b"\xff", "\ufffd"),
+            (b"", ""),
+            (b"null", "null"),
+        ],
+    )
+    def test_excerpt(self, body, said):
+        assert excerpt(body) == said
+
+    def test_an_excerpt_is_short(self):
+        assert len(excerpt(b"x" * 4096)) == 512
+
+    @pytest.mark.parametrize(
+        ("headers", "seconds"),
+        [
+            ({}, None),
+            ({"Retry-After": "0"}, 0.0),
+            ({"Retry-After": "120"}, 120.0),
+            ({"Retry-After": "9" * 400}, 86400.0),
+            ({"Retry-After": "-1"}, None),
+            ({"Retry-After": "1.5"}, None),
+            ({"Retry-After": "soon"}, None),
+            ({"Retry-After": "Wed, 21 Oct 2026 07:28:30 GMT"}, None),
+            (
+                {
+                    "Retry-After": "Wed, 21 Oct 2026 07:28:30 GMT",
+                    "Date": "Wed, 21 Oct 2026 07:28:00 GMT",
+                },
+                30.0,
+            ),
+            (
+                {
+                    "Retry-After": "Wed, 21 Oct 2026 07:27:00 GMT",
+                    "Date": "Wed, 21 Oct 2026 07:28:00 GMT",
+                },
+                0.0,
+            ),
+        ],
+    )
+    def test_retry_after(self, headers, seconds):
+        assert retry_after(headers) == seconds
+
+
+async def answer_after(seconds, answer):
+    await asyncio.sleep(seconds)
+    return answer
+
+
+class TestOrder:
+    @pytest.mark.looptime
+    async def test_calls_overlap(self):
+        ext = extender(lambda path, body: answer_after(1, {"NodeNames": ["a"]}))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(5):
+                group.create_task(ext.filter(pod(), ["a"], node_json))
+        assert ext.fake.most_in_flight == 5
+
+    @pytest.mark.looptime
+    async def test_serial_ones_do_not(self):
+        answers = {"filter": {"NodeNames": ["a"]}, "prioritize": []}
+        ext = extender(lambda path, body: answer_after(1, answers[path]), serial=True)
+        started = asyncio.get_running_loop().time()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(5):
+                group.create_task(ext.filter(pod(), ["a"], node_json))
+            group.create_task(ext.prioritize(pod(), ["a"], node_json))
+        assert ext.fake.most_in_flight == 1
+        assert asyncio.get_running_loop().time() - started == pytest.approx(6)
+
+    @pytest.mark.looptime
+    async def test_waiting_for_a_turn_is_not_part_of_the_timeout(self):
+        ext = extender(
+            lambda path, body: answer_after(4, {"NodeNames": ["a"]}), serial=True, http_timeout=5
+        )
+        async with asyncio.TaskGroup() as group:
+            for _ in range(3):
+                group.create_task(ext.filter(pod(), ["a"], node_json))
+        assert len(ext.fake.requests) == 3
+
+
+class TestBreaker:
+    async def time_out(self, ext):
+        with pytest.raises(ExtenderError) as caught:
+            await ext.filter(pod(), ["a"], node_json)
+        return caught.value
+
+    @pytest.mark.looptime
+    async def test_an_extender_that_hangs_is_left_alone(self):
+        seen = Remembering()
+        hanging = True
+
+        def reply(path, body):
+            return answer_after(100, {}) if hanging else {"NodeNames": ["a"]}
+
+        ext = extender(reply, observer=seen)
+        now = asyncio.get_running_loop().time
+        start = now()
+        for _ in range(3):
+            assert (await self.time_out(ext)).outcome is Outcome.TIMEOUT
+        assert now() - start == pytest.approx(15)
+        err = await self.time_out(ext)
+        assert str(err) == f'extender "{URL}" is not called because it does not answer: timed out'
+        assert err.outcome is Outcome.HELD_BACK
+        assert not err.answer_lost
+        assert now() - start == pytest.approx(15)
+        assert ext.state(Verb.FILTER) is State.OPEN
+
+        await asyncio.sleep(5)
+        assert (await self.time_out(ext)).outcome is Outcome.TIMEOUT
+        assert (await self.time_out(ext)).outcome is Outcome.HELD_BACK
+        hanging = False
+        await asyncio.sleep(10)
+        assert (await ext.filter(pod(), ["a"], node_json)).kept == ["a"]
+        assert [state for _, _, state in seen.all("breaker_changed")] == [
+            State.OPEN,
+            State.HALF_OPEN,
+            State.OPEN,
+            State.HALF_OPEN,
+            State.CLOSED,
+        ]
+        assert len(seen.all("call_held_back")) == 2
+
+    @pytest.mark.looptime
+    async def test_one_verb_does_not_close_another(self):
+        ext = extender(lambda path, body: answer_after(9, {}) if path == "prioritize" else None)
+        for _ in range(3):
+            with pytest.raises(ExtenderError):
+                await ext.prioritize(pod(), ["a"], node_json)
+        assert ext.state(Verb.PRIORITIZE) is State.OPEN
+        assert (await ext.filter(pod(), ["a"], node_json)).kept == []
+
+    async def test_answers_of_any_kind_do_not_count(self):
+        ext = extender(lambda path, body: Response(500, {}, b""))
+        for _ in range(9):
+            assert (await self.time_out(ext)).outcome is Outcome.STATUS
+        assert ext.state(Verb.FILTER) is State.CLOSED
+
+    @pytest.mark.looptime
+    async def test_a_probe_that_is_given_up(self):
+        ext = extender(lambda path, body: answer_after(9, {}))
+        for _ in range(3):
+            await self.time_out(ext)
+        await asyncio.sleep(5)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await ext.filter(pod(), ["a"], node_json)
+        assert (await self.time_out(ext)).outcome is Outcome.TIMEOUT
+
+
+class TestObservation:
+    @pytest.mark.looptime
+    async def test_a_call(self):
+        seen = Remembering()
+        ext = extender(lambda path, body: answer_after(2, {"NodeNames": ["a"]}), observer=seen)
+        await ext.filter(pod(), ["a", "b", "c"], node_json)
+        [(name, verb, outcome, *numbers)] = seen.all("call_finished")
+        assert (name, verb, outcome) == (URL, Verb.FILTER, Outcome.SUCCESS)
+        assert dict(numbers) == {
+            "seconds": pytest.approx(2),
+            "sent": len('{"Pod":,"Nodes":null,"NodeNames":["a","b","c"]}') + len(pod().raw),
+            "received": len('{"NodeNames": ["a"]}'),
+        }
+        assert seen.all("call_started") == [(URL, Verb.FILTER)]
+        assert seen.all("nodes_dropped") == [(URL, 2)]
+
+    @pytest.mark.parametrize(
+        ("answer", "outcome"),
+        [
+            ({"Error": "x"}, Outcome.ERROR),
+            (ok(b""), Outcome.BAD_ANSWER),
+            ({"NodeNames": ["x"]}, Outcome.BAD_ANSWER),
+            (Response(404, {}, b""), Outcome.STATUS),
+            (TransportError(Outcome.UNREACHABLE, "t", sent=False), Outcome.UNREACHABLE),
+        ],
+    )
+    async def test_outcomes(self, answer, outcome):
+        seen = Remembering()
+        with pytest.raises(ExtenderError) as caught:
+            await extender(lambda path, body: answer, observer=seen).filter(pod(), ["a"], node_json)
+        assert caught.value.outcome is outcome
+        assert [entry[2] for entry in seen.all("call_finished")] == [outcome]
+
+    @pytest.mark.looptime
+    async def test_a_call_that_is_given_up(self):
+        seen = Remembering()
+        ext = extender(lambda path, body: answer_after(3, {}), observer=seen)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await ext.bind(pod(), "a")
+        assert [entry[2] for entry in seen.all("call_finished")] == [Outcome.CANCELLED]
+
+
+class TestHeaders:
+    async def test_traceparent(self):
+        ext = extender(keeps("a"))
+        await ext.filter(pod(), ["a"], node_json, traceparent="00-aa-bb-01")
+        await ext.filter(pod(), ["a"], node_json)
+        assert ext.fake.headers == [{"traceparent": "00-aa-bb-01"}, {}]
+
+    @pytest.mark.looptime
+    async def test_a_bearer_token_that_rotates(self, tmp_path):
+        file, seen = tmp_path / "token", Remembering()
+        file.write_text("one\n")
+        ext = extender(
+            keeps("a"), observer=seen, url_prefix="https://ext.test", bearer_token_file=str(file)
+        )
+
+        async def sent():
+            await ext.filter(pod(), ["a"], node_json)
+            return ext.fake.headers[-1]["Authorization"]
+
+        assert await sent() == "Bearer one"
+        file.write_text("two-is-longer")
+        await asyncio.sleep(11)
+        assert await sent() == "Bearer two-is-longer"
+        file.write_text("")
+        await asyncio.sleep(11)
+        assert await sent() == "Bearer two-is-longer"
+        assert await sent() == "Bearer two-is-longer"
+        assert seen.all("warned") == [
+            ("https://ext.test", f"bearer token file {file}: holds no token")
+        ]
+        assert "two" not in repr(ext._token)
+
+
+class TestConstruction:
+    @pytest.mark.parametrize(
+        "url", ["", "ext:80", "ftp://ext", "http://", "http://h:x", "/filter", "http://[::1"]
+    )
+    def test_urls_that_cannot_be_called(self, url):
+        with pytest.raises(ExtenderConfigError, match="urlPrefix must be"):
+            HTTPExtender(config(url_prefix=url))
+
+    def test_a_token_and_a_user(self, tmp_path):
+        file = tmp_path / "token"
+        file.write_text("t")
+        with pytest.raises(ExtenderConfigError, match="not both"):
+            HTTPExtender(config(url_prefix="http://u:p@h", bearer_token_file=str(file)))
+
+    def test_a_token_in_the_clear(self, tmp_path):
+        file = tmp_path / "token"
+        file.write_text("t")
+        ext = HTTPExtender(config(bearer_token_file=str(file)))
+        assert ext.warnings == (
+            f"extender {URL}: its bearer token is sent unencrypted; use an https:// urlPrefix",
+        )
+
+    def test_a_token_file_that_is_missing(self, tmp_path):
+        with pytest.raises(ExtenderConfigError, match="bearer token file"):
+            HTTPExtender(config(bearer_token_file=str(tmp_path / "none")))
+
+    def test_a_proxy_that_is_none(self):
+        with pytest.raises(ExtenderConfigError, match="neither http:// nor https://"):
+            HTTPExtender(config(), environ={"HTTP_PROXY": "socks5://p:1"})
+
+    async def test_close(self):
+        ext = extender()
+        await ext.close()
+        assert ext.fake.closed
