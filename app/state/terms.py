@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from app.model.objects import Affinity, PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
 from app.model.pod import LabelSet, Pod, PodTemplate
@@ -21,8 +20,6 @@ from app.model.selectors import Labels, Selector, SelectorError, compile_selecto
 from app.state.families import Counts
 from app.state.resources import Int64
 from app.state.selector_index import Scope, SelectorIndex
-
-Rows = npt.NDArray[np.intp]
 
 #: Answers to "which terms match these pods" kept at a time.
 _MAX_MATCHES: Final = 4096
@@ -180,24 +177,14 @@ class ExistingTerm:
             counts[row] = count
         return counts
 
-    def on_rows(self) -> tuple[Rows, Counts]:
-        """(intp[m] rows, int32[m] counts) where the count is not zero; rows in no order."""
-        if self._dense is not None:
-            rows = np.flatnonzero(self._dense)
-            return rows, self._dense[rows]
-        n = len(self._sparse)
-        return (
-            np.fromiter(self._sparse, np.intp, n),
-            np.fromiter(self._sparse.values(), np.int32, n),
-        )
-
     def add_to(self, column: Int64, factor: int) -> None:
         """Adds ``factor`` times the counts to int64[size], whose entries are the first rows of the table."""
         if self._dense is not None:
-            column += factor * self._dense[: len(column)].astype(np.int64)
+            column += self._dense[: len(column)] * np.int64(factor)
         else:
-            for row, count in self._sparse.items():
-                column[row] += factor * count
+            n = len(self._sparse)
+            rows = np.fromiter(self._sparse, np.intp, n)
+            column[rows] += np.fromiter(self._sparse.values(), np.int64, n) * factor
 
     def grow(self, capacity: int) -> None:
         """Makes room for more rows."""

@@ -1,0 +1,185 @@
+"""Required terms, both ways: what the pod demands of its neighbours, and what pods on nodes hold against it."""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+
+from app.framework.helpers.domains import by_row, totals
+from app.framework.plugins.inter_pod_affinity.incoming import (
+    Incoming,
+    pods_meant,
+    pods_meant_by_all,
+)
+from app.model.pod import Pod, PodTemplate
+from app.model.selectors import Labels
+from app.state.families import Counter
+from app.state.labels import MISSING, Mask
+from app.state.resources import Int64
+from app.state.terms import ExistingTerm, Terms
+from app.state.view import View
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Domains:
+    """Pods (or terms) by domain of a topology key. ``by_code``: int64, 0 for MISSING."""
+
+    topology_key: str
+    by_code: Int64
+
+    @classmethod
+    def count(cls, everything: View, topology_key: str, amounts: Int64) -> "_Domains":
+        """Sums what lies on each row of the table."""
+        column, codes = everything.label(topology_key)
+        return cls(topology_key, totals(column, codes, amounts))
+
+    def present(self, view: View) -> Mask:
+        """bool[n]: the rows that have the key."""
+        mask: Mask = view.label(self.topology_key)[1] != MISSING
+        return mask
+
+    def occupied(self, view: View, delta: Int64 | None) -> Mask:
+        """bool[n]: the rows with anything in their domain, ``delta`` (by row, if any) being imagined on the row itself."""
+        codes = view.label(self.topology_key)[1]
+        if delta is None:
+            return by_row(self.by_code > 0, codes)
+        mask: Mask = (by_row(self.by_code, codes) + delta > 0) & (codes != MISSING)
+        return mask
+
+
+class Affinity:
+    """The pods that all required affinity terms mean, by domain of each term's key."""
+
+    def __init__(self, incoming: Incoming, pod: Pod, everything: View) -> None:
+        self._counter: Final = pods_meant_by_all(everything.table.families, incoming)
+        counts = everything.counts(self._counter)
+        keys = dict.fromkeys(term.topology_key for term in incoming.affinity)
+        self._domains: Final = [_Domains.count(everything, key, counts) for key in keys]
+        self._own: Final = incoming.matches_all_affinity(pod.namespace, pod.labels)
+
+    def failed(self, view: View) -> Mask:
+        """bool[n]: the rows that lack such neighbours, unless the pod would be the first of its kind."""
+        delta = view.count_delta(self._counter)
+        met = _all(domains.occupied(view, delta) for domains in self._domains)
+        if self._own:
+            keys = _all(domains.present(view) for domains in self._domains)
+            met |= keys & self._nobody(view, delta)
+        return ~met
+
+    def _nobody(self, view: View, delta: Int64 | None) -> Mask | bool:
+        """Whether no pod is meant anywhere (in a place that has any of the keys); by row where worlds differ."""
+        known = sum(int(domains.by_code.sum()) for domains in self._domains)
+        if delta is None:
+            return known == 0
+        here = sum(
+            (delta * domains.present(view) for domains in self._domains),
+            start=np.zeros(view.n, np.int64),
+        )
+        nobody: Mask = known + here == 0
+        return nobody
+
+
+class AntiAffinity:
+    """The pods that each required anti-affinity term means, by domain of the term's key."""
+
+    def __init__(self, incoming: Incoming, everything: View) -> None:
+        self._terms: Final[list[tuple[_Domains, Counter]]] = []
+        for term in incoming.anti_affinity:
+            counter = pods_meant(everything.table.families, term)
+            domains = _Domains.count(everything, term.topology_key, everything.counts(counter))
+            self._terms.append((domains, counter))
+
+    def failed(self, view: View) -> Mask:
+        """bool[n]: the rows with a neighbour that some term means."""
+        return _any(
+            (domains.occupied(view, view.count_delta(counter)) for domains, counter in self._terms),
+            view.n,
+        )
+
+
+class ExistingAntiAffinity:
+    """Required anti-affinity terms of pods on rows that mean the pod, by domain of the terms' keys."""
+
+    def __init__(
+        self, matching: Iterable[ExistingTerm], pod: Pod, namespace_labels: Labels, everything: View
+    ) -> None:
+        self._pod: Final = pod
+        self._namespace_labels: Final = namespace_labels
+        by_key: defaultdict[str, list[ExistingTerm]] = defaultdict(list)
+        for existing in matching:
+            by_key[existing.term.topology_key].append(existing)
+        self._domains: Final = [
+            _Domains.count(everything, key, _sum(terms, everything.n))
+            for key, terms in by_key.items()
+        ]
+
+    def __bool__(self) -> bool:
+        """Whether any term holds anywhere."""
+        return any(domains.by_code.any() for domains in self._domains)
+
+    def failed(self, view: View) -> Mask:
+        """bool[n]: the rows in a domain that some term keeps the pod out of."""
+        deltas = self._imagined(view)
+        domains = self._domains
+        if deltas:
+            known = {d.topology_key for d in domains}
+            domains = domains + [_nothing_in(view, key) for key in deltas if key not in known]
+        return _any((d.occupied(view, deltas.get(d.topology_key)) for d in domains), view.n)
+
+    def _imagined(self, view: View) -> Mapping[str, Int64]:
+        """int64[n] by topology key: terms against the pod that come with, or go with, the imagined changes of the view."""
+        deltas: dict[str, Int64] = {}
+        known: dict[tuple[PodTemplate, str], list[str]] = {}
+        terms = view.table.terms
+        for position, changed, sign in view.changes():
+            if not changed.template.has_affinity:
+                continue
+            family = (changed.template, changed.namespace)
+            keys = known.get(family)
+            if keys is None:
+                keys = known[family] = self._keys_against(terms, changed)
+            for key in keys:
+                delta = deltas.get(key)
+                if delta is None:
+                    delta = deltas[key] = np.zeros(view.n, np.int64)
+                delta[position] += sign
+        return deltas
+
+    def _keys_against(self, terms: Terms, other: Pod) -> list[str]:
+        """The topology keys of the other pod's anti-affinity terms that mean this one."""
+        return [
+            term.topology_key
+            for term in terms.of(other).required_anti_affinity
+            if term.matches(self._pod.namespace, self._namespace_labels, self._pod.labels)
+        ]
+
+
+def _sum(terms: Iterable[ExistingTerm], rows: int) -> Int64:
+    column = np.zeros(rows, np.int64)
+    for term in terms:
+        term.add_to(column, 1)
+    return column
+
+
+def _nothing_in(view: View, topology_key: str) -> _Domains:
+    column, _ = view.label(topology_key)
+    return _Domains(topology_key, np.zeros(len(column.values), np.int64))
+
+
+def _all(masks: Iterable[Mask]) -> Mask:
+    """Rows where each of the masks (at least one, all fresh) is true."""
+    out: Mask | None = None
+    for mask in masks:
+        out = mask if out is None else np.logical_and(out, mask, out=out)
+    assert out is not None  # noqa: S101 - the callers have at least one
+    return out
+
+
+def _any(masks: Iterable[Mask], n: int) -> Mask:
+    """Rows where one of the fresh masks is true."""
+    out: Mask | None = None
+    for mask in masks:
+        out = mask if out is None else np.logical_or(out, mask, out=out)
+    return np.zeros(n, bool) if out is None else out

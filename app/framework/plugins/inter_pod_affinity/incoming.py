@@ -1,0 +1,137 @@
+"""The terms of the pod that is being scheduled, with namespace selectors turned into namespaces."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from app.model.pod import Pod, PodTemplate
+from app.model.selectors import Labels, Selector
+from app.state.cluster import Cluster
+from app.state.families import Counter, Families
+from app.state.selector_index import Scope
+from app.state.terms import AffinityTerm, PodTerms, Terms
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IncomingTerm:
+    """A term that means the pods in ``namespaces`` (None: in any) that ``selector`` matches."""
+
+    topology_key: str
+    namespaces: frozenset[str] | None
+    selector: Selector
+
+    def matches(self, namespace: str, labels: Labels) -> bool:
+        """Whether the term means a pod with these labels in this namespace."""
+        in_scope = self.namespaces is None or namespace in self.namespaces
+        return in_scope and self.selector.matches(labels)
+
+    @property
+    def scope(self) -> Scope:
+        """Whom the term means."""
+        return Scope(self.namespaces, self.selector)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Incoming:
+    """What a pod asks for. ``preferred``: with the weight, negative for anti-affinity. ``error``: why it cannot be read."""
+
+    affinity: tuple[IncomingTerm, ...] = ()
+    anti_affinity: tuple[IncomingTerm, ...] = ()
+    preferred: tuple[tuple[IncomingTerm, int], ...] = ()
+    error: str = ""
+
+    def matches_all_affinity(self, namespace: str, labels: Labels) -> bool:
+        """Whether there are required affinity terms and all of them mean such a pod."""
+        return bool(self.affinity) and all(t.matches(namespace, labels) for t in self.affinity)
+
+
+_NOTHING: Final = Incoming()
+
+
+class IncomingTerms:
+    """The terms of pods as PreFilter and PreScore see them, worked out once per template and namespace."""
+
+    def __init__(self, terms: Terms, cluster: Cluster) -> None:
+        self._terms = terms
+        self._namespaces = cluster.namespaces
+        #: By template and namespace: the version of the namespaces they follow from, None if from none of them.
+        self._kept: WeakKeyDictionary[PodTemplate, dict[str, tuple[int | None, Incoming]]] = (
+            WeakKeyDictionary()
+        )
+
+    def of(self, pod: Pod) -> Incoming:
+        """The pod's terms as the namespaces are now."""
+        if not pod.template.has_affinity:
+            return _NOTHING
+        by_namespace = self._kept.get(pod.template)
+        if by_namespace is None:
+            by_namespace = self._kept[pod.template] = {}
+        kept = by_namespace.get(pod.namespace)
+        if kept is None or kept[0] not in {None, self._namespaces.version}:
+            terms = self._terms.of(pod)
+            version = self._namespaces.version if _selects_namespaces(terms) else None
+            kept = by_namespace[pod.namespace] = (version, self._expand(terms))
+        return kept[1]
+
+    def _expand(self, terms: PodTerms) -> Incoming:
+        preferred = [
+            *terms.preferred_affinity,
+            *((term, -weight) for term, weight in terms.preferred_anti_affinity),
+        ]
+        return Incoming(
+            affinity=tuple(map(self._expand_term, terms.required_affinity)),
+            anti_affinity=tuple(map(self._expand_term, terms.required_anti_affinity)),
+            preferred=tuple((self._expand_term(term), weight) for term, weight in preferred),
+            error=terms.error,
+        )
+
+    def _expand_term(self, term: AffinityTerm) -> IncomingTerm:
+        """Adds the namespaces that the namespace selector matches now.
+
+        kube-scheduler means to drop the selector after that but keeps it, and asks it about a namespace without labels. So
+        one that bears with missing labels, like the empty one, means the pods of every namespace, existing or not.
+        """
+        selector = term.namespace_selector
+        if selector.matches({}):
+            return IncomingTerm(term.topology_key, None, term.selector)
+        selected = (
+            ()
+            if selector.nothing
+            else (n.name for n in self._namespaces if selector.matches(n.labels))
+        )
+        return IncomingTerm(term.topology_key, term.namespaces.union(selected), term.selector)
+
+
+def _selects_namespaces(terms: PodTerms) -> bool:
+    return any(not term.namespace_selector.nothing for term in _all_terms(terms))
+
+
+def _all_terms(terms: PodTerms) -> Iterable[AffinityTerm]:
+    yield from terms.required_affinity
+    yield from terms.required_anti_affinity
+    for term, _weight in (*terms.preferred_affinity, *terms.preferred_anti_affinity):
+        yield term
+
+
+# ---------------------------------------------------------------- counters
+
+
+def pods_meant(families: Families, term: IncomingTerm) -> Counter:
+    """Counts the pods that a term means, those being deleted included."""
+    key = ("InterPodAffinity", term.namespaces, term.selector)
+    return families.counter(
+        key, lambda ns, labels, _terminating: term.matches(ns, labels), within=term.scope
+    )
+
+
+def pods_meant_by_all(families: Families, incoming: Incoming) -> Counter:
+    """Counts the pods that all required affinity terms mean; there is at least one."""
+    if len(incoming.affinity) == 1:
+        return pods_meant(families, incoming.affinity[0])
+    key = ("InterPodAffinity", *((t.namespaces, t.selector) for t in incoming.affinity))
+    return families.counter(
+        key,
+        lambda ns, labels, _terminating: incoming.matches_all_affinity(ns, labels),
+        within=incoming.affinity[0].scope,
+    )
