@@ -1,0 +1,71 @@
+"""Faults on demand, for tests of what clients do when the API server misbehaves."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from app.sim.errors import ApiError
+
+
+@dataclass(slots=True, kw_only=True)
+class Fault:
+    """What goes wrong with the next ``times`` requests that match."""
+
+    method: str = ""
+    """HTTP method; empty for any."""
+    path: str = ""
+    """Regular expression searched for in the path, such as ``/binding$``; empty for any."""
+    times: int = 1
+    """Requests still to be hit; each hit counts it down."""
+    delay: float = 0.0
+    """Seconds to wait before anything else."""
+    status: int = 0
+    """Answer with this code instead of doing the request; 0 does it."""
+    reason: str = "InternalError"
+    message: str = "injected fault"
+    retry_after: int | None = None
+    """Seconds in the Retry-After header and the Status."""
+    drop_answer: bool = False
+    """Do the request, then cut the connection in place of answering."""
+    hits: int = field(default=0, init=False)
+    """Requests hit so far."""
+
+    def matches(self, method: str, path: str) -> bool:
+        if self.times <= 0 or (self.method and self.method != method):
+            return False
+        return not self.path or re.search(self.path, path) is not None
+
+    def error(self) -> ApiError:
+        return ApiError(self.status, self.reason, self.message, retry_after=self.retry_after)
+
+
+class Faults:
+    """The faults that are in force, first come first served."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._faults)
+
+    def __iter__(self) -> Iterator[Fault]:
+        return iter(self._faults)
+
+    def add(self, fault: Fault) -> Fault:
+        """Puts a fault in force and returns it, so that a test can look at its hits."""
+        self._faults.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        self._faults.clear()
+
+    def take(self, method: str, path: str) -> Fault | None:
+        """Returns the fault that hits this request, if any, and counts the hit."""
+        for fault in self._faults:
+            if fault.matches(method, path):
+                fault.times -= 1
+                fault.hits += 1
+                if fault.times <= 0:
+                    self._faults.remove(fault)
+                return fault
+        return None

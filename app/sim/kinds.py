@@ -1,0 +1,201 @@
+"""The table of kinds that the embedded cluster serves. Adding a kind is adding one line to ``KINDS``.
+
+Everything else (paths, discovery, storage, watches, kubectl's short names) is driven by this table. Rules that only
+some kinds have (defaults, validation, columns, merge keys, selectable fields) live in the modules named after them
+and are looked up by resource; a kind without such rules is simply stored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+STORED_VERBS: Final = (
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+)
+STATUS_VERBS: Final = ("get", "patch", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """A path below an object, such as ``pods/binding``; its body may be of a kind from another group."""
+
+    name: str
+    kind: str
+    verbs: tuple[str, ...] = ("create",)
+    group: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kind:
+    """One served resource in one version."""
+
+    group: str
+    """API group, empty for the core group."""
+    version: str
+    kind: str
+    plural: str
+    """Name in paths: ``pods``."""
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = STORED_VERBS
+    """What discovery says; only kinds with STORED_VERBS are kept, the others are answered at once (reviews)."""
+    has_status: bool = False
+    """A ``/status`` subresource exists, and writes to the object itself leave status alone."""
+    counts_generations: bool = False
+    """``metadata.generation`` starts at 1 and rises with every change outside metadata and status."""
+    create_on_update: bool = False
+    """PUT makes an object that does not exist."""
+    returns_deleted: bool = False
+    """DELETE answers with the object it removed, not with a Status."""
+    subresources: tuple[Subresource, ...] = ()
+    stored_as: str = ""
+    """Resource of the kind whose objects these are, seen in another version (``events``)."""
+    group_version: str = field(init=False)
+    resource: str = field(init=False)
+    """Plural with group, as in error texts: ``leases.coordination.k8s.io``."""
+
+    def __post_init__(self) -> None:
+        group_version = f"{self.group}/{self.version}" if self.group else self.version
+        object.__setattr__(self, "group_version", group_version)
+        resource = f"{self.plural}.{self.group}" if self.group else self.plural
+        object.__setattr__(self, "resource", resource)
+
+    @property
+    def qualified_kind(self) -> str:
+        """Kind with group, as in validation errors: ``PriorityClass.scheduling.k8s.io``."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+    @property
+    def singular(self) -> str:
+        return self.kind.lower()
+
+    @property
+    def storage(self) -> str:
+        """Resource under which the objects are kept."""
+        return self.stored_as or self.resource
+
+    @property
+    def all_subresources(self) -> tuple[Subresource, ...]:
+        own = (Subresource("status", self.kind, STATUS_VERBS),) if self.has_status else ()
+        return tuple(sorted(self.subresources + own, key=lambda sub: sub.name))
+
+
+def _core(kind: str, plural: str, *short_names: str, **flags: Any) -> Kind:
+    return _grouped("v1", kind, plural, *short_names, **flags)
+
+
+def _grouped(group_version: str, kind: str, plural: str, *short_names: str, **flags: Any) -> Kind:
+    group, _, version = group_version.rpartition("/")
+    return Kind(
+        group=group,
+        version=version,
+        kind=kind,
+        plural=plural,
+        short_names=short_names,
+        **flags,
+    )
+
+
+_WORKLOAD: Final[Mapping[str, Any]] = {
+    "categories": ("all",),
+    "has_status": True,
+    "counts_generations": True,
+}
+_CLUSTER: Final[Mapping[str, Any]] = {"namespaced": False}
+_REVIEW: Final[Mapping[str, Any]] = {"namespaced": False, "verbs": ("create",)}
+
+_POD_SUBRESOURCES: Final = (
+    Subresource("binding", "Binding"),
+    Subresource("eviction", "Eviction", group="policy", version="v1"),
+    Subresource("log", "Pod", ("get",)),
+)
+_NAMESPACE_VERBS: Final = tuple(verb for verb in STORED_VERBS if verb != "deletecollection")
+_FINALIZE: Final = (Subresource("finalize", "Namespace", ("update",)),)
+
+_APPS: Final = "apps/v1"
+_AUTHENTICATION: Final = "authentication.k8s.io/v1"
+_AUTHORIZATION: Final = "authorization.k8s.io/v1"
+_RESOURCE: Final = "resource.k8s.io/v1"
+_STORAGE: Final = "storage.k8s.io/v1"
+
+# fmt: off
+KINDS: Final[tuple[Kind, ...]] = (
+    _core("Binding", "bindings", verbs=("create",)),
+    _core("ConfigMap", "configmaps", "cm"),
+    _core("Endpoints", "endpoints", "ep"),
+    _core("Event", "events", "ev", create_on_update=True),
+    _core("LimitRange", "limitranges", "limits", create_on_update=True),
+    _core("Namespace", "namespaces", "ns", **_CLUSTER, verbs=_NAMESPACE_VERBS, has_status=True, returns_deleted=True, subresources=_FINALIZE),
+    _core("Node", "nodes", "no", **_CLUSTER, has_status=True),
+    _core("PersistentVolume", "persistentvolumes", "pv", **_CLUSTER, has_status=True, returns_deleted=True),
+    _core("PersistentVolumeClaim", "persistentvolumeclaims", "pvc", has_status=True, returns_deleted=True),
+    _core("Pod", "pods", "po", categories=("all",), has_status=True, counts_generations=True, returns_deleted=True, subresources=_POD_SUBRESOURCES),
+    _core("PodTemplate", "podtemplates", returns_deleted=True),
+    _core("ReplicationController", "replicationcontrollers", "rc", **_WORKLOAD),
+    _core("ResourceQuota", "resourcequotas", "quota", has_status=True, returns_deleted=True),
+    _core("Secret", "secrets"),
+    _core("Service", "services", "svc", categories=("all",), has_status=True, create_on_update=True, returns_deleted=True),
+    _core("ServiceAccount", "serviceaccounts", "sa", returns_deleted=True),
+    _grouped(_APPS, "ControllerRevision", "controllerrevisions"),
+    _grouped(_APPS, "DaemonSet", "daemonsets", "ds", **_WORKLOAD),
+    _grouped(_APPS, "Deployment", "deployments", "deploy", **_WORKLOAD),
+    _grouped(_APPS, "ReplicaSet", "replicasets", "rs", **_WORKLOAD),
+    _grouped(_APPS, "StatefulSet", "statefulsets", "sts", **_WORKLOAD),
+    _grouped("events.k8s.io/v1", "Event", "events", "ev", create_on_update=True, stored_as="events"),
+    _grouped("batch/v1", "CronJob", "cronjobs", "cj", **_WORKLOAD),
+    _grouped("batch/v1", "Job", "jobs", **_WORKLOAD),
+    _grouped("coordination.k8s.io/v1", "Lease", "leases", create_on_update=True),
+    _grouped("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", has_status=True, counts_generations=True),
+    _grouped(_RESOURCE, "DeviceClass", "deviceclasses", **_CLUSTER, counts_generations=True, returns_deleted=True),
+    _grouped(_RESOURCE, "ResourceClaim", "resourceclaims", has_status=True, returns_deleted=True),
+    _grouped(_RESOURCE, "ResourceClaimTemplate", "resourceclaimtemplates", returns_deleted=True),
+    _grouped(_RESOURCE, "ResourceSlice", "resourceslices", **_CLUSTER, counts_generations=True, returns_deleted=True),
+    _grouped("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", "pc", **_CLUSTER, counts_generations=True),
+    _grouped(_STORAGE, "CSIDriver", "csidrivers", **_CLUSTER, returns_deleted=True),
+    _grouped(_STORAGE, "CSINode", "csinodes", **_CLUSTER, returns_deleted=True),
+    _grouped(_STORAGE, "CSIStorageCapacity", "csistoragecapacities", returns_deleted=True),
+    _grouped(_STORAGE, "StorageClass", "storageclasses", "sc", **_CLUSTER, returns_deleted=True),
+    _grouped(_STORAGE, "VolumeAttachment", "volumeattachments", **_CLUSTER, has_status=True, returns_deleted=True),
+    _grouped(_STORAGE, "VolumeAttributesClass", "volumeattributesclasses", "vac", **_CLUSTER, returns_deleted=True),
+    _grouped(_AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", **_REVIEW),
+    _grouped(_AUTHENTICATION, "TokenReview", "tokenreviews", **_REVIEW),
+    _grouped(_AUTHORIZATION, "LocalSubjectAccessReview", "localsubjectaccessreviews", verbs=("create",)),
+    _grouped(_AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews", **_REVIEW),
+    _grouped(_AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews", **_REVIEW),
+    _grouped(_AUTHORIZATION, "SubjectAccessReview", "subjectaccessreviews", **_REVIEW),
+)
+# fmt: on
+
+BY_PATH: Final[Mapping[tuple[str, str, str], Kind]] = {
+    (kind.group, kind.version, kind.plural): kind for kind in KINDS
+}
+"""(group, version, plural) -> kind."""
+
+BY_RESOURCE: Final[Mapping[str, Kind]] = {kind.resource: kind for kind in KINDS}
+"""``pods``, ``leases.coordination.k8s.io`` -> kind."""
+
+BY_GROUP_KIND: Final[Mapping[tuple[str, str], Kind]] = {
+    (kind.group_version, kind.kind): kind for kind in KINDS
+}
+"""(apiVersion, kind) of a manifest -> kind."""
+
+PODS: Final = BY_RESOURCE["pods"]
+NODES: Final = BY_RESOURCE["nodes"]
+NAMESPACES: Final = BY_RESOURCE["namespaces"]
+EVENTS: Final = BY_RESOURCE["events"]
+PRIORITY_CLASSES: Final = BY_RESOURCE["priorityclasses.scheduling.k8s.io"]
+POD_DISRUPTION_BUDGETS: Final = BY_RESOURCE["poddisruptionbudgets.policy"]
+
+
+def is_stored(kind: Kind) -> bool:
+    """Whether objects of this kind are kept (reviews and bindings are not)."""
+    return "get" in kind.verbs

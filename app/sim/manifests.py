@@ -1,0 +1,84 @@
+"""YAML manifests, as kubectl reads them: several documents in a file, lists unpacked."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from app.sim.kinds import BY_GROUP_KIND, NODES, Kind, is_stored
+from app.sim.store import Object
+
+
+class ManifestError(ValueError):
+    """A manifest that cannot be used; the message names the file and the place in it."""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # chosen at run time
+    """Reads timestamps as the texts they are in JSON."""
+
+
+_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def load_yaml(text: bytes | str) -> Any:
+    """Reads one YAML document (JSON is YAML too). Raises ManifestError."""
+    documents = load_all_yaml(text)
+    if len(documents) != 1:
+        raise ManifestError(f"one YAML document expected, found {len(documents)}")
+    return documents[0]
+
+
+def load_all_yaml(text: bytes | str) -> list[Any]:
+    """Reads all YAML documents that are not empty. Raises ManifestError."""
+    try:
+        return [part for part in yaml.load_all(text, Loader=_Loader) if part is not None]
+    except yaml.YAMLError as error:
+        raise ManifestError(f"error converting YAML to JSON: {error}") from error
+
+
+def read_manifests(path: Path) -> list[tuple[Kind, Object]]:
+    """Reads the objects in a file, those in lists one by one. Raises ManifestError, naming file and document."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ManifestError(f"{path}: {error.strerror}") from error
+    try:
+        documents = load_all_yaml(text)
+    except ManifestError as error:
+        raise ManifestError(f"{path}: {error}") from error
+    found = []
+    for number, document in enumerate(documents, start=1):
+        place = f"{path}: document {number}"
+        found += [(_kind_of(item, place), item) for item in _unpacked(document, place)]
+    return found
+
+
+def _unpacked(document: Any, place: str, inherited: Object | None = None) -> Iterator[Object]:
+    """Yields the objects in a document; items of a typed list (``PodList``) take their type from it."""
+    if not isinstance(document, dict):
+        raise ManifestError(f"{place}: an object is expected, not {type(document).__name__}")
+    document = (inherited or {}) | document
+    kind = str(document.get("kind", ""))
+    if kind.endswith("List") and isinstance(document.get("items"), list):
+        item_type: Object = {"apiVersion": document.get("apiVersion")}
+        item_type["kind"] = kind.removesuffix("List")
+        for number, item in enumerate(document["items"]):
+            defaults = {} if kind == "List" else item_type
+            yield from _unpacked(item, f"{place}, items[{number}]", defaults)
+    else:
+        yield document
+
+
+def _kind_of(document: Object, place: str) -> Kind:
+    version, name = document.get("apiVersion", ""), document.get("kind", "")
+    kind = BY_GROUP_KIND.get((version, name))
+    if kind is None or not is_stored(kind):
+        raise ManifestError(f"{place}: kind {name!r} in apiVersion {version!r} is not served")
+    if not (document.get("metadata") or {}).get("name") and kind is NODES:
+        raise ManifestError(f"{place}: {name} without metadata.name")
+    return kind

@@ -1,0 +1,113 @@
+"""The parts every object has: type, metadata, conditions."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import uuid4
+
+from app.sim.errors import bad_request
+from app.sim.kinds import Kind
+from app.sim.store import Key, Object
+
+_METADATA_FIELDS: Final = (
+    "name",
+    "generateName",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+)
+"""In the real server's order. Other fields, among them managedFields, are not kept."""
+
+_SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH: Final = 5
+_MAX_GENERATED_PREFIX: Final = 58
+
+
+def normalised(kind: Kind, value: Any) -> Object:
+    """Checks that ``value`` is an object of this kind and returns it as it will be stored.
+
+    Type first, then metadata with its known fields; nulls are gone, as if they had never been set. Raises 400.
+    """
+    if not isinstance(value, dict):
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind})")
+    _check_type(kind, value)
+    metadata = value.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise bad_request("metadata must be an object")
+    result: Object = {"kind": kind.kind, "apiVersion": kind.group_version}
+    result["metadata"] = {
+        name: metadata[name] for name in _METADATA_FIELDS if metadata.get(name) is not None
+    }
+    for name, part in value.items():
+        if part is not None and name not in result:
+            result[name] = _without_nulls(part)
+    return result
+
+
+def _check_type(kind: Kind, value: Object) -> None:
+    found_kind = value.get("kind") or kind.kind
+    found_version = value.get("apiVersion") or kind.group_version
+    if (found_kind, found_version) != (kind.kind, kind.group_version):
+        raise bad_request(
+            f'{found_kind} in version "{found_version}" cannot be handled as a {kind.kind}: '
+            f'want kind "{kind.kind}", apiVersion "{kind.group_version}"'
+        )
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+    if isinstance(value, list) and value and isinstance(value[0], dict | list):
+        return [_without_nulls(part) for part in value]
+    return value
+
+
+def key_of(value: Object) -> Key:
+    """Returns the store key of an object: (namespace, name)."""
+    metadata = value["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def new_uid() -> str:
+    return str(uuid4())
+
+
+def generated_name(prefix: str) -> str:
+    """Makes a name from ``generateName``: the prefix and five random letters that spell no words."""
+    number = uuid4().int
+    letters = []
+    for _ in range(_SUFFIX_LENGTH):
+        number, index = divmod(number, len(_SUFFIX_ALPHABET))
+        letters.append(_SUFFIX_ALPHABET[index])
+    return prefix[:_MAX_GENERATED_PREFIX] + "".join(letters)
+
+
+def find_condition(value: Object, type_: str) -> Mapping[str, Any] | None:
+    """Returns the condition of this type from the object's status, or None."""
+    for condition in (value.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == type_:
+            return condition  # type: ignore[no-any-return]  # JSON
+    return None
+
+
+def is_true(value: Object, condition_type: str) -> bool:
+    """Whether the object's condition of this type is True."""
+    condition = find_condition(value, condition_type)
+    return condition is not None and condition.get("status") == "True"
+
+
+def with_condition(conditions: list[Any], new: Mapping[str, Any]) -> list[Any]:
+    """Returns the conditions with ``new`` in place of the one of its type, or at the end."""
+    kept = [new if known.get("type") == new["type"] else known for known in conditions]
+    return kept if new in kept else [*kept, new]
+
+
+def is_being_deleted(value: Object) -> bool:
+    return "deletionTimestamp" in value["metadata"]

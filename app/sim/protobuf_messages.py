@@ -1,0 +1,186 @@
+"""The protobuf messages that are understood: the field numbers of Kubernetes' API.
+
+One line per message, ``number:name/type`` per field. No type means text; ``[T]`` is a list, ``{T}`` a map from texts,
+``<T>`` a message whose fields belong to its parent in JSON, ``-`` a field that is not kept (managed fields, statuses
+that only the server writes).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+ROOTS: Final[Mapping[tuple[str, str], str]] = {
+    ("", "DeleteOptions"): "DeleteOptions",
+    ("v1", "Binding"): "Binding",
+    ("v1", "ConfigMap"): "ConfigMap",
+    ("v1", "Event"): "CoreEvent",
+    ("v1", "Namespace"): "Namespace",
+    ("v1", "Pod"): "PodTemplateSpec",
+    ("v1", "ResourceQuota"): "ResourceQuota",
+    ("v1", "Secret"): "Secret",
+    ("v1", "Service"): "Service",
+    ("v1", "ServiceAccount"): "ServiceAccount",
+    ("apps/v1", "Deployment"): "Deployment",
+    ("authentication.k8s.io/v1", "SelfSubjectReview"): "Review",
+    ("authentication.k8s.io/v1", "TokenReview"): "TokenReview",
+    ("authorization.k8s.io/v1", "SelfSubjectAccessReview"): "AccessReview",
+    ("authorization.k8s.io/v1", "SelfSubjectRulesReview"): "RulesReview",
+    ("authorization.k8s.io/v1", "SubjectAccessReview"): "AccessReview",
+    ("batch/v1", "CronJob"): "CronJob",
+    ("batch/v1", "Job"): "Job",
+    ("coordination.k8s.io/v1", "Lease"): "Lease",
+    ("events.k8s.io/v1", "Event"): "Event",
+    ("policy/v1", "Eviction"): "Eviction",
+    ("policy/v1", "PodDisruptionBudget"): "PodDisruptionBudget",
+    ("scheduling.k8s.io/v1", "PriorityClass"): "PriorityClass",
+}
+"""(apiVersion, kind) -> message; an empty version means any."""
+
+MESSAGES: Final[Mapping[str, str]] = {
+    # meta/v1
+    "ObjectMeta": (
+        "1:name 2:generateName 3:namespace 4:selfLink 5:uid 6:resourceVersion 7:generation/int"
+        " 8:creationTimestamp/Time 9:deletionTimestamp/Time 10:deletionGracePeriodSeconds/int 11:labels/{string}"
+        " 12:annotations/{string} 13:ownerReferences/[OwnerReference] 14:finalizers/[string] 17:managedFields/-"
+    ),
+    "OwnerReference": "1:kind 3:name 4:uid 5:apiVersion 6:controller/bool 7:blockOwnerDeletion/bool",
+    "LabelSelector": "1:matchLabels/{string} 2:matchExpressions/[Requirement]",
+    "Requirement": "1:key 2:operator 3:values/[string]",
+    "DeleteOptions": (
+        "1:gracePeriodSeconds/int 2:preconditions/Preconditions 3:orphanDependents/bool 4:propagationPolicy"
+        " 5:dryRun/[string] 6:ignoreStoreReadErrorWithClusterBreakingPotential/bool"
+    ),
+    "Preconditions": "1:uid 2:resourceVersion",
+    # core/v1
+    "Binding": "1:metadata/ObjectMeta 2:target/ObjectReference",
+    "ObjectReference": "1:kind 2:namespace 3:name 4:uid 5:apiVersion 6:resourceVersion 7:fieldPath",
+    "LocalObjectReference": "1:name",
+    "ConfigMap": "1:metadata/ObjectMeta 2:data/{string} 3:binaryData/{bytes} 4:immutable/bool",
+    "Secret": "1:metadata/ObjectMeta 2:data/{bytes} 3:type 4:stringData/{string} 5:immutable/bool",
+    "ServiceAccount": (
+        "1:metadata/ObjectMeta 2:secrets/[ObjectReference] 3:imagePullSecrets/[LocalObjectReference]"
+        " 4:automountServiceAccountToken/bool"
+    ),
+    "Namespace": "1:metadata/ObjectMeta 2:spec/NamespaceSpec 3:status/-",
+    "NamespaceSpec": "1:finalizers/[string]",
+    "CoreEvent": (
+        "1:metadata/ObjectMeta 2:involvedObject/ObjectReference 3:reason 4:message 5:source/EventSource"
+        " 6:firstTimestamp/Time 7:lastTimestamp/Time 8:count/int 9:type 10:eventTime/MicroTime 11:series/EventSeries"
+        " 12:action 13:related/ObjectReference 14:reportingComponent 15:reportingInstance"
+    ),
+    "EventSource": "1:component 2:host",
+    "EventSeries": "1:count/int 2:lastObservedTime/MicroTime",
+    "ResourceQuota": "1:metadata/ObjectMeta 2:spec/ResourceQuotaSpec 3:status/-",
+    "ResourceQuotaSpec": "1:hard/{Quantity} 2:scopes/[string] 3:scopeSelector/ScopeSelector",
+    "ScopeSelector": "1:matchExpressions/[ScopeRequirement]",
+    "ScopeRequirement": "1:scopeName 2:operator 3:values/[string]",
+    "Service": "1:metadata/ObjectMeta 2:spec/ServiceSpec 3:status/-",
+    "ServiceSpec": (
+        "1:ports/[ServicePort] 2:selector/{string} 3:clusterIP 4:type 5:externalIPs/[string] 7:sessionAffinity"
+        " 8:loadBalancerIP 9:loadBalancerSourceRanges/[string] 10:externalName 11:externalTrafficPolicy"
+        " 12:healthCheckNodePort/int 13:publishNotReadyAddresses/bool 17:ipFamilyPolicy 18:clusterIPs/[string]"
+        " 19:ipFamilies/[string] 20:allocateLoadBalancerNodePorts/bool 21:loadBalancerClass 22:internalTrafficPolicy"
+        " 23:trafficDistribution"
+    ),
+    "ServicePort": "1:name 2:protocol 3:port/int 4:targetPort/IntOrString 5:nodePort/int 6:appProtocol",
+    # pods; the rarer fields of pod specs are left to JSON
+    "PodTemplateSpec": "1:metadata/ObjectMeta 2:spec/PodSpec 3:status/-",
+    "PodSpec": (
+        "2:containers/[Container] 3:restartPolicy 4:terminationGracePeriodSeconds/int 5:activeDeadlineSeconds/int"
+        " 6:dnsPolicy 7:nodeSelector/{string} 8:serviceAccountName 9:serviceAccount 10:nodeName 11:hostNetwork/bool"
+        " 12:hostPID/bool 13:hostIPC/bool 15:imagePullSecrets/[LocalObjectReference] 16:hostname 17:subdomain"
+        " 18:affinity/Affinity 19:schedulerName 20:initContainers/[Container] 21:automountServiceAccountToken/bool"
+        " 22:tolerations/[Toleration] 24:priorityClassName 25:priority/int 27:shareProcessNamespace/bool"
+        " 28:readinessGates/[ReadinessGate] 29:runtimeClassName 30:enableServiceLinks/bool 31:preemptionPolicy"
+        " 32:overhead/{Quantity} 33:topologySpreadConstraints/[TopologySpreadConstraint]"
+        " 38:schedulingGates/[LocalObjectReference] 39:resourceClaims/[PodResourceClaim]"
+        " 40:resources/ResourceRequirements"
+    ),
+    "Container": (
+        "1:name 2:image 3:command/[string] 4:args/[string] 5:workingDir 6:ports/[ContainerPort] 7:env/[EnvVar]"
+        " 8:resources/ResourceRequirements 9:volumeMounts/[VolumeMount] 13:terminationMessagePath 14:imagePullPolicy"
+        " 16:stdin/bool 17:stdinOnce/bool 18:tty/bool 20:terminationMessagePolicy 24:restartPolicy"
+    ),
+    "ContainerPort": "1:name 2:hostPort/int 3:containerPort/int 4:protocol 5:hostIP",
+    "EnvVar": "1:name 2:value",
+    "VolumeMount": "1:name 2:readOnly/bool 3:mountPath 4:subPath 5:mountPropagation 6:subPathExpr 7:recursiveReadOnly",
+    "ResourceRequirements": "1:limits/{Quantity} 2:requests/{Quantity} 3:claims/[ResourceClaim]",
+    "ResourceClaim": "1:name 2:request",
+    "PodResourceClaim": "1:name 3:resourceClaimName 4:resourceClaimTemplateName",
+    "ReadinessGate": "1:conditionType",
+    "Toleration": "1:key 2:operator 3:value 4:effect 5:tolerationSeconds/int",
+    "TopologySpreadConstraint": (
+        "1:maxSkew/int 2:topologyKey 3:whenUnsatisfiable 4:labelSelector/LabelSelector 5:minDomains/int"
+        " 6:nodeAffinityPolicy 7:nodeTaintsPolicy 8:matchLabelKeys/[string]"
+    ),
+    "Affinity": "1:nodeAffinity/NodeAffinity 2:podAffinity/PodAffinity 3:podAntiAffinity/PodAffinity",
+    "NodeAffinity": (
+        "1:requiredDuringSchedulingIgnoredDuringExecution/NodeSelector"
+        " 2:preferredDuringSchedulingIgnoredDuringExecution/[PreferredSchedulingTerm]"
+    ),
+    "NodeSelector": "1:nodeSelectorTerms/[NodeSelectorTerm]",
+    "NodeSelectorTerm": "1:matchExpressions/[Requirement] 2:matchFields/[Requirement]",
+    "PreferredSchedulingTerm": "1:weight/int 2:preference/NodeSelectorTerm",
+    "PodAffinity": (
+        "1:requiredDuringSchedulingIgnoredDuringExecution/[PodAffinityTerm]"
+        " 2:preferredDuringSchedulingIgnoredDuringExecution/[WeightedPodAffinityTerm]"
+    ),
+    "PodAffinityTerm": (
+        "1:labelSelector/LabelSelector 2:namespaces/[string] 3:topologyKey 4:namespaceSelector/LabelSelector"
+        " 5:matchLabelKeys/[string] 6:mismatchLabelKeys/[string]"
+    ),
+    "WeightedPodAffinityTerm": "1:weight/int 2:podAffinityTerm/PodAffinityTerm",
+    # workloads
+    "Deployment": "1:metadata/ObjectMeta 2:spec/DeploymentSpec 3:status/-",
+    "DeploymentSpec": (
+        "1:replicas/int 2:selector/LabelSelector 3:template/PodTemplateSpec 4:strategy/DeploymentStrategy"
+        " 5:minReadySeconds/int 6:revisionHistoryLimit/int 7:paused/bool 9:progressDeadlineSeconds/int"
+    ),
+    "DeploymentStrategy": "1:type 2:rollingUpdate/RollingUpdate",
+    "RollingUpdate": "1:maxUnavailable/IntOrString 2:maxSurge/IntOrString",
+    "Job": "1:metadata/ObjectMeta 2:spec/JobSpec 3:status/-",
+    "JobSpec": (
+        "1:parallelism/int 2:completions/int 3:activeDeadlineSeconds/int 4:selector/LabelSelector"
+        " 5:manualSelector/bool 6:template/PodTemplateSpec 7:backoffLimit/int 8:ttlSecondsAfterFinished/int"
+        " 9:completionMode 10:suspend/bool 12:backoffLimitPerIndex/int 13:maxFailedIndexes/int"
+        " 14:podReplacementPolicy 15:managedBy"
+    ),
+    "JobTemplate": "1:metadata/ObjectMeta 2:spec/JobSpec",
+    "CronJob": "1:metadata/ObjectMeta 2:spec/CronJobSpec 3:status/-",
+    "CronJobSpec": (
+        "1:schedule 2:startingDeadlineSeconds/int 3:concurrencyPolicy 4:suspend/bool 5:jobTemplate/JobTemplate"
+        " 6:successfulJobsHistoryLimit/int 7:failedJobsHistoryLimit/int 8:timeZone"
+    ),
+    # reviews
+    "Review": "1:metadata/ObjectMeta 2:status/-",
+    "TokenReview": "1:metadata/ObjectMeta 2:spec/TokenReviewSpec 3:status/-",
+    "TokenReviewSpec": "1:token 2:audiences/[string]",
+    "AccessReview": "1:metadata/ObjectMeta 2:spec/AccessReviewSpec 3:status/-",
+    "AccessReviewSpec": (
+        "1:resourceAttributes/ResourceAttributes 2:nonResourceAttributes/NonResourceAttributes 3:user"
+        " 4:groups/[string] 5:extra/- 6:uid"
+    ),
+    "ResourceAttributes": (
+        "1:namespace 2:verb 3:group 4:version 5:resource 6:subresource 7:name 8:fieldSelector/- 9:labelSelector/-"
+    ),
+    "NonResourceAttributes": "1:path 2:verb",
+    "RulesReview": "1:metadata/ObjectMeta 2:spec/RulesReviewSpec 3:status/-",
+    "RulesReviewSpec": "1:namespace",
+    # the rest
+    "Lease": "1:metadata/ObjectMeta 2:spec/LeaseSpec",
+    "LeaseSpec": (
+        "1:holderIdentity 2:leaseDurationSeconds/int 3:acquireTime/MicroTime 4:renewTime/MicroTime"
+        " 5:leaseTransitions/int 6:strategy 7:preferredHolder"
+    ),
+    "Event": (
+        "1:metadata/ObjectMeta 2:eventTime/MicroTime 3:series/EventSeries 4:reportingController 5:reportingInstance"
+        " 6:action 7:reason 8:regarding/ObjectReference 9:related/ObjectReference 10:note 11:type"
+        " 12:deprecatedSource/EventSource 13:deprecatedFirstTimestamp/Time 14:deprecatedLastTimestamp/Time"
+        " 15:deprecatedCount/int"
+    ),
+    "Eviction": "1:metadata/ObjectMeta 2:deleteOptions/DeleteOptions",
+    "PodDisruptionBudget": "1:metadata/ObjectMeta 2:spec/PodDisruptionBudgetSpec 3:status/-",
+    "PodDisruptionBudgetSpec": (
+        "1:minAvailable/IntOrString 2:selector/LabelSelector 3:maxUnavailable/IntOrString 4:unhealthyPodEvictionPolicy"
+    ),
+    "PriorityClass": "1:metadata/ObjectMeta 2:value/int 3:globalDefault/bool 4:description 5:preemptionPolicy",
+}

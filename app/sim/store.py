@@ -1,0 +1,187 @@
+"""What etcd is to a real API server: objects by key, one revision counter, a bounded history of changes.
+
+Objects are plain decoded JSON. They are never changed in place once stored; every write encodes the new object once,
+and all readers and watchers share those bytes.
+"""
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Final, Literal
+
+import msgspec
+
+Object = dict[str, Any]
+"""A Kubernetes object as decoded JSON, ``kind`` and ``apiVersion`` first."""
+Key = tuple[str, str]
+"""(namespace, name); the namespace of cluster-scoped objects is empty."""
+EventType = Literal["ADDED", "MODIFIED", "DELETED"]
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Record:
+    """One version of one object. ``views`` caches its encodings in other forms (the other Event version)."""
+
+    __slots__ = ("raw", "revision", "value", "views")
+
+    def __init__(self, value: Object, revision: int) -> None:
+        self.value = value
+        self.revision = revision
+        self.raw: bytes = _encode(value)
+        self.views: dict[object, bytes] | None = None
+
+    @property
+    def namespace(self) -> str:
+        return self.value["metadata"].get("namespace", "")  # type: ignore[no-any-return]  # JSON
+
+    @property
+    def name(self) -> str:
+        return self.value["metadata"]["name"]  # type: ignore[no-any-return]  # JSON
+
+
+class Change:
+    """One write: the object as it is now, and as it was before (None for ADDED).
+
+    For DELETED ``record`` is the last state with the revision of the deletion, as etcd reports it.
+    """
+
+    __slots__ = ("key", "previous", "record", "type", "withdrawn")
+
+    def __init__(self, type_: EventType, key: Key, record: Record, previous: Record | None) -> None:
+        self.type: EventType = type_
+        self.key = key
+        self.record = record
+        self.previous = previous
+        self.withdrawn: Record | None = None
+
+    @property
+    def revision(self) -> int:
+        return self.record.revision
+
+    def withdrawn_record(self) -> Record:
+        """The previous state under this change's revision: what a watcher sees leave its selection."""
+        if self.type == "DELETED" or self.previous is None:
+            return self.record
+        if self.withdrawn is None:
+            self.withdrawn = Record(_stamped(self.previous.value, self.revision), self.revision)
+        return self.withdrawn
+
+
+def _stamped(value: Object, revision: int) -> Object:
+    metadata = value["metadata"] | {"resourceVersion": str(revision)}
+    return value | {"metadata": metadata}
+
+
+Listener = Callable[[Change], None]
+
+
+class Collection:
+    """All objects of one resource, in key order, with the changes of the recent past."""
+
+    def __init__(self, history_limit: int) -> None:
+        self.records: dict[Key, Record] = {}
+        self.history: deque[Change] = deque()
+        self.compacted = 0
+        """Changes up to and including this revision are forgotten."""
+        self.listeners: dict[Listener, None] = {}
+        """Called at every change, in the order they came, before the writer gets its answer."""
+        self._keys: list[Key] = []
+        self._history_limit = history_limit
+
+    def ordered(
+        self, *, namespace: str | None = None, after: Key | None = None
+    ) -> Iterator[Record]:
+        """Iterates over the records in key order, of one namespace or all, behind ``after`` if given."""
+        start = 0 if after is None else bisect_left(self._keys, (after[0], after[1] + "\0"))
+        if namespace is not None:
+            start = max(start, bisect_left(self._keys, (namespace, "")))
+        for key in islice(self._keys, start, None):
+            if namespace is not None and key[0] != namespace:
+                return
+            yield self.records[key]
+
+    def at(self, revision: int) -> "Collection":
+        """Returns the collection as it was at ``revision``, which must not be compacted."""
+        if not self.history or self.history[-1].revision <= revision:
+            return self
+        past = Collection(0)
+        past.records = self.records.copy()
+        for change in self._newest_since(revision):
+            if change.previous is None:
+                del past.records[change.key]
+            else:
+                past.records[change.key] = change.previous
+        past._keys = sorted(past.records)
+        return past
+
+    def changes_since(self, revision: int) -> list[Change]:
+        """Returns the changes after ``revision``, oldest first."""
+        return list(self._newest_since(revision))[::-1]
+
+    def compact(self, keep: int, revision: int) -> None:
+        """Forgets all but the last ``keep`` changes; with none kept, everything up to ``revision``."""
+        while len(self.history) > keep:
+            self.compacted = self.history.popleft().revision
+        if keep == 0:
+            self.compacted = revision
+
+    def apply(self, change: Change) -> None:
+        """Takes over one change and tells the listeners."""
+        if change.type == "DELETED":
+            del self.records[change.key]
+            del self._keys[bisect_left(self._keys, change.key)]
+        else:
+            self.records[change.key] = change.record
+            if change.type == "ADDED":
+                insort(self._keys, change.key)
+        self.history.append(change)
+        if len(self.history) > self._history_limit:
+            self.compact(self._history_limit, change.revision)
+        for listener in tuple(self.listeners):
+            listener(change)
+
+    def _newest_since(self, revision: int) -> Iterable[Change]:
+        for change in reversed(self.history):
+            if change.revision <= revision:
+                return
+            yield change
+
+
+class Store:
+    """Every collection, and the revision that counts the writes to all of them."""
+
+    def __init__(self, resources: Iterable[str], *, history_limit: int = 10_000) -> None:
+        self.revision = 1
+        self._collections = {resource: Collection(history_limit) for resource in resources}
+
+    def __getitem__(self, resource: str) -> Collection:
+        return self._collections[resource]
+
+    def items(self) -> Iterable[tuple[str, Collection]]:
+        return self._collections.items()
+
+    def put(self, resource: str, key: Key, value: Object) -> Record:
+        """Stores ``value``, which with its ``metadata`` now belongs to the store, under the next revision."""
+        collection = self._collections[resource]
+        previous = collection.records.get(key)
+        self.revision += 1
+        value["metadata"]["resourceVersion"] = str(self.revision)
+        record = Record(value, self.revision)
+        collection.apply(Change("ADDED" if previous is None else "MODIFIED", key, record, previous))
+        return record
+
+    def remove(self, resource: str, key: Key) -> Record:
+        """Removes an object and returns its last state under the revision of the removal."""
+        collection = self._collections[resource]
+        previous = collection.records[key]
+        self.revision += 1
+        record = Record(_stamped(previous.value, self.revision), self.revision)
+        collection.apply(Change("DELETED", key, record, previous))
+        return record
+
+    def compact(self) -> None:
+        """Forgets all history, as etcd's compaction does: older watches and list pages get 410."""
+        for collection in self._collections.values():
+            collection.compact(0, self.revision)

@@ -1,0 +1,183 @@
+"""Watches: what happened to a selection of objects, as a stream of bytes.
+
+A change is encoded once by the store; each watcher only decides whether it sees the change and as what (an object that
+starts to match is ADDED for this watcher, one that stops is DELETED) and queues references to the shared bytes. Writing
+is left to the connection, which takes everything queued in one piece. A watcher that lets too much pile up is closed;
+its client will list and watch again.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from app.sim.errors import ApiError, expired, too_large_resource_version
+from app.sim.kinds import Kind
+from app.sim.listing import ListOptions
+from app.sim.representation import Representation
+from app.sim.selectors import Selector
+from app.sim.store import Change, Collection, EventType, Record, Store
+
+_OPENING: Final[dict[str, bytes]] = {
+    type_: b'{"type":"' + type_.encode() + b'","object":'
+    for type_ in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")
+}
+_CLOSING: Final = b"}\n"
+_INITIAL_BATCH: Final = 500
+"""Objects per write while the initial state is sent."""
+
+
+class Watcher:
+    """One client's view of the changes to a collection."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        representation: Representation,
+        *,
+        namespace: str | None,
+        selector: Selector,
+        buffer_limit: int,
+    ) -> None:
+        self._collection = collection
+        self._representation = representation
+        self._namespace = namespace
+        self._selector = selector
+        self._buffer_limit = buffer_limit
+        self._initial: Iterator[bytes] = iter(())
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._after = 0
+        self._closed = False
+        self._wake = asyncio.Event()
+
+    def open(self, *, after: int = 0) -> None:
+        """Starts to follow changes with a revision above ``after``."""
+        self._after = after
+        self._collection.listeners[self.offer] = None
+
+    def send_initial(self, records: Sequence[Record]) -> None:
+        """Queues the present state as ADDED events, to be encoded as the client reads them."""
+        self._initial = self._initial_batches(records)
+
+    def _initial_batches(self, records: Sequence[Record]) -> Iterator[bytes]:
+        one = self._representation.one
+        for start in range(0, len(records), _INITIAL_BATCH):
+            batch: list[bytes] = []
+            for record in records[start : start + _INITIAL_BATCH]:
+                batch += (_OPENING["ADDED"], one(record), _CLOSING)
+            yield b"".join(batch)
+
+    def offer(self, change: Change) -> None:
+        """Queues a change if this watcher sees it."""
+        if self._namespace is not None and change.key[0] != self._namespace:
+            return
+        if change.revision <= self._after:
+            return
+        if not self._selector:
+            self._queue(change.type, self._representation.one(change.record))
+            return
+        seen = self._translated(change)
+        if seen is not None:
+            self._queue(seen[0], self._representation.one(seen[1]))
+
+    def _translated(self, change: Change) -> tuple[EventType, Record] | None:
+        matches = self._selector.matches
+        now = change.type != "DELETED" and matches(change.record.value)
+        before = change.previous is not None and matches(change.previous.value)
+        if now:
+            return ("MODIFIED" if before else "ADDED"), change.record
+        return ("DELETED", change.withdrawn_record()) if before else None
+
+    def bookmark(self, revision: int, *, initial_events_end: bool = False) -> None:
+        """Queues a bookmark: everything up to ``revision`` has been sent."""
+        raw = self._representation.bookmark(revision, initial_events_end=initial_events_end)
+        self._queue("BOOKMARK", raw)
+
+    def fail(self, error: ApiError) -> None:
+        """Queues an ERROR event and ends the stream after it."""
+        self._queue("ERROR", msgspec.json.encode(error.status()))
+        self.close()
+
+    def close(self) -> None:
+        """Ends the stream after what is queued."""
+        self._collection.listeners.pop(self.offer, None)
+        self._closed = True
+        self._wake.set()
+
+    async def next_batch(self) -> bytes | None:
+        """Waits for events and returns all that are queued as newline-delimited JSON; None at the end."""
+        batch = next(self._initial, None)
+        if batch is not None:
+            return batch
+        while not self._pending:
+            if self._closed:
+                return None
+            self._wake.clear()
+            await self._wake.wait()
+        batch = b"".join(self._pending)
+        self._pending.clear()
+        self._pending_bytes = 0
+        return batch
+
+    def _queue(self, type_: str, raw: bytes) -> None:
+        self._pending += (_OPENING[type_], raw, _CLOSING)
+        self._pending_bytes += len(raw)
+        if self._pending_bytes > self._buffer_limit:
+            self._pending.clear()
+            self.close()
+        elif not self._wake.is_set():
+            self._wake.set()
+
+
+def open_watch(
+    store: Store,
+    kind: Kind,
+    namespace: str | None,
+    options: ListOptions,
+    representation: Representation,
+    *,
+    buffer_limit: int,
+) -> Watcher:
+    """Opens a watch as the options ask for: from the present state, from a revision on, or as a streaming list.
+
+    A revision that is compacted yields a watch that ends with a 410 ERROR event. Raises 504 for a streaming list at
+    a revision that lies ahead.
+    """
+    collection = store[kind.storage]
+    watcher = Watcher(
+        collection,
+        representation,
+        namespace=namespace,
+        selector=options.selector,
+        buffer_limit=buffer_limit,
+    )
+    wanted = options.resource_version or 0
+    if options.send_initial_events and wanted > store.revision:
+        raise too_large_resource_version(wanted, store.revision)
+    if _wants_state(options):
+        records = collection.ordered(namespace=namespace)
+        watcher.send_initial(
+            [record for record in records if options.selector.matches(record.value)]
+        )
+        if options.send_initial_events and options.bookmarks:
+            watcher.bookmark(store.revision, initial_events_end=True)
+        watcher.open()
+    elif not wanted:
+        watcher.open()
+    elif wanted < collection.compacted:
+        why = f"too old resource version: {wanted} ({collection.compacted})"
+        watcher.fail(expired(why))
+    else:
+        for change in collection.changes_since(wanted):
+            watcher.offer(change)
+        watcher.open(after=wanted)
+    return watcher
+
+
+def _wants_state(options: ListOptions) -> bool:
+    """Whether the stream begins with the objects that exist: unless told otherwise, when no revision is named."""
+    if options.send_initial_events is not None:
+        return options.send_initial_events
+    return not options.resource_version
