@@ -180,7 +180,8 @@ class KubeClient:
                     continue
             if isinstance(error, TooManyRequests) and throttled < self._max_throttled:
                 throttled += 1
-                await asyncio.sleep(min(error.retry_after or 1.0, MAX_RETRY_AFTER))
+                wait = 1.0 if error.retry_after is None else error.retry_after
+                await asyncio.sleep(min(wait, MAX_RETRY_AFTER))
                 continue
             raise error
 

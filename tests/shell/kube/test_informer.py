@@ -1,0 +1,205 @@
+"""An informer as a whole, on a virtual clock: what the handler is told, when all is synced, what the figures say."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from app.kube.informer import Informer, wait_synced
+from app.kube.listing import ServerFeatures
+from tests.shell.kube.fakes import (
+    SERVICES,
+    FakeTransport,
+    Hang,
+    Silence,
+    added,
+    bookmark,
+    deleted,
+    error_line,
+    modified,
+    page,
+    refused,
+    service,
+)
+
+pytestmark = pytest.mark.looptime
+
+
+class Told:
+    """A handler that notes what it is told."""
+
+    def __init__(self):
+        self.changes = []
+
+    def __call__(self, kind, type_, old, new):
+        self.changes.append((type_, old and old.name, new and new.name))
+
+
+@asynccontextmanager
+async def running(*transports, features=None, handlers=None):
+    handlers = handlers or [Told() for _ in transports]
+    informers = [
+        Informer(
+            SERVICES,
+            transport,
+            handler,
+            features=features or ServerFeatures(),
+            rng=np.random.default_rng(3),
+        )
+        for transport, handler in zip(transports, handlers, strict=True)
+    ]
+    tasks = [asyncio.create_task(informer.run()) for informer in informers]
+    try:
+        yield informers, handlers
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_from_list_to_changes():
+    transport = FakeTransport(
+        [
+            added("a", 1) + added("b", 2) + bookmark(3, end=True),
+            Silence(1),
+            modified("a", 4) + deleted("b", 5) + added("c", 6),
+            Hang(),
+        ]
+    )
+    async with running(transport) as ([informer], [told]):
+        await informer.synced.wait()
+        assert set(informer.objects) == {"shop/a", "shop/b"}
+        assert told.changes == [("ADDED", None, "a"), ("ADDED", None, "b")]
+        told.changes.clear()
+        await asyncio.sleep(2)
+        assert told.changes == [
+            ("MODIFIED", "a", "a"),
+            ("DELETED", "b", None),
+            ("ADDED", None, "c"),
+        ]
+        assert set(informer.objects) == {"shop/a", "shop/c"}
+
+
+async def test_a_second_list_tells_the_difference_only():
+    transport = FakeTransport(
+        [Silence(1), error_line(410)],
+        [Hang()],
+    )
+    transport.answers += [
+        page(service("same", 1), service("old", 2), service("again", 3), version=9),
+        page(service("same", 1), service("again", 7, uid="other"), service("new", 8), version=20),
+    ]
+    features = ServerFeatures(streaming_lists=False)
+    async with running(transport, features=features) as ([informer], [told]):
+        await informer.synced.wait()
+        told.changes.clear()
+        await asyncio.sleep(5)
+        assert told.changes == [
+            ("DELETED", "old", None),
+            ("DELETED", "again", None),
+            ("ADDED", None, "again"),
+            ("ADDED", None, "new"),
+        ]
+        assert informer.statistics().lists == 2
+
+
+async def test_a_chunk_is_handled_in_one_go():
+    seen, interruptions = [], []
+
+    def handler(kind, type_, old, new):
+        seen.append(new.name)
+
+    async def onlooker():
+        while True:
+            interruptions.append(len(seen))
+            await asyncio.sleep(0)
+
+    events = b"".join(added(f"s{number}", number) for number in range(100))
+    transport = FakeTransport([bookmark(1, end=True), events, events[:0], Hang()])
+    async with running(transport, handlers=[handler]):
+        watcher = asyncio.create_task(onlooker())
+        while len(seen) < 100:
+            await asyncio.sleep(0)
+        watcher.cancel()
+    assert set(interruptions) <= {0, 100}
+
+
+async def test_others_get_their_turn_between_chunks():
+    turns = 0
+
+    async def onlooker():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    transport = FakeTransport(
+        [bookmark(1, end=True), *(added(f"s{number}", number) for number in range(50)), Hang()]
+    )
+    async with running(transport) as ([informer], _):
+        watcher = asyncio.create_task(onlooker())
+        while len(informer.objects) < 50:
+            await asyncio.sleep(0)
+        watcher.cancel()
+    assert turns >= 50
+
+
+async def test_the_barrier_waits_for_the_slowest(looptime):
+    quick = FakeTransport([bookmark(1, end=True), Hang()])
+    slow = FakeTransport([Silence(7), bookmark(1, end=True), Hang()])
+    absent = FakeTransport(refused(404))
+    async with running(quick, slow, absent) as (informers, _):
+        await wait_synced(informers)
+        assert looptime == 7
+        assert [informer.statistics().served for informer in informers] == [True, True, False]
+
+
+async def test_a_handler_that_fails_ends_the_informer():
+    def handler(*_):
+        raise RuntimeError("a bug")
+
+    informer = Informer(
+        SERVICES,
+        FakeTransport([added("a", 1), bookmark(2, end=True), Hang()]),
+        handler,
+        features=ServerFeatures(),
+        rng=np.random.default_rng(3),
+    )
+    with pytest.raises(RuntimeError, match="a bug"):
+        await informer.run()
+
+
+async def test_statistics():
+    transport = FakeTransport(
+        [
+            added("a", 1) + added("bad", 2, spec={"selector": 7}) + bookmark(3, end=True),
+            Silence(10),
+            bookmark(4),
+        ],
+        [Hang()],
+    )
+    async with running(transport) as ([informer], _):
+        before = informer.statistics()
+        assert (before.synced, before.heard_at, before.age) == (False, None, None)
+        await asyncio.sleep(25)
+        after = informer.statistics()
+    assert (after.kind, after.synced, after.objects) == ("Service", True, 1)
+    assert (after.heard_at, after.age) == (10, 15)
+    assert (after.lists, after.reconnects) == (1, 1)
+    assert (after.decode_errors, after.unreadable) == (1, 1)
+
+
+async def test_a_large_list_lets_others_have_their_turn():
+    sizes = []
+
+    async def onlooker(informer):
+        while not informer.synced.is_set():
+            sizes.append(len(informer.objects))
+            await asyncio.sleep(0)
+
+    events = b"".join(added(f"s{number}", number) for number in range(2000))
+    transport = FakeTransport([events + bookmark(2001, end=True), Hang()])
+    async with running(transport) as ([informer], _):
+        await onlooker(informer)
+    assert {500, 1000, 1500} <= set(sizes)

@@ -1,0 +1,407 @@
+"""The three functions of rising patience and the lists they begin with, on a virtual clock and a scripted transport.
+
+Left out: real connections (test_client.py) and what becomes of the events (test_store.py, test_informer.py).
+"""
+
+import asyncio
+from contextlib import aclosing
+
+import numpy as np
+import pytest
+
+from app.kube import watch
+from app.kube.errors import ConnectionFailed, Forbidden, Gone
+from app.kube.feed import Feed, ResourceKind, Snapshot
+from app.kube.listing import PAGE_SIZE, ServerFeatures, list_pages
+from app.kube.watch import watch_forever, watch_once, watch_resuming
+from tests.shell.kube.fakes import (
+    SERVICES,
+    FakeTransport,
+    Hang,
+    Silence,
+    added,
+    bookmark,
+    deleted,
+    error_line,
+    modified,
+    page,
+    refused,
+    service,
+)
+
+pytestmark = pytest.mark.looptime
+
+BROKEN = ConnectionFailed("GET stream: connection reset", sent=True)
+
+
+def rng():
+    return np.random.default_rng(1)
+
+
+def no_streaming():
+    return ServerFeatures(streaming_lists=False)
+
+
+def names(events):
+    return [(kind, item.name, int(item.resource_version)) for kind, item in events]
+
+
+async def take(updates, count):
+    """The first ``count`` updates, empty batches left out."""
+    taken = []
+    async with aclosing(updates):
+        async for update in updates:
+            if isinstance(update, Snapshot):
+                taken.append(sorted(item.name for item in update.items))
+            elif update:
+                taken.append(names(update))
+            if len(taken) == count:
+                return taken
+    raise AssertionError(f"ended after {taken}")
+
+
+# ---------------------------------------------------------------- one connection
+
+
+async def test_one_connection_gives_lines_and_ends():
+    transport = FakeTransport([added("a", 1) + added("b", 2)[:9], added("b", 2)[9:]])
+    batches = [batch async for batch in watch_once(transport, "/api/v1/services", {}, rng())]
+    assert [len(batch) for batch in batches] == [1, 1]
+    assert transport.open_streams == 0
+
+
+async def test_the_server_is_asked_to_end_the_connection_and_outwaited(looptime):
+    transport = FakeTransport([added("a", 1), Hang()])
+    with pytest.raises(ConnectionFailed):
+        async for _ in watch_once(transport, "/api/v1/services", {"fieldSelector": "x=y"}, rng()):
+            pass
+    (params,) = transport.streamed
+    life = int(params.pop("timeoutSeconds"))
+    assert params == {"watch": "true", "allowWatchBookmarks": "true", "fieldSelector": "x=y"}
+    assert 300 <= life <= 600
+    assert looptime == life + watch.SLACK
+
+
+async def test_lives_are_jittered():
+    lives, chance = set(), rng()
+    for _ in range(10):
+        transport = FakeTransport([])
+        async for _ in watch_once(transport, "/x", {}, chance):
+            pass
+        lives.add(transport.streamed[0]["timeoutSeconds"])
+    assert len(lives) > 5
+
+
+# ---------------------------------------------------------------- resuming
+
+
+def feed_at(version):
+    feed = Feed(SERVICES)
+    feed.resource_version = version
+    return feed
+
+
+async def test_resumes_from_the_last_event_after_a_break():
+    transport = FakeTransport([added("a", 11), BROKEN], [modified("a", 12), Hang()])
+    taken = await take(watch_resuming(transport, feed_at("10"), rng()), 2)
+    assert taken == [[("ADDED", "a", 11)], [("MODIFIED", "a", 12)]]
+    assert [params["resourceVersion"] for params in transport.streamed] == ["10", "11"]
+
+
+async def test_resumes_from_a_bookmark():
+    transport = FakeTransport([bookmark(40), BROKEN], [added("a", 41), Hang()])
+    feed = feed_at("10")
+    await take(watch_resuming(transport, feed, rng()), 2)
+    assert [params["resourceVersion"] for params in transport.streamed] == ["10", "40"]
+    assert feed.reconnects == 1
+
+
+async def test_a_line_cut_off_by_a_break_comes_again_whole():
+    whole = modified("a", 12)
+    transport = FakeTransport([added("a", 11) + whole[:40], BROKEN], [whole, Hang()])
+    taken = await take(watch_resuming(transport, feed_at("10"), rng()), 2)
+    assert taken == [[("ADDED", "a", 11)], [("MODIFIED", "a", 12)]]
+
+
+async def test_a_watch_that_the_server_ends_is_renewed_at_once(looptime):
+    transport = FakeTransport([Silence(299)], [Silence(299)], [added("a", 11), Hang()])
+    await take(watch_resuming(transport, feed_at("10"), rng()), 1)
+    assert looptime == 598
+
+
+async def test_a_watch_that_ends_as_it_begins_is_not_repeated_without_a_pause(looptime):
+    transport = FakeTransport([bookmark(11)], [bookmark(12)], [added("a", 13), Hang()])
+    await take(watch_resuming(transport, feed_at("10"), rng()), 3)
+    assert 0.2 <= looptime <= 0.4
+
+
+async def test_a_silent_watch_is_noticed(looptime):
+    transport = FakeTransport([Hang()], [added("a", 11), Hang()])
+    await take(watch_resuming(transport, feed_at("10"), rng()), 1)
+    assert 300 + watch.SLACK <= looptime <= 601 + watch.SLACK
+
+
+async def test_waits_grow_while_the_server_is_away(looptime):
+    down = [ConnectionFailed("refused", sent=False) for _ in range(30)]
+    transport = FakeTransport(*down, [added("a", 11), Hang()])
+    await take(watch_resuming(transport, feed_at("10"), rng()), 1)
+    assert 24 * watch.RETRY_LONGEST < looptime < 30 * 2 * watch.RETRY_LONGEST
+    assert {params["resourceVersion"] for params in transport.streamed} == {"10"}
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [refused(500), refused(503), refused(429), [error_line(500, "InternalError")]],
+    ids=["500", "503", "429", "ERROR 500"],
+)
+async def test_passing_trouble_is_waited_out(trouble):
+    transport = FakeTransport(trouble, [added("a", 11), Hang()])
+    assert await take(watch_resuming(transport, feed_at("10"), rng()), 1) == [[("ADDED", "a", 11)]]
+
+
+@pytest.mark.parametrize(
+    "answer", [refused(410), [error_line(410)]], ids=["as status", "as ERROR line"]
+)
+async def test_lost_history_is_reported(answer):
+    with pytest.raises(Gone):
+        await take(watch_resuming(FakeTransport(answer), feed_at("10"), rng()), 1)
+
+
+async def test_what_waiting_does_not_heal_is_reported():
+    with pytest.raises(Forbidden):
+        await take(watch_resuming(FakeTransport(refused(403)), feed_at("10"), rng()), 1)
+
+
+async def test_leaving_closes_the_connection():
+    transport = FakeTransport([added("a", 11), Hang()])
+    await take(watch_resuming(transport, feed_at("10"), rng()), 1)
+    assert transport.open_streams == 0
+
+
+async def test_cancelling_closes_the_connection():
+    transport = FakeTransport([Hang()])
+
+    async def follow():
+        async for _ in watch_resuming(transport, feed_at("10"), rng()):
+            pass
+
+    task = asyncio.create_task(follow())
+    await asyncio.sleep(1)
+    assert transport.open_streams == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert transport.open_streams == 0
+
+
+# ---------------------------------------------------------------- pages
+
+
+async def test_pages_are_joined():
+    transport = FakeTransport()
+    transport.answers += [
+        page(service("a", 1), version=30, token="more"),
+        page(service("b", 2), version=30, token="and more"),
+        page(service("c", 3), version=30),
+    ]
+    feed = Feed(SERVICES)
+    snapshot = await list_pages(transport, feed)
+    assert [item.name for item in snapshot.items] == ["a", "b", "c"]
+    assert feed.resource_version == "30"
+    assert [sent.params.get("continue") for sent in transport.sent] == [None, "more", "and more"]
+    assert {sent.params["limit"] for sent in transport.sent} == {str(PAGE_SIZE)}
+
+
+async def test_an_old_continue_token_means_one_whole_list():
+    transport = FakeTransport()
+    transport.answers += [
+        page(service("a", 1), version=30, token="more"),
+        refused(410),
+        page(service("a", 1), service("b", 2), version=40),
+    ]
+    feed = Feed(SERVICES)
+    snapshot = await list_pages(transport, feed)
+    assert [item.name for item in snapshot.items] == ["a", "b"]
+    assert feed.resource_version == "40"
+    assert transport.sent[-1].params == {}
+
+
+async def test_an_unreadable_object_in_a_list_costs_itself_only(caplog):
+    transport = FakeTransport()
+    transport.answers.append(
+        page(service("a", 1), service("bad", 2, spec={"selector": 7}), version=30)
+    )
+    feed = Feed(SERVICES)
+    snapshot = await list_pages(transport, feed)
+    assert [item.name for item in snapshot.items] == ["a"]
+    assert snapshot.unreadable == {"shop/bad"}
+    assert feed.decode_errors == 1
+
+
+async def test_the_field_selector_is_part_of_every_request():
+    kind = ResourceKind("Service", "/api/v1/services", SERVICES.decoder, "spec.type=ClusterIP")
+    transport = FakeTransport([added("a", 31), Hang()])
+    transport.answers.append(page(version=30))
+    await take(watch_forever(transport, Feed(kind), no_streaming(), rng()), 2)
+    assert transport.sent[0].params["fieldSelector"] == "spec.type=ClusterIP"
+    assert transport.streamed[0]["fieldSelector"] == "spec.type=ClusterIP"
+
+
+# ---------------------------------------------------------------- for ever
+
+
+async def test_list_then_watch():
+    transport = FakeTransport([modified("a", 31), Hang()])
+    transport.answers.append(page(service("a", 1), version=30))
+    taken = await take(watch_forever(transport, Feed(SERVICES), no_streaming(), rng()), 2)
+    assert taken == [["a"], [("MODIFIED", "a", 31)]]
+    assert transport.streamed[0]["resourceVersion"] == "30"
+
+
+@pytest.mark.parametrize(
+    "answer", [refused(410), [error_line(410)]], ids=["as status", "as ERROR line"]
+)
+async def test_lost_history_means_another_list(answer):
+    transport = FakeTransport(answer, [added("c", 51), Hang()])
+    transport.answers += [page(service("a", 1), version=30), page(service("b", 2), version=50)]
+    taken = await take(watch_forever(transport, Feed(SERVICES), no_streaming(), rng()), 3)
+    assert taken == [["a"], ["b"], [("ADDED", "c", 51)]]
+
+
+async def test_a_server_that_always_forgets_is_not_asked_all_the_time(looptime):
+    transport = FakeTransport(*[refused(410) for _ in range(20)])
+    transport.answers += [page(version=number) for number in range(21)]
+    await take(watch_forever(transport, Feed(SERVICES), no_streaming(), rng()), 21)
+    assert looptime > 60
+
+
+async def test_a_kind_that_the_server_does_not_have_is_empty_and_asked_for_rarely(looptime, caplog):
+    transport = FakeTransport(handler=lambda sent: refused(404, "no such kind"))
+    feed = Feed(SERVICES)
+    assert await take(watch_forever(transport, feed, no_streaming(), rng()), 3) == [[], [], []]
+    assert not feed.served
+    assert 2 * watch.ABSENT_RETRY <= looptime <= 4 * watch.ABSENT_RETRY
+    assert "no such kind" in caplog.text
+
+
+async def test_trouble_is_logged_once_a_minute_and_asked_again(looptime, caplog):
+    answers = [refused(403, "services is forbidden")] * 20 + [page(version=3)]
+    transport = FakeTransport()
+    transport.answers += answers
+    assert await take(watch_forever(transport, Feed(SERVICES), no_streaming(), rng()), 1) == [[]]
+    assert looptime > 60
+    assert 2 <= len(caplog.records) <= looptime // watch.REPEAT_LOG + 1
+
+
+async def test_a_body_that_is_no_list_is_trouble_like_any_other(caplog):
+    transport = FakeTransport()
+    transport.answers += [page(version=1)._replace(body=b"<html>"), page(version=3)]
+    assert await take(watch_forever(transport, Feed(SERVICES), no_streaming(), rng()), 1) == [[]]
+    assert "unreadable list" in caplog.text
+
+
+# ---------------------------------------------------------------- streaming lists
+
+
+async def test_a_streaming_list_and_its_changes_come_over_one_connection():
+    transport = FakeTransport(
+        [added("a", 1), added("b", 2) + bookmark(30, end=True) + modified("a", 31), Hang()]
+    )
+    features, feed = ServerFeatures(), Feed(SERVICES)
+    taken = await take(watch_forever(transport, feed, features, rng()), 2)
+    assert taken == [["a", "b"], [("MODIFIED", "a", 31)]]
+    (params,) = transport.streamed
+    assert params["sendInitialEvents"] == "true"
+    assert params["resourceVersionMatch"] == "NotOlderThan"
+    assert "resourceVersion" not in params
+    assert transport.sent == []
+    assert features.streaming_lists is True
+
+
+async def test_changes_during_a_streaming_list_are_part_of_it():
+    transport = FakeTransport(
+        [added("a", 1) + added("b", 2), deleted("a", 3), bookmark(4, end=True), Hang()]
+    )
+    assert await take(watch_forever(transport, Feed(SERVICES), ServerFeatures(), rng()), 1) == [
+        ["b"]
+    ]
+
+
+async def test_after_a_streaming_list_a_break_is_resumed_from():
+    transport = FakeTransport(
+        [added("a", 1), bookmark(30, end=True), BROKEN], [modified("a", 31), Hang()]
+    )
+    taken = await take(watch_forever(transport, Feed(SERVICES), ServerFeatures(), rng()), 2)
+    assert taken == [["a"], [("MODIFIED", "a", 31)]]
+    assert transport.streamed[1]["resourceVersion"] == "30"
+    assert "sendInitialEvents" not in transport.streamed[1]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        refused(422, "sendInitialEvents: Forbidden: not enabled", "Invalid"),
+        refused(400, "resourceVersionMatch is forbidden for watch", "BadRequest"),
+        refused(403, "sendInitialEvents is forbidden for watch", "Forbidden"),
+    ],
+    ids=["422", "400", "403"],
+)
+async def test_a_server_without_streaming_lists_gives_pages_and_is_remembered(refusal):
+    transport = FakeTransport(refusal, refused(410), [added("b", 51), Hang()])
+    transport.answers += [page(service("a", 1), version=30), page(service("a", 1), version=50)]
+    features = ServerFeatures()
+    taken = await take(watch_forever(transport, Feed(SERVICES), features, rng()), 3)
+    assert taken == [["a"], ["a"], [("ADDED", "b", 51)]]
+    assert features.streaming_lists is False
+    asked = ["sendInitialEvents" in params for params in transport.streamed]
+    assert asked == [True, False, False]
+
+
+async def test_a_forbidden_watch_is_no_refusal_of_streaming(caplog):
+    transport = FakeTransport(
+        refused(403, 'User "x" cannot watch resource "services"', "Forbidden"),
+        [bookmark(30, end=True), Hang()],
+    )
+    features = ServerFeatures()
+    await take(watch_forever(transport, Feed(SERVICES), features, rng()), 1)
+    assert features.streaming_lists is True
+    assert "cannot watch" in caplog.text
+
+
+@pytest.mark.parametrize("end", [[], [BROKEN]], ids=["closed", "broken"])
+async def test_a_streaming_list_that_breaks_off_is_replaced_by_pages_this_time(end):
+    transport = FakeTransport([added("half", 1), *end], [added("b", 31), Hang()])
+    transport.answers.append(page(service("a", 1), version=30))
+    features = ServerFeatures()
+    taken = await take(watch_forever(transport, Feed(SERVICES), features, rng()), 2)
+    assert taken == [["a"], [("ADDED", "b", 31)]]
+    assert features.streaming_lists is None
+
+
+async def test_a_server_that_ignores_the_request_for_a_streaming_list_is_found_out(looptime):
+    transport = FakeTransport([added("a", 1), Hang()], [added("b", 31), Hang()])
+    transport.answers.append(page(service("a", 1), version=30))
+    features = ServerFeatures()
+    taken = await take(watch_forever(transport, Feed(SERVICES), features, rng()), 2)
+    assert taken == [["a"], [("ADDED", "b", 31)]]
+    assert looptime == 30
+    assert features.streaming_lists is False
+    assert transport.open_streams == 0
+
+
+async def test_a_slow_streaming_list_is_given_its_time(looptime):
+    steps = [step for number in range(9) for step in (added(f"a{number}", number), Silence(20))]
+    transport = FakeTransport([*steps, bookmark(30, end=True), Hang()])
+    (listed,) = await take(watch_forever(transport, Feed(SERVICES), ServerFeatures(), rng()), 1)
+    assert len(listed) == 9
+    assert looptime == 180
+
+
+async def test_an_unreadable_object_in_a_streaming_list_is_known_to_exist():
+    bad = added("bad", 2, spec={"selector": 7})
+    transport = FakeTransport([added("a", 1) + bad + bookmark(3, end=True), Hang()])
+    async with aclosing(
+        watch_forever(transport, Feed(SERVICES), ServerFeatures(), rng())
+    ) as updates:
+        snapshot = await anext(updates)
+    assert snapshot.unreadable == {"shop/bad"}
