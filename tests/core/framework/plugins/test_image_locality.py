@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from app.framework.interface import CycleState
+from app.framework.plugins.image_locality import ImageLocality, normalized
+from app.model.objects import Container, ContainerImage, Node, NodeStatus, ObjectMeta, PodSpec
+from app.model.pod import make_pod
+from app.state.view import View
+from tests.core.framework.twins import image_locality as twin
+from tests.core.framework.worlds import World, check_score
+
+
+def against(world):
+    scenes = world.scenes()
+    sizes = {name: image.size for name, image in world.table.images.by_name.items()}
+    return lambda pod, scene: twin.score_node(pod, scene, scenes, sizes)
+
+
+def test_agrees_with_its_twin():
+    scores = []
+    for seed in range(12):
+        world = World(seed)
+        plugin = ImageLocality(None, world.handle)
+        for _ in range(4):
+            scores += check_score(
+                world, plugin, world.random_pod(), against(world), state=CycleState()
+            )
+    assert len(set(scores)) > 5
+
+
+def test_kept_scores_follow_the_nodes_and_their_images():
+    world = World(2, nodes=60)
+    plugin, state, pod = ImageLocality(None, world.handle), CycleState(), world.random_pod()
+    for change in range(8):
+        check_score(world, plugin, pod, against(world), state=state)
+        before = plugin.epoch()
+        world.set_node(f"new-{change}")
+        assert plugin.epoch() != before
+    world.add_pod(world.random_pod(), "another ghost")
+    check_score(world, plugin, pod, against(world), state=state)
+
+
+def test_epoch_changes_with_images_but_not_with_pods():
+    world = World(2)
+    plugin = ImageLocality(None, world.handle)
+    before = plugin.epoch()
+    world.add_pod(world.random_pod(), next(iter(world.nodes)))
+    assert plugin.epoch() == before
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("nginx", "nginx:latest"),
+        ("nginx:1", "nginx:1"),
+        ("host:5000/web", "host:5000/web:latest"),
+        ("host:5000/web:v1", "host:5000/web:v1"),
+        ("host/web@sha256:abc", "host/web@sha256:abc"),
+        ("", ":latest"),
+    ],
+)
+def test_normalized(image, expected):
+    assert normalized(image) == expected
+
+
+@pytest.mark.parametrize(
+    ("mib", "expected"), [(23, 0), (22, 0), (33, 1), (1000, 100), (5000, 100), (512, 50)]
+)
+def test_one_image_on_the_only_node(mib, expected):
+    world = World(0, nodes=4)
+    for name in list(world.nodes):
+        world.table.remove_node(name)
+    images = (ContainerImage(("big:latest",), mib << 20),)
+    row = world.table.set_node(
+        Node(metadata=ObjectMeta(name="n"), status=NodeStatus(images=images))
+    )
+    pod = make_pod(PodSpec(containers=(Container(image="big"),)), namespace="n", name="p", uid="u")
+    scores = ImageLocality(None, world.handle).score(
+        CycleState(), pod, View(world.table, np.array([row]))
+    )
+    assert scores.tolist() == [expected]

@@ -1,0 +1,331 @@
+import numpy as np
+import pytest
+
+from app.framework.args import NodeResourcesFitArgs, ResourceSpec, UtilizationShapePoint
+from app.framework.interface import CycleState, QueueingHint
+from app.framework.plugins.node_resources_fit import NodeResourcesFit
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.objects import (
+    Container,
+    Node,
+    NodeStatus,
+    ObjectMeta,
+    PodSpec,
+    ResourceRequirements,
+)
+from app.model.pod import make_pod
+from app.model.requests import PodResources
+from app.model.status import SUCCESS, Code
+from app.state.view import View
+from tests.core.framework.twins import node_resources as twin
+from tests.core.framework.worlds import World, check_filter, check_score, verdict
+
+SHAPES = (
+    ((0, 0), (100, 10)),
+    ((0, 10), (100, 0)),
+    ((10, 3), (33, 10), (70, 1), (71, 4)),
+    ((50, 7),),
+)
+RESOURCES = (
+    (("cpu", 1), ("memory", 1)),
+    (("memory", 2), ("cpu", 3)),
+    (("cpu", 1), ("example.com/gpu", 5), ("ephemeral-storage", 2)),
+    (("hugepages-2Mi", 7), ("example.com/never", 1), ("storage", 1)),
+    (("memory", 100),),
+)
+
+
+def pod_requesting(uid="u", **fields):
+    requests = fields.pop("requests", {})
+    container = Container(resources=ResourceRequirements(requests=requests))
+    return make_pod(PodSpec(containers=(container,)), namespace="ns", name="p", uid=uid, **fields)
+
+
+def node(**allocatable):
+    names = {"gpu": "example.com/gpu", "storage": "ephemeral-storage"}
+    amounts = {names.get(name, name): amount for name, amount in allocatable.items()}
+    return Node(metadata=ObjectMeta(name="n"), status=NodeStatus(allocatable=amounts))
+
+
+def random_fit_args(rng):
+    strategy = rng.choice(("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"))
+    return NodeResourcesFitArgs(
+        ignored_resources=frozenset(rng.sample(("example.com/never", "hugepages-2Mi"), 1)),
+        ignored_resource_groups=frozenset(rng.sample(("example.com", "other.com", "x"), 1)),
+        strategy=strategy,
+        resources=tuple(ResourceSpec(*pair) for pair in rng.choice(RESOURCES)),
+        shape=tuple(UtilizationShapePoint(*point) for point in rng.choice(SHAPES)),
+    )
+
+
+def filtered(plugin, pod, view):
+    state = CycleState()
+    assert plugin.pre_filter(state, pod) == SUCCESS
+    return plugin.filter(state, pod, view)
+
+
+# ---------------------------------------------------------------- the twin
+
+
+def test_filter_agrees_with_its_twin():
+    rejected = 0
+    for seed in range(20):
+        world = World(seed)
+        args = NodeResourcesFitArgs() if seed % 2 else random_fit_args(world.rng)
+        plugin = NodeResourcesFit(args, world.handle)
+        for _ in range(4):
+            pod, state = world.random_pod(), CycleState()
+            assert plugin.pre_filter(state, pod) == SUCCESS
+            rejected += check_filter(
+                world,
+                plugin,
+                pod,
+                lambda pod, scene, args=args: twin.filter_node(pod, scene, args),
+                state=state,
+            )
+    assert rejected
+
+
+def test_score_agrees_with_its_twin():
+    scores = []
+    for seed in range(40):
+        world = World(seed)
+        args = random_fit_args(world.rng) if seed % 4 else NodeResourcesFitArgs()
+        plugin = NodeResourcesFit(args, world.handle)
+        pod, state = world.random_pod(), CycleState()
+        assert plugin.pre_score(state, pod, View.everything(world.table)) == SUCCESS
+        scores += check_score(
+            world,
+            plugin,
+            pod,
+            lambda pod, scene, args=args: twin.score_node(pod, scene, args),
+            state=state,
+        )
+    assert len(set(scores)) > 20
+
+
+# ---------------------------------------------------------------- reasons
+
+
+def judge(node_object, pod, args=None):
+    world = World(0, nodes=4)
+    row = world.table.set_node(node_object)
+    plugin = NodeResourcesFit(args, world.handle)
+    return verdict(filtered(plugin, pod, View(world.table, np.array([row]))), 0)
+
+
+@pytest.mark.parametrize(
+    ("node_object", "requests", "code", "reasons"),
+    [
+        (node(pods="0"), {}, Code.Unschedulable, ("Too many pods",)),
+        (node(), {}, Code.Unschedulable, ("Too many pods",)),
+        (
+            node(pods="0", cpu="1"),
+            {"cpu": "2"},
+            Code.UnschedulableAndUnresolvable,
+            ("Too many pods", "Insufficient cpu"),
+        ),
+        (
+            node(pods="9"),
+            {
+                "example.com/gpu": "1",
+                "ephemeral-storage": "1",
+                "memory": "1",
+                "cpu": "1m",
+                "hugepages-2Mi": "2Mi",
+            },
+            Code.UnschedulableAndUnresolvable,
+            (
+                "Insufficient cpu",
+                "Insufficient memory",
+                "Insufficient ephemeral-storage",
+                "Insufficient example.com/gpu",
+                "Insufficient hugepages-2Mi",
+            ),
+        ),
+    ],
+)
+def test_reasons(node_object, requests, code, reasons):
+    assert judge(node_object, pod_requesting(requests=requests)) == (code, reasons)
+
+
+def test_unresolvable_only_if_an_empty_node_would_be_too_small():
+    world = World(0, nodes=4)
+    row = world.table.set_node(node(pods="9", cpu="2", memory="1Gi"))
+    world.table.add_pod(pod_requesting("other", requests={"cpu": "1"}, node_name="n"))
+    view = View(world.table, np.array([row]))
+    plugin = NodeResourcesFit(None, world.handle)
+    cpu = ("Insufficient cpu",)
+    fits_if_empty = filtered(plugin, pod_requesting(requests={"cpu": "1500m"}), view)
+    assert verdict(fits_if_empty, 0) == (Code.Unschedulable, cpu)
+    fits_never = filtered(plugin, pod_requesting(requests={"cpu": "2001m"}), view)
+    assert verdict(fits_never, 0) == (Code.UnschedulableAndUnresolvable, cpu)
+    both = filtered(plugin, pod_requesting(requests={"cpu": "1500m", "memory": "2Gi"}), view)
+    code = Code.UnschedulableAndUnresolvable
+    assert verdict(both, 0) == (code, ("Insufficient cpu", "Insufficient memory"))
+
+
+def test_zero_requests_fit_a_node_without_anything_but_room_for_pods():
+    requests = {"cpu": "0", "memory": "0", "example.com/gpu": "0"}
+    assert judge(node(pods="1"), pod_requesting(requests=requests)) is None
+
+
+@pytest.mark.parametrize(
+    ("args", "ignored"),
+    [
+        (NodeResourcesFitArgs(ignored_resources=frozenset({"example.com/gpu"})), True),
+        (NodeResourcesFitArgs(ignored_resource_groups=frozenset({"example.com"})), True),
+        (NodeResourcesFitArgs(ignored_resource_groups=frozenset({"gpu"})), False),
+    ],
+)
+def test_ignored_resources(args, ignored):
+    verdict = judge(node(pods="1"), pod_requesting(requests={"example.com/gpu": "1"}), args)
+    assert (verdict is None) is ignored
+
+
+@pytest.mark.parametrize("name", ["hugepages-2Mi", "attachable-volumes-x", "a.kubernetes.io/b"])
+def test_only_extended_resources_can_be_ignored(name):
+    args = NodeResourcesFitArgs(
+        ignored_resources=frozenset({name}), ignored_resource_groups=frozenset({name.split("/")[0]})
+    )
+    verdict = judge(node(pods="1"), pod_requesting(requests={name: "1"}), args)
+    assert verdict == (Code.UnschedulableAndUnresolvable, (f"Insufficient {name}",))
+
+
+def test_more_reasons_than_bits():
+    names = [f"example.com/r{number:02}" for number in range(40)]
+    some = dict.fromkeys(names[::2], "1")
+    world = World(0, nodes=4)
+    rows = [world.table.set_node(node(pods="1", **some))]
+    rows.append(world.table.set_node(Node(metadata=ObjectMeta(name="bare"))))
+    plugin, state = NodeResourcesFit(None, world.handle), CycleState()
+    pod = pod_requesting(requests=dict.fromkeys(names, "1"))
+    plugin.pre_filter(state, pod)
+    first = plugin.filter(state, pod, View(world.table, np.array(rows[:1])))
+    second = plugin.filter(state, pod, View(world.table, np.array(rows)))
+    missing = tuple(f"Insufficient {name}" for name in names[1::2])
+    everything = ("Too many pods", *(f"Insufficient {name}" for name in names))
+    code = Code.UnschedulableAndUnresolvable
+    assert verdict(first, 0) == verdict(second, 0) == (code, missing)
+    assert verdict(second, 1) == (code, everything)
+    assert first.text(int(second.reasons[1])) == everything
+
+
+def test_a_request_beyond_int64_fits_nowhere():
+    verdict = judge(node(pods="1", memory="4Gi"), pod_requesting(requests={"memory": "1e30"}))
+    assert verdict == (Code.UnschedulableAndUnresolvable, ("Insufficient memory",))
+
+
+# ---------------------------------------------------------------- score
+
+
+def test_no_resources_is_an_error():
+    world = World(0, nodes=4)
+    plugin = NodeResourcesFit(NodeResourcesFitArgs(resources=()), world.handle)
+    status = plugin.pre_score(CycleState(), pod_requesting(), View.everything(world.table))
+    assert status.code is Code.Error
+    assert status.message == "resources not found"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (NodeResourcesFitArgs(strategy="Best"), '"Best" is not a scoring strategy'),
+        (NodeResourcesFitArgs(strategy="RequestedToCapacityRatio"), "needs a shape"),
+    ],
+)
+def test_bad_strategy(args, message):
+    with pytest.raises(ValueError, match=message):
+        NodeResourcesFit(args, World(0, nodes=4).handle)
+
+
+def test_scoring_leaves_the_table_alone():
+    world = World(5)
+    everything = View.everything(world.table)
+    names = ("cpu", "memory")
+    before = [
+        a.copy()
+        for a in (
+            everything.allocatable_of(names),
+            everything.requested_of(names),
+            everything.nonzero_of_both(),
+        )
+    ]
+    for args in (NodeResourcesFitArgs(), NodeResourcesFitArgs(strategy="MostAllocated")):
+        plugin, state, pod = NodeResourcesFit(args, world.handle), CycleState(), world.random_pod()
+        plugin.pre_score(state, pod, everything)
+        plugin.score(state, pod, everything)
+    after = (
+        everything.allocatable_of(names),
+        everything.requested_of(names),
+        everything.nonzero_of_both(),
+    )
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+# ---------------------------------------------------------------- events
+
+
+def hint_for(resource, action, args=None):
+    plugin = NodeResourcesFit(args, World(0, nodes=4).handle)
+    event = ClusterEvent(resource, action)
+    (registration,) = [r for r in plugin.events_to_register() if r.event == event]
+    return registration
+
+
+@pytest.mark.parametrize(
+    ("gone", "expected"),
+    [
+        (pod_requesting("other", node_name="n"), QueueingHint.QUEUE),
+        (pod_requesting("other", nominated_node_name="n"), QueueingHint.QUEUE),
+        (pod_requesting("other"), QueueingHint.SKIP),
+    ],
+)
+def test_deletion_hint(gone, expected):
+    registration = hint_for(Resource.Pod, Action.Delete)
+    assert registration.template_only
+    assert registration.hint(pod_requesting(), gone, None) is expected
+
+
+def resized(uid, cpu, memory=0, **fields):
+    resources = PodResources((("cpu", cpu), ("memory", memory)), cpu, memory)
+    return pod_requesting(uid, resized=resources, **fields)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (resized("u", 500), resized("u", 500), QueueingHint.QUEUE),
+        (resized("o", 500), resized("o", 400), QueueingHint.SKIP),
+        (resized("o", 500, node_name="n"), resized("o", 400, node_name="n"), QueueingHint.QUEUE),
+        (resized("o", 500, node_name="n"), resized("o", 600, node_name="n"), QueueingHint.SKIP),
+        (resized("o", 5, 9, node_name="n"), resized("o", 5, 8, node_name="n"), QueueingHint.SKIP),
+    ],
+)
+def test_scale_down_hint(old, new, expected):
+    registration = hint_for(Resource.Pod, Action.UpdatePodScaleDown)
+    assert not registration.template_only
+    pod = pod_requesting(requests={"cpu": "1", "memory": "0"})
+    assert registration.hint(pod, old, new) is expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (None, node(pods="1", cpu="1"), QueueingHint.QUEUE),
+        (None, node(pods="1", cpu="999m"), QueueingHint.SKIP),
+        (None, node(pods="0", cpu="1"), QueueingHint.SKIP),
+        (node(pods="1", cpu="1"), node(pods="1", cpu="2"), QueueingHint.QUEUE),
+        (node(pods="1", cpu="1"), node(pods="2", cpu="1"), QueueingHint.QUEUE),
+        (node(pods="1", cpu="1"), node(pods="1", cpu="1", memory="1Gi"), QueueingHint.SKIP),
+        (node(pods="2", cpu="2"), node(pods="1", cpu="1"), QueueingHint.SKIP),
+        (node(pods="1", cpu="1"), node(pods="1", cpu="500m"), QueueingHint.SKIP),
+    ],
+)
+def test_node_hint(old, new, expected):
+    args = NodeResourcesFitArgs(ignored_resource_groups=frozenset({"example.com"}))
+    registration = hint_for(Resource.Node, Action.Add | Action.UpdateNodeAllocatable, args)
+    assert registration.template_only
+    pod = pod_requesting(requests={"cpu": "1", "example.com/gpu": "1"})
+    assert registration.hint(pod, old, new) is expected

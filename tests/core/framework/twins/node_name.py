@@ -1,0 +1,9 @@
+"""NodeName, one node at a time (spec: plugins.md 2.4)."""
+
+from app.model.status import Code
+
+
+def filter_node(pod, scene):
+    if pod.node_name in ("", scene.node.name):
+        return None
+    return Code.UnschedulableAndUnresolvable, ("node(s) didn't match the requested node name",)

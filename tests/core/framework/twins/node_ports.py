@@ -1,0 +1,28 @@
+"""NodePorts, one node at a time (spec: plugins.md 2.7)."""
+
+from app.model.status import Code
+
+
+def claims(pod):
+    sidecars = [c for c in pod.spec.init_containers or () if c.restart_policy == "Always"]
+    return [
+        (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
+        for container in [*sidecars, *pod.spec.containers]
+        for port in container.ports or ()
+        if port.host_port > 0
+    ]
+
+
+def skips(pod):
+    return not claims(pod)
+
+
+def filter_node(pod, scene):
+    for ip, protocol, port in claims(pod):
+        for other in scene.pods:
+            for used_ip, used_protocol, used_port in claims(other):
+                same = (protocol, port) == (used_protocol, used_port)
+                if same and (ip == used_ip or "0.0.0.0" in (ip, used_ip)):
+                    reason = "node(s) didn't have free ports for the requested pod ports"
+                    return Code.Unschedulable, (reason,)
+    return None
