@@ -54,7 +54,7 @@ def show(value: Any) -> str:
 
 
 def _jsonable(value: Any) -> Any:
-    """Models by their Go field names, an empty list as Go's nil."""
+    """Models by their Go field names, an empty list of theirs (a tuple) as Go's nil."""
     if isinstance(value, Duration):
         return str(value)
     if isinstance(value, BaseModel):
@@ -65,8 +65,10 @@ def _jsonable(value: Any) -> Any:
         }
     if isinstance(value, Mapping):
         return {str(key): _jsonable(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):
         return [_jsonable(item) for item in value] or None
+    if isinstance(value, list):
+        return [_jsonable(item) for item in value]
     return value
 
 

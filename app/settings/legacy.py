@@ -42,6 +42,8 @@ class Converted:
     value: dict[str, Any]
     origins: Mapping[Path, Path]
     """For every subtree that moved: its path in ``value`` -> its path in the file."""
+    causes: Mapping[Path, Path]
+    """For every subtree that was made: its path in ``value`` -> what in the file made it necessary."""
     warnings: tuple[Finding, ...]
     """What changed; paths are those of the file."""
     mistakes: tuple[Finding, ...]
@@ -55,7 +57,11 @@ def convert(value: Mapping[str, Any]) -> Converted:
     if version is not None:
         _convert(rewrite, version)
     return Converted(
-        rewrite.value, rewrite.origins, tuple(rewrite.warnings), tuple(rewrite.mistakes)
+        rewrite.value,
+        rewrite.origins,
+        rewrite.causes,
+        tuple(rewrite.warnings),
+        tuple(rewrite.mistakes),
     )
 
 

@@ -1,7 +1,7 @@
 """The plugins of old files: names that are gone, points that were merged, scoring plugins that became strategies."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.settings.base import V1
 from app.settings.models import FIELD_OF_POINT
@@ -31,14 +31,26 @@ _STRATEGIES: Final[Mapping[str, str]] = {
 _FIT: Final = "NodeResourcesFit"
 
 
+class _Scorer(NamedTuple):
+    """The old plugin that goes on as NodeResourcesFit's scoring strategy."""
+
+    name: str | None
+    """None when NodeResourcesFit does not score."""
+    origin: Path
+    """What in the file chose it."""
+
+
+_BY_DEFAULT: Final = _Scorer(_LEAST, ("apiVersion",))
+
+
 def convert_profile(rewrite: Rewrite, path: Path, profile: dict[str, Any], version: str) -> None:
     """Bring the plugins and pluginConfig of one profile up to v1."""
     plugins = profile.get("plugins")
     if isinstance(plugins, dict):
         _merge_unreserve(rewrite, (*path, "plugins"), plugins)
         _drop_gone_plugins(rewrite, (*path, "plugins"), plugins)
-    strategy = _convert_score(rewrite, path, profile, version)
-    _convert_plugin_config(rewrite, path, profile, strategy)
+    scorer = _convert_score(rewrite, path, profile, version)
+    _convert_plugin_config(rewrite, path, profile, scorer)
     _default_to_list(rewrite, path, profile, version)
 
 
@@ -89,10 +101,8 @@ def _drop_gone_plugins(rewrite: Rewrite, path: Path, plugins: dict[str, Any]) ->
 # ---------------------------------------------------------------- scoring plugins become a strategy
 
 
-def _convert_score(
-    rewrite: Rewrite, path: Path, profile: dict[str, Any], version: str
-) -> str | None:
-    """Turn the scoring plugins into NodeResourcesFit; the name of the one whose arguments count.
+def _convert_score(rewrite: Rewrite, path: Path, profile: dict[str, Any], version: str) -> _Scorer:
+    """Turn the scoring plugins into NodeResourcesFit; which one goes on.
 
     In v1beta1 NodeResourcesLeastAllocated was on by default and NodeResourcesFit did not score; later versions did
     not know the old names.
@@ -101,23 +111,23 @@ def _convert_score(
     score = plugins.get("score") if isinstance(plugins, dict) else None
     here = (*path, "plugins", "score")
     if not isinstance(score, dict):
-        return _LEAST
+        return _BY_DEFAULT
     enabled = rewrite.entries(score, here, "enabled")
     disabled = rewrite.entries(score, here, "disabled")
     is_off = version == "v1beta1" and bool({"*", _LEAST} & {entry.name for entry in disabled})
     chosen = _choose(rewrite, enabled, default_is_on=version == "v1beta1" and not is_off)
     enabled = [
-        _as_fit(rewrite, entry) if entry.name == chosen else entry
+        _as_fit(rewrite, entry) if entry.name in _STRATEGIES else entry
         for entry in enabled
-        if entry.name not in _STRATEGIES or entry.name == chosen
+        if entry.name not in _STRATEGIES or (chosen is not None and entry.name == chosen.name)
     ]
     fit_is_off = is_off and chosen is None
     rewrite.replace(score, here, "enabled", enabled)
     rewrite.replace(score, here, "disabled", list(_still_disabled(rewrite, disabled, fit_is_off)))
-    return None if fit_is_off else chosen or _LEAST
+    return _Scorer(None, ()) if fit_is_off else chosen or _BY_DEFAULT
 
 
-def _choose(rewrite: Rewrite, enabled: list[Entry], *, default_is_on: bool) -> str | None:
+def _choose(rewrite: Rewrite, enabled: list[Entry], *, default_is_on: bool) -> _Scorer | None:
     """The scoring plugin that goes on as NodeResourcesFit: the first one enabled."""
     scoring = [entry for entry in enabled if entry.name in _STRATEGIES]
     if not scoring:
@@ -129,7 +139,7 @@ def _choose(rewrite: Rewrite, enabled: list[Entry], *, default_is_on: bool) -> s
     if default_is_on and first.name != _LEAST:
         said = f"{_LEAST} no longer scores beside {first.name}: a profile has one scoring strategy in v1"
         rewrite.warn(first.origin, said)
-    return first.name
+    return _Scorer(first.name, first.origin)
 
 
 def _as_fit(rewrite: Rewrite, entry: Entry) -> Entry:
@@ -155,13 +165,13 @@ def _still_disabled(rewrite: Rewrite, disabled: list[Entry], fit_is_off: bool) -
 
 
 def _convert_plugin_config(
-    rewrite: Rewrite, path: Path, profile: dict[str, Any], strategy: str | None
+    rewrite: Rewrite, path: Path, profile: dict[str, Any], scorer: _Scorer
 ) -> None:
     entries = rewrite.entries(profile, path, "pluginConfig")
-    old = next((entry for entry in entries if strategy and entry.name == strategy), None)
-    kept = list(_still_configured(rewrite, entries, strategy))
-    if strategy is not None and (old is not None or strategy != _LEAST):
-        kept = _with_strategy(rewrite, (*path, "pluginConfig"), kept, strategy, old)
+    old = next((entry for entry in entries if scorer.name and entry.name == scorer.name), None)
+    kept = list(_still_configured(rewrite, entries, scorer.name))
+    if scorer.name is not None and (old is not None or scorer is not _BY_DEFAULT):
+        kept = _with_strategy(rewrite, (*path, "pluginConfig"), kept, scorer, old)
     rewrite.replace(profile, path, "pluginConfig", kept)
     for _, entry in mappings(profile, "pluginConfig"):
         _modernise_type(entry.get("args"))
@@ -185,29 +195,31 @@ def _still_configured(
 
 
 def _with_strategy(
-    rewrite: Rewrite, path: Path, entries: list[Entry], strategy: str, old: Entry | None
+    rewrite: Rewrite, path: Path, entries: list[Entry], scorer: _Scorer, old: Entry | None
 ) -> list[Entry]:
     """The entries with the old arguments inside NodeResourcesFit's, which are made if needed."""
     index = next((i for i, entry in enumerate(entries) if entry.name == _FIT), len(entries))
     if index == len(entries):
-        entries = [*entries, Entry({"name": _FIT}, old.origin if old else ("apiVersion",))]
+        made = Entry({"name": _FIT}, scorer.origin, is_made=True)
+        entries = [*entries, Entry({"name": _FIT}, old.origin) if old else made]
     fit = entries[index].value
     args = fit["args"] = fit.get("args") or {}
     if isinstance(args, dict) and "scoringStrategy" not in args:
         target = (*path, index, "args", "scoringStrategy")
-        args["scoringStrategy"] = _strategy(rewrite, target, strategy, old)
+        args["scoringStrategy"] = _strategy(rewrite, target, scorer, old)
     return entries
 
 
-def _strategy(rewrite: Rewrite, target: Path, strategy: str, old: Entry | None) -> dict[str, Any]:
+def _strategy(rewrite: Rewrite, target: Path, scorer: _Scorer, old: Entry | None) -> dict[str, Any]:
     """NodeResourcesFit's strategy out of the old plugin's arguments; unknown ones come along to be refused."""
-    made: dict[str, Any] = {"type": _STRATEGIES[strategy]}
+    made: dict[str, Any] = {"type": _STRATEGIES[scorer.name or _LEAST]}
     if old is None:
+        rewrite.causes[target] = scorer.origin
         return made
     rewrite.origins[target] = (*old.origin, "args")
     given = old.value.get("args")
     for name, value in given.items() if isinstance(given, dict) else ():
-        if name == "shape" and strategy == "RequestedToCapacityRatio":
+        if name == "shape" and made["type"] == "RequestedToCapacityRatio":
             made["requestedToCapacityRatio"] = {"shape": value}
             moved = (*target, "requestedToCapacityRatio", "shape")
             rewrite.origins[moved] = (*old.origin, "args", "shape")

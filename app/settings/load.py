@@ -187,7 +187,7 @@ class _Reader:
         in_file = Locator(document.marks)
         self._add(in_file, converted.mistakes)
         self.warnings += in_file.problems(converted.warnings)
-        locator = Locator(document.marks, converted.origins)
+        locator = Locator(document.marks, converted.origins, converted.causes)
         self._add(locator, wrong_args_types(converted.value))
         self.warnings += locator.problems(nanoseconds_as_durations(converted.value))
         return converted.value, locator

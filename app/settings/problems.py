@@ -87,11 +87,13 @@ class Locator:
     """Finds the place in the file of any path of one document.
 
     A file of an older version is converted before it is checked. ``origins`` says, for each subtree that the
-    conversion moved, where it stood in the file, so that problems name what the user wrote.
+    conversion moved, where it stood in the file, so that problems name what the user wrote; ``causes``, for each that
+    it made, what in the file made it necessary, so that problems at least point there.
     """
 
     marks: Mapping[Path, Mark]
     origins: Mapping[Path, Path] = dataclasses.field(default_factory=dict)
+    causes: Mapping[Path, Path] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def nowhere(cls) -> Self:
@@ -101,10 +103,23 @@ class Locator:
     def origin(self, path: Path) -> Path:
         """The path as it stands in the file."""
         for length in range(len(path), 0, -1):
-            moved = self.origins.get(path[:length])
-            if moved is not None:
-                return moved + path[length:]
+            prefix = path[:length]
+            if prefix in self.origins:
+                return self.origins[prefix] + path[length:]
+            if prefix in self.causes:
+                break
         return path
+
+    def cause(self, path: Path) -> Path | None:
+        """What in the file made ``path`` necessary, if the conversion made it."""
+        return next(
+            (
+                self.causes[path[:length]]
+                for length in range(len(path), 0, -1)
+                if path[:length] in self.causes
+            ),
+            None,
+        )
 
     def mark(self, path: Path) -> Mark:
         """The place of ``path``, or of the closest thing around it that the file has."""
@@ -120,8 +135,9 @@ class Locator:
     def problem(self, finding: Finding) -> Problem:
         """The finding with its place."""
         path = self.origin(finding.path)
+        cause = self.cause(finding.path) if path == finding.path else None
         pointed = path if path in self.marks or not finding.near else self.origin(finding.near)
-        mark = self.mark(pointed)
+        mark = self.mark(cause or pointed)
         return Problem(mark.line, mark.column, render_path(path), finding.message)
 
     def problems(self, findings: Iterable[Finding]) -> tuple[Problem, ...]:

@@ -21,7 +21,9 @@ class Entry:
 
     value: Any
     origin: Path
-    """Its path in the file."""
+    """Its path in the file; for a made one, that of what made it necessary."""
+    is_made: bool = False
+    """Whether it is no part of the file."""
 
     @property
     def name(self) -> str | None:
@@ -36,6 +38,7 @@ class Rewrite:
 
     value: dict[str, Any]
     origins: dict[Path, Path] = dataclasses.field(default_factory=dict)
+    causes: dict[Path, Path] = dataclasses.field(default_factory=dict)
     warnings: list[Finding] = dataclasses.field(default_factory=list)
     mistakes: list[Finding] = dataclasses.field(default_factory=list)
 
@@ -58,23 +61,31 @@ class Rewrite:
     def entries(self, owner: Mapping[str, Any], path: Path, key: str) -> list[Entry]:
         """The items of a list with their origins, to be changed and put back with ``replace``."""
         items = owner.get(key)
-        here = (*path, key)
         return [
-            Entry(item, self.origins.get((*here, index), (*here, index)))
+            self._entry(item, (*path, key, index))
             for index, item in enumerate(items if isinstance(items, list) else ())
         ]
+
+    def _entry(self, item: Any, path: Path) -> Entry:
+        if path in self.causes:
+            return Entry(item, self.causes[path], is_made=True)
+        return Entry(item, self.origins.get(path, path))
 
     def replace(self, owner: dict[str, Any], path: Path, key: str, entries: list[Entry]) -> None:
         """Put a changed list back; an empty one takes the key with it, and what was no list stays as it was."""
         here = (*path, key)
-        if not isinstance(owner.get(key) or [], list):
+        if not isinstance(owner.get(key), list | None):
             return
         if not entries:
             owner.pop(key, None)
             return
         owner[key] = [entry.value for entry in entries]
         for index, entry in enumerate(entries):
-            self.origins[(*here, index)] = entry.origin
+            table, other = (
+                (self.causes, self.origins) if entry.is_made else (self.origins, self.causes)
+            )
+            table[(*here, index)] = entry.origin
+            other.pop((*here, index), None)
 
     def add_plugin(
         self,
@@ -83,7 +94,7 @@ class Rewrite:
         point: str,
         kind: str,
         entry: dict[str, Any],
-        origin: Path,
+        cause: Path,
     ) -> None:
         """Append to a list of plugins of a profile, which is made if it is missing; bad shapes are left alone."""
         owner: Any = profile
@@ -94,5 +105,5 @@ class Rewrite:
             if not isinstance(owner, dict):
                 return
         here = (*path, "plugins", point)
-        entries = [*self.entries(owner, here, kind), Entry(entry, origin)]
+        entries = [*self.entries(owner, here, kind), Entry(entry, cause, is_made=True)]
         self.replace(owner, here, kind, entries)

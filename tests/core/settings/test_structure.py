@@ -1,0 +1,189 @@
+"""Shapes and types: what pydantic finds, in kube-scheduler's words."""
+
+import pytest
+
+from app.settings.problems import Locator, Problem, render_path
+from app.settings.structure import closest
+from tests.core.settings.kit import loaded, mistakes, v1
+
+SHAPES = {
+    "integer": ("parallelism: x", '3: parallelism: Invalid value: "x": must be an integer'),
+    "quoted integer": (
+        "parallelism: '16'",
+        '3: parallelism: Invalid value: "16": must be an integer',
+    ),
+    "whole float": ("parallelism: 5.0", "3: parallelism: Invalid value: 5.0: must be an integer"),
+    "boolean for integer": (
+        "parallelism: true",
+        "3: parallelism: Invalid value: true: must be an integer",
+    ),
+    "int32": (
+        "parallelism: 2147483648",
+        "3: parallelism: Invalid value: 2147483648: must be less than or equal to 2147483647",
+    ),
+    "int64": (
+        "podMaxBackoffSeconds: -9223372036854775809",
+        "3: podMaxBackoffSeconds: Invalid value: -9223372036854775809: "
+        "must be greater than or equal to -9223372036854775808",
+    ),
+    "boolean": (
+        "enableProfiling: 'true'",
+        '3: enableProfiling: Invalid value: "true": must be true or false',
+    ),
+    "number": (
+        "clientConnection: {qps: '5'}",
+        '3: clientConnection.qps: Invalid value: "5": must be a number',
+    ),
+    "infinite": (
+        "clientConnection: {qps: .inf}",
+        "3: clientConnection.qps: Invalid value: Infinity: must be a finite number",
+    ),
+    "string": (
+        "leaderElection: {resourceName: 5}",
+        "3: leaderElection.resourceName: Invalid value: 5: must be a string",
+    ),
+    "list": ("extenders: {}", "3: extenders: Invalid value: {}: must be a list"),
+    "mapping": (
+        "leaderElection: [1]",
+        "3: leaderElection: Invalid value: [1]: must be a mapping",
+    ),
+    "mapping in a list": (
+        "profiles: [x]",
+        '3: profiles[0]: Invalid value: "x": must be a mapping',
+    ),
+    "null in a list": (
+        "extenders:\n-\n- {urlPrefix: http://a, filterVerb: f}\n",
+        "4: extenders[0]: Invalid value: null: must be a mapping",
+    ),
+    "duration as a number": (
+        "leaderElection: {leaseDuration: 15}",
+        '3: leaderElection.leaseDuration: Invalid value: 15: must be a duration such as "5s" or "1m30s"',
+    ),
+    "duration without unit": (
+        "leaderElection: {leaseDuration: '15'}",
+        '3: leaderElection.leaseDuration: Invalid value: "15": time: missing unit in duration "15"',
+    ),
+    "timeout as a fraction": (
+        "extenders: [{urlPrefix: http://a, filterVerb: f, httpTimeout: 1.5}]",
+        '3: extenders[0].httpTimeout: Invalid value: 1.5: must be a duration such as "5s" or "1m30s"',
+    ),
+    "base64": (
+        "extenders: [{urlPrefix: http://a, filterVerb: f, tlsConfig: {caData: '?'}}]",
+        '3: extenders[0].tlsConfig.caData: Invalid value: "?": must be base64',
+    ),
+    "a key that is no base64 is not shown": (
+        "extenders: [{urlPrefix: http://a, filterVerb: f, tlsConfig: {keyData: 'my secret'}}]",
+        "3: extenders[0].tlsConfig.keyData: Invalid value: must be base64",
+    ),
+    "unknown field": ("foo: 1", '3: foo: unknown field "foo"'),
+    "another case": (
+        "Parallelism: 1",
+        '3: Parallelism: unknown field "Parallelism"; did you mean "parallelism"?',
+    ),
+    "python's name": (
+        "leader_election: {}",
+        '3: leader_election: unknown field "leader_election"; did you mean "leaderElection"?',
+    ),
+    "unknown extension point": (
+        "profiles: [{plugins: {scores: {}}}]",
+        '3: profiles[0].plugins.scores: unknown field "profiles[0].plugins.scores"; did you mean "score"?',
+    ),
+    "the KEP's spelling": (
+        "extenders: [{urlPrefix: http://a, filterVerb: f, enableHttps: true}]",
+        '3: extenders[0].enableHttps: unknown field "extenders[0].enableHttps"; did you mean "enableHTTPS"?',
+    ),
+    "inside arguments": (
+        """\
+        profiles:
+        - pluginConfig:
+          - name: NodeAffinity
+          - name: NodeResourcesFit
+            args:
+              scoringStrategy:
+                type: MostAllocated
+                resources:
+                - Name: cpu
+        """,
+        "11: profiles[0].pluginConfig[1].args.scoringStrategy.resources[0].Name: unknown field "
+        '"profiles[0].pluginConfig[1].args.scoringStrategy.resources[0].Name"; did you mean "name"?',
+    ),
+    "another plugin's argument is no hint": (
+        "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {bindTimeoutSecond: 1}}]}]",
+        "3: profiles[0].pluginConfig[0].args.bindTimeoutSecond: unknown field "
+        '"profiles[0].pluginConfig[0].args.bindTimeoutSecond"',
+    ),
+    "arguments as a list": (
+        "profiles: [{pluginConfig: [{name: InterPodAffinity, args: [1]}]}]",
+        "3: profiles[0].pluginConfig[0].args: Invalid value: [1]: must be a mapping",
+    ),
+    "list of strings": (
+        "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {ignoredResources: [a, 1, {}]}}]}]",
+        "3: profiles[0].pluginConfig[0].args.ignoredResources[1]: Invalid value: 1: must be a string",
+        "3: profiles[0].pluginConfig[0].args.ignoredResources[2]: Invalid value: {}: must be a string",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [pytest.param(body, expected, id=name) for name, (body, *expected) in SHAPES.items()],
+)
+def test_shape(body, expected):
+    assert mistakes(v1(body)) == expected
+
+
+def test_nulls_count_as_absent_but_not_in_opaque_arguments():
+    config = loaded("""\
+        parallelism: ~
+        leaderElection: {leaderElect: ~}
+        profiles:
+        - schedulerName: ~
+          plugins: ~
+          pluginConfig:
+          - {name: NodeResourcesFit, args: ~}
+          - {name: NodeAffinity, args: {addedAffinity: ~}}
+          - {name: Mine, args: {a: ~, b: [~]}}
+          - {name: Other, args: ~}
+        """).settings.configuration
+    assert config.parallelism == 16
+    assert config.leader_election.leader_elect is True
+    assert config.profiles[0].scheduler_name == "default-scheduler"
+    assert config.profiles[0].args["Mine"] == {"a": None, "b": [None]}
+    assert config.profiles[0].args["Other"] == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "hint"),
+    [
+        ("enablehttps", ["enableHTTPS", "enabled"], "enableHTTPS"),
+        ("wieght", ["weight", "name"], "weight"),
+        ("x", ["weight"], None),
+        ("weight", [], None),
+    ],
+)
+def test_hints(name, known, hint):
+    assert closest(name, known) == hint
+
+
+def test_paths_have_kube_schedulers_notation():
+    assert (
+        render_path(("profiles", 0, "pluginConfig", 1, "args"))
+        == "profiles[0].pluginConfig[1].args"
+    )
+    assert render_path(()) == ""
+
+
+def test_a_problem_without_a_place_is_rendered_without_one():
+    assert Problem(3, 5, "a.b", "no").render("f") == "f:3:5: a.b: no"
+    assert Problem(0, 0, "a.b", "no").render("f") == "f: a.b: no"
+    assert Problem(0, 0, "", "no").render("f") == "f: no"
+
+
+def test_a_locator_maps_the_longest_moved_prefix():
+    locator = Locator(
+        marks={}, origins={("a",): ("b",), ("a", "x"): ("c", 1), ("a", "x", 0): ("d",)}
+    )
+    assert locator.origin(("a", "y")) == ("b", "y")
+    assert locator.origin(("a", "x", 1)) == ("c", 1, 1)
+    assert locator.origin(("a", "x", 0, "z")) == ("d", "z")
+    assert locator.origin(("q",)) == ("q",)

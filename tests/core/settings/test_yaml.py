@@ -1,0 +1,154 @@
+import pytest
+
+from app.settings.problems import Mark
+from app.settings.yaml import read_documents
+
+
+def read(text):
+    reading = read_documents(text)
+    assert not reading.problems
+    (document,) = reading.documents
+    return document
+
+
+def problems(text):
+    return [problem.render("f") for problem in read_documents(text).problems]
+
+
+@pytest.mark.parametrize(
+    ("scalar", "value"),
+    [
+        ("", None),
+        ("~", None),
+        ("null", None),
+        ("true", True),
+        ("yes", True),
+        ("Off", False),
+        ("0", 0),
+        ("-12", -12),
+        ("1_000", 1000),
+        ("010", 8),
+        ("-010", -8),
+        ("0o10", 8),
+        ("0x1F", 31),
+        ("0b101", 5),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("1e3", 1000.0),
+        ("-1.5E-1", -0.15),
+        ("1_0.5", 10.5),
+        (".inf", float("inf")),
+        ("-.Inf", float("-inf")),
+        ("5s", "5s"),
+        ("1:30", "1:30"),
+        ("2020-01-01", "2020-01-01"),
+        ("08", "08"),
+        ('"5"', "5"),
+        ("'yes'", "yes"),
+        ("!!str 5", "5"),
+        ("!!int '7'", 7),
+    ],
+)
+def test_scalars_mean_what_they_mean_to_kube_scheduler(scalar, value):
+    assert read(f"a: {scalar}").value == {"a": value}
+
+
+def test_every_key_and_item_has_its_place():
+    document = read("a: 1\nb:\n- x\n- c: 2\n  d: [y, z]\n")
+    assert document.value == {"a": 1, "b": ["x", {"c": 2, "d": ["y", "z"]}]}
+    assert document.marks == {
+        (): Mark(1, 1),
+        ("a",): Mark(1, 1),
+        ("b",): Mark(2, 1),
+        ("b", 0): Mark(3, 3),
+        ("b", 1): Mark(4, 3),
+        ("b", 1, "c"): Mark(4, 3),
+        ("b", 1, "d"): Mark(5, 3),
+        ("b", 1, "d", 0): Mark(5, 7),
+        ("b", 1, "d", 1): Mark(5, 10),
+    }
+
+
+def test_json_is_read_with_tabs_and_all():
+    document = read('{\n\t"a": "b\\tc",\n\t"d": [1, 2.5e1, null, true, "\\/"]\n}')
+    assert document.value == {"a": "b\tc", "d": [1, 25.0, None, True, "/"]}
+    assert document.marks["d",] == Mark(3, 2)
+
+
+def test_keys_are_text():
+    assert read("1: a\ntrue: b\n").value == {"1": "a", "true": "b"}
+
+
+def test_several_documents_and_empty_ones():
+    reading = read_documents("---\n---\na: 1\n---\n# nothing\n---\nb: 2\n...\n")
+    assert [document.value for document in reading.documents] == [{"a": 1}, {"b": 2}]
+    assert [document.marks[()].line for document in reading.documents] == [3, 7]
+
+
+def test_aliases_and_merge_keys():
+    document = read("base: &b {x: 1, y: 2}\nuse:\n  <<: *b\n  y: 3\nagain: *b\n")
+    assert document.value["use"] == {"x": 1, "y": 3}
+    assert document.value["again"] == {"x": 1, "y": 2}
+    assert document.marks["use", "y"] == Mark(4, 3)
+    assert document.marks["use", "x"] == Mark(1, 11)
+
+
+def test_of_several_merged_mappings_the_first_wins():
+    document = read("a: &a {x: 1}\nb: &b {x: 2, y: 2}\nc: {<<: [*a, *b]}\n")
+    assert document.value["c"] == {"x": 1, "y": 2}
+
+
+def test_duplicate_keys_are_refused_and_the_first_counts():
+    reading = read_documents("a: 1\nb: {c: 1, c: 2}\na: 2\n")
+    assert reading.documents[0].value == {"a": 1, "b": {"c": 1}}
+    assert [problem.render("f") for problem in reading.problems] == [
+        'f:2:11: b.c: key "c" already set in map (first in line 2)',
+        'f:3:1: a: key "a" already set in map (first in line 1)',
+    ]
+
+
+def test_duplicate_keys_in_json_have_the_text_for_json():
+    assert problems('{"a": {"b": 1,\n "b": 2}}') == [
+        'f:2:2: a.b: duplicate field "a.b" (first in line 1)'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "a: [",
+            "f:1:5: yaml: while parsing a flow node expected the node content, but found '<stream end>'",
+        ),
+        ("a: b: c", "f:1:5: yaml: mapping values are not allowed here"),
+        (
+            "a:\n\tb: 1",
+            "f:2:1: yaml: while scanning for the next token found character '\\t' that cannot start any token",
+        ),
+        ("a: 1\nb: \x07", "f:2:4: yaml: character 7 is not allowed"),
+        ("a: !thing b", "f:1:4: a: yaml: tag !thing is not read here"),
+        ("a: !!binary aGk=", "f:1:4: a: yaml: tag !!binary is not read here"),
+        ("a: !!set {b}", "f:1:4: a: yaml: tag !!set is not read here"),
+        ("a: !!int b", 'f:1:4: a: yaml: cannot read "b" as !!int'),
+        ("a: !!bool b", 'f:1:4: a: yaml: cannot read "b" as !!bool'),
+        ("? [a]\n: b", "f:1:3: yaml: a key must be a plain text"),
+        ("a: &a [*a]", "f:1:4: a[0]: yaml: an alias may not contain itself"),
+        ("a: {<<: 5}", "f:1:9: a: yaml: << takes a mapping or a list of mappings"),
+        ("a: *b", "f:1:4: yaml: found undefined alias 'b'"),
+        ("[" * 600, "f: yaml: nested too deeply"),
+    ],
+)
+def test_what_is_no_yaml_is_a_problem_with_a_place(text, problem):
+    assert problems(text) == [problem]
+
+
+def test_aliases_of_aliases_end_somewhere():
+    levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 8)]
+    text = "\n".join(["l0: &l0 x", *levels])
+    assert problems(text) == ["f: yaml: more than 100000 values: aliases repeat too much"]
+
+
+def test_what_stands_before_a_syntax_error_is_kept():
+    reading = read_documents("a: 1\n---\nb: [")
+    assert [document.value for document in reading.documents] == [{"a": 1}]
+    assert len(reading.problems) == 1
