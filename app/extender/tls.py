@@ -31,25 +31,37 @@ class TLSSource:
         self._watch: Final = FileWatch(_files(self._tls))
         #: Why the newest files are not in use, empty when they are.
         self.problem = ""
-        try:
-            self._context = _context(self._tls, verify=self._verify)
-        except (OSError, ValueError) as err:
-            raise ExtenderConfigError(f"extender {self._name}: tlsConfig: {_text(err)}") from err
+        self._context: ssl.SSLContext | None = None
+        if config.tls or config.enable_https or _is_https(config):
+            try:
+                self._context = self._load()
+            except ValueError as err:
+                raise ExtenderConfigError(f"extender {self._name}: {err}") from err
 
     @property
     def server_name(self) -> str | None:
         """The name to ask for and to verify, None for the host in the URL."""
         return self._tls.server_name or None
 
-    def context(self, now: float) -> ssl.SSLContext:
-        """The context as the files are now."""
+    def context(self, now: float) -> ssl.SSLContext | None:
+        """The context as the files are now; None where TLS is not spoken of (a redirect may still lead to it)."""
         if self._watch.changed(now):
             try:
-                self._context = _context(self._tls, verify=self._verify)
+                self._context = self._load()
                 self.problem = ""
-            except (OSError, ValueError) as err:
-                self.problem = f"tlsConfig: {_text(err)}; what was read before stays in use"
+            except ValueError as err:
+                self.problem = f"{err}; what was read before stays in use"
         return self._context
+
+    def _load(self) -> ssl.SSLContext:
+        try:
+            return _context(self._tls, verify=self._verify)
+        except (OSError, ValueError) as err:
+            raise ValueError(f"tlsConfig: {_text(err)}") from err
+
+
+def _is_https(config: ExtenderConfig) -> bool:
+    return config.url_prefix.lower().startswith("https:")
 
 
 def _why_unverified(config: ExtenderConfig) -> str:
@@ -76,14 +88,14 @@ def _why_unverified(config: ExtenderConfig) -> str:
 def _warnings(config: ExtenderConfig, why: str) -> tuple[str, ...]:
     tls = config.tls or TLSConfig()
     warnings = []
-    if why and config.url_prefix.lower().startswith("https:"):
+    if why and _is_https(config):
         warnings.append(_UNVERIFIED.format(name=config.name, why=why, way_out=_GIVE_A_CA))
     if tls.has_cert != tls.has_key:
         half, other = ("certificate", "key") if tls.has_cert else ("key", "certificate")
         warnings.append(
             f"extender {config.name}: tlsConfig has a client {half} without its {other}; it is not used"
         )
-    if config.enable_https and config.url_prefix.lower().startswith("http:"):
+    if config.enable_https and not _is_https(config):
         warnings.append(
             f"extender {config.name}: enableHTTPS is set, but the urlPrefix says http; calls are not encrypted"
         )

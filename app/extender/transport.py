@@ -169,7 +169,7 @@ class HTTPTransport:
             headers={**headers, "Content-Type": "application/json"},
             max_redirects=_MAX_REDIRECTS + 1,
             proxy=self._proxy,
-            ssl=self._tls.context(now) if self._tls else True,
+            ssl=(self._tls and self._tls.context(now)) or True,
             server_hostname=self._tls.server_name if self._tls else None,
         )
 

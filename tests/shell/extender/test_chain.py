@@ -1,0 +1,282 @@
+"""Several extenders: order, survivors, errors that count and errors that do not."""
+
+import asyncio
+
+import pytest
+
+from app.extender.chain import ExtenderChain
+from app.extender.config import ExtenderConfigError, ManagedResource
+from app.extender.errors import ExtenderError, Outcome, TransportError
+from app.extender.transport import Response
+from app.model.status import SchedulingError
+from app.wire.extender_v1 import Victims
+from tests.shell.extender.fakes import Remembering, extender, keeps, node_json, ok, pod
+
+LOST = TransportError(Outcome.TIMEOUT, "timed out", sent=True)
+FIRST, SECOND, THIRD = (f"http://{name}.test" for name in ("first", "second", "third"))
+
+
+def ext(url, answer=None, **fields):
+    reply = answer if callable(answer) else lambda path, body: answer
+    return extender(reply, **{"url_prefix": url, "bind_verb": "", **fields})
+
+
+def binder(url, answer=None, **fields):
+    return ext(url, answer, bind_verb="bind", **fields)
+
+
+def chain(*extenders, observer=None):
+    return ExtenderChain(extenders, observer)
+
+
+async def run_filter(made, names=("a", "b", "c"), who=None):
+    return await made.filter(who or pod(), list(names), node_json)
+
+
+async def test_those_that_are_not_ignorable_come_first():
+    made = chain(
+        ext(FIRST, ignorable=True), ext(SECOND), ext(THIRD, ignorable=True), ext("http://x.test")
+    )
+    assert [e.name for e in made.extenders] == [SECOND, "http://x.test", FIRST, THIRD]
+    assert made
+    assert not chain()
+
+
+class TestFilter:
+    async def test_each_sees_the_survivors_of_the_one_before(self):
+        one, two = (
+            ext(FIRST, keeps("a", "b", FailedNodes={"c": "first"})),
+            ext(SECOND, keeps("b", FailedAndUnresolvableNodes={"a": "second"})),
+        )
+        result = await run_filter(chain(one, two))
+        assert two.fake.requests[0][1]["NodeNames"] == ["a", "b"]
+        assert result.survivors == ["b"]
+        assert (result.failed, result.unresolvable) == ({"c": "first"}, {"a": "second"})
+        assert (result.error, result.ignored, result.retry_after) == (None, (), None)
+
+    async def test_nobody_is_asked_about_nothing(self):
+        two = ext(SECOND, keeps())
+        result = await run_filter(chain(ext(FIRST, {}), two))
+        assert (result.survivors, two.fake.requests) == ([], [])
+
+    async def test_those_not_concerned_are_passed_by(self):
+        other = ext(FIRST, LOST, managed_resources=(ManagedResource("x.test/y"),))
+        verbless = ext(SECOND, LOST, filter_verb="")
+        assert (await run_filter(chain(other, verbless))).survivors == ["a", "b", "c"]
+
+    async def test_the_error_of_one_that_counts_ends_it(self):
+        two = ext(SECOND, keeps("a"))
+        result = await run_filter(chain(ext(FIRST, {"Error": "boom"}), two))
+        assert (str(result.error), result.survivors, two.fake.requests) == ("boom", [], [])
+
+    async def test_the_error_of_an_ignorable_one_is_told_and_passed_over(self):
+        seen = Remembering()
+        failing = ext(FIRST, Response(503, {}, b""), ignorable=True)
+        result = await run_filter(chain(failing, ext(SECOND, keeps("b")), observer=seen))
+        assert result.survivors == ["b"]
+        [(error, who)] = seen.all("error_ignored")
+        assert (error.extender, who.name) == (FIRST, "p")
+        # It is asked after the other one, about what that one left.
+        assert failing.fake.requests[0][1]["NodeNames"] == ["b"]
+        assert result.ignored == (error,)
+
+    async def test_an_unresolvable_reason_wins_within_an_answer(self):
+        both = ext(FIRST, {"FailedNodes": {"a": "x"}, "FailedAndUnresolvableNodes": {"a": "y"}})
+        result = await run_filter(chain(both), ["a"])
+        assert (result.failed, result.unresolvable) == ({}, {"a": "y"})
+
+    async def test_the_later_reason_wins_between_answers(self):
+        one = ext(FIRST, keeps("a", FailedAndUnresolvableNodes={"a": "first"}))
+        two = ext(SECOND, {"FailedNodes": {"a": "second"}})
+        result = await run_filter(chain(one, two), ["a"])
+        assert (result.failed, result.unresolvable) == ({"a": "second"}, {})
+
+    async def test_names_that_were_not_sent_and_names_given_twice(self):
+        answer = {"Nodes": {"items": [{"metadata": {"name": n}} for n in ("b", "x", "a", "a")]}}
+        one = ext(FIRST, answer, node_cache_capable=False)
+        two = ext(SECOND, lambda path, body: {"NodeNames": body["NodeNames"]})
+        result = await run_filter(chain(one, two))
+        assert two.fake.requests[0][1]["NodeNames"] == ["b", "x", "a", "a"]
+        assert result.survivors == ["b", "x", "a", "a"]
+        assert result.known(["a", "b", "c"]) == ["a", "b"]
+
+    async def test_the_earliest_retry_of_those_that_turned_something_down(self):
+        def answer(seconds, *names):
+            return ok({"NodeNames": list(names)}, **{"Retry-After": str(seconds)})
+
+        made = chain(
+            ext(FIRST, answer(9, "a", "b")),
+            ext(SECOND, answer(1, "a", "b")),
+            ext(THIRD, answer(5)),
+        )
+        assert (await run_filter(made)).retry_after == 5.0
+
+    async def test_at_once_is_a_time_too(self):
+        def answer(seconds, *names):
+            return ok({"NodeNames": list(names)}, **{"Retry-After": str(seconds)})
+
+        made = chain(ext(FIRST, answer(0, "a")), ext(SECOND, answer(5)))
+        assert (await run_filter(made)).retry_after == 0.0
+
+    async def test_the_retry_of_an_error(self):
+        made = chain(ext(FIRST, Response(503, {"Retry-After": "4"}, b"")))
+        assert (await run_filter(made)).retry_after == 4.0
+
+
+class TestPrioritize:
+    def scores(self, **scores):
+        return [{"Host": host, "Score": score} for host, score in scores.items()]
+
+    async def test_sums_and_weights(self):
+        made = chain(
+            ext(FIRST, self.scores(a=1, b=2)), ext(SECOND, self.scores(b=3, x=9), weight=2)
+        )
+        assert await made.prioritize(pod(), ["a", "b"], node_json) == {"a": 10, "b": 80, "x": 180}
+
+    async def test_failures_add_nothing(self):
+        seen = Remembering()
+        made = chain(ext(FIRST, {"not": "a list"}), ext(SECOND, self.scores(a=1)), observer=seen)
+        assert await made.prioritize(pod(), ["a", "b"], node_json) == {"a": 10}
+        assert [error.extender for error, _ in seen.all("error_ignored")] == [FIRST]
+
+    @pytest.mark.parametrize("count", [0, 1])
+    async def test_few(self, count):
+        made = chain(*[ext(FIRST, self.scores(a=1))][:count])
+        assert await made.prioritize(pod(), ["a"], node_json) == ({"a": 10} if count else {})
+
+    @pytest.mark.looptime
+    async def test_side_by_side(self):
+        async def reply():
+            await asyncio.sleep(3)
+            return self.scores(a=1)
+
+        made = chain(*(ext(url, lambda path, body: reply()) for url in (FIRST, SECOND, THIRD)))
+        began = asyncio.get_running_loop().time()
+        assert await made.prioritize(pod(), ["a"], node_json) == {"a": 30}
+        assert asyncio.get_running_loop().time() - began == pytest.approx(3)
+
+
+class TestPreempt:
+    def agree(self, **nodes):
+        victims = {
+            name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0}
+            for name, uids in nodes.items()
+        }
+        return {"NodeNameToMetaVictims": victims}
+
+    def pods_on(self, name):
+        return {f"uid-{name}{i}": pod(f"{name}{i}") for i in range(3)} if name < "d" else None
+
+    async def run(self, made, names=("a", "b")):
+        victims = {name: Victims((pod(f"{name}0"),)) for name in names}
+        return await made.preempt(pod(), victims, self.pods_on)
+
+    async def test_each_sees_what_the_one_before_left(self):
+        two = ext(SECOND, self.agree(b=["uid-b2"]))
+        left = await self.run(chain(ext(FIRST, self.agree(b=["uid-b1", "uid-b0"])), two))
+        assert {n: [p.name for p in v.pods] for n, v in left.items()} == {"b": ["b2"]}
+        sent = two.fake.requests[0][1]["NodeNameToMetaVictims"]
+        assert sent == {
+            "b": {"Pods": [{"UID": "uid-b1"}, {"UID": "uid-b0"}], "NumPDBViolations": 0}
+        }
+
+    async def test_a_node_may_be_added(self):
+        assert list(await self.run(chain(ext(FIRST, self.agree(c=["uid-c0"]))))) == ["c"]
+
+    async def test_it_stops_when_nothing_is_left(self):
+        two = ext(SECOND, self.agree(a=["uid-a0"]))
+        assert await self.run(chain(ext(FIRST, {}), two)) == {}
+        assert two.fake.requests == []
+
+    async def test_no_victims_on_a_node(self):
+        answer = self.agree(a=[], b=["uid-b0"])
+        with pytest.raises(SchedulingError) as caught:
+            await self.run(chain(ext(FIRST, answer)))
+        assert str(caught.value) == 'expected at least one victim pod on node "a"'
+        assert list(await self.run(chain(ext(FIRST, answer, ignorable=True)))) == ["b"]
+
+    async def test_errors(self):
+        answer = self.agree(d=["uid-d0"])
+        with pytest.raises(ExtenderError, match='nodeinfo not found for node name "d"'):
+            await self.run(chain(ext(FIRST, answer)))
+        assert list(await self.run(chain(ext(FIRST, answer, ignorable=True)))) == ["a", "b"]
+
+
+class TestBind:
+    def looks_up(self, node):
+        async def look_up():
+            self.looked_up += 1
+            return node
+
+        self.looked_up = 0
+        return look_up
+
+    async def test_the_first_that_is_concerned_binds(self):
+        other = binder(FIRST, {}, managed_resources=(ManagedResource("x.test/y"),))
+        two = binder(SECOND, {"Error": ""}, managed_resources=(ManagedResource("x.test/z"),))
+        made, who = chain(other, two), pod(requests={"x.test/z": "1"})
+        assert made.binder_for(who) is two
+        assert await made.bind(who, "a", self.looks_up(None))
+        assert (len(other.fake.requests), len(two.fake.requests)) == (0, 1)
+
+    async def test_nobody_binds(self):
+        made = chain(ext(FIRST))
+        assert made.binder_for(pod()) is None
+        assert not await made.bind(pod(), "a", self.looks_up(None))
+
+    async def test_a_refusal(self):
+        with pytest.raises(ExtenderError, match="no bind today"):
+            await chain(binder(FIRST, {"Error": "no bind today"})).bind(
+                pod(), "a", self.looks_up("a")
+            )
+        assert self.looked_up == 0
+
+    async def test_a_refusal_of_an_ignorable_one(self):
+        seen = Remembering()
+        made = chain(binder(FIRST, Response(500, {}, b""), ignorable=True), observer=seen)
+        assert not await made.bind(pod(), "a", self.looks_up(None))
+        assert len(seen.all("error_ignored")) == 1
+
+    @pytest.mark.parametrize("ignorable", [False, True])
+    @pytest.mark.parametrize("answer", [LOST, ok(b"{"), Response(504, {}, b"")])
+    async def test_a_lost_answer_to_a_bind_that_happened(self, answer, ignorable):
+        made = chain(binder(FIRST, answer, ignorable=ignorable))
+        assert await made.bind(pod(), "a", self.looks_up("a"))
+        assert self.looked_up == 1
+
+    @pytest.mark.parametrize("ignorable", [False, True])
+    async def test_a_lost_answer_and_a_pod_that_went_elsewhere(self, ignorable):
+        with pytest.raises(ExtenderError, match="timed out"):
+            await chain(binder(FIRST, LOST, ignorable=ignorable)).bind(
+                pod(), "a", self.looks_up("b")
+            )
+
+    async def test_a_lost_answer_to_a_bind_that_did_not_happen(self):
+        with pytest.raises(ExtenderError, match="timed out"):
+            await chain(binder(FIRST, LOST)).bind(pod(), "a", self.looks_up(None))
+        made = chain(binder(FIRST, LOST, ignorable=True))
+        assert not await made.bind(pod(), "a", self.looks_up(None))
+
+    def test_binders_that_may_meet(self):
+        with pytest.raises(ExtenderConfigError, match="one of them binds every pod"):
+            chain(binder(FIRST), binder(SECOND, managed_resources=(ManagedResource("x.test/y"),)))
+        with pytest.raises(ExtenderConfigError, match=r"both manage x\.test/y"):
+            chain(
+                *(
+                    binder(u, managed_resources=(ManagedResource("x.test/y"),))
+                    for u in (FIRST, SECOND)
+                )
+            )
+
+    def test_binders_that_cannot_meet(self):
+        chain(
+            binder(FIRST, managed_resources=(ManagedResource("x.test/y"),)),
+            binder(SECOND, managed_resources=(ManagedResource("x.test/z"),)),
+            ext(THIRD),
+        )
+
+
+async def test_close_closes_all():
+    made = chain(binder(FIRST), ext(SECOND))
+    await made.close()
+    assert all(e.fake.closed for e in made.extenders)

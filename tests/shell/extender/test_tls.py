@@ -1,0 +1,273 @@
+"""TLS as kube-scheduler does it: who is verified, who is warned about, what changes while we run."""
+
+import socket
+
+import pytest
+
+from app.extender.client import HTTPExtender
+from app.extender.config import ExtenderConfigError, TLSConfig
+from app.extender.errors import ExtenderError, TransportError
+from app.extender.tls import TLSSource
+from app.extender.transport import HTTPTransport
+from app.wire.extender_v1 import Body
+from tests.shell.extender.fakes import Remembering, config, node_json, pod
+from tests.shell.extender.servers import Authority, Server, polite, server_context
+
+HTTPS = "https://127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return Authority()
+
+
+@pytest.fixture(scope="module")
+def pair(authority):
+    return authority.issue("server", "127.0.0.1", "ext.test")
+
+
+@pytest.fixture
+def tls_server(tmp_path, pair):
+    return Server(polite, server_context(tmp_path, pair))
+
+
+def source(url=HTTPS, *, enable_https=False, refuse=False, **tls):
+    tls_config = TLSConfig(**tls) if tls else None
+    return TLSSource(
+        config(
+            url_prefix=url, enable_https=enable_https, tls=tls_config, require_verified_tls=refuse
+        )
+    )
+
+
+async def call(server, tls):
+    transport = HTTPTransport(tls=tls)
+    try:
+        return await transport.post(f"{server.url}/f", Body([b"{}"]), headers={}, timeout_seconds=5)
+    finally:
+        await transport.close()
+
+
+async def refused(server, tls):
+    with pytest.raises(TransportError) as caught:
+        await call(server, tls)
+    assert not caught.value.sent
+    return str(caught.value)
+
+
+class TestVerification:
+    async def test_with_the_right_authority(self, tls_server, authority):
+        async with tls_server as server:
+            assert (await call(server, source(ca_data=authority.pem))).status == 200
+
+    async def test_with_the_authority_in_a_file(self, tls_server, authority, tmp_path):
+        file = tmp_path / "ca.crt"
+        file.write_bytes(authority.pem)
+        async with tls_server as server:
+            assert (await call(server, source(ca_file=str(file)))).status == 200
+
+    async def test_with_another_authority(self, tls_server):
+        async with tls_server as server:
+            text = await refused(server, source(ca_data=Authority("another").pem))
+        assert text.startswith(f'Post "{server.url}/f": tls: failed to verify certificate: x509: ')
+
+    async def test_with_those_of_the_system(self, tls_server):
+        async with tls_server as server:
+            assert "failed to verify certificate" in await refused(server, source())
+
+    async def test_https_enabled_without_an_authority(self, tls_server):
+        async with tls_server as server:
+            assert (await call(server, source(enable_https=True))).status == 200
+
+    async def test_insecure(self, tls_server):
+        async with tls_server as server:
+            assert (await call(server, source(insecure=True))).status == 200
+
+    async def test_https_enabled_with_an_authority_verifies(self, tls_server):
+        tls = source(enable_https=True, ca_data=Authority("another").pem)
+        async with tls_server as server:
+            assert "failed to verify certificate" in await refused(server, tls)
+
+    @pytest.mark.parametrize(("name", "good"), [("ext.test", True), ("other.test", False)])
+    async def test_the_server_name(self, tls_server, authority, name, good):
+        tls = source(ca_data=authority.pem, server_name=name)
+        async with tls_server as server:
+            if good:
+                assert (await call(server, tls)).status == 200
+            else:
+                assert "Hostname mismatch" in await refused(server, tls)
+
+    async def test_a_client_certificate(self, tmp_path, pair, authority):
+        cert, key = authority.issue("client")
+        context = server_context(tmp_path, pair, clients_from=authority)
+        async with Server(polite, context) as server:
+            tls = source(ca_data=authority.pem, cert_data=cert, key_data=key)
+            assert (await call(server, tls)).status == 200
+
+    async def test_no_client_certificate(self, tmp_path, pair, authority):
+        context = server_context(tmp_path, pair, clients_from=authority)
+        async with Server(polite, context) as server:
+            with pytest.raises(TransportError):
+                await call(server, source(ca_data=authority.pem))
+
+    async def test_a_server_that_does_not_speak_tls(self, authority):
+        async def serve(connection):
+            await connection.reader.read(1)
+            connection.answer(b"", "400 Bad Request")
+
+        async with Server(serve) as server:
+            server.url = server.url.replace("http:", "https:")
+            assert f'Post "{server.url}/f": tls: ' in await refused(
+                server, source(ca_data=authority.pem)
+            )
+
+    async def test_idle_tls_connections_are_used_again(self, tls_server, authority):
+        transport = HTTPTransport(tls=source(ca_data=authority.pem))
+        async with tls_server as server:
+            for _ in range(3):
+                await transport.post(server.url, Body([b"{}"]), headers={}, timeout_seconds=5)
+            server.connections[0].hang_up()
+            await transport.post(server.url, Body([b"{}"]), headers={}, timeout_seconds=5)
+        await transport.close()
+        assert [number for number, _ in server.requests] == [0, 0, 0, 1]
+
+
+class TestSettings:
+    def test_an_authority_and_insecure(self, authority):
+        with pytest.raises(ExtenderConfigError, match="with the insecure flag is not allowed"):
+            source(insecure=True, ca_data=authority.pem)
+
+    def test_warnings(self):
+        assert source().warnings == ()
+        assert source("http://h").warnings == ()
+        [warning] = source(enable_https=True).warnings
+        assert warning == (
+            f"extender {HTTPS}: the server's certificate is not verified, because enableHTTPS is set and no CA is "
+            "given; name its authority in tlsConfig.caFile or caData"
+        )
+        [warning] = source(insecure=True).warnings
+        assert "because tlsConfig.insecure is set" in warning
+        [warning] = source("http://h", enable_https=True).warnings
+        assert "calls are not encrypted" in warning
+
+    @pytest.mark.parametrize("how", [{"enable_https": True}, {"insecure": True}])
+    def test_the_switch_that_refuses(self, how):
+        with pytest.raises(ExtenderConfigError, match=r"not verified, because .* that is refused"):
+            source(refuse=True, **how)
+
+    def test_the_switch_does_not_mind_verification(self, authority):
+        assert source(refuse=True, enable_https=True, ca_data=authority.pem).warnings == ()
+
+    def test_half_a_client_certificate_is_not_used(self, authority):
+        cert, key = authority.issue("client")
+        [warning] = source(cert_data=cert).warnings
+        assert "a client certificate without its key; it is not used" in warning
+        [warning] = source(key_data=key).warnings
+        assert "a client key without its certificate" in warning
+
+    def test_data_wins_over_files(self, authority):
+        assert source(ca_data=authority.pem, ca_file="/no/such/file").context(0.0) is not None
+
+    @pytest.mark.parametrize(
+        ("fields", "problem"),
+        [
+            ({"ca_file": "/no/such/ca.crt"}, "No such file or directory: '/no/such/ca.crt'"),
+            ({"ca_data": b"rubbish"}, "cannot be used"),
+            ({"ca_data": b"\xff"}, "caData is not PEM"),
+            ({"cert_data": b"rubbish", "key_data": b"rubbish"}, "cannot be used"),
+        ],
+    )
+    def test_material_that_cannot_be_used(self, fields, problem):
+        with pytest.raises(ExtenderConfigError, match=f"extender {HTTPS}: tlsConfig: .*{problem}"):
+            source(**fields)
+
+    def test_an_encrypted_key(self, authority):
+        cert, key = authority.issue("client", password=b"word")
+        with pytest.raises(ExtenderConfigError, match="the client key is encrypted"):
+            source(cert_data=cert, key_data=key)
+
+    def test_plain_http_needs_no_context(self):
+        assert source("http://h").context(0.0) is None
+
+    def test_keys_are_not_shown(self, authority):
+        cert, key = authority.issue("client")
+        tls = TLSConfig(cert_data=cert, key_data=key, ca_data=authority.pem)
+        shown = repr(config(url_prefix="https://u:secret@h", tls=tls))
+        assert "BEGIN" not in shown
+        assert "secret" not in shown
+
+
+class TestReload:
+    @pytest.fixture
+    def files(self, tmp_path, authority):
+        paths = {name: tmp_path / name for name in ("tls.crt", "tls.key", "ca.crt")}
+        cert, key = authority.issue("client")
+        for path, data in zip(paths.values(), (cert, key, authority.pem), strict=True):
+            path.write_bytes(data)
+        return paths
+
+    @pytest.fixture
+    def watched(self, files):
+        return source(
+            cert_file=str(files["tls.crt"]),
+            key_file=str(files["tls.key"]),
+            ca_file=str(files["ca.crt"]),
+        )
+
+    def test_the_same_files_keep_the_context(self, watched):
+        assert watched.context(0.0) is watched.context(100.0)
+
+    def test_new_files_make_a_new_one(self, watched, files):
+        old = watched.context(0.0)
+        files["ca.crt"].write_bytes(Authority("another").pem)
+        assert watched.context(9.0) is old
+        assert watched.context(10.0) is not old
+        assert watched.problem == ""
+
+    def test_new_files_that_are_no_good_keep_the_old_one(self, watched, files, authority):
+        old = watched.context(0.0)
+        files["tls.key"].write_bytes(b"half writ")
+        assert watched.context(20.0) is old
+        assert watched.problem.endswith("what was read before stays in use")
+        cert, key = authority.issue("client")
+        files["tls.crt"].write_bytes(cert)
+        files["tls.key"].write_bytes(key)
+        assert watched.context(40.0) is not old
+        assert watched.problem == ""
+
+    def test_links_that_point_elsewhere(self, tmp_path, authority):
+        """Kubernetes swaps a link to a directory when a mounted secret changes."""
+        for name, data in (("one", authority.pem), ("two", Authority("another").pem)):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "ca.crt").write_bytes(data)
+        link = tmp_path / "data"
+        link.symlink_to("one")
+        watched = source(ca_file=str(link / "ca.crt"))
+        old = watched.context(0.0)
+        (tmp_path / "next").symlink_to("two")
+        (tmp_path / "next").replace(link)
+        assert watched.context(20.0) is not old
+
+    async def test_a_problem_is_told_once(self, files):
+        seen, tls = Remembering(), TLSConfig(ca_file=str(files["ca.crt"]))
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            url = f"https://127.0.0.1:{taken.getsockname()[1]}"
+        made = HTTPExtender(config(url_prefix=url, tls=tls), observer=seen, environ={})
+        files["ca.crt"].write_bytes(b"rubbish")
+        for _ in range(3):
+            with pytest.raises(ExtenderError, match="connection refused"):
+                await made.bind(pod(), "a")
+        await made.close()
+        [(name, problem)] = seen.all("warned")
+        assert name == url
+        assert problem.startswith("tlsConfig: the certificate, key or CA cannot be used")
+
+
+async def test_an_extender_over_tls(tls_server, authority):
+    async with tls_server as server:
+        made = HTTPExtender(
+            config(url_prefix=server.url, tls=TLSConfig(ca_data=authority.pem)), environ={}
+        )
+        assert (await made.filter(pod(), ["a"], node_json)).kept == []
+        await made.close()
+    assert made.warnings == ()

@@ -1,0 +1,380 @@
+"""The transport against real servers, good and bad."""
+
+import asyncio
+import gzip
+import hashlib
+import socket
+
+import pytest
+
+from app.extender.errors import Outcome, TransportError
+from app.extender.transport import ERROR_BODY_BYTES, HTTPTransport
+from app.wire.extender_v1 import Body
+from tests.shell.extender.servers import Server, polite
+
+QUICK = 0.1
+
+
+@pytest.fixture
+async def transport():
+    made = HTTPTransport(keepalive_timeout=30)
+    yield made
+    await made.close()
+
+
+def post(transport, url, pieces=(b'{"a":1}',), *, headers=None, timeout_seconds=5.0):
+    return transport.post(url, Body(pieces), headers=headers or {}, timeout_seconds=timeout_seconds)
+
+
+async def fail(transport, url, **kwargs):
+    with pytest.raises(TransportError) as caught:
+        await post(transport, url, **kwargs)
+    return caught.value
+
+
+class TestRequest:
+    async def test_what_is_sent(self, transport):
+        async with Server(polite) as server:
+            await post(transport, f"{server.url}/deep//fil%2Fter?x=y", headers={"traceparent": "t"})
+        [(_, (line, headers, body))] = server.requests
+        assert line == "POST /deep//fil%2Fter?x=y HTTP/1.1"
+        assert body == b'{"a":1}'
+        assert headers == {
+            "host": f"127.0.0.1:{server.port}",
+            "content-type": "application/json",
+            "content-length": "7",
+            "user-agent": "aiokube-scheduler",
+            "accept-encoding": "gzip",
+            "accept": "*/*",
+            "traceparent": "t",
+        }
+
+    async def test_a_large_body_goes_out_in_chunks_with_its_length(self, transport):
+        piece = bytes(range(256)) * 400
+        async with Server(polite) as server:
+            await post(transport, server.url, [piece] * 200)
+        [(_, (_, headers, body))] = server.requests
+        assert headers["content-length"] == str(200 * len(piece))
+        assert "transfer-encoding" not in headers
+        assert hashlib.sha256(body).digest() == hashlib.sha256(piece * 200).digest()
+
+    async def test_what_waits_to_be_sent_is_bounded(self, transport):
+        class Watched(Body):
+            taken = 0
+
+            def chunks(self, size=256 * 1024):
+                for chunk in super().chunks(size):
+                    Watched.taken += len(chunk)
+                    yield chunk
+
+        async def reads_nothing(connection):
+            await asyncio.Event().wait()
+
+        body = Watched([b"x" * 100_000] * 1000)
+        async with Server(reads_nothing) as server:
+            with pytest.raises(TransportError, match="awaiting headers"):
+                await transport.post(server.url, body, headers={}, timeout_seconds=QUICK)
+        assert 0 < Watched.taken < body.size / 4
+
+
+class TestAnswer:
+    async def test_status_headers_and_body(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(b'{"b":2}', Retry_After="3")
+
+        async with Server(serve) as server:
+            got = await post(transport, server.url)
+        assert (got.status, got.body) == (200, b'{"b":2}')
+        assert got.headers["retry-after"] == "3"
+
+    async def test_compressed(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(gzip.compress(b"x" * 99999), Content_Encoding="gzip")
+
+        async with Server(serve) as server:
+            assert (await post(transport, server.url)).body == b"x" * 99999
+
+    async def test_of_an_error_only_the_beginning_is_read(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(b"y" * 1_000_000, "500 No")
+            await connection.request()
+
+        async with Server(serve) as server:
+            got = await post(transport, server.url)
+            assert (got.status, got.body) == (500, b"y" * ERROR_BODY_BYTES)
+
+    @pytest.mark.parametrize("declared", [True, False])
+    async def test_too_large(self, declared):
+        async def serve(connection):
+            await connection.request()
+            if declared:
+                connection.answer(b"", length=1001)
+            else:
+                connection.writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + b"z" * 5000)
+            await connection.request()
+
+        transport = HTTPTransport(max_answer_bytes=1000)
+        async with Server(serve) as server:
+            err = await fail(transport, server.url)
+        await transport.close()
+        assert str(err) == "the answer has more than 1000 bytes"
+        assert (err.outcome, err.sent) == (Outcome.BAD_ANSWER, True)
+
+    async def test_as_large_as_allowed(self):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(b"z" * 1000)
+
+        transport = HTTPTransport(max_answer_bytes=1000)
+        async with Server(serve) as server:
+            assert len((await post(transport, server.url)).body) == 1000
+        await transport.close()
+
+
+class TestReuse:
+    async def test_one_connection_for_calls_in_a_row(self, transport):
+        async with Server(polite) as server:
+            for _ in range(5):
+                await post(transport, server.url)
+        assert len(server.connections) == 1
+        assert len(server.requests) == 5
+
+    async def test_many_connections_for_calls_at_once(self, transport):
+        async with Server(polite) as server, asyncio.TaskGroup() as group:
+            for _ in range(20):
+                group.create_task(post(transport, server.url))
+        assert len(server.connections) == len(server.requests) == 20
+
+    async def test_idle_connections_are_given_up(self):
+        transport = HTTPTransport(keepalive_timeout=0.01)
+        async with Server(polite) as server:
+            await post(transport, server.url)
+            await asyncio.sleep(0.03)
+            await post(transport, server.url)
+        await transport.close()
+        assert [number for number, _ in server.requests] == [0, 1]
+
+    @pytest.mark.parametrize("noticed", [False, True])
+    async def test_a_connection_that_the_server_closed_meanwhile(self, transport, noticed):
+        async with Server(polite) as server:
+            await post(transport, server.url)
+            server.connections[0].hang_up()
+            if noticed:
+                await asyncio.sleep(0.01)
+            await post(transport, server.url)
+        assert [number for number, _ in server.requests] == [0, 1]
+
+    async def test_several_connections_that_the_server_closed_meanwhile(self, transport):
+        async with Server(polite) as server:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(3):
+                    group.create_task(post(transport, server.url))
+            for connection in list(server.connections):
+                connection.hang_up()
+            await post(transport, server.url)
+        assert [number for number, _ in server.requests[3:]] == [3]
+
+    async def test_a_connection_on_which_the_server_spoke_out_of_turn(self, transport):
+        async with Server(polite) as server:
+            await post(transport, server.url)
+            server.connections[0].answer(b"", "408 Request Timeout")
+            await post(transport, server.url)
+        assert [number for number, _ in server.requests] == [0, 1]
+
+    @pytest.mark.parametrize("earlier", [0, 1])
+    async def test_a_request_that_was_seen_is_never_sent_again(self, transport, earlier):
+        async def serve(connection):
+            for _ in range(earlier):
+                await connection.request()
+                connection.answer()
+            await connection.request()
+
+        async with Server(serve) as server:
+            for _ in range(earlier):
+                await post(transport, server.url)
+            err = await fail(transport, f"{server.url}/filter")
+        assert str(err) == f'Post "{server.url}/filter": EOF'
+        assert (err.outcome, err.sent) == (Outcome.BROKEN, True)
+        assert len(server.requests) == earlier + 1
+        assert len(server.connections) == 1
+
+
+class TestFailure:
+    async def test_refused(self, transport):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        err = await fail(transport, f"http://127.0.0.1:{port}/filter")
+        assert str(err) == (
+            f'Post "http://127.0.0.1:{port}/filter": dial tcp 127.0.0.1:{port}: connect: connection refused'
+        )
+        assert (err.outcome, err.sent) == (Outcome.UNREACHABLE, False)
+
+    async def test_a_host_that_does_not_exist(self, transport):
+        err = await fail(transport, "http://no-such-host.invalid/filter")
+        assert str(err) == (
+            'Post "http://no-such-host.invalid/filter": dial tcp: lookup no-such-host.invalid: no such host'
+        )
+        assert not err.sent
+
+    async def test_no_answer(self, transport):
+        async def serve(connection):
+            await connection.request()
+            await connection.request()
+
+        async with Server(serve) as server:
+            err = await fail(transport, f"{server.url}/bind", timeout_seconds=QUICK)
+        assert str(err) == (
+            f'Post "{server.url}/bind": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
+        )
+        assert (err.outcome, err.sent) == (Outcome.TIMEOUT, True)
+
+    async def test_half_an_answer(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(b'{"Node', length=100)
+            await connection.request()
+
+        async with Server(serve) as server:
+            err = await fail(transport, server.url, timeout_seconds=QUICK)
+        assert str(err) == (
+            "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
+        )
+
+    async def test_an_answer_cut_short(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(b'{"Node', length=100)
+
+        async with Server(serve) as server:
+            err = await fail(transport, server.url)
+        assert (str(err), err.outcome) == ("unexpected EOF", Outcome.BROKEN)
+
+    async def test_an_answer_that_is_no_http(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.writer.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
+            await connection.request()
+
+        async with Server(serve) as server:
+            err = await fail(transport, f"{server.url}/f")
+        start = f'Post "{server.url}/f": net/http: HTTP/1.x transport connection broken: malformed HTTP response'
+        assert str(err).startswith(start)
+        assert "\n" not in str(err)
+        assert err.sent
+
+    async def test_a_reset(self, transport):
+        async def serve(connection):
+            await connection.request()
+            linger = b"\1\0\0\0\0\0\0\0"
+            sock = connection.writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            connection.writer.transport.abort()
+
+        async with Server(serve) as server:
+            err = await fail(transport, f"{server.url}/f")
+        assert str(err) == f'Post "{server.url}/f": read: connection reset by peer'
+        assert (err.outcome, err.sent) == (Outcome.BROKEN, True)
+
+    async def test_a_password_is_not_told(self, transport):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        err = await fail(transport, f"http://me:secret@127.0.0.1:{port}/f")
+        assert "secret" not in str(err)
+        assert f"http://me:***@127.0.0.1:{port}/f" in str(err)
+
+    async def test_giving_up_closes_the_connection(self, transport):
+        closed = asyncio.Event()
+
+        async def serve(connection):
+            await connection.request()
+            assert await connection.request() is None
+            closed.set()
+
+        async with Server(serve) as server:
+            call = asyncio.ensure_future(post(transport, server.url))
+            while not server.requests:
+                await asyncio.sleep(0)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            await asyncio.wait_for(closed.wait(), 5)
+
+
+class TestRedirect:
+    async def answers(self, transport, status, location="/there"):
+        async def serve(connection):
+            while request := await connection.request():
+                if request[0].split()[1] == "/here":
+                    connection.answer(b"", f"{status} Moved", Location=location)
+                else:
+                    connection.answer(b'"there"')
+
+        async with Server(serve) as server:
+            got = await post(transport, f"{server.url}/here")
+        return got, [(line, body) for _, (line, _, body) in server.requests]
+
+    @pytest.mark.parametrize("status", [307, 308])
+    async def test_the_same_again_elsewhere(self, transport, status):
+        got, requests = await self.answers(transport, status)
+        assert got.body == b'"there"'
+        assert requests == [
+            ("POST /here HTTP/1.1", b'{"a":1}'),
+            ("POST /there HTTP/1.1", b'{"a":1}'),
+        ]
+
+    @pytest.mark.parametrize("status", [301, 302, 303])
+    async def test_a_look_elsewhere(self, transport, status):
+        got, requests = await self.answers(transport, status)
+        assert got.body == b'"there"'
+        assert requests == [("POST /here HTTP/1.1", b'{"a":1}'), ("GET /there HTTP/1.1", b"")]
+
+    async def test_round_in_circles(self, transport):
+        async def serve(connection):
+            while await connection.request():
+                connection.answer(b"", "307 Temporary Redirect", Location="/again")
+
+        async with Server(serve) as server:
+            err = await fail(transport, f"{server.url}/f")
+        assert str(err).endswith("stopped after 10 redirects")
+        assert len(server.requests) == 11
+
+    async def test_nowhere(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(b"gone", "302 Found")
+
+        async with Server(serve) as server:
+            got = await post(transport, server.url)
+        assert (got.status, got.body) == (302, b"gone")
+
+    async def test_a_token_does_not_follow_to_another_host(self, transport):
+        async def serve_first(connection):
+            while await connection.request():
+                connection.answer(b"", "307 Moved", Location=f"{second.url}/f")
+
+        async with Server(polite) as second, Server(serve_first) as first:
+            await post(transport, first.url, headers={"Authorization": "Bearer t"})
+        assert first.requests[0][1][1]["authorization"] == "Bearer t"
+        assert "authorization" not in second.requests[0][1][1]
+
+
+async def test_through_a_proxy():
+    async with Server(polite) as proxy:
+        transport = HTTPTransport(proxy=f"http://user:word@127.0.0.1:{proxy.port}")
+        await post(transport, "http://ext.test:8080/filter")
+        await transport.close()
+    [(_, (line, headers, body))] = proxy.requests
+    assert line == "POST http://ext.test:8080/filter HTTP/1.1"
+    assert headers["proxy-authorization"].startswith("Basic ")
+    assert (headers["host"], body) == ("ext.test:8080", b'{"a":1}')
+
+
+async def test_it_works_again_after_closing(transport):
+    async with Server(polite) as server:
+        await post(transport, server.url)
+        await transport.close()
+        await post(transport, server.url)
+    assert len(server.connections) == 2
