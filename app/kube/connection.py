@@ -104,13 +104,13 @@ def normalize_server(address: str) -> str:
     >>> normalize_server("10.0.0.1:8080/")
     'http://10.0.0.1:8080'
     """
-    server = address.strip().rstrip("/")
+    server = address.strip()
     if "://" not in server:
         server = "http://" + server
     parts = urlsplit(server)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigurationError(f"host must be a URL or a host:port pair: {address!r}")
-    return server
+    return server.rstrip("/")
 
 
 def read_file(path: Path, what: str) -> bytes:

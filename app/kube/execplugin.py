@@ -4,7 +4,10 @@ https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-g
 """
 
 import asyncio
+import contextlib
 import dataclasses
+import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -59,6 +62,7 @@ class ExecPlugin:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
             )
         except OSError as err:
             raise self._error(
@@ -122,7 +126,8 @@ class ExecPlugin:
 
 
 async def _reap(process: asyncio.subprocess.Process) -> None:
-    """Leaves no child behind, whatever ended the wait for it."""
+    """Leaves no child behind, nor its children, whatever ended the wait for it."""
     if process.returncode is None:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         await process.communicate()

@@ -176,7 +176,7 @@ class _KubeConfig:
     def _explaining(self) -> Iterator[None]:
         try:
             yield
-        except (_LIBRARY.ConfigException, binascii.Error, AttributeError, TypeError) as err:
+        except (_LIBRARY.ConfigException, AttributeError, TypeError) as err:
             raise ConfigurationError(f"{self._paths}: {err}") from err
 
     def connection(self, master: str, wall: Callable[[], float]) -> Connection:
@@ -323,10 +323,16 @@ class _KubeConfig:
     def _bytes(self, node: Any, name: str) -> bytes | None:
         """``<name>-data``, decoded, or the content of the file ``<name>``."""
         if data := node.safe_get(f"{name}-data"):
-            return base64.b64decode(data)
+            return self._decode(str(data), f"{name}-data")
         if path := node.safe_get(name):
             return read_file(self._path(node, path), name)
         return None
+
+    def _decode(self, data: str, name: str) -> bytes:
+        try:
+            return base64.b64decode("".join(data.split()), validate=True)
+        except binascii.Error as err:
+            raise ConfigurationError(f"{self._paths}: {name} is not base64: {err}") from err
 
     @staticmethod
     def _path(node: Any, path: str) -> Path:

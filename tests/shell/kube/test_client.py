@@ -1,0 +1,558 @@
+"""The client on real sockets: what goes over the wire, what comes back as which exception.
+
+Also: pace and headers. Left out: where connection settings come from (test_kubeconfig.py).
+"""
+
+import asyncio
+import json
+import re
+
+import pytest
+
+from app.kube.client import RENEWAL_RETRY, KubeClient, _Credentials, user_agent
+from app.kube.connection import (
+    ClientCertificate,
+    Connection,
+    Identity,
+    fixed_source,
+    token_file_source,
+)
+from app.kube.errors import (
+    AlreadyExists,
+    ConfigurationError,
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    Gone,
+    KubeApiError,
+    NotFound,
+    NotLeading,
+    ServerUnavailable,
+    TooManyRequests,
+    Unauthorized,
+)
+from app.kube.transport import STRATEGIC_MERGE_PATCH
+from tests.shell.kube.servers import Authority, serving
+
+
+def status_body(code, reason, message, **details):
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+        "details": details,
+    }
+
+
+def client_of(url, **options):
+    identify = fixed_source(Identity("Bearer secret"))
+    return KubeClient(Connection(url, identify), agent="test/1", **options)
+
+
+async def fine(request):
+    await request.answer(200, {"kind": "Pod"})
+
+
+# ---------------------------------------------------------------- requests
+
+
+async def test_what_goes_over_the_wire():
+    async with serving(fine) as server, client_of(server.url) as client:
+        answer = await client.request(
+            "PATCH",
+            "/api/v1/pods/a",
+            body=b'{"status":{}}',
+            params={"fieldManager": "a b"},
+            content_type=STRATEGIC_MERGE_PATCH,
+        )
+    (request,) = server.seen
+    assert (request.method, request.target) == ("PATCH", "/api/v1/pods/a?fieldManager=a+b")
+    assert request.body == b'{"status":{}}'
+    host = request.headers.pop("host")
+    assert host == f"127.0.0.1:{server.port}"
+    assert request.headers == {
+        "accept": "application/json",
+        "accept-encoding": "identity",
+        "user-agent": "test/1",
+        "authorization": "Bearer secret",
+        "content-type": "application/strategic-merge-patch+json",
+        "content-length": "13",
+    }
+    assert (answer.status, json.loads(answer.body)) == (200, {"kind": "Pod"})
+
+
+async def test_a_get_has_no_content_type():
+    async with serving(fine) as server, client_of(server.url) as client:
+        await client.request("GET", "/version")
+    assert "content-type" not in server.seen[0].headers
+
+
+async def test_a_server_behind_a_path():
+    async with serving(fine) as server:
+        connection = Connection(
+            f"{server.url}/k8s/clusters/c-1", headers=(("Impersonate-User", "jane"),)
+        )
+        async with KubeClient(connection, agent="test/1") as client:
+            await client.request("GET", "/api/v1/pods/a%20b")
+    (request,) = server.seen
+    assert request.target == "/k8s/clusters/c-1/api/v1/pods/a%20b"
+    assert request.headers["impersonate-user"] == "jane"
+    assert "authorization" not in request.headers
+
+
+async def test_connections_are_kept():
+    async with serving(fine) as server, client_of(server.url) as client:
+        for _ in range(5):
+            await client.request("POST", "/x", body=b"{}")
+    assert (len(server.seen), server.connections) == (5, 1)
+
+
+async def test_at_most_limit_exchanges_at_the_same_time():
+    present = peak = 0
+
+    async def slow(request):
+        nonlocal present, peak
+        present += 1
+        peak = max(peak, present)
+        await asyncio.sleep(0.01)
+        present -= 1
+        await request.answer(200)
+
+    async with serving(slow) as server, client_of(server.url, limit=3) as client:
+        await asyncio.gather(*(client.request("GET", "/x") for _ in range(12)))
+    assert peak == 3
+
+
+async def test_out_of_its_context_it_refuses():
+    client = client_of("http://127.0.0.1:1")
+    with pytest.raises(RuntimeError, match="outside"):
+        await client.request("GET", "/x")
+
+
+def test_the_user_agent():
+    agent = user_agent("0.1.0", "leader-election")
+    assert re.fullmatch(r"aiokube-scheduler/0\.1\.0 \(\w+/\w+\) leader-election", agent)
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [
+        (400, "BadRequest", KubeApiError),
+        (401, "Unauthorized", Unauthorized),
+        (403, "Forbidden", Forbidden),
+        (404, "NotFound", NotFound),
+        (409, "Conflict", Conflict),
+        (409, "AlreadyExists", AlreadyExists),
+        (410, "Expired", Gone),
+        (422, "Invalid", KubeApiError),
+        (500, "InternalError", ServerUnavailable),
+        (503, "ServiceUnavailable", ServerUnavailable),
+        (504, "Timeout", ServerUnavailable),
+    ],
+)
+async def test_a_status_becomes_an_exception(code, reason, kind):
+    async def refuse(request):
+        await request.answer(code, status_body(code, reason, "the server says no", name="a"))
+
+    async with serving(refuse) as server, client_of(server.url) as client:
+        with pytest.raises(KubeApiError, match="the server says no") as caught:
+            await client.request("GET", "/x")
+    assert type(caught.value) is kind
+    assert (caught.value.status, caught.value.reason) == (code, reason)
+    assert caught.value.details.name == "a"
+
+
+@pytest.mark.parametrize("body", [b"<html>secrets of a proxy</html>", b'{"message":"secrets"}'])
+async def test_a_body_that_is_no_status_is_not_shown(body):
+    async def refuse(request):
+        await request.answer(502, body)
+
+    async with serving(refuse) as server, client_of(server.url) as client:
+        with pytest.raises(ServerUnavailable) as caught:
+            await client.request("GET", "/x")
+    assert str(caught.value) == "GET /x: the server answered 502 without details"
+
+
+async def test_a_long_message_is_cut():
+    async def refuse(request):
+        await request.answer(422, status_body(422, "Invalid", "x" * 5000))
+
+    async with serving(refuse) as server, client_of(server.url) as client:
+        with pytest.raises(KubeApiError) as caught:
+            await client.request("GET", "/x")
+    assert len(str(caught.value)) == 1024
+
+
+async def test_a_redirect_is_not_followed():
+    async def elsewhere(request):
+        await request.answer(302, Location="/y")
+
+    async with serving(elsewhere) as server, client_of(server.url) as client:
+        with pytest.raises(KubeApiError, match="302"):
+            await client.request("GET", "/x")
+    assert len(server.seen) == 1
+
+
+async def test_nobody_listens():
+    async with serving(fine) as server:
+        pass
+    async with client_of(server.url) as client:
+        with pytest.raises(ConnectionFailed, match="POST /x: ") as caught:
+            await client.request("POST", "/x", body=b"{}")
+    assert caught.value.sent is False
+    assert caught.value.__cause__ is not None
+
+
+async def hang_up(request):
+    request.hang_up()
+
+
+async def half_an_answer(request):
+    await request.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+    request.writer.close()
+
+
+async def never(request):
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("reply", [hang_up, half_an_answer, never])
+async def test_an_answer_that_is_lost(reply):
+    async with serving(reply) as server, client_of(server.url) as client:
+        with pytest.raises(ConnectionFailed) as caught:
+            await client.request("POST", "/x", body=b"{}", timeout=0.2)
+    assert caught.value.sent is True
+    assert len(server.seen) == 1, "a POST is not silently repeated"
+
+
+async def test_exchanges_are_observed():
+    seen = []
+
+    async def sometimes(request):
+        if request.target == "/x":
+            await request.answer(404)
+        else:
+            request.hang_up()
+
+    def observer(method, status, seconds):
+        seen.append((method, status, seconds >= 0))
+
+    async with (
+        serving(sometimes) as server,
+        client_of(server.url, observer=observer) as client,
+    ):
+        for path in ("/x", "/y"):
+            with pytest.raises(KubeApiError):
+                await client.request("POST", path)
+    assert seen == [("POST", 404, True), ("POST", 0, True)]
+
+
+async def test_a_request_given_up_leaves_the_client_usable():
+    async def first_never(request):
+        if len(server.seen) == 1:
+            await asyncio.Event().wait()
+        await request.answer(200)
+
+    async with serving(first_never) as server, client_of(server.url, limit=1) as client:
+        task = asyncio.create_task(client.request("GET", "/x"))
+        while not server.seen:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await client.request("GET", "/y")
+
+
+# ---------------------------------------------------------------- 429, guards, pace
+
+
+async def test_being_throttled_is_waited_out():
+    async def twice(request):
+        if len(server.seen) <= 2:
+            await request.answer(429, status_body(429, "TooManyRequests", "busy"), Retry_After="0")
+        else:
+            await request.answer(200)
+
+    async with serving(twice) as server, client_of(server.url) as client:
+        assert (await client.request("POST", "/x", body=b"1")).status == 200
+    assert [request.body for request in server.seen] == [b"1"] * 3
+
+
+async def test_being_throttled_for_ever_is_an_error():
+    async def always(request):
+        await request.answer(429, status_body(429, "TooManyRequests", "busy", retryAfterSeconds=7))
+
+    async with serving(always) as server, client_of(server.url, max_throttled=0) as client:
+        with pytest.raises(TooManyRequests) as caught:
+            await client.request("GET", "/x")
+    assert caught.value.retry_after == 7
+
+
+async def test_the_guard_is_asked_when_its_turn_has_come():
+    leading = True
+
+    async def lose_it(request):
+        nonlocal leading
+        leading = False
+        await request.answer(200)
+
+    async with serving(lose_it) as server, client_of(server.url, limit=1) as client:
+        outcomes = await asyncio.gather(
+            *(client.request("POST", f"/{number}", guard=lambda: leading) for number in range(3)),
+            return_exceptions=True,
+        )
+    assert [type(outcome) for outcome in outcomes[1:]] == [NotLeading, NotLeading]
+    assert [request.target for request in server.seen] == ["/0"]
+
+
+async def test_requests_are_paced():
+    loop = asyncio.get_running_loop()
+    async with serving(fine) as server, client_of(server.url, qps=50, burst=2) as client:
+        started = loop.time()
+        await asyncio.gather(*(client.request("GET", "/x") for _ in range(6)))
+    assert loop.time() - started >= 4 / 50 - 0.001
+
+
+# ---------------------------------------------------------------- credentials
+
+
+async def test_a_rotated_token_is_used_after_a_401(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("old\n")
+
+    async def check(request):
+        if request.headers["authorization"] == "Bearer new":
+            await request.answer(200)
+        else:
+            await request.answer(401, status_body(401, "Unauthorized", "Unauthorized"))
+
+    async with serving(check) as server:
+        connection = Connection(server.url, token_file_source(token))
+        async with KubeClient(connection, agent="test/1") as client:
+            client._credentials._asked -= 60
+            token.write_text("new\n")
+            answers = await asyncio.gather(
+                *(client.request("POST", "/x", body=b"{}") for _ in range(4))
+            )
+    assert [answer.status for answer in answers] == [200] * 4
+    assert [request.body for request in server.seen] == [b"{}"] * 8
+
+
+async def test_a_401_that_no_renewal_heals_is_reported(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("old")
+
+    async def refuse(request):
+        await request.answer(401, status_body(401, "Unauthorized", "Unauthorized"))
+
+    async with serving(refuse) as server:
+        connection = Connection(server.url, token_file_source(token))
+        async with KubeClient(connection, agent="test/1") as client:
+            client._credentials._asked -= 60
+            with pytest.raises(Unauthorized):
+                await client.request("GET", "/x")
+            with pytest.raises(Unauthorized):
+                async with client.stream("/x", params={}, read_timeout=5):
+                    pass
+    assert len(server.seen) == 2
+
+
+class Issuer:
+    """Hands out a new token each time it is asked, or fails."""
+
+    def __init__(self, valid_for):
+        self.valid_for = valid_for
+        self.asked = 0
+        self.broken = False
+
+    async def __call__(self):
+        self.asked += 1
+        if self.broken:
+            raise ConfigurationError("the plugin is away")
+        return Identity(f"Bearer {self.asked}", valid_for=self.valid_for)
+
+
+@pytest.mark.looptime
+async def test_credentials_are_renewed_in_time(caplog):
+    issuer = Issuer(valid_for=60)
+    credentials = _Credentials(Connection("http://x", issuer))
+    await credentials.load()
+
+    async def token():
+        return (await credentials.current()).headers("", None)["Authorization"]
+
+    assert await token() == "Bearer 1"
+    await asyncio.sleep(59)
+    assert await token() == "Bearer 1"
+    await asyncio.sleep(1)
+    assert await token() == "Bearer 2"
+    issuer.broken = True
+    await asyncio.sleep(60)
+    assert await token() == "Bearer 2", "the old ones stay while there are no new ones"
+    assert await token() == "Bearer 2"
+    assert issuer.asked == 3, "and are not asked for with every request"
+    assert "the plugin is away" in caplog.text
+    issuer.broken = False
+    await asyncio.sleep(RENEWAL_RETRY)
+    assert await token() == "Bearer 4"
+
+
+@pytest.mark.looptime
+async def test_many_401s_renew_once():
+    issuer = Issuer(valid_for=None)
+    credentials = _Credentials(Connection("http://x", issuer))
+    await credentials.load()
+    await asyncio.sleep(5)
+    refused = (await credentials.current()).number
+    assert await asyncio.gather(*(credentials.renew(refused) for _ in range(9))) == [True] * 9
+    assert issuer.asked == 2
+
+
+async def test_credentials_that_are_missing_are_reported_at_the_start(tmp_path):
+    connection = Connection("http://127.0.0.1:1", token_file_source(tmp_path / "token"))
+    with pytest.raises(ConfigurationError, match="unable to read token file"):
+        async with KubeClient(connection, agent="test/1"):
+            pass
+
+
+# ---------------------------------------------------------------- streams
+
+
+async def collect(client, read_timeout=5.0):
+    async with client.stream("/w", params={"watch": "true"}, read_timeout=read_timeout) as stream:
+        return b"".join([chunk async for chunk in stream])
+
+
+async def test_a_stream_is_read_to_its_end():
+    async def reply(request):
+        await request.begin_stream()
+        for part in (b'{"a":', b"1}\n", b"x" * 3_000_000, b"\n", b""):
+            await request.chunk(part)
+
+    async with serving(reply) as server, client_of(server.url) as client:
+        assert await collect(client) == b'{"a":1}\n' + b"x" * 3_000_000 + b"\n"
+    assert server.seen[0].target == "/w?watch=true"
+
+
+async def test_a_stream_that_breaks():
+    async def reply(request):
+        await request.begin_stream()
+        await request.chunk(b"one\ntw")
+        request.writer.close()
+
+    async with serving(reply) as server, client_of(server.url) as client:
+        with pytest.raises(ConnectionFailed):
+            await collect(client)
+
+
+async def test_a_stream_that_falls_silent():
+    async def reply(request):
+        await request.begin_stream()
+        await request.chunk(b"one\n")
+        await asyncio.Event().wait()
+
+    async with serving(reply) as server, client_of(server.url) as client:
+        with pytest.raises(ConnectionFailed, match="no answer in time"):
+            await collect(client, read_timeout=0.1)
+
+
+async def test_a_stream_that_never_begins():
+    async with serving(never) as server, client_of(server.url, timeout=0.1) as client:
+        with pytest.raises(ConnectionFailed):
+            await collect(client)
+
+
+async def test_a_stream_that_is_refused():
+    async def refuse(request):
+        await request.answer(410, status_body(410, "Expired", "too old resource version"))
+
+    async with serving(refuse) as server, client_of(server.url) as client:
+        with pytest.raises(Gone, match="too old"):
+            await collect(client)
+
+
+async def test_streams_do_not_take_the_place_of_requests():
+    async def reply(request):
+        if request.target.startswith("/w"):
+            await request.begin_stream()
+            await asyncio.Event().wait()
+        await request.answer(200)
+
+    async with (
+        serving(reply) as server,
+        client_of(server.url, limit=1) as client,
+        client.stream("/w", params={}, read_timeout=5),
+    ):
+        assert (await client.request("GET", "/x")).status == 200
+
+
+# ---------------------------------------------------------------- TLS
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return Authority()
+
+
+async def test_a_private_authority_and_a_client_certificate(authority, tmp_path):
+    shown = authority.issue("server", hosts=("127.0.0.1",))
+    mine = authority.issue("scheduler", client=True)
+    certificates = []
+
+    async def reply(request):
+        certificates.append(request.writer.get_extra_info("peercert")["subject"])
+        await request.answer(200)
+
+    identity = Identity(certificate=ClientCertificate(mine.certificate, mine.key))
+    async with serving(reply, authority.server_tls(tmp_path, shown, ask=True)) as server:
+        connection = Connection(server.url, fixed_source(identity), ca=authority.pem)
+        async with KubeClient(connection, agent="test/1") as client:
+            await client.request("GET", "/x")
+    assert certificates == [((("commonName", "scheduler"),),)]
+
+
+async def test_a_stranger_is_not_believed(authority, tmp_path):
+    shown = authority.issue("server", hosts=("127.0.0.1",))
+    async with serving(fine, authority.server_tls(tmp_path, shown)) as server:
+        connection = Connection(server.url, ca=Authority().pem)
+        async with KubeClient(connection, agent="test/1") as client:
+            with pytest.raises(ConnectionFailed, match=r"(?i)certificate verify failed") as caught:
+                await client.request("GET", "/x")
+    assert caught.value.sent is False
+    assert server.seen == []
+
+
+async def test_insecure_means_insecure(authority, tmp_path):
+    shown = authority.issue("server", hosts=("elsewhere",))
+    async with (
+        serving(fine, authority.server_tls(tmp_path, shown)) as server,
+        KubeClient(Connection(server.url, verify=False), agent="test/1") as client,
+    ):
+        assert (await client.request("GET", "/x")).status == 200
+
+
+async def test_a_server_by_another_name(authority, tmp_path):
+    shown = authority.issue("server", hosts=("api.cluster.test",))
+    async with serving(fine, authority.server_tls(tmp_path, shown)) as server:
+        plain = Connection(server.url, ca=authority.pem)
+        async with KubeClient(plain, agent="test/1") as client:
+            with pytest.raises(ConnectionFailed):
+                await client.request("GET", "/x")
+        named = Connection(server.url, ca=authority.pem, tls_server_name="api.cluster.test")
+        async with KubeClient(named, agent="test/1") as client:
+            assert (await client.request("GET", "/x")).status == 200
+
+
+def test_tls_settings_that_cannot_be_used(authority):
+    with pytest.raises(ConfigurationError, match="TLS settings for https://x are unusable"):
+        Connection("https://x", ca=b"no certificate").tls_context(None)
+
+
+def test_plain_http_needs_no_tls():
+    assert Connection("http://x").tls_context(None) is None

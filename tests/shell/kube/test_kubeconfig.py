@@ -1,0 +1,469 @@
+"""Where connection settings and credentials come from: kubeconfig files, the cluster around us, an address, plugins."""
+
+import base64
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import yaml
+
+from app.kube.connection import normalize_server, proxy_from_environment
+from app.kube.errors import ConfigurationError
+from app.kube.kubeconfig import load_connection
+from tests.shell.kube.servers import Authority
+
+NOW = 1_700_000_000.0
+
+
+def wall():
+    return NOW
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return Authority()
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a kubeconfig of one context and loads it."""
+
+    def write_and_load(user=None, cluster=None, master="", **top):
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "c", "cluster": {"server": "https://api.test:6443/", **(cluster or {})}}
+            ],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+            **top,
+        }
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        return load_connection(kubeconfig=str(path), master=master, wall=wall, environ={})
+
+    return write_and_load
+
+
+def b64(data):
+    return base64.b64encode(data).decode()
+
+
+# ---------------------------------------------------------------- clusters
+
+
+def test_the_server(write):
+    connection = write({"token": "t"})
+    assert connection.server == "https://api.test:6443"
+    assert connection.verify
+    assert (connection.ca, connection.tls_server_name, connection.proxy) == (None, None, None)
+
+
+def test_master_overrides_the_server_and_keeps_the_user(write):
+    assert write({"token": "t"}, master="http://localhost:8080").server == "http://localhost:8080"
+
+
+def test_authorities_as_data_and_as_a_file_beside_the_kubeconfig(write, tmp_path, authority):
+    assert write(None, {"certificate-authority-data": b64(authority.pem)}).ca == authority.pem
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    assert write(None, {"certificate-authority": "ca.crt"}).ca == authority.pem
+
+
+def test_the_other_settings_of_a_cluster(write):
+    connection = write(
+        None,
+        {
+            "insecure-skip-tls-verify": True,
+            "tls-server-name": "other.test",
+            "proxy-url": "http://proxy.test:3128",
+        },
+    )
+    assert not connection.verify
+    assert connection.tls_server_name == "other.test"
+    assert connection.proxy == "http://proxy.test:3128"
+
+
+def test_another_context(tmp_path):
+    path = tmp_path / "config"
+    path.write_text(
+        textwrap.dedent("""
+        clusters: [{name: a, cluster: {server: "http://a"}}, {name: b, cluster: {server: "http://b"}}]
+        contexts: [{name: one, context: {cluster: a}}, {name: two, context: {cluster: b}}]
+        current-context: one
+        """)
+    )
+    assert load_connection(kubeconfig=str(path), wall=wall, environ={}).server == "http://a"
+    chosen = load_connection(kubeconfig=str(path), context="two", wall=wall, environ={})
+    assert chosen.server == "http://b"
+
+
+def test_several_files_are_merged(tmp_path):
+    (tmp_path / "one").write_text("clusters: [{name: a, cluster: {server: 'http://a'}}]\n")
+    (tmp_path / "two").write_text(
+        "contexts: [{name: x, context: {cluster: a}}]\ncurrent-context: x\n"
+    )
+    paths = f"{tmp_path}/one:{tmp_path}/two"
+    assert load_connection(kubeconfig=paths, wall=wall, environ={}).server == "http://a"
+
+
+# ---------------------------------------------------------------- users
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [
+        ({"token": "abc"}, "Bearer abc"),
+        ({"username": "jane", "password": "pass:word"}, "Basic " + b64(b"jane:pass:word")),
+        ({}, None),
+        (None, None),
+        ({"token": "abc", "exec": {"command": "/nowhere", "apiVersion": "v1"}}, "Bearer abc"),
+    ],
+    ids=["token", "basic", "empty", "null", "token before plugin"],
+)
+async def test_fixed_credentials(write, user, expected):
+    identity = await write(user).identify()
+    assert (identity.authorization, identity.valid_for) == (expected, None)
+
+
+async def test_a_token_file_is_read_again_when_asked(write, tmp_path):
+    (tmp_path / "token").write_text("one\n")
+    connection = write({"tokenFile": "token", "token": "ignored"})
+    identity = await connection.identify()
+    assert (identity.authorization, identity.valid_for) == ("Bearer one", 60)
+    (tmp_path / "token").write_text("two\n")
+    assert (await connection.identify()).authorization == "Bearer two"
+
+
+async def test_a_client_certificate_as_data(write, authority):
+    pem = authority.issue("me", client=True)
+    connection = write(
+        {"client-certificate-data": b64(pem.certificate), "client-key-data": b64(pem.key)}
+    )
+    identity = await connection.identify()
+    assert (identity.certificate.chain, identity.certificate.key) == (pem.certificate, pem.key)
+    assert identity.valid_for is None
+    assert connection.tls_context(identity.certificate) is not None
+
+
+async def test_a_client_certificate_in_files_is_read_again_when_asked(write, authority, tmp_path):
+    authority.issue("me", client=True).write(tmp_path, "me")
+    connection = write({"client-certificate": "me.crt", "client-key": "me.key"})
+    before = await connection.identify()
+    assert before.valid_for == 60
+    authority.issue("me", client=True).write(tmp_path, "me")
+    assert (await connection.identify()).certificate != before.certificate
+
+
+def test_secrets_are_not_in_representations(write, authority):
+    pem = authority.issue("me", client=True)
+    connection = write(
+        {
+            "client-certificate-data": b64(pem.certificate),
+            "client-key-data": b64(pem.key),
+            "token": "very secret",
+        }
+    )
+    assert "very secret" not in repr(connection)
+    assert "PRIVATE KEY" not in repr(connection)
+
+
+def test_impersonation(write):
+    connection = write({"as": "jane", "as-groups": ["a", "b"], "as-user-extra": {"scope": ["x"]}})
+    assert connection.headers == (
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-scope", "x"),
+    )
+
+
+async def test_an_oidc_token_that_is_still_good(write):
+    claims = b64(json.dumps({"exp": 4_000_000_000}).encode()).rstrip("=")
+    token = f"head.{claims}.signature"
+    user = {"auth-provider": {"name": "oidc", "config": {"id-token": token}}}
+    identity = await write(user).identify()
+    assert identity.authorization == f"Bearer {token}"
+    assert identity.valid_for == 60, "the provider is asked again, and renews what has expired"
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+def write_text(tmp_path, text):
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not a kubeconfig"),
+        ("- a list", "not a kubeconfig"),
+        ("apiVersion: v1", "no configuration has been provided"),
+        ("current-context: x", "x in .*contexts list"),
+        (
+            "current-context: x\ncontexts: [{name: x, context: {cluster: gone}}]",
+            "gone in .*clusters list",
+        ),
+        (
+            "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\n"
+            "clusters: [{name: c, cluster: {}}]",
+            "Expected key server",
+        ),
+        (
+            "current-context: x\ncontexts: [{name: x, context: {cluster: c, user: gone}}]\n"
+            "clusters: [{name: c, cluster: {server: a}}]",
+            "gone in .*users list",
+        ),
+    ],
+    ids=["no yaml", "no map", "empty", "no context", "no cluster", "no server", "no user"],
+)
+def test_a_broken_kubeconfig_is_named(tmp_path, text, problem):
+    path = write_text(tmp_path, text)
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        load_connection(kubeconfig=path, wall=wall, environ={})
+    assert path in str(caught.value)
+
+
+def test_a_kubeconfig_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigurationError, match="nowhere: no such file"):
+        load_connection(kubeconfig=str(tmp_path / "nowhere"), wall=wall, environ={})
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "problem"),
+    [
+        (
+            {"client-certificate-data": b64(b"x")},
+            {},
+            "needs both client-certificate and client-key",
+        ),
+        ({"client-certificate": "gone.crt"}, {}, "unable to read client-certificate .*gone.crt"),
+        ({"client-certificate-data": "?"}, {}, "client-certificate-data is not base64"),
+        (
+            {},
+            {"insecure-skip-tls-verify": True, "certificate-authority-data": b64(b"x")},
+            "root certificates file with the insecure flag is not allowed",
+        ),
+        ({}, {"proxy-url": "socks5://x"}, "only http and https proxies"),
+        ({}, {"server": "https://"}, "host must be a URL or a host:port pair"),
+        ({"exec": {"apiVersion": "v1"}}, {}, "missing key 'command'"),
+    ],
+)
+def test_settings_that_cannot_be_used(write, user, cluster, problem):
+    with pytest.raises(ConfigurationError, match=problem):
+        write(user, cluster)
+
+
+# ---------------------------------------------------------------- plugins
+
+
+def plugin(tmp_path, status, *, version="client.authentication.k8s.io/v1", exit_code=0):
+    """A credential plugin that prints a status and keeps what it was told."""
+    answer = {"apiVersion": version, "kind": "ExecCredential", "status": status}
+    script = tmp_path / "plugin"
+    script.write_text(
+        "#!/bin/sh\n"
+        f'printf %s "$KUBERNETES_EXEC_INFO" > {tmp_path}/told\n'
+        f'printf %s "$1 $COLOR" > {tmp_path}/called\n'
+        "echo complaint >&2\n"
+        f"cat <<'END'\n{json.dumps(answer)}\nEND\n"
+        f"exit {exit_code}\n"
+    )
+    script.chmod(0o755)
+    return {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "./plugin",
+        "args": ["get-token"],
+        "env": [{"name": "COLOR", "value": "blue"}],
+    }
+
+
+async def test_a_plugin_gives_a_token_with_an_end(write, tmp_path):
+    settings = plugin(tmp_path, {"token": "t", "expirationTimestamp": "2023-11-14T23:13:20Z"})
+    identity = await write({"exec": settings}).identify()
+    assert identity.authorization == "Bearer t"
+    assert identity.valid_for == 3600 - 60
+    assert (tmp_path / "called").read_text() == "get-token blue"
+    assert json.loads((tmp_path / "told").read_text()) == {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "spec": {"interactive": False},
+    }
+
+
+async def test_a_short_life_is_renewed_before_its_end(write, tmp_path):
+    settings = plugin(tmp_path, {"token": "t", "expirationTimestamp": "2023-11-14T22:13:40Z"})
+    assert (await write({"exec": settings}).identify()).valid_for == 18
+    settings = plugin(tmp_path, {"token": "t", "expirationTimestamp": "2023-11-14T22:13:10Z"})
+    assert (await write({"exec": settings}).identify()).valid_for == 1
+
+
+async def test_a_plugin_gives_a_certificate(write, tmp_path, authority):
+    pem = authority.issue("me", client=True)
+    status = {
+        "clientCertificateData": pem.certificate.decode(),
+        "clientKeyData": pem.key.decode(),
+    }
+    connection = write({"exec": plugin(tmp_path, status)})
+    identity = await connection.identify()
+    assert identity.authorization is None
+    assert identity.valid_for is None
+    assert connection.tls_context(identity.certificate) is not None
+
+
+async def test_a_plugin_that_wants_to_know_the_cluster(write, tmp_path, authority):
+    settings = {**plugin(tmp_path, {"token": "t"}), "provideClusterInfo": True}
+    cluster = {
+        "certificate-authority-data": b64(authority.pem),
+        "extensions": [
+            {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
+        ],
+    }
+    await write({"exec": settings}, cluster).identify()
+    told = json.loads((tmp_path / "told").read_text())
+    assert told["spec"]["cluster"] == {
+        "server": "https://api.test:6443/",
+        "certificate-authority-data": b64(authority.pem),
+        "config": {"audience": "a"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "problem"),
+    [
+        ({"token": "t"}, {"exit_code": 3}, "failed with exit code 3: complaint"),
+        (
+            {"token": "t"},
+            {"version": "v9"},
+            "configured to use API version .*/v1, but returned 'v9'",
+        ),
+        ({}, {}, "neither a token nor a client certificate"),
+        (None, {}, "without status"),
+        ({"clientKeyData": "k"}, {}, "only one of"),
+        ({"token": 7}, {}, "printed no ExecCredential"),
+        ({"token": "t", "expirationTimestamp": "soon"}, {}, "bad expirationTimestamp"),
+    ],
+)
+async def test_a_plugin_that_does_not_work(write, tmp_path, status, more, problem):
+    connection = write({"exec": plugin(tmp_path, status, **more)})
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        await connection.identify()
+    assert str(caught.value).startswith("getting credentials: exec plugin ")
+
+
+async def test_a_plugin_that_is_not_installed(write):
+    settings = {"apiVersion": "v1", "command": "no-such-plugin", "installHint": "Install it."}
+    with pytest.raises(ConfigurationError, match=r"cannot be started: .*\. Install it\."):
+        await write({"exec": settings}).identify()
+
+
+async def test_a_plugin_that_hangs_is_ended(write, tmp_path, monkeypatch):
+    settings = plugin(tmp_path, {"token": "t"})
+    (tmp_path / "plugin").write_text("#!/bin/sh\nsleep 1000\necho late\n")
+    connection = write({"exec": settings})
+    monkeypatch.setattr("app.kube.execplugin.PATIENCE", 0.05)
+    with pytest.raises(ConfigurationError, match="gave no answer"):
+        await connection.identify()
+
+
+# ---------------------------------------------------------------- without a kubeconfig
+
+
+def service_account(tmp_path, authority):
+    (tmp_path / "token").write_text("one")
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    return {
+        "environ": {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"},
+        "service_account": tmp_path,
+    }
+
+
+async def test_inside_a_cluster(tmp_path, authority):
+    connection = load_connection(wall=wall, **service_account(tmp_path, authority))
+    assert connection.server == "https://10.0.0.1:443"
+    assert connection.ca == authority.pem
+    assert (await connection.identify()).authorization == "Bearer one"
+    (tmp_path / "token").write_text("two")
+    identity = await connection.identify()
+    assert (identity.authorization, identity.valid_for) == ("Bearer two", 60)
+
+
+def test_inside_a_cluster_with_ipv6(tmp_path, authority):
+    settings = service_account(tmp_path, authority)
+    settings["environ"]["KUBERNETES_SERVICE_HOST"] = "fd00::1"
+    assert load_connection(wall=wall, **settings).server == "https://[fd00::1]:443"
+
+
+def test_nothing_at_all(tmp_path):
+    with pytest.raises(
+        ConfigurationError,
+        match="invalid configuration: no configuration has been provided, "
+        "try setting KUBERNETES_MASTER environment variable",
+    ):
+        load_connection(wall=wall, environ={}, service_account=tmp_path)
+
+
+def test_a_cluster_without_a_token(tmp_path, authority):
+    settings = service_account(tmp_path, authority)
+    (tmp_path / "token").unlink()
+    with pytest.raises(ConfigurationError, match="token file does not exist"):
+        load_connection(wall=wall, **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"master": "10.0.0.1:8080"}, {"environ": {"KUBERNETES_MASTER": "http://10.0.0.1:8080/"}}],
+    ids=["--master", "KUBERNETES_MASTER"],
+)
+async def test_an_address_is_enough(settings):
+    connection = load_connection(wall=wall, **{"environ": {}, **settings})
+    assert connection.server == "http://10.0.0.1:8080"
+    assert (await connection.identify()).authorization is None
+
+
+@pytest.mark.parametrize("address", ["", "ftp://x", "http://", "http://:80"])
+def test_an_address_that_is_none(address):
+    with pytest.raises(ConfigurationError, match="host must be a URL"):
+        normalize_server(address)
+
+
+# ---------------------------------------------------------------- proxies
+
+
+@pytest.mark.parametrize(
+    ("server", "excluded", "expected"),
+    [
+        ("https://api.test:6443", "", "http://proxy:3128"),
+        ("https://10.96.0.1:443", "10.0.0.0/8", None),
+        ("https://10.96.0.1:443", "192.168.0.0/16,example.com", "http://proxy:3128"),
+        ("https://10.96.0.1:443", "10.96.0.1", None),
+        ("https://api.example.com", ".example.com", None),
+        ("https://api.example.com", "example.com", None),
+        ("https://notexample.com", "example.com", "http://proxy:3128"),
+        ("https://api.test", "*", None),
+        ("https://127.0.0.1:6443", "", None),
+        ("https://localhost:6443", "", None),
+        ("http://api.test", "", None),
+    ],
+)
+def test_proxies_from_the_environment(server, excluded, expected):
+    environ = {"HTTPS_PROXY": "proxy:3128", "NO_PROXY": excluded}
+    assert proxy_from_environment(server, environ) == expected
+
+
+# ---------------------------------------------------------------- the library
+
+
+def test_the_generated_models_stay_out():
+    """They would cost a second of start-up and 39 MB."""
+    check = (
+        "import sys, app.kube.kubeconfig\n"
+        "assert not [m for m in sys.modules if m.startswith('kubernetes_asyncio')]\n"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True)
