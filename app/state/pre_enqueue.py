@@ -34,20 +34,17 @@ class PreEnqueue:
         if gating:
             checks = sorted(checks, key=lambda check: check[0] != gating)
         for plugin, check in checks:
-            status = self._run(plugin, check, queued.pod)
+            try:
+                status = check(queued.pod)
+            except Exception as error:  # noqa: BLE001 - a plugin's fault gates the pod, as an Error status does
+                self._recorder.plugin_failed(plugin, "PreEnqueue", queued.pod, error)
+                status = Status(Code.Error, (str(error),), plugin)
             if status.code is not _SUCCESS:
                 self._gate(queued, plugin, status)
                 return False
         if gating:
             queued.gating_plugin, queued.gating_status = "", SUCCESS
         return True
-
-    def _run(self, plugin: str, check: Callable[[Pod], Status], pod: Pod) -> Status:
-        try:
-            return check(pod)
-        except Exception as error:  # noqa: BLE001 - a plugin's fault gates the pod, as an Error status does
-            self._recorder.plugin_failed(plugin, "PreEnqueue", pod, error)
-            return Status(Code.Error, (str(error),), plugin)
 
     def _gate(self, queued: QueuedPod, plugin: str, status: Status) -> None:
         if plugin not in queued.rejectors:

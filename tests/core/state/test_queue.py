@@ -332,6 +332,20 @@ def test_the_first_event_of_an_update_that_is_welcome_wakes_the_pod():
     assert recorder.entered[-1] == ("active", "UnschedulablePodUpdatePodToleration")
 
 
+def test_a_pod_that_one_event_of_an_update_has_woken_is_not_woken_by_the_next():
+    hint_events = [Action.UpdatePodLabel, Action.UpdatePodToleration]
+    recorder = Recorder()
+    queue = make_queue(
+        [HintRegistration(ClusterEvent(Resource.Pod, action), "Fit") for action in hint_events],
+        recorder=recorder,
+    )
+    old = attempt(queue, make_pod()).pod
+    tolerating = PodTemplate(spec(tolerations=(Toleration(key="k"),)))
+    queue.update(old, make_pod(template=tolerating, labels={"a": "b"}), NOW)
+    assert queue.where("pod") is BACKOFF
+    assert recorder.entered[2:] == [("backoff", "UnschedulablePodUpdatePodLabel")]
+
+
 def test_an_update_that_nobody_welcomes_leaves_the_pod_parked():
     queue = make_queue([HintRegistration(event, "Taint") for event in OWN_TOLERATIONS])
     old = attempt(queue, make_pod(), by=["Taint"]).pod

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -296,6 +297,7 @@ TestQueueMachine.settings = settings(max_examples=100, stateful_step_count=60, d
 
 # ---------------------------------------------------------------- determinism
 
+ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import random
 from app.model.cluster_event import ASSIGNED_POD_DELETE, NODE_ADD
@@ -323,7 +325,7 @@ def test_the_order_does_not_depend_on_the_seed_of_hashes():
         subprocess.run(
             [sys.executable, "-c", SCRIPT],
             env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True, check=True, text=True, cwd=".",
+            capture_output=True, check=True, text=True, cwd=ROOT,
         ).stdout
         for seed in ("1", "2")
     }  # fmt: skip
