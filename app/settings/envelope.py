@@ -25,13 +25,19 @@ def is_extension(value: Mapping[str, Any]) -> bool:
 
 def is_readable(value: Mapping[str, Any]) -> bool:
     """Whether it is worth while to check a document beyond its apiVersion and kind."""
-    version, kind = value.get("apiVersion"), value.get("kind")
-    return kind in {KIND, None} and (version is None or version == V1 or version in VERSIONS)
+    version, kind = _text(value, "apiVersion"), _text(value, "kind")
+    return kind in {KIND, ""} and version in {"", V1, *VERSIONS}
+
+
+def _text(value: Mapping[str, Any], key: str) -> str:
+    """The value as text, whatever it is; empty when absent."""
+    found = value.get(key)
+    return "" if found is None else str(found)
 
 
 def wrong_type(value: Mapping[str, Any], text: str) -> Iterable[Finding]:
     """What kube-scheduler says about the apiVersion and kind, with what to write instead."""
-    version, kind = value.get("apiVersion"), value.get("kind")
+    version, kind = _text(value, "apiVersion"), _text(value, "kind")
     if not version:
         said = f"Object 'apiVersion' is missing in '{_excerpt(text)}'"
         yield Finding(("apiVersion",), f"{said}; write apiVersion: {V1}")
@@ -46,7 +52,7 @@ def wrong_type(value: Mapping[str, Any], text: str) -> Iterable[Finding]:
     elif version not in {V1, *VERSIONS} or kind != KIND:
         said = f'no kind "{kind}" is registered for version "{version}"'
         wrong = "kind" if version in {V1, *VERSIONS} else "apiVersion"
-        yield Finding((wrong,), f"{said}; {_what_to_write(str(version), str(kind))}")
+        yield Finding((wrong,), f"{said}; {_what_to_write(version, kind)}")
 
 
 def _what_to_write(version: str, kind: str) -> str:
@@ -78,10 +84,10 @@ def wrong_args_types(value: dict[str, Any]) -> Iterable[Finding]:
     """Arguments that say they are another plugin's; they are emptied, so that they are reported once."""
     for index, profile in mappings(value, "profiles"):
         for number, entry in mappings(profile, "pluginConfig"):
-            name, args = entry.get("name"), entry.get("args")
+            name, args = _text(entry, "name"), entry.get("args")
             if not isinstance(args, dict) or name not in ARGS:
                 continue
-            said = _type_mismatch(str(name), args)
+            said = _type_mismatch(name, args)
             if said:
                 entry["args"] = {}
                 path: Path = ("profiles", index, "pluginConfig", number)

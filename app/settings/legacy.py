@@ -122,7 +122,7 @@ def _disable_preemption(rewrite: Rewrite, version: str) -> None:
 def _keep_old_weights(rewrite: Rewrite, version: str) -> None:
     """Default plugins weighed less before v1beta3; listed in multiPoint they keep that weight and their place."""
     for index, profile in mappings(rewrite.value, "profiles"):
-        listed = {plugin.get("name") for plugin in _multi_point(profile)}
+        listed = [plugin.get("name") for plugin in _multi_point(profile)]
         for name, weight in _OLD_WEIGHTS.items():
             if name not in listed:
                 entry = {"name": name, "weight": weight}
