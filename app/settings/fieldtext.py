@@ -13,6 +13,9 @@ from app.settings.problems import Finding, Path
 REDACTED: Final = "REDACTED"
 """Stands for a secret; valid base64, so that a dump can be read again."""
 
+SECRETS: Final = frozenset({"keyData"})
+"""Fields whose values are never shown."""
+
 _USER_INFO: Final = re.compile(r"(?<=://)[^/@]*@")
 
 
@@ -64,7 +67,9 @@ def _jsonable(value: Any) -> Any:
             for name, field in fields.items()
         }
     if isinstance(value, Mapping):
-        return {str(key): _jsonable(item) for key, item in value.items()}
+        return {
+            str(key): REDACTED if key in SECRETS else _jsonable(item) for key, item in value.items()
+        }
     if isinstance(value, tuple):
         return [_jsonable(item) for item in value] or None
     if isinstance(value, list):

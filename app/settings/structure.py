@@ -15,12 +15,14 @@ from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from app.settings.base import Model
-from app.settings.fieldtext import invalid, required
+from app.settings.fieldtext import SECRETS, required, show
 from app.settings.problems import Finding, Locator, Path, render_path
 
 M = TypeVar("M", bound=Model)
 
-_SECRETS: Final = frozenset({"keyData"})
+_MAX_SHOWN: Final = 200
+"""Characters of a value that a message shows."""
+
 _EXPECTED: Final = {
     "string_type": "must be a string",
     "bool_type": "must be true or false",
@@ -120,9 +122,11 @@ def _finding(model: type[Model], error: ErrorDetails, locator: Locator) -> Findi
         detail = f"must be {error['msg'].removeprefix('Input should be ')}"
     else:
         detail = _EXPECTED.get(kind, error["msg"])
-    if path[-1] in _SECRETS:
+    if path[-1] in SECRETS:
         return Finding(path, f"Invalid value: {detail}")
-    return invalid(path, value, detail)
+    shown = show(value)
+    shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
+    return Finding(path, f"Invalid value: {shown}: {detail}")
 
 
 def _unknown_field(model: type[Model], location: Path, path: Path) -> str:

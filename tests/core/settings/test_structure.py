@@ -75,6 +75,14 @@ SHAPES = {
         "extenders: [{urlPrefix: http://a, filterVerb: f, tlsConfig: {keyData: 'my secret'}}]",
         "3: extenders[0].tlsConfig.keyData: Invalid value: must be base64",
     ),
+    "nor is a key in the wrong place": (
+        "extenders: {tlsConfig: {keyData: my secret}}",
+        '3: extenders: Invalid value: {"tlsConfig":{"keyData":"REDACTED"}}: must be a list',
+    ),
+    "a long value is cut": (
+        f"parallelism: {'x' * 300}",
+        f'3: parallelism: Invalid value: "{"x" * 199}...: must be an integer',
+    ),
     "unknown field": ("foo: 1", '3: foo: unknown field "foo"'),
     "another case": (
         "Parallelism: 1",
