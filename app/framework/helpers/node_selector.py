@@ -285,13 +285,13 @@ class PreferredTerms:
     __slots__ = ("_terms",)
 
     def __init__(self, terms: Iterable[PreferredSchedulingTerm]) -> None:
-        self._terms: list[tuple[int, _AllOf]] = []
+        self._terms: list[tuple[Int64, _AllOf]] = []
         for term in terms:
             compiled = _compile_term(term.preference) if term.weight else None
             if compiled is not None:
-                self._terms.append((term.weight, compiled))
+                self._terms.append((np.array(term.weight, np.int64), compiled))
 
     def add_to(self, scores: Int64, view: View) -> None:
         """Adds the weights of the matching terms to int64[n] in place."""
         for weight, term in self._terms:
-            scores += term.matches(view) * np.int64(weight)
+            scores += term.matches(view) * weight

@@ -15,6 +15,10 @@ from app.state.view import View
 #: Amounts beyond int64 are as good as the largest one: no node has either.
 MAX_INT64: Final = 2**63 - 1
 
+# Arrays without dimensions meet small arrays in half the time that Python numbers need.
+ZERO: Final = np.array(0)
+HUNDRED: Final = np.array(100)
+
 _NONZERO_ROWS: Final = {CPU: CPU_ROW, MEMORY: MEMORY_ROW}
 _CPU_AND_MEMORY: Final = (CPU, MEMORY)
 
@@ -26,11 +30,15 @@ def column_of(amounts: Iterable[int]) -> Int64:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScoredResources:
-    """The resources that count for one pod: k names, its amounts int64[k, 1] in scheduler units, weights int64[k, 1]."""
+    """The resources that count for one pod: k names, its amounts int64[k, 1] in scheduler units, weights int64[k].
+
+    ``total_weight``: int64 without dimensions.
+    """
 
     names: tuple[str, ...]
     amounts: Int64
     weights: Int64
+    total_weight: Int64
 
     @classmethod
     def of(cls, nanos: Mapping[str, int], configured: Iterable[ResourceSpec]) -> "ScoredResources":
@@ -40,10 +48,12 @@ class ScoredResources:
             for resource in configured
         ]
         counted = [(n, amount, w) for n, amount, w in counted if amount or not is_scalar(n)]
+        weights = np.array([weight for _, _, weight in counted], np.int64)
         return cls(
             tuple(name for name, _, _ in counted),
             column_of(amount for _, amount, _ in counted),
-            column_of(weight for _, _, weight in counted),
+            weights,
+            np.array(weights.sum()),
         )
 
 

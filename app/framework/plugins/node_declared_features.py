@@ -63,6 +63,8 @@ class _FeatureColumn:
 
     def _update(self) -> None:
         table = self._table
+        if self._generation == table.last_generation:
+            return
         if len(self._codes) < table.capacity:
             extra = np.zeros(table.capacity - len(self._codes), np.int32)
             self._codes = np.concatenate((self._codes, extra))

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.framework.args import BalancedAllocationArgs
-from app.framework.helpers.resource_score import ScoredResources
+from app.framework.helpers.resource_score import ZERO, ScoredResources
 from app.framework.interface import CycleState, Handle, RowLocal
 from app.model.pod import Pod
 from app.model.requests import pod_requests
@@ -18,6 +18,12 @@ from app.state.view import View
 Float64 = npt.NDArray[np.float64]
 
 _SCORE_STATE: Final = "NodeResourcesBalancedAllocation/score"
+
+_TWO: Final = np.array(2)
+_FIFTY: Final = np.array(50)
+_ONE: Final = np.array(1.0)
+_TWO_PARTS: Final = np.array(2.0)
+_HUNDRED_PERCENT: Final = np.array(100.0)
 
 
 class NodeResourcesBalancedAllocation(RowLocal):
@@ -42,19 +48,18 @@ class NodeResourcesBalancedAllocation(RowLocal):
         names, worlds = state.read(_SCORE_STATE)
         capacity = view.allocatable_of(names)
         used = view.requested_of(names) + worlds
-        if np.count_nonzero(capacity) == capacity.size:
-            fractions = np.minimum(used / capacity, 1.0)
-            deviation = (
-                _of_two(fractions[:, 0], fractions[:, 1])
-                if len(names) == 2
-                else _of_many(fractions, np.ones(capacity.shape, bool))
-            )
-        else:
-            present = capacity != 0
-            fractions = np.minimum(used / np.where(present, capacity, 1), 1.0) * present
+        if np.count_nonzero(capacity) < capacity.size:
+            present = capacity != ZERO
+            fractions = np.minimum(used / np.where(present, capacity, 1), _ONE) * present
             deviation = _of_many(fractions, present)
-        balance = ((1.0 - deviation) * 100.0).astype(np.int64)
-        score: Int64 = 50 + (50 + balance[0] - balance[1]) // 2
+        else:
+            fractions = np.minimum(used / capacity, _ONE)
+            if len(names) == 2:
+                deviation = _of_two(fractions[:, 0], fractions[:, 1])
+            else:
+                deviation = _of_many(fractions, np.ones(capacity.shape, bool))
+        balance = ((_ONE - deviation) * _HUNDRED_PERCENT).astype(np.int64)
+        score: Int64 = _FIFTY + (balance[0] - balance[1] + _FIFTY) // _TWO
         return score
 
 
@@ -65,7 +70,7 @@ def _with_and_without(amounts: Int64) -> Int64:
 
 def _of_two(first: Float64, second: Float64) -> Float64:
     """Standard deviation of two fractions, exactly as kube-scheduler rounds it."""
-    deviation: Float64 = np.abs(first - second) / 2.0
+    deviation: Float64 = np.abs(first - second) / _TWO_PARTS
     return deviation
 
 

@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from app.framework.args import NodeResourcesFitArgs, UtilizationShapePoint
 from app.framework.helpers.resource_score import (
+    HUNDRED,
+    ZERO,
     ScoredResources,
     column_of,
     nonzero_allocated,
@@ -157,7 +159,7 @@ class NodeResourcesFit(RowLocal):
         if not scored.names:
             return np.zeros(view.n, np.int64)
         requested = nonzero_allocated(view, scored.names) + scored.amounts
-        return self._strategy(requested, view.allocatable_of(scored.names), scored.weights)
+        return self._strategy(requested, view.allocatable_of(scored.names), scored)
 
     # ------------------------------------------------------------ events
 
@@ -210,8 +212,8 @@ def _scaled_down(pod: Pod, old: Pod, new: Pod) -> bool:
 
 # ---------------------------------------------------------------- scoring strategies
 
-#: (requested int64[k, n] with the pod, capacity int64[k, n], weights int64[k, 1]) -> int64[n].
-_Strategy = Callable[[Int64, Int64, Int64], Int64]
+#: (requested int64[k, n] with the pod, overwritten; capacity int64[k, n]; the k resources) -> int64[n].
+_Strategy = Callable[[Int64, Int64, ScoredResources], Int64]
 
 
 def _strategy(name: str, shape: Sequence[UtilizationShapePoint]) -> _Strategy:
@@ -228,38 +230,38 @@ def _strategy(name: str, shape: Sequence[UtilizationShapePoint]) -> _Strategy:
     raise ValueError(f'NodeResourcesFitArgs: "{name}" is not a scoring strategy')
 
 
-def _least_allocated(requested: Int64, capacity: Int64, weights: Int64) -> Int64:
+def _least_allocated(requested: Int64, capacity: Int64, scored: ScoredResources) -> Int64:
     free = np.subtract(capacity, requested, out=requested)
-    return _average(np.maximum(free, 0, out=free), capacity, weights)
+    return _average(np.maximum(free, ZERO, out=free), capacity, scored)
 
 
-def _most_allocated(requested: Int64, capacity: Int64, weights: Int64) -> Int64:
-    return _average(np.minimum(requested, capacity, out=requested), capacity, weights)
+def _most_allocated(requested: Int64, capacity: Int64, scored: ScoredResources) -> Int64:
+    return _average(np.minimum(requested, capacity, out=requested), capacity, scored)
 
 
-def _average(part: Int64, capacity: Int64, weights: Int64) -> Int64:
-    """Weighted average of ``part`` in percent of the capacity, over the resources that the node has."""
-    part *= 100
+def _average(part: Int64, capacity: Int64, scored: ScoredResources) -> Int64:
+    """Weighted average of ``part`` (overwritten) in percent of the capacity, over the resources that the node has."""
+    part *= HUNDRED
+    average: Int64
     if np.count_nonzero(capacity) == capacity.size:
         part //= capacity
-        part *= weights
-        mean: Int64 = np.add.reduce(part) // np.add.reduce(weights)
-        return mean
-    present = capacity != 0
+        average = scored.weights.dot(part) // scored.total_weight
+        return average
+    present = capacity != ZERO
     part //= np.where(present, capacity, 1)
-    weights = weights * present
-    average: Int64 = np.add.reduce(part * weights) // np.maximum(np.add.reduce(weights), 1)
+    part *= present
+    average = scored.weights.dot(part) // np.maximum(scored.weights.dot(present), 1)
     return average
 
 
 def _requested_to_capacity_ratio(table: Int64) -> _Strategy:
     """``table``: int64[101], the score by percent of the capacity."""
 
-    def strategy(requested: Int64, capacity: Int64, weights: Int64) -> Int64:
-        percent = np.minimum(requested, capacity) * 100 // np.maximum(capacity, 1)
+    def strategy(requested: Int64, capacity: Int64, scored: ScoredResources) -> Int64:
+        percent = np.minimum(requested, capacity) * HUNDRED // np.maximum(capacity, 1)
         scores = table[percent]
-        weights = weights * ((scores > 0) & (capacity != 0))
-        total, weight = np.add.reduce(scores * weights), np.add.reduce(weights)
+        counted = (scores > 0) & (capacity != ZERO)
+        total, weight = scored.weights.dot(scores * counted), scored.weights.dot(counted)
         rounded: Int64 = np.floor(total / np.maximum(weight, 1) + 0.5).astype(np.int64)
         return rounded
 
