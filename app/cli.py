@@ -10,6 +10,7 @@ from typing import Any
 import click
 import uvloop
 
+from app.extender.config import ExtenderConfigError
 from app.kube.errors import ConfigurationError as ConnectionSettingsError
 from app.runtime import logs
 from app.runtime.main import run as run_scheduler
@@ -57,7 +58,7 @@ def run(
         for warning in loaded.warnings:
             log.warning("%s", warning)
         status = _run(run_scheduler(loaded, options))
-    except (ConfigurationError, ConnectionSettingsError, PluginError) as error:
+    except (ConfigurationError, ConnectionSettingsError, ExtenderConfigError, PluginError) as error:
         log.error("command failed: %s", error)
         status = 1
     sys.exit(status)

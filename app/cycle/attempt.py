@@ -7,13 +7,13 @@ and ``choose``, and ``choose`` judges once more what is left: the table may have
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from app.cycle.select import best
-from app.framework.diagnosis import NONE, Diagnosis
+from app.framework.diagnosis import NONE, Diagnosis, Outcome
 from app.framework.interface import CycleState
 from app.framework.memo import TemplateMemo
 from app.framework.runner import Filtered, Framework, Rejected
@@ -78,8 +78,8 @@ class Attempt:
         self._nominated = nominated
         self._rng = rng
         self._filtered: Filtered | None = None
-        #: What extenders said, by row; kept when the nodes are judged again.
-        self.extender_verdicts: dict[int, Status] = {}
+        #: What extenders said against nodes, by name; kept when the nodes are judged again.
+        self.extender_verdicts: dict[str, Status] = {}
 
     # ------------------------------------------------------------ steps
 
@@ -105,8 +105,9 @@ class Attempt:
 
     def _prefer_nominated(self, rows: Rows) -> Rows:
         """Only the node nominated for this pod, if it will do."""
-        row = self._table.row_of.get(self.pod.nominated_node_name)
-        if row is None or row in self.extender_verdicts:
+        name = self.pod.nominated_node_name
+        row = self._table.row_of.get(name) if name else None
+        if row is None or name in self.extender_verdicts:
             return rows
         position = np.searchsorted(rows, row)
         if position < len(rows) and rows[position] == row:
@@ -120,6 +121,11 @@ class Attempt:
         outcome = self._filtered.outcome
         kept: Rows = rows[(outcome.plugin[rows] == NONE) & outcome.considered[rows]]
         return kept
+
+    def names(self, rows: Rows) -> list[str]:
+        """The node names of some rows."""
+        names = self._table.names
+        return [names[row] for row in rows.tolist()]
 
     def rank(self, rows: Rows) -> Int64:
         """int64[len(rows)]: the profile's weighted totals, normalised over ``rows``. Raises SchedulingError."""
@@ -153,13 +159,16 @@ class Attempt:
             filtered.narrowed_by | filtered.outcome.rejecting_plugins()
         )
         if self.extender_verdicts:
-            diagnosis.by_row.update(
-                (row, status)
-                for row, status in self.extender_verdicts.items()
-                if filtered.outcome.considered[row]
-            )
+            diagnosis.by_row.update(self._extender_rows(filtered.outcome))
             diagnosis.unschedulable_plugins.add("Extender")
         return diagnosis
+
+    def _extender_rows(self, outcome: Outcome) -> Iterable[tuple[int, Status]]:
+        """The extenders' verdicts on nodes that are still there and that no filter turns down by now."""
+        for name, status in self.extender_verdicts.items():
+            row = self._table.row_of.get(name)
+            if row is not None and outcome.considered[row] and outcome.plugin[row] == NONE:
+                yield row, status
 
     def _rejected(self, rejected: Rejected) -> Diagnosis:
         diagnosis = Diagnosis(

@@ -164,6 +164,13 @@ class KubeWriter:
                 raise KubeApiError(f"GET {path}: the answer is no pod: {err}") from err
             await asyncio.sleep(waits.next())
 
+    async def bound_to(self, pod: Pod) -> str | None:
+        """The node that this very pod is bound to, None for none. Goes on until there is an answer; raises KubeApiError."""
+        found = await self._look_up(pod.namespace, pod.name)
+        if found.metadata.uid != pod.uid:
+            raise NotFound(f'pods "{pod.name}" not found: another pod has taken the name')
+        return found.spec.node_name or None
+
     # ------------------------------------------------------------ pods
 
     async def patch_pod_status(

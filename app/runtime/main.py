@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from app.extender.chain import ExtenderChain
 from app.framework import registry
 from app.kube.client import KubeClient, user_agent
 from app.kube.connection import Connection
@@ -22,6 +23,7 @@ from app.kube.leases import LeaseClient
 from app.runtime.clock import Clock, SystemClock, make_rng
 from app.runtime.election import Callbacks, LeaseElector, Outcome
 from app.runtime.election_rules import ElectionSettings
+from app.runtime.extending import make_chain
 from app.runtime.options import RunOptions
 from app.runtime.recorder import NullRecorder
 from app.runtime.scheduler import Scheduler
@@ -90,14 +92,24 @@ class Process:
     async def run(self) -> int:
         """The exit status."""
         try:
-            async with self._clients() as (client, side), asyncio.TaskGroup() as group:
-                status = await self._run(client, side, group)
+            async with (
+                self._clients() as (client, side),
+                self._extenders() as chain,
+                asyncio.TaskGroup() as group,
+            ):
+                status = await self._run(client, side, group, chain)
                 raise _Finished  # noqa: TRY301 - ends the eternal tasks of the group
         except* _Finished:
             pass
         return status
 
-    async def _run(self, client: KubeClient, side: KubeClient, group: asyncio.TaskGroup) -> int:
+    async def _run(
+        self,
+        client: KubeClient,
+        side: KubeClient,
+        group: asyncio.TaskGroup,
+        chain: ExtenderChain,
+    ) -> int:
         events = EventRecorder(
             side,
             host=socket.gethostname(),
@@ -110,7 +122,7 @@ class Process:
         )
         leading = asyncio.Event()
         self._elector = self._make_elector(side, lease_events, leading)
-        scheduler = self._make_scheduler(client, events, group)
+        scheduler = self._make_scheduler(client, events, group, chain)
         spawn_eternal(group, events.run(), name="events")
         spawn_eternal(group, lease_events.run(), name="lease events")
         campaign = None
@@ -201,6 +213,16 @@ class Process:
         async with main, side:
             yield main, side
 
+    @contextlib.asynccontextmanager
+    async def _extenders(self) -> AsyncIterator[ExtenderChain]:
+        chain = make_chain(self._settings)
+        for warning in chain.warnings:
+            log.warning("%s", warning)
+        try:
+            yield chain
+        finally:
+            await chain.close()
+
     def _make_elector(
         self, client: KubeClient, events: EventRecorder, leading: asyncio.Event
     ) -> LeaseElector | None:
@@ -226,7 +248,11 @@ class Process:
         )
 
     def _make_scheduler(
-        self, client: KubeClient, events: EventRecorder, group: asyncio.TaskGroup
+        self,
+        client: KubeClient,
+        events: EventRecorder,
+        group: asyncio.TaskGroup,
+        chain: ExtenderChain,
     ) -> Scheduler:
         classes = registry.registry(entry_points(group=registry.GROUP))
         return Scheduler(
@@ -240,6 +266,7 @@ class Process:
             rng=np.random.default_rng(self._rng.integers(2**63)),
             recorder=NullRecorder(),
             may_write=self.may_write,
+            chain=chain,
             max_unschedulable_seconds=self._options.max_unschedulable_seconds,
         )
 

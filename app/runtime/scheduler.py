@@ -9,13 +9,13 @@ whole, and nothing is written by a process that does not lead by its own clock.
 """
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from app.extender.chain import ExtenderChain
 from app.framework.args import Profile
 from app.framework.runner import Framework
 from app.kube.event_series import ObjectRef
@@ -29,11 +29,12 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import Status
 from app.runtime import kinds
-from app.runtime.binding import Binder, ExtenderBinder
+from app.runtime.binding import Binder
 from app.runtime.clock import Clock
 from app.runtime.effects import ApiEffects
+from app.runtime.extending import ChainBinder, Search, wants_whole_nodes, wants_whole_victims
 from app.runtime.failures import StatusPatcher
-from app.runtime.loop import ExtenderSearch, FailureHandler, SchedulingLoop
+from app.runtime.loop import FailureHandler, SchedulingLoop
 from app.runtime.profiles import build_framework, plugin_names
 from app.runtime.recorder import Recorder
 from app.runtime.reports import Reports
@@ -56,16 +57,6 @@ log = logging.getLogger(__name__)
 MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Extenders:
-    """What the scheduling of pods needs of extenders, and what they need kept."""
-
-    search: ExtenderSearch
-    binder: ExtenderBinder
-    whole_nodes: bool
-    whole_victims: bool
-
-
 class Scheduler:
     """Everything between the API server's watches and its writes. One instance per process."""
 
@@ -83,7 +74,7 @@ class Scheduler:
         recorder: Recorder,
         queue_recorder: QueueRecorder = NULL_RECORDER,
         may_write: Guard,
-        make_extenders: Callable[["Scheduler"], Extenders | None] = lambda _scheduler: None,
+        chain: ExtenderChain,
         max_unschedulable_seconds: float = MAX_IN_UNSCHEDULABLE_SECONDS,
     ) -> None:
         self._group: Final = group
@@ -127,14 +118,14 @@ class Scheduler:
         self.waiting: Final = WaitingPods()
         self.patcher: Final = StatusPatcher(self.effects, self._spawn)
         reports = Reports(self, self.patcher)
-        extenders = make_extenders(self)
+        percentages = {p.scheduler_name: p.percentage_of_nodes_to_score or 0 for p in profiles}
         self.failures: Final = FailureHandler(
             state=self.state, reports=reports, recorder=recorder, clock=clock
         )
         self.binder: Final = Binder(
             state=self.state,
             effects=self.effects,
-            extenders=extenders.binder if extenders else None,
+            extenders=ChainBinder(chain, writer) if chain else None,
             waiting=self.waiting,
             reports=reports,
             recorder=recorder,
@@ -146,7 +137,7 @@ class Scheduler:
         self.loop: Final = SchedulingLoop(
             state=self.state,
             frameworks=self.frameworks,
-            search=extenders.search if extenders else None,
+            search=Search(chain, table, percentages=percentages, rng=rng) if chain else None,
             binder=self.binder,
             failures=self.failures,
             effects=self.effects,
@@ -157,9 +148,7 @@ class Scheduler:
             spawn=self._spawn,
         )
         self._flush_sooner: Final = asyncio.Event()
-        self.informers: Final = self._make_informers(
-            transport, rng, plugin_names(profiles), extenders
-        )
+        self.informers: Final = self._make_informers(transport, rng, plugin_names(profiles), chain)
 
     # ------------------------------------------------------------ parts
 
@@ -176,19 +165,14 @@ class Scheduler:
         transport: Transport,
         rng: np.random.Generator,
         plugins: frozenset[str],
-        extenders: Extenders | None,
+        chain: ExtenderChain,
     ) -> list[Informer[Any]]:
         features = ServerFeatures()
-        whole_nodes = extenders is not None and extenders.whole_nodes
-        pods = kinds.pods(
-            keep_raw=extenders is not None,
-            keep_bound_raw=extenders is not None and extenders.whole_victims,
-        )
-        watched: list[tuple[type, ResourceKind[Any]]] = [
-            (Node, kinds.nodes(keep_raw=whole_nodes)),
-            (Pod, pods),
-        ]
-        watched += kinds.others(plugins, foreign=not plugins <= IN_TREE_CAPABILITIES.keys())
+        pods = kinds.pods(keep_raw=bool(chain), keep_bound_raw=wants_whole_victims(chain))
+        nodes = kinds.nodes(keep_raw=wants_whole_nodes(chain))
+        foreign = not plugins <= IN_TREE_CAPABILITIES.keys()
+        watched: list[tuple[type, ResourceKind[Any]]] = [(Node, nodes), (Pod, pods)]
+        watched += kinds.others(plugins, foreign=foreign)
         return [
             Informer(kind, transport, self._handler(model), features=features, rng=rng)
             for model, kind in watched

@@ -1,0 +1,220 @@
+"""Extenders in the scheduling of pods: which nodes they are shown, what their answers mean, and the decision afterwards.
+
+The best candidates are shown first, as many at a time as percentageOfNodesToScore allows; if all are turned down the search
+goes on with the next ones. Nothing is asked twice. The node is chosen from the survivors as the table is when the last answer has
+come, with no await in between (docs/architecture.md).
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from app.cycle.attempt import DROPPED, Attempt, Choice, Unfit
+from app.cycle.select import best_first, feasible_nodes_to_find
+from app.extender.chain import ChainFilterResult, ExtenderChain
+from app.extender.client import HTTPExtender
+from app.extender.config import (
+    BreakerSettings,
+    ExtenderConfig,
+    ManagedResource,
+    TLSConfig,
+    Verb,
+)
+from app.extender.observer import Observer
+from app.kube.writer import KubeWriter
+from app.model.pod import Pod
+from app.model.status import Status, unresolvable, unschedulable
+from app.settings.extension import ExtenderOptions
+from app.settings.load import Settings
+from app.settings.models import Extender
+from app.state.resources import Int64
+from app.state.table import NodeTable
+from app.state.view import Rows
+
+EXTENDER: Final = "Extender"
+
+
+def make_chain(settings: Settings, observer: Observer | None = None) -> ExtenderChain:
+    """The configured extenders. Raises ExtenderConfigError."""
+    options = {entry.url_prefix.rstrip("/"): entry for entry in settings.extension.extenders}
+    return ExtenderChain(
+        [
+            HTTPExtender(
+                _config(extender, options.get(extender.url_prefix.rstrip("/")), settings),
+                observer=observer,
+            )
+            for extender in settings.configuration.extenders
+        ],
+        observer,
+    )
+
+
+def _config(
+    extender: Extender, options: ExtenderOptions | None, settings: Settings
+) -> ExtenderConfig:
+    options = options or ExtenderOptions()
+    return ExtenderConfig(
+        url_prefix=extender.url_prefix,
+        filter_verb=extender.filter_verb,
+        prioritize_verb=extender.prioritize_verb,
+        preempt_verb=extender.preempt_verb,
+        bind_verb=extender.bind_verb,
+        weight=extender.weight,
+        enable_https=extender.enable_https,
+        tls=_tls(extender),
+        http_timeout=extender.http_timeout.seconds,
+        node_cache_capable=extender.node_cache_capable,
+        managed_resources=tuple(
+            ManagedResource(r.name, r.ignored_by_scheduler) for r in extender.managed_resources
+        ),
+        ignorable=extender.ignorable,
+        serial=options.serial,
+        bearer_token_file=options.bearer_token_file,
+        breaker=BreakerSettings(
+            failures=options.breaker.failures, open_seconds=options.breaker.open_seconds.seconds
+        ),
+        require_verified_tls=settings.extension.refuse_insecure_tls,
+    )
+
+
+def _tls(extender: Extender) -> TLSConfig | None:
+    tls = extender.tls_config
+    if tls is None:
+        return None
+    return TLSConfig(
+        insecure=tls.insecure,
+        server_name=tls.server_name,
+        cert_file=tls.cert_file,
+        key_file=tls.key_file,
+        ca_file=tls.ca_file,
+        cert_data=tls.cert_pem,
+        key_data=tls.key_pem,
+        ca_data=tls.ca_pem,
+    )
+
+
+def wants_whole_nodes(chain: ExtenderChain) -> bool:
+    """Whether any extender is sent complete Node objects."""
+    return any(
+        not e.config.node_cache_capable and (e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
+        for e in chain.extenders
+    )
+
+
+def wants_whole_victims(chain: ExtenderChain) -> bool:
+    """Whether any extender is sent the complete Pod objects of preemption victims."""
+    return any(
+        not e.config.node_cache_capable and e.supports(Verb.PREEMPT) for e in chain.extenders
+    )
+
+
+class Search:
+    """Finds a node for a pod together with the extenders (ExtenderSearch of app.runtime.loop)."""
+
+    def __init__(
+        self,
+        chain: ExtenderChain,
+        table: NodeTable,
+        *,
+        percentages: Mapping[str, int],
+        rng: np.random.Generator,
+    ) -> None:
+        """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one."""
+        self._chain: Final = chain
+        self._table: Final = table
+        self._percentages: Final = percentages
+        self._rng: Final = rng
+
+    def concerns(self, pod: Pod) -> bool:
+        """Whether any extender filters or prioritizes for this pod."""
+        chain = self._chain
+        return bool(chain.concerned(pod, Verb.FILTER) or chain.concerned(pod, Verb.PRIORITIZE))
+
+    async def choose(self, attempt: Attempt) -> Choice:
+        """The chosen node. Raises NoNodesError, Unfit, SchedulingError."""
+        asked: set[str] = set()
+        while True:
+            candidates = self._candidates(attempt, asked)
+            if not candidates:
+                raise Unfit(attempt.diagnosis())
+            asked.update(candidates)
+            result = await self._chain.filter(attempt.pod, candidates, self._node_json)
+            if result.error is not None:
+                raise result.error
+            attempt.extender_verdicts.update(_verdicts(candidates, result))
+            choice = await self._decide(attempt, candidates, result)
+            if choice is not None:
+                return choice
+
+    def _candidates(self, attempt: Attempt, asked: set[str]) -> list[str]:
+        """The best nodes that were not shown yet, as the table is now."""
+        rows = attempt.find()
+        if asked:
+            known = [self._table.row_of[name] for name in asked if name in self._table.row_of]
+            rows = np.setdiff1d(rows, np.array(known, np.intp), assume_unique=True)
+        percentage = self._percentages.get(attempt.framework.profile_name, 0)
+        limit = feasible_nodes_to_find(self._table.node_count, percentage)
+        if len(rows) > limit:
+            rows = best_first(rows, attempt.rank(rows), limit, self._rng)
+        return attempt.names(rows)
+
+    async def _decide(
+        self, attempt: Attempt, candidates: Sequence[str], result: ChainFilterResult
+    ) -> Choice | None:
+        """The best survivor; None if none is left or none fits any longer."""
+        survivors = result.known(candidates)
+        if not survivors:
+            return None
+        scores: dict[str, int] = {}
+        if len(survivors) > 1:
+            scores = await self._chain.prioritize(attempt.pod, result.survivors, self._node_json)
+        rows = attempt.still_fits(self._rows(survivors))
+        if not len(rows):
+            return None
+        return attempt.choose(rows, self._extra(rows, scores) if scores else None)
+
+    def _rows(self, names: Sequence[str]) -> Rows:
+        row_of = self._table.row_of
+        return np.array([row_of[name] for name in names if name in row_of], np.intp)
+
+    def _extra(self, rows: Rows, scores: Mapping[str, int]) -> Int64:
+        names = self._table.names
+        return np.array([scores.get(names[row], 0) for row in rows.tolist()], np.int64)
+
+    def _node_json(self, name: str) -> bytes | None:
+        """A node's JSON as extenders are sent it; None for a node that has gone meanwhile."""
+        row = self._table.row_of.get(name)
+        node = None if row is None else self._table.nodes[row]
+        return None if node is None else node.raw
+
+
+def _verdicts(candidates: Sequence[str], result: ChainFilterResult) -> dict[str, Status]:
+    """What the extenders said of the nodes they turned down; those they dropped without a word are beyond help."""
+    survivors = set(result.survivors)
+    verdicts = {name: DROPPED for name in candidates if name not in survivors}
+    for name in verdicts:
+        if name in result.unresolvable:
+            verdicts[name] = unresolvable(result.unresolvable[name], plugin=EXTENDER)
+        elif name in result.failed:
+            verdicts[name] = unschedulable(result.failed[name], plugin=EXTENDER)
+    return verdicts
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChainBinder:
+    """Binds pods through extenders (ExtenderBinder of app.runtime.binding)."""
+
+    chain: ExtenderChain
+    writer: KubeWriter
+
+    async def bind(self, pod: Pod, node_name: str) -> bool:
+        """True if an extender bound the pod. An answer that was lost is looked up."""
+        if self.chain.binder_for(pod) is None:
+            return False
+
+        async def look_up() -> str | None:
+            return await self.writer.bound_to(pod)
+
+        return await self.chain.bind(pod, node_name, look_up)

@@ -1,0 +1,115 @@
+"""A recorded cluster as this scheduler's core would see it: state and framework, no server, no loop."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from app.cycle.attempt import Attempt
+from app.framework import registry
+from app.framework.runner import Framework
+from app.model import objects
+from app.model.pod import Pod
+from app.runtime.profiles import build_framework
+from app.settings.load import load
+from app.state.cache import Cache
+from app.state.cluster import Cluster
+from app.state.nominator import Nominator
+from app.state.queue import SchedulingQueue
+from app.state.scheduler_state import Change, SchedulerState
+from app.state.table import NodeTable
+from app.wire.kube import NodeDecoder, PodDecoder, decoder_for
+
+CASES = Path(__file__).parent / "vectors" / "cases"
+KINDS = {
+    kind.__name__: kind
+    for kind in (
+        objects.Namespace,
+        objects.Service,
+        objects.ReplicaSet,
+        objects.StorageClass,
+        objects.CSIDriver,
+        objects.CSINode,
+        objects.CSIStorageCapacity,
+        objects.PersistentVolume,
+        objects.PersistentVolumeClaim,
+        objects.PodDisruptionBudget,
+    )
+}
+NOW = 1_800_000_000.0
+
+
+def read(path: Path) -> dict[str, Any]:
+    """One recorded case."""
+    case: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return case
+
+
+class Recorded:
+    """The cluster of a case, and the frameworks of its profiles."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        configuration = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": case["profiles"],
+        }
+        classes = registry.registry()
+        profiles = load(json.dumps(configuration)).to_plain(registry.capabilities(classes))
+        table, cluster, self.rng = NodeTable(), Cluster(), np.random.default_rng(1)
+        self.frameworks: dict[str, Framework] = {}
+
+        def make_queue(nominator: Nominator) -> SchedulingQueue:
+            for profile in profiles:
+                self.frameworks[profile.scheduler_name] = build_framework(
+                    profile, classes, table=table, cluster=cluster, nominator=nominator, rng=self.rng
+                )
+            return SchedulingQueue(
+                sort_key=lambda queued: (-queued.pod.priority, queued.timestamp),
+                pre_enqueue=lambda pod: (),
+                hints={},
+                initial_backoff_seconds=1,
+                max_backoff_seconds=10,
+                max_unschedulable_seconds=300,
+                nominator=nominator,
+            )
+
+        self.state = SchedulerState(
+            cache=Cache(table), cluster=cluster, make_queue=make_queue, profiles=list(self.frameworks)
+        )
+        self.pods = PodDecoder(keep_raw=False, keep_bound_raw=False)
+        for kind, items in case["objects"].items():
+            for item in items:
+                self._store(kind, item)
+
+    def _store(self, kind: str, item: dict[str, Any]) -> None:
+        if kind == "Pod":
+            if item["status"].get("phase") not in {"Succeeded", "Failed"}:
+                self.state.apply(Change(Pod, None, self.pod(item)), NOW)
+        elif kind == "Node":
+            self.state.apply(Change(objects.Node, None, _decode(NodeDecoder(keep_raw=False), item)), NOW)
+        elif kind in KINDS:
+            self.state.apply(Change(KINDS[kind], None, _decode(decoder_for(KINDS[kind]), item)), NOW)
+
+    def pod(self, item: dict[str, Any]) -> Pod:
+        """A pod object."""
+        pod: Pod = _decode(self.pods, item)
+        return pod
+
+    def attempt(self, pod: Pod) -> Attempt:
+        """A scheduling attempt for a pod."""
+        return Attempt(
+            self.frameworks[pod.spec.scheduler_name],
+            self.state.table,
+            pod,
+            nominated=self.state.nominated_for,
+            rng=self.rng,
+        )
+
+
+def _decode(decoder: Any, item: dict[str, Any]) -> Any:
+    line = b'{"type":"ADDED","object":' + msgspec.json.encode(item) + b"}"
+    return decoder.decode_line(line)[1]
