@@ -1,0 +1,139 @@
+"""Reading, writing and watching one lease."""
+
+from contextlib import aclosing
+
+import numpy as np
+import pytest
+
+from app.kube.errors import AlreadyExists, Conflict, Gone, KubeApiError
+from app.kube.leases import LeaseClient, LeaseRecord, record_from_spec, spec_from_record
+from tests.shell.kube.fakes import FakeTransport, bookmark, error_line, line, ok, refused
+
+pytestmark = pytest.mark.looptime
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+RECORD = LeaseRecord(
+    holder="host_1",
+    duration_seconds=15,
+    acquire_time=1_700_000_000.25,
+    renew_time=1_700_000_002.5,
+    transitions=3,
+)
+SPEC = {
+    "holderIdentity": "host_1",
+    "leaseDurationSeconds": 15,
+    "acquireTime": "2023-11-14T22:13:20.250000Z",
+    "renewTime": "2023-11-14T22:13:22.500000Z",
+    "leaseTransitions": 3,
+}
+
+
+def manifest(spec=SPEC, name="kube-scheduler", **metadata):
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "uid": "u1", "resourceVersion": "7", **metadata},
+        "spec": spec,
+    }
+
+
+def client_of(transport):
+    return LeaseClient(transport, namespace="kube-system", name="kube-scheduler")
+
+
+def test_there_and_back():
+    assert spec_from_record(RECORD) == SPEC
+    assert record_from_spec(SPEC) == RECORD
+
+
+def test_coordinated_election_is_kept():
+    spec = {**SPEC, "strategy": "OldestEmulationVersion", "preferredHolder": "host_2"}
+    assert spec_from_record(record_from_spec(spec)) == spec
+
+
+def test_an_empty_lease_is_held_by_nobody():
+    assert record_from_spec({}) == LeaseRecord()
+    assert record_from_spec({"holderIdentity": None, "renewTime": None}) == LeaseRecord()
+
+
+async def test_reading():
+    transport = FakeTransport(handler=lambda sent: ok(manifest()))
+    lease = await client_of(transport).get()
+    assert lease.record == RECORD
+    assert (lease.uid, lease.resource_version) == ("u1", "7")
+    assert transport.sent[0].path == f"{LEASES}/kube-scheduler"
+
+
+async def test_reading_what_is_not_there():
+    assert await client_of(FakeTransport(handler=lambda sent: refused(404))).get() is None
+
+
+@pytest.mark.parametrize(
+    "body", [manifest({"leaseDurationSeconds": "long"}), manifest({"renewTime": "soon"}), [1]]
+)
+async def test_reading_what_makes_no_sense(body):
+    with pytest.raises(KubeApiError, match="kube-scheduler: the "):
+        await client_of(FakeTransport(handler=lambda sent: ok(body))).get()
+
+
+async def test_making_it():
+    transport = FakeTransport(handler=lambda sent: ok(manifest(), 201))
+    assert (await client_of(transport).create(RECORD)).record == RECORD
+    (sent,) = transport.sent
+    assert (sent.method, sent.path) == ("POST", LEASES)
+    assert sent.body == {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "kube-scheduler", "namespace": "kube-system"},
+        "spec": SPEC,
+    }
+
+
+async def test_updating_replaces_the_spec_and_nothing_else():
+    found = manifest({"holderIdentity": "other"}, labels={"a": "b"}, annotations={"c": "d"})
+    answers = iter([ok(found), ok(manifest())])
+    transport = FakeTransport(handler=lambda sent: next(answers))
+    client = client_of(transport)
+    lease = await client.get()
+    await client.update(lease, RECORD)
+    sent = transport.sent[1]
+    assert (sent.method, sent.path) == ("PUT", f"{LEASES}/kube-scheduler")
+    assert sent.body == {**found, "spec": SPEC}
+
+
+async def test_being_too_late():
+    taken = FakeTransport(handler=lambda sent: refused(409, reason="AlreadyExists"))
+    with pytest.raises(AlreadyExists):
+        await client_of(taken).create(RECORD)
+    answers = iter([ok(manifest()), refused(409, reason="Conflict")])
+    changed = client_of(FakeTransport(handler=lambda sent: next(answers)))
+    lease = await changed.get()
+    with pytest.raises(Conflict):
+        await changed.update(lease, RECORD)
+
+
+async def test_watching():
+    transport = FakeTransport(
+        [
+            line("ADDED", manifest()),
+            bookmark(8) + line("MODIFIED", manifest({**SPEC, "holderIdentity": ""})),
+            line("ADDED", manifest(name="somebody-elses")),
+            line("DELETED", manifest()),
+        ]
+    )
+    changes = [change async for change in client_of(transport).changes(np.random.default_rng(1))]
+    assert [change and change.holder for change in changes] == ["host_1", "", None]
+    assert transport.streamed[0]["fieldSelector"] == "metadata.name=kube-scheduler"
+
+
+async def follow(transport):
+    async with aclosing(client_of(transport).changes(np.random.default_rng(1))) as changes:
+        async for _ in changes:
+            pass
+
+
+async def test_a_watch_that_ends_in_an_error():
+    with pytest.raises(Gone):
+        await follow(FakeTransport([error_line(410)]))
+    with pytest.raises(KubeApiError, match="unreadable watch line"):
+        await follow(FakeTransport([b"nonsense\n"]))

@@ -1,0 +1,103 @@
+"""Informers over real connections: the parts together, against a server that misbehaves on the wire."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+
+from app.kube.client import KubeClient
+from app.kube.connection import Connection
+from app.kube.informer import Informer
+from app.kube.listing import ServerFeatures
+from tests.shell.kube.fakes import SERVICES, added, bookmark, modified, service
+from tests.shell.kube.servers import serving
+
+
+@asynccontextmanager
+async def informing(server, **features):
+    changes = asyncio.Queue()
+    async with KubeClient(Connection(server.url), agent="test/1") as client:
+        informer = Informer(
+            SERVICES,
+            client,
+            lambda kind, type_, old, new: changes.put_nowait(
+                (type_, (new or old).name, (new or old).resource_version)
+            ),
+            features=ServerFeatures(**features),
+            rng=np.random.default_rng(2),
+        )
+        task = asyncio.create_task(informer.run())
+        try:
+            yield informer, changes
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def query(request):
+    return {key: values[0] for key, values in parse_qs(urlsplit(request.target).query).items()}
+
+
+async def test_a_stream_in_pieces_broken_in_the_middle_of_a_line():
+    long = "x" * 400_000
+    first = added("a", 1, annotations=long) + bookmark(2, end=True)
+    second = modified("a", 3, annotations=long)
+    third = modified("a", 4)
+
+    async def reply(request):
+        asked = query(request)
+        await request.begin_stream()
+        if "sendInitialEvents" in asked:
+            for start in range(0, len(first), 70_001):
+                await request.chunk(first[start : start + 70_001])
+            await request.chunk(second[:200_000])
+            request.hang_up()
+        else:
+            assert asked["resourceVersion"] == "2"
+            await request.chunk(second + third[:10])
+            await request.chunk(third[10:])
+            await asyncio.Event().wait()
+
+    async with serving(reply) as server, informing(server) as (informer, changes):
+        got = [await changes.get() for _ in range(3)]
+    assert got == [("ADDED", "a", "1"), ("MODIFIED", "a", "3"), ("MODIFIED", "a", "4")]
+    assert informer.statistics().reconnects == 1
+
+
+async def test_an_older_server_that_forgets_its_history():
+    lists = iter(
+        [
+            [service("a", 1), service("b", 2)],
+            [service("b", 5), service("c", 6)],
+        ]
+    )
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+    invalid = {**gone, "code": 422, "reason": "Invalid", "message": "sendInitialEvents: Forbidden"}
+
+    async def reply(request):
+        asked = query(request)
+        if "sendInitialEvents" in asked:
+            await request.answer(422, invalid)
+        elif asked.get("watch") != "true":
+            body = {"metadata": {"resourceVersion": "10"}, "items": next(lists)}
+            await request.answer(200, body)
+        elif sum("watch=true" in seen.target for seen in server.seen) == 2:
+            await request.begin_stream()
+            await request.chunk(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n")
+            await request.chunk(b"")
+        else:
+            await request.begin_stream()
+            await asyncio.Event().wait()
+
+    async with serving(reply) as server, informing(server) as (informer, changes):
+        got = [await changes.get() for _ in range(5)]
+    assert got == [
+        ("ADDED", "a", "1"),
+        ("ADDED", "b", "2"),
+        ("DELETED", "a", "1"),
+        ("MODIFIED", "b", "5"),
+        ("ADDED", "c", "6"),
+    ]
+    assert informer.statistics().lists == 2

@@ -1,0 +1,414 @@
+"""Writes against a scripted server on a virtual clock: lost answers above all."""
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+
+from app.kube.bodies import ConditionChange, object_patch, pod_status_patch
+from app.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    KubeApiError,
+    NotFound,
+    NotLeading,
+    ServerUnavailable,
+)
+from app.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from app.kube.writer import BIND_ATTEMPTS, KubeWriter
+from app.model.objects import PodCondition
+from app.model.pod import make_pod
+from tests.shell.kube.fakes import FakeTransport, ok, refused
+
+pytestmark = pytest.mark.looptime
+
+POD = "/api/v1/namespaces/shop/pods/web-1"
+BINDING = f"{POD}/binding"
+
+REFUSED = ConnectionFailed("connection refused", sent=False)
+LOST = {
+    "disconnect": ConnectionFailed("POST: server disconnected", sent=True),
+    "timeout": ConnectionFailed("POST: no answer in time", sent=True),
+    "500": refused(500, "etcdserver: leader changed", "InternalError"),
+    "502": refused(502),
+    "503": refused(503, "apiserver is shutting down", "ServiceUnavailable"),
+    "504": refused(504, "Timeout: request did not complete", "Timeout"),
+}
+lost = pytest.mark.parametrize("trouble", LOST.values(), ids=LOST)
+
+
+class ServerSide:
+    """The pod as the server has it, and what becomes of each POST: done or not, and with what answer."""
+
+    def __init__(self, *bindings, uid="u1", node="", lookups=()):
+        self.node = node
+        self.uid = uid
+        self.bindings = list(bindings)
+        self.lookups = list(lookups)
+        self.exists = True
+
+    def __call__(self, sent):
+        if sent.method == "GET":
+            if self.lookups:
+                return self.lookups.pop(0)
+            if not self.exists:
+                return refused(404, 'pods "web-1" not found', "NotFound")
+            return ok({"metadata": {"uid": self.uid}, "spec": {"nodeName": self.node}})
+        done, answer = self.bindings.pop(0) if self.bindings else (True, ok(status=201))
+        if done and self.node:
+            return refused(409, f'pod web-1 is already assigned to node "{self.node}"', "Conflict")
+        if done:
+            self.node = sent.body["target"]["name"]
+        return answer
+
+
+def writer_of(transport, may_write=lambda: True):
+    return KubeWriter(transport, may_write=may_write, rng=np.random.default_rng(5))
+
+
+async def bind(server):
+    transport = FakeTransport(handler=server)
+    result = await writer_of(transport).bind("shop", "web-1", "u1", "n1")
+    return result, [sent.method for sent in transport.sent]
+
+
+async def test_a_binding(looptime):
+    transport = FakeTransport(handler=ServerSide())
+    result = await writer_of(transport).bind("shop", "web-1", "u1", "n1")
+    assert (result.bound, result.message, result.attempts, result.looked_up) == (True, "", 1, False)
+    (sent,) = transport.sent
+    assert (sent.method, sent.path, sent.content_type) == ("POST", BINDING, "application/json")
+    assert sent.body == {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "web-1", "namespace": "shop", "uid": "u1"},
+        "target": {"kind": "Node", "name": "n1"},
+    }
+    assert looptime == 0
+
+
+@lost
+async def test_lost_but_done_is_success(trouble):
+    result, methods = await bind(ServerSide((True, trouble)))
+    assert result.bound
+    assert result.looked_up
+    assert methods == ["POST", "GET"]
+
+
+@lost
+async def test_lost_and_not_done_is_sent_again(trouble, looptime):
+    result, methods = await bind(ServerSide((False, trouble)))
+    assert (result.bound, result.attempts) == (True, 2)
+    assert methods == ["POST", "GET", "POST"]
+    assert 0 < looptime < 0.2
+
+
+@lost
+async def test_lost_and_bound_elsewhere_is_failure(trouble):
+    result, methods = await bind(ServerSide((False, trouble), node="n2"))
+    assert not result.bound
+    assert result.message == (
+        'Operation cannot be fulfilled on pods/binding "web-1": '
+        'pod web-1 is already assigned to node "n2"'
+    )
+    assert methods == ["POST", "GET"]
+
+
+@lost
+async def test_lost_and_gone_is_failure(trouble):
+    server = ServerSide((False, trouble))
+    server.exists = False
+    result, methods = await bind(server)
+    assert (result.bound, result.message) == (False, 'pods "web-1" not found')
+    assert isinstance(result.error, NotFound)
+    assert methods == ["POST", "GET"]
+
+
+@lost
+async def test_lost_and_recreated_is_failure(trouble):
+    result, _ = await bind(ServerSide((False, trouble), uid="another", node="n1"))
+    assert not result.bound
+    assert "another pod has taken the name" in result.message
+
+
+@lost
+async def test_lost_again_and_again_is_failure_in_the_end(trouble):
+    result, methods = await bind(ServerSide(*[(False, trouble)] * 20))
+    assert (result.bound, result.attempts) == (False, BIND_ATTEMPTS)
+    assert result.message == str(trouble)
+    assert methods == ["POST", "GET"] * BIND_ATTEMPTS
+
+
+async def test_done_late_after_it_was_given_up_is_success():
+    """The first request is still on its way when the second is sent: the conflict is with ourselves."""
+    server = ServerSide((False, LOST["timeout"]))
+    transport = FakeTransport()
+
+    def answer(sent):
+        reply = server(sent)
+        if sent.method == "GET" and len(transport.sent) == 2:
+            server.node = "n1"
+        return reply
+
+    transport.handler = answer
+    result = await writer_of(transport).bind("shop", "web-1", "u1", "n1")
+    assert result.bound
+    assert [sent.method for sent in transport.sent] == ["POST", "GET", "POST", "GET"]
+
+
+async def test_a_conflict_with_another_node():
+    result, methods = await bind(ServerSide(node="n2"))
+    assert not result.bound
+    assert isinstance(result.error, Conflict)
+    assert 'already assigned to node "n2"' in result.message
+    assert methods == ["POST", "GET"]
+
+
+async def test_a_conflict_of_another_kind_is_told_in_the_servers_words():
+    words = "pod web-1 is being deleted, cannot be assigned to a host"
+    result, methods = await bind(ServerSide((False, refused(409, words, "Conflict"))))
+    assert (result.bound, result.message) == (False, words)
+    assert methods == ["POST", "GET"]
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 422])
+async def test_a_refusal_is_final(status):
+    result, methods = await bind(ServerSide((False, refused(status, "no way"))))
+    assert (result.bound, result.message, methods) == (False, "no way", ["POST"])
+
+
+async def test_what_never_left_is_sent_again_without_a_lookup():
+    result, methods = await bind(ServerSide((False, REFUSED), (False, REFUSED)))
+    assert (result.bound, result.attempts, result.looked_up) == (True, 3, False)
+    assert methods == ["POST"] * 3
+
+
+async def test_a_server_that_stays_away_is_given_up(looptime):
+    result, methods = await bind(ServerSide(*[(False, REFUSED)] * 20))
+    assert not result.bound
+    assert methods == ["POST"] * BIND_ATTEMPTS
+    assert looptime < 4
+
+
+async def test_doubt_is_not_given_up(looptime):
+    """Twenty seconds without a server: nobody can have bound the pod elsewhere, and it may be bound here."""
+    down = [REFUSED] * 15
+    result, methods = await bind(ServerSide((True, LOST["disconnect"]), lookups=down))
+    assert result.bound
+    assert methods == ["POST"] + ["GET"] * 16
+    assert looptime > 20
+
+
+async def test_a_lookup_that_is_not_allowed_is_failure():
+    result, _ = await bind(ServerSide((True, LOST["timeout"]), lookups=[refused(403, "forbidden")]))
+    assert not result.bound
+    assert isinstance(result.error, Forbidden)
+
+
+# ---------------------------------------------------------------- leading
+
+
+async def test_who_does_not_lead_does_not_write():
+    transport = FakeTransport(handler=ServerSide())
+    writer = writer_of(transport, may_write=lambda: False)
+    pod = make_pod(namespace="shop", name="web-1", uid="u1")
+    writes = [
+        writer.bind("shop", "web-1", "u1", "n1"),
+        writer.patch_pod_status(pod, nominated_node_name="n1", now=0),
+        writer.delete_pod("shop", "web-1", "u1"),
+        writer.patch_persistent_volume("pv", resource_version="1", changes={}),
+        writer.patch_persistent_volume_claim("shop", "c", resource_version="1", changes={}),
+    ]
+    for write in writes:
+        with pytest.raises(NotLeading):
+            await write
+    assert transport.sent == []
+
+
+async def test_a_lease_lost_between_attempts_ends_them():
+    leading = True
+
+    def lose_it(sent):
+        nonlocal leading
+        leading = False
+        return LOST["timeout"]
+
+    transport = FakeTransport(handler=lose_it)
+    with pytest.raises(NotLeading):
+        await writer_of(transport, lambda: leading).bind("shop", "web-1", "u1", "n1")
+    assert [sent.method for sent in transport.sent] == ["POST"]
+
+
+async def test_a_binding_can_be_cancelled():
+    transport = FakeTransport(handler=ServerSide((False, LOST["timeout"]), lookups=[REFUSED] * 999))
+    task = asyncio.create_task(writer_of(transport).bind("shop", "web-1", "u1", "n1"))
+    await asyncio.sleep(30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+# ---------------------------------------------------------------- status
+
+WANTED = ConditionChange("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
+EARLIER = "2023-11-14T22:13:20Z"
+
+
+def condition(**changed):
+    said = {**WANTED._asdict(), "last_transition_time": EARLIER, **changed}
+    return PodCondition(**said)
+
+
+def patch_of(pod, change=WANTED, nominated=None):
+    body = pod_status_patch(pod, condition=change, nominated_node_name=nominated, now=1_700_000_060)
+    return None if body is None else json.loads(body)["status"]
+
+
+def test_a_first_condition():
+    assert patch_of(make_pod(namespace="a", name="b", uid="u", generation=3)) == {
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "0/3 nodes are available",
+                "lastTransitionTime": "2023-11-14T22:14:20Z",
+                "observedGeneration": 3,
+            }
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "transition"),
+    [
+        (condition(message="0/2 nodes are available"), EARLIER),
+        (condition(reason="SchedulerError"), EARLIER),
+        (condition(status="True"), "2023-11-14T22:14:20Z"),
+    ],
+    ids=["message", "reason", "status"],
+)
+def test_the_transition_time_is_that_of_the_status(old, transition):
+    pod = make_pod(namespace="a", name="b", uid="u", conditions=(old,))
+    (changed,) = patch_of(pod)["conditions"]
+    assert changed["lastTransitionTime"] == transition
+
+
+def test_what_is_said_already_is_not_said_again():
+    pod = make_pod(
+        namespace="a",
+        name="b",
+        uid="u",
+        generation=9,
+        conditions=(condition(),),
+        nominated_node_name="n1",
+    )
+    assert patch_of(pod) is None
+    assert patch_of(pod, nominated="n1") is None
+
+
+def test_nominations():
+    pod = make_pod(namespace="a", name="b", uid="u", nominated_node_name="n1")
+    assert patch_of(pod, None, "n2") == {"nominatedNodeName": "n2"}
+    assert patch_of(pod, None, "") == {"nominatedNodeName": None}
+    assert patch_of(pod, None, None) is None
+
+
+def unscheduled():
+    return make_pod(namespace="shop", name="web-1", uid="u1")
+
+
+async def test_a_status_patch():
+    transport = FakeTransport(handler=lambda sent: ok())
+    writer = writer_of(transport)
+    assert await writer.patch_pod_status(unscheduled(), condition=WANTED, now=0) is True
+    (sent,) = transport.sent
+    assert (sent.method, sent.path) == ("PATCH", f"{POD}/status")
+    assert sent.content_type == STRATEGIC_MERGE_PATCH
+
+
+async def test_no_change_no_request():
+    transport = FakeTransport()
+    assert await writer_of(transport).patch_pod_status(unscheduled(), now=0) is False
+    assert transport.sent == []
+
+
+@pytest.mark.parametrize(
+    "trouble", [refused(500), refused(503), refused(409), REFUSED, LOST["timeout"]]
+)
+async def test_a_status_patch_is_tried_four_times(trouble, looptime):
+    transport = FakeTransport(handler=lambda sent: trouble)
+    with pytest.raises(KubeApiError) as caught:
+        await writer_of(transport).patch_pod_status(unscheduled(), condition=WANTED, now=0)
+    assert caught.value is trouble
+    assert len(transport.sent) == 4
+    assert 0.31 <= looptime <= 0.31 * 1.1 + 1e-9
+
+
+async def test_a_status_patch_that_is_refused_is_not_repeated():
+    transport = FakeTransport(handler=lambda sent: refused(404))
+    with pytest.raises(NotFound):
+        await writer_of(transport).patch_pod_status(unscheduled(), condition=WANTED, now=0)
+    assert len(transport.sent) == 1
+
+
+# ---------------------------------------------------------------- deletion, volumes
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"), [(ok(), True), (refused(404), False), (refused(409), False)]
+)
+async def test_a_deletion_means_this_very_pod(answer, expected):
+    transport = FakeTransport(handler=lambda sent: answer)
+    assert await writer_of(transport).delete_pod("shop", "web-1", "u1") is expected
+    (sent,) = transport.sent
+    assert (sent.method, sent.path) == ("DELETE", POD)
+    assert sent.body == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": "u1"},
+    }
+
+
+async def test_a_deletion_that_fails():
+    with pytest.raises(ServerUnavailable):
+        await writer_of(FakeTransport(handler=lambda sent: refused(503))).delete_pod("a", "b", "u")
+
+
+async def test_volumes_and_claims_are_changed_in_the_version_that_was_seen():
+    transport = FakeTransport(handler=lambda sent: ok({"metadata": {"resourceVersion": "8"}}))
+    writer = writer_of(transport)
+    body = await writer.patch_persistent_volume(
+        "pv/1", resource_version="7", changes={"spec": {"claimRef": {"name": "c"}}}
+    )
+    assert body == b'{"metadata": {"resourceVersion": "8"}}'
+    await writer.patch_persistent_volume_claim(
+        "shop",
+        "c",
+        resource_version="9",
+        changes={"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n1"}}},
+    )
+    volume, claim = transport.sent
+    assert volume.path == "/api/v1/persistentvolumes/pv%2F1"
+    assert volume.body == {
+        "spec": {"claimRef": {"name": "c"}},
+        "metadata": {"resourceVersion": "7"},
+    }
+    assert claim.path == "/api/v1/namespaces/shop/persistentvolumeclaims/c"
+    assert claim.body["metadata"] == {
+        "annotations": {"volume.kubernetes.io/selected-node": "n1"},
+        "resourceVersion": "9",
+    }
+    assert {sent.content_type for sent in transport.sent} == {MERGE_PATCH}
+
+
+def test_a_patch_with_senseless_metadata():
+    with pytest.raises(TypeError):
+        object_patch("1", {"metadata": "x"})
+
+
+def test_a_taken_name_is_a_conflict():
+    assert issubclass(AlreadyExists, Conflict)
