@@ -29,17 +29,15 @@ class AssumeCache(Generic[T]):
         self._lister = lister
         self._kind = kind
         self._assumed: dict[tuple[str, str], T] = {}
-        self._steps = 0
         lister.follow(self._changed)
-
-    @property
-    def version(self) -> int:
-        """Grows with every change of what ``get`` may answer."""
-        return self._steps + self._lister.version
 
     def get(self, name: str, namespace: str = "") -> T | None:
         """The assumed object, else the stored one, else None."""
         return self._assumed.get((namespace, name)) or self._lister.get(name, namespace)
+
+    def current(self, name: str, namespace: str = "") -> T | None:
+        """The stored object whatever is assumed, or None."""
+        return self._lister.get(name, namespace)
 
     def stored(self, obj: T) -> T:
         """The object as the API server last sent it. Raises SchedulingError if it is gone."""
@@ -48,14 +46,19 @@ class AssumeCache(Generic[T]):
             raise SchedulingError(not_found(self._kind, obj.key))
         return stored
 
-    def assume(self, obj: T) -> None:
-        """Lets an object stand in for the stored one of the same version. Raises SchedulingError."""
+    def in_sync(self, obj: T) -> T:
+        """The stored object, if it has this one's version. Raises SchedulingError if it has another or is gone."""
         stored = self.stored(obj)
         if stored.resource_version != obj.resource_version:
             raise SchedulingError(
                 f'"{obj.key}" is out of sync '
                 f"(stored: {stored.resource_version}, assume: {obj.resource_version})"
             )
+        return stored
+
+    def assume(self, obj: T) -> None:
+        """Lets an object stand in for the stored one of the same version. Raises SchedulingError."""
+        self.in_sync(obj)
         self._put(obj, obj)
 
     def restore(self, obj: T) -> None:
@@ -69,7 +72,6 @@ class AssumeCache(Generic[T]):
             del self._assumed[obj.namespace, obj.name]
         else:
             self._assumed[obj.namespace, obj.name] = assumed
-        self._steps += 1
         self._replaced(before, self.get(obj.name, obj.namespace))
 
     def _changed(self, old: T | None, new: T | None) -> None:
@@ -108,7 +110,7 @@ class Traits:
     access_modes: frozenset[str]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Candidate:
     """A volume that a claim may be bound to. ``capacity``: nano-bytes, -1 if it cannot be read."""
 

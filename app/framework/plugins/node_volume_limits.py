@@ -1,0 +1,169 @@
+"""NodeVolumeLimits: no more volumes of a CSI driver on a node than its CSINode allows.
+
+Source of the rules: kube-scheduler 1.36 (spec: plugins.md 2.11).
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from app.framework.interface import (
+    CycleState,
+    EventRegistration,
+    Handle,
+    QueueingHint,
+    Verdicts,
+    reject_first,
+)
+from app.model.claims import claim_missing, claim_name, foreign_claim, used_by
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.csi_migration import TranslationError, plugin_of
+from app.model.objects import CSINode, PersistentVolumeClaim, Volume, VolumeAttachment
+from app.model.pod import Pod
+from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
+from app.state.csi_index import CsiIndex, csi_index
+from app.state.csi_nodes import driver_limits
+from app.state.csi_volumes import CsiVolume, inline_fault, inline_volume
+from app.state.view import View
+
+ERR_REASON: Final = "node(s) exceed max volume count"
+
+
+class NodeVolumeLimits:
+    """Counts CSI volumes, and in-tree volumes that CSI drivers have taken over, against each node's limits."""
+
+    NAME: ClassVar[str] = "NodeVolumeLimits"
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        del args
+        self._table = handle.table
+        self._cluster = handle.cluster
+
+    def pre_filter(self, state: CycleState, pod: Pod) -> Status:
+        """Skips pods without volumes that could count."""
+        del state
+        return SUCCESS if any(map(_counts, pod.template.volumes)) else SKIP
+
+    def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+        """Rejects rows where some driver would have more volumes than its limit."""
+        del state
+        index = csi_index(self._table, self._cluster)
+        wanted = self._wanted(pod, index, migrated=True)
+        if isinstance(wanted, Status):
+            return self._refuse(pod, view, index, wanted)
+        if not wanted:
+            return None
+        faults = index.faults(view)
+        overflow = (index.overflow(view, wanted), Code.Unschedulable, ERR_REASON)
+        if faults is None:
+            return reject_first(overflow)
+        where, text = faults
+        exists = self._table.exists[view.rows]
+        return reject_first((where & exists, Code.Error, text), overflow)
+
+    def _refuse(self, pod: Pod, view: View, index: CsiIndex, status: Status) -> Verdicts | None:
+        """What is wrong with the pod itself; in-tree disks are looked at only on nodes with a CSINode."""
+        exists = self._table.exists[view.rows]
+        present = index.nodes.present[view.rows]
+        without = self._wanted(pod, index, migrated=False)
+        cases = [(exists & present, status.code, status.message)]
+        if isinstance(without, Status):
+            cases.append((exists & ~present, without.code, without.message))
+        return reject_first(*cases)
+
+    def _wanted(self, pod: Pod, index: CsiIndex, *, migrated: bool) -> set[CsiVolume] | Status:
+        """The volumes that a pod brings along, or why they cannot be told."""
+        wanted = set()
+        for volume in pod.template.volumes:
+            name = claim_name(pod, volume)
+            if name is not None:
+                found = self._behind_claim(pod, volume, name, index)
+            else:
+                found = _inline(volume) if migrated else None
+            if isinstance(found, Status):
+                return found
+            if found is not None:
+                wanted.add(found)
+        return wanted
+
+    def _behind_claim(
+        self, pod: Pod, volume: Volume, name: str, index: CsiIndex
+    ) -> CsiVolume | Status | None:
+        if not name:
+            return Status(Code.Error, ("PersistentVolumeClaim had no name",))
+        claim = self._cluster.claims.get(name, pod.namespace)
+        if claim is None:
+            return unresolvable(f"looking up PVC {pod.namespace}/{name}: {claim_missing(name)}")
+        fault = foreign_claim(pod, volume, claim)
+        if fault is not None:
+            return Status(Code.Error, (fault,))
+        return index.resolver.of_claim(claim)
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """CSINodes, pods that go, claims that appear, volumes that are detached."""
+        return (
+            EventRegistration(ClusterEvent(Resource.CSINode, Action.Add)),
+            EventRegistration(
+                ClusterEvent(Resource.CSINode, Action.Update),
+                after_limits_changed,
+                template_only=True,
+            ),
+            EventRegistration(
+                ClusterEvent(Resource.Pod, Action.Delete), after_pod_deleted, template_only=True
+            ),
+            EventRegistration(
+                ClusterEvent(Resource.PersistentVolumeClaim, Action.Add), after_claim_added
+            ),
+            EventRegistration(
+                ClusterEvent(Resource.VolumeAttachment, Action.Delete),
+                after_detached,
+                template_only=True,
+            ),
+        )
+
+
+def _counts(volume: Volume) -> bool:
+    """Whether a volume may count against a driver."""
+    return (
+        volume.persistent_volume_claim is not None
+        or volume.ephemeral is not None
+        or plugin_of(volume) is not None
+    )
+
+
+def _inline(volume: Volume) -> CsiVolume | Status | None:
+    try:
+        return inline_volume(volume)
+    except TranslationError as problem:
+        return Status(Code.Error, (inline_fault(volume, problem),))
+
+
+def after_limits_changed(pod: Pod, old: CSINode, new: CSINode) -> bool:
+    """A driver of some node takes more volumes; without a limit it counts as taking none."""
+    del pod
+    before, after = driver_limits(old), driver_limits(new)
+    return any(limit > before.get(driver, 0) for driver, limit in after.items())
+
+
+def after_pod_deleted(pod: Pod, old: Pod, new: None) -> bool:
+    """A pod with volumes that count has left a node, or a nomination."""
+    del pod, new
+    placed = bool(old.node_name or old.nominated_node_name)
+    return placed and any(map(_counts, old.template.volumes))
+
+
+def after_claim_added(pod: Pod, old: None, new: PersistentVolumeClaim) -> bool:
+    """A claim of this pod has appeared."""
+    del old
+    return used_by(pod, new)
+
+
+def after_detached(pod: Pod, old: VolumeAttachment, new: None) -> bool:
+    """A volume of a driver that may be this pod's has been detached; ephemeral volumes do not ask for it."""
+    del new
+    for volume in pod.template.volumes:
+        if volume.persistent_volume_claim is not None:
+            return QueueingHint.QUEUE
+        found = _inline(volume)
+        if isinstance(found, Status) or (found is not None and found.driver == old.spec.attacher):
+            return QueueingHint.QUEUE
+    return QueueingHint.SKIP

@@ -1,0 +1,146 @@
+"""VolumeRestrictions: disks that pods on one node cannot share, and claims that only one pod may use at all.
+
+Source of the rules: kube-scheduler 1.36 (spec: plugins.md 2.10; KEP-2485 for ReadWriteOncePod).
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+import numpy as np
+
+from app.framework.interface import (
+    CycleState,
+    EventRegistration,
+    Handle,
+    QueueingHint,
+    Verdicts,
+    reject_first,
+)
+from app.model.claims import READ_WRITE_ONCE_POD, claim_missing, named_by
+from app.model.cluster_event import NODE_ADD, Action, ClusterEvent, Resource
+from app.model.objects import PersistentVolumeClaim
+from app.model.pod import Pod
+from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
+from app.state.labels import Mask
+from app.state.view import View
+from app.state.volumes import Disk, disks_of
+
+ERR_REASON_DISK: Final = "node(s) had no available disk"
+ERR_REASON_READ_WRITE_ONCE_POD: Final = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+    "already in-use by another pod"
+)
+
+_KEY: Final = "VolumeRestrictions"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A pod's disks, and the names of its ReadWriteOncePod claims with how many of them are in use anywhere."""
+
+    disks: tuple[Disk, ...]
+    claims: frozenset[str]
+    conflicts: int
+
+
+class VolumeRestrictions:
+    """Keeps pods apart that cannot share a volume."""
+
+    NAME: ClassVar[str] = "VolumeRestrictions"
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        del args
+        self._table = handle.table
+        self._claims = handle.cluster.claims
+
+    def pre_filter(self, state: CycleState, pod: Pod) -> Status:
+        """Skips pods without such disks whose ReadWriteOncePod claims nobody uses; claims must exist."""
+        if not pod.template.volumes:
+            return SKIP
+        exclusive = set()
+        for name in pod.template.claim_names:
+            claim = self._claims.get(name, pod.namespace)
+            if claim is None:
+                return unresolvable(claim_missing(name))
+            if READ_WRITE_ONCE_POD in (claim.spec.access_modes or ()):
+                exclusive.add(name)
+        disks = tuple(disks_of(pod.template.volumes))
+        conflicts = sum(self._in_use(pod.namespace, name) for name in exclusive)
+        if not disks and not conflicts:
+            return SKIP
+        state.write(_KEY, _Wanted(disks, frozenset(exclusive), conflicts))
+        return SUCCESS
+
+    def _in_use(self, namespace: str, name: str) -> bool:
+        exists = self._table.exists
+        return any(exists[row] for row in self._table.volumes.claim_rows((namespace, name)))
+
+    def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+        """Rejects rows with a clashing disk, and every row while an exclusive claim is in use; preemption may help."""
+        del pod
+        wanted: _Wanted = state.read(_KEY)
+        return reject_first(
+            (_disk_clashes(view, wanted.disks), Code.Unschedulable, ERR_REASON_DISK),
+            (_claim_clashes(view, wanted), Code.Unschedulable, ERR_REASON_READ_WRITE_ONCE_POD),
+        )
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """Pods that go, new nodes, claims that appear."""
+        return (
+            EventRegistration(ClusterEvent(Resource.Pod, Action.Delete), after_pod_deleted),
+            EventRegistration(NODE_ADD),
+            EventRegistration(
+                ClusterEvent(Resource.PersistentVolumeClaim, Action.Add), after_claim_added
+            ),
+        )
+
+
+def _disk_clashes(view: View, disks: tuple[Disk, ...]) -> Mask:
+    """bool[n]: whether a pod on the row has a disk that these cannot be beside."""
+    taken = {row for disk in disks for row in view.table.volumes.disk_rows(disk)}
+    mask = np.isin(view.rows, np.fromiter(taken, np.intp, len(taken)))
+    if disks:
+        for position in {p for p, other, _ in view.changes() if _has_disks(other)}:
+            mask[position] = any(_clash(disks, other) for other in view.pods(position))
+    return mask
+
+
+def _has_disks(pod: Pod) -> bool:
+    return any(True for _ in disks_of(pod.template.volumes))
+
+
+def _clash(disks: Iterable[Disk], other: Pod) -> bool:
+    """Whether a pod with these disks and the other pod cannot be on one node."""
+    theirs = tuple(disks_of(other.template.volumes))
+    return any(mine.clashes(disk) for mine in disks for disk in theirs)
+
+
+def _claim_clashes(view: View, wanted: _Wanted) -> Mask:
+    """bool[n]: whether an exclusive claim is in use; a pod imagined on or away from a row counts for that row.
+
+    As in kube-scheduler imagined pods are counted by claim name alone, whatever their namespace.
+    """
+    conflicts = np.full(view.n, wanted.conflicts, np.int64)
+    if wanted.claims:
+        for position, other, sign in view.changes():
+            shared = sum(name in wanted.claims for name in other.template.claim_names)
+            conflicts[position] += sign * shared
+    return conflicts > 0
+
+
+def after_pod_deleted(pod: Pod, old: Pod, new: None) -> bool:
+    """A pod of the same namespace that had a clashing disk or a claim of this pod has gone."""
+    del new
+    if old.namespace != pod.namespace:
+        return QueueingHint.SKIP
+    mine = pod.template
+    return _clash(disks_of(mine.volumes), old) or not set(mine.claim_names).isdisjoint(
+        old.template.claim_names
+    )
+
+
+def after_claim_added(pod: Pod, old: None, new: PersistentVolumeClaim) -> bool:
+    """A claim of this pod has appeared."""
+    del old
+    return named_by(pod, new)

@@ -1,0 +1,169 @@
+"""VolumeZone: a volume with zone or region labels is used from nodes of that zone or region only.
+
+Source of the rules: kube-scheduler 1.36 (spec: plugins.md 2.13).
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar, Final, NamedTuple
+
+import numpy as np
+
+from app.framework.interface import CycleState, EventRegistration, Handle, Verdicts, reject
+from app.model.claims import (
+    WAIT_FOR_FIRST_CONSUMER,
+    claim_missing,
+    class_of_claim,
+    named_by,
+    not_found,
+)
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.csi_migration import BETA_REGION, BETA_ZONE, MULTI_ZONE_DELIMITER, REGION, ZONE
+from app.model.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
+from app.model.pod import Pod
+from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
+from app.state.labels import MISSING, Mask
+from app.state.view import View
+
+ERR_REASON: Final = "node(s) had no available volume zone"
+
+_KEY: Final = "VolumeZone"
+#: The labels that matter, in the order in which they are looked at.
+_LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
+#: Today's name of a beta label.
+_SUCCESSOR: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
+
+
+class Topology(NamedTuple):
+    """What a label of a volume demands: the node's label must have one of these values."""
+
+    key: str
+    values: frozenset[str]
+
+
+def topologies_of(volume: PersistentVolume) -> list[Topology]:
+    """What a volume's zone and region labels demand; a label with an empty entry demands nothing."""
+    found = []
+    for key in _LABELS:
+        label = volume.labels.get(key)
+        if label is not None:
+            values = frozenset(value.strip() for value in label.split(MULTI_ZONE_DELIMITER))
+            if "" not in values:
+                found.append(Topology(key, values))
+    return found
+
+
+class VolumeZone:
+    """Keeps pods in the zones of their bound volumes."""
+
+    NAME: ClassVar[str] = "VolumeZone"
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        del args
+        self._claims = handle.cluster.claims
+        self._volumes = handle.cluster.volumes
+        self._classes = handle.cluster.storage_classes
+
+    def pre_filter(self, state: CycleState, pod: Pod) -> Status:
+        """Finds what the pod's bound volumes demand; skips pods of which nothing is demanded."""
+        topologies: set[Topology] = set()
+        for name in pod.template.claim_names:
+            found = self._behind_claim(pod, name)
+            if isinstance(found, Status):
+                return found
+            topologies.update(found)
+        if not topologies:
+            return SKIP
+        state.write(_KEY, topologies)
+        return SUCCESS
+
+    def _behind_claim(self, pod: Pod, name: str) -> Iterable[Topology] | Status:
+        if not name:
+            return unresolvable("PersistentVolumeClaim had no name")
+        claim = self._claims.get(name, pod.namespace)
+        if claim is None:
+            return unresolvable(claim_missing(name))
+        if not claim.spec.volume_name:
+            return self._unbound(claim)
+        volume = self._volumes.get(claim.spec.volume_name)
+        if volume is None:
+            return unresolvable(not_found("persistentvolume", claim.spec.volume_name))
+        return topologies_of(volume)
+
+    def _unbound(self, claim: PersistentVolumeClaim) -> Iterable[Topology] | Status:
+        """Nothing, for a claim that waits for its first consumer; any other should be bound by now."""
+        class_name = class_of_claim(claim)
+        if not class_name:
+            return unresolvable("PersistentVolumeClaim had no pv name and storageClass name")
+        storage_class = self._classes.get(class_name)
+        if storage_class is None:
+            return unresolvable(not_found("storageclass.storage.k8s.io", class_name))
+        mode = storage_class.volume_binding_mode
+        if mode is None:
+            return unresolvable(f'VolumeBindingMode not set for StorageClass "{class_name}"')
+        if mode != WAIT_FOR_FIRST_CONSUMER:
+            return unresolvable("PersistentVolume had no name")
+        return ()
+
+    def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+        """Rejects rows outside the volumes' zones; nodes with no zone or region label at all are let be."""
+        del pod
+        topologies: set[Topology] = state.read(_KEY)
+        labelled = np.zeros(view.n, bool)
+        for key in _LABELS:
+            labelled |= view.label(key)[1] != MISSING
+        fits = np.ones(view.n, bool)
+        for topology in topologies:
+            fits &= _within(view, topology)
+        return reject(labelled & ~fits, Code.UnschedulableAndUnresolvable, ERR_REASON)
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """Classes that wait for consumers, nodes, claims and volumes."""
+        return (
+            EventRegistration(
+                ClusterEvent(Resource.StorageClass, Action.Add),
+                after_class_added,
+                template_only=True,
+            ),
+            EventRegistration(ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeLabel)),
+            EventRegistration(
+                ClusterEvent(Resource.PersistentVolumeClaim, Action.Add | Action.Update),
+                after_claim_changed,
+            ),
+            EventRegistration(
+                ClusterEvent(Resource.PersistentVolume, Action.Add | Action.Update),
+                after_volume_changed,
+                template_only=True,
+            ),
+        )
+
+
+def _within(view: View, topology: Topology) -> Mask:
+    """bool[n]: whether the node's label, or where a beta label is missing today's, has one of the values."""
+    column, codes = view.label(topology.key)
+    wanted = tuple(sorted(topology.values))
+    fits = column.truth("In", wanted)[codes]
+    successor = _SUCCESSOR.get(topology.key)
+    if successor is not None:
+        other, other_codes = view.label(successor)
+        fits = np.where(codes == MISSING, other.truth("In", wanted)[other_codes], fits)
+    return fits
+
+
+def after_class_added(pod: Pod, old: None, new: StorageClass) -> bool:
+    """A class has appeared whose claims wait for their first consumer."""
+    del pod, old
+    return new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+
+
+def after_claim_changed(
+    pod: Pod, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
+) -> bool:
+    """A claim of this pod has appeared or changed."""
+    del old
+    return named_by(pod, new)
+
+
+def after_volume_changed(pod: Pod, old: PersistentVolume | None, new: PersistentVolume) -> bool:
+    """A volume has appeared, or its zones or regions have changed."""
+    del pod
+    return old is None or topologies_of(old) != topologies_of(new)
