@@ -37,7 +37,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
     A date is taken relative to the answer's own Date, so that clocks need not agree.
     """
-    value = headers.get("Retry-After", "").strip()
+    value = headers.get("Retry-After")
+    if value is None:
+        return None
     if value.isascii() and value.isdecimal():
         return min(float(value), _LONGEST_RETRY)
     try:

@@ -113,8 +113,9 @@ class HTTPExtender:
         """Asks which of the named nodes the pod may go to. Raises ExtenderError."""
         call = _Call(Verb.FILTER, traceparent)
         body = wire.filter_request(pod, names, self._node_form(node_json))
-        answer, kept = await self._ask(call, body, lambda said: self._read_filter(said, names))
-        dropped = len(set(names).difference(kept))
+        sent = set(names)
+        answer, kept = await self._ask(call, body, lambda said: self._read_filter(said, sent))
+        dropped = len(sent.difference(kept))
         if dropped:
             self._observer.nodes_dropped(self.name, dropped)
         return FilterResult(kept, answer.failed, answer.failed_and_unresolvable, call.retry_after)
@@ -153,21 +154,18 @@ class HTTPExtender:
     def _node_form(self, node_json: NodeJSON) -> NodeJSON | None:
         return None if self.config.node_cache_capable else node_json
 
-    def _read_filter(
-        self, body: bytes, names: Sequence[str]
-    ) -> tuple[wire.FilterAnswer, list[str]]:
+    def _read_filter(self, body: bytes, sent: set[str]) -> tuple[wire.FilterAnswer, list[str]]:
         """The answer to filter and the nodes that survive it (spec: service.md 2.7)."""
         answer = wire.read_filter(body)
         if answer.error:
             raise _Refusal(answer.error)
         if not self.config.node_cache_capable or answer.node_names is None:
             return answer, answer.nodes or []
-        sent = set(names)
-        for name in answer.node_names:
-            if name not in sent:
-                raise AnswerError(
-                    f'extender "{self.name}" claims a filtered node "{name}" which is not found in the input node list'
-                )
+        if not sent.issuperset(answer.node_names):
+            stranger = next(name for name in answer.node_names if name not in sent)
+            raise AnswerError(
+                f'extender "{self.name}" claims a filtered node "{stranger}" which is not found in the input node list'
+            )
         return answer, answer.node_names
 
     def _read_preempt(self, body: bytes, pods_on: PodsOn) -> dict[str, Victims]:

@@ -39,20 +39,10 @@ class Body:
         return b"".join(self.pieces)
 
     def chunks(self, size: int = _CHUNK) -> Iterator[bytes]:
-        """The body in parts of about ``size`` bytes; a piece is never cut."""
-        if self.size <= size:
-            yield bytes(self)
-            return
-        pending: list[bytes] = []
-        length = 0
-        for piece in self.pieces:
-            pending.append(piece)
-            length += len(piece)
-            if length >= size:
-                yield b"".join(pending)
-                pending, length = [], 0
-        if pending:
-            yield b"".join(pending)
+        """The body in parts of ``size`` bytes on average, as pieces go: none is ever cut."""
+        step = max(1, len(self.pieces) * size // max(1, self.size))
+        for start in range(0, len(self.pieces), step):
+            yield b"".join(self.pieces[start : start + step])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,13 +65,11 @@ def filter_request(pod: Pod, names: Sequence[str], node_json: NodeJSON | None) -
     if node_json is None:
         tail = b',"Nodes":null,"NodeNames":%b}' % msgspec.json.encode(names)
         return Body((b'{"Pod":', pod_json(pod), tail))
-    pieces = [b'{"Pod":', pod_json(pod), b',"Nodes":{"metadata":{},"items":[']
-    for name in names:
-        pieces += (node_json(name) or _bare_node(name), b",")
-    if names:
-        pieces.pop()
-    pieces.append(b']},"NodeNames":null}')
-    return Body(pieces)
+    nodes = [node_json(name) or _bare_node(name) for name in names]
+    separated = [b","] * max(0, 2 * len(nodes) - 1)
+    separated[::2] = nodes
+    head = (b'{"Pod":', pod_json(pod), b',"Nodes":{"metadata":{},"items":[')
+    return Body((*head, *separated, b']},"NodeNames":null}'))
 
 
 def preempt_request(pod: Pod, victims: Mapping[str, Victims], *, whole: bool) -> Body:
@@ -182,11 +170,18 @@ class MetaVictims:
 def read_filter(body: bytes) -> FilterAnswer:
     """Reads the answer to filter. Raises AnswerError."""
     answer = _strictly(_FAST_FILTER, body)
-    if answer is None or not _certain(answer, body):
+    if answer is None or not _keys_are_exact(answer, body):
         return _read_filter_slowly(body)
+    nodes = None
+    if answer.Nodes:
+        if answer.Nodes.items is msgspec.UNSET:
+            return _read_filter_slowly(body)
+        nodes = [node.metadata.name for node in answer.Nodes.items or ()]
+        if "" in nodes:
+            return _read_filter_slowly(body)
     return FilterAnswer(
-        node_names=_list_or_none(answer.NodeNames),
-        nodes=_names(answer.Nodes),
+        node_names=answer.NodeNames if isinstance(answer.NodeNames, list) else None,
+        nodes=nodes,
         failed=answer.FailedNodes or {},
         failed_and_unresolvable=answer.FailedAndUnresolvableNodes or {},
         error=answer.Error or "",
@@ -267,25 +262,13 @@ def _strictly(decoder: msgspec.json.Decoder[T], body: bytes) -> T | None:
         return None
 
 
-def _certain(answer: _Filter, body: bytes) -> bool:
-    """Whether no key can have been missed because of its case."""
+def _keys_are_exact(answer: _Filter, body: bytes) -> bool:
+    """Whether no field can have been missed because its key is in another case."""
     fields = (answer.Nodes, answer.NodeNames, answer.FailedNodes)
-    if msgspec.UNSET in (*fields, answer.FailedAndUnresolvableNodes, answer.Error):
-        missed = (key for key in _KEYS.decode(body) if key not in _FILTER.fields)
-        if any(_FILTER.field(key) for key in missed):
-            return False
-    return not answer.Nodes or (
-        answer.Nodes.items is not msgspec.UNSET
-        and all(node.metadata.name for node in answer.Nodes.items or ())
-    )
-
-
-def _list_or_none(value: list[str] | msgspec.UnsetType | None) -> list[str] | None:
-    return value if isinstance(value, list) else None
-
-
-def _names(nodes: _NodeList | msgspec.UnsetType | None) -> list[str] | None:
-    return [node.metadata.name for node in nodes.items or ()] if nodes else None
+    if msgspec.UNSET not in (*fields, answer.FailedAndUnresolvableNodes, answer.Error):
+        return True
+    unknown = (key for key in _KEYS.decode(body) if key not in _FILTER.fields)
+    return not any(_FILTER.field(key) for key in unknown)
 
 
 # Go's way: the types of extender/v1 as far as they are read.
