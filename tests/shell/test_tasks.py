@@ -1,0 +1,77 @@
+"""Guarded tasks, and the clocks behind them."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from app.runtime.clock import SystemClock, make_rng
+from app.runtime.tasks import EternalTaskEnded, spawn, spawn_eternal
+
+
+async def for_ever():
+    await asyncio.Event().wait()
+
+
+async def test_a_task_that_ends_is_fine():
+    async def work():
+        return 7
+
+    async with asyncio.TaskGroup() as group:
+        task = spawn(group, work(), name="work")
+    assert task.get_name() == "work"
+    assert task.result() == 7
+
+
+async def test_a_task_that_fails_is_logged_by_name_and_ends_the_group(caplog):
+    async def work():
+        raise ValueError("a bug")
+
+    async def owner():
+        async with asyncio.TaskGroup() as group:
+            spawn(group, work(), name="counting sheep")
+            others.append(spawn_eternal(group, for_ever(), name="other"))
+
+    others = []
+    with pytest.raises(ExceptionGroup) as caught:
+        await owner()
+    assert caught.group_contains(ValueError, match="a bug")
+    assert others[0].cancelled()
+    assert "Task counting sheep has failed" in caplog.text
+
+
+async def test_an_eternal_task_that_ends_is_a_fault(caplog):
+    async def quits():
+        pass
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with asyncio.TaskGroup() as group:
+            spawn_eternal(group, quits(), name="watch pods")
+    assert caught.group_contains(EternalTaskEnded, match="watch pods")
+    assert "Task watch pods has ended, which it never should" in caplog.text
+
+
+async def test_an_eternal_task_is_cancelled_quietly(caplog):
+    async def owner():
+        async with asyncio.TaskGroup() as group:
+            spawn_eternal(group, for_ever(), name="eternal")
+            await asyncio.sleep(0)
+            raise ValueError("the owner has had enough")
+
+    with pytest.raises(ExceptionGroup, match="unhandled"):
+        await owner()
+    assert caplog.records == []
+
+
+def test_the_clock_goes_forward():
+    clock = SystemClock()
+    assert 0 < clock.monotonic() <= clock.monotonic()
+    assert clock.wall() > 1_700_000_000
+
+
+def test_a_seed_repeats_the_dice():
+    rng, seed = make_rng()
+    again, same = make_rng(seed)
+    assert same == seed
+    assert np.array_equal(rng.random(5), again.random(5))
+    assert make_rng(7)[0].random() == np.random.default_rng(7).random()
