@@ -66,9 +66,9 @@ class Counter:
         self.counts[row] += count
         self.total += count
 
-    def matches(self, pod: Pod) -> bool:
-        """Whether the counter counts this pod."""
-        return self.predicate(pod.namespace, pod.labels, pod.terminating)
+    def times(self, pod: Pod) -> int:
+        """How often the counter counts this pod: once or not at all, unless a subclass says otherwise."""
+        return int(self.predicate(pod.namespace, pod.labels, pod.terminating))
 
 
 class _Namespace:

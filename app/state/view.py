@@ -179,8 +179,7 @@ class WhatIf(View):
         self._nonzero[1, position] += sign * resources.nonzero_memory
         self._pods[position] += sign
         for counter, delta in self._deltas.values():
-            if counter.matches(pod):
-                delta[position] += sign
+            delta[position] += sign * counter.times(pod)
 
     def take(self, positions: npt.NDArray[np.intp] | Mask) -> "WhatIf":
         """The same worlds for some of the rows. Later changes to one do not show in the other."""
@@ -245,8 +244,7 @@ class WhatIf(View):
         if known is None:
             delta = np.zeros(self.n, np.int64)
             for position, pod, sign in self.changes():
-                if counter.matches(pod):
-                    delta[position] += sign
+                delta[position] += sign * counter.times(pod)
             known = self._deltas[id(counter)] = (counter, delta)
         return known[1]
 

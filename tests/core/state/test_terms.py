@@ -123,10 +123,11 @@ def test_a_term_goes_with_the_last_pod_that_has_it():
     one, two = carrier("one", term()), carrier("two", term(), node="other")
     table.add_pod(one)
     table.add_pod(two)
+    pod = asking()
     table.remove_pod(one)
-    assert len(table.terms.matching(asking(), {}).required_anti_affinity) == 1
+    assert len(table.terms.matching(pod, {}).required_anti_affinity) == 1
     table.remove_pod(two)
-    assert table.terms.matching(asking(), {}).required_anti_affinity == ()
+    assert table.terms.matching(pod, {}).required_anti_affinity == ()
     assert not len(table.terms)
     assert not len(table.terms._index)
     assert not table.terms._carriers

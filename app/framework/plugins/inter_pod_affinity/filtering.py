@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
@@ -99,61 +99,86 @@ class AntiAffinity:
         )
 
 
+class _TermsAgainst:
+    """The required anti-affinity terms of any pod that mean a certain pod: their topology keys, once per template."""
+
+    def __init__(self, pod: Pod, namespace_labels: Labels, terms: Terms) -> None:
+        self._pod: Final = pod
+        self._namespace_labels: Final = namespace_labels
+        self._terms: Final = terms
+        self._known: Final[dict[tuple[PodTemplate, str], tuple[str, ...]]] = {}
+
+    def keys(self, other: Pod) -> tuple[str, ...]:
+        """One topology key per term of ``other``."""
+        if not other.template.has_affinity:
+            return ()
+        family = (other.template, other.namespace)
+        known = self._known.get(family)
+        if known is None:
+            known = self._known[family] = tuple(
+                term.topology_key
+                for term in self._terms.of(other).required_anti_affinity
+                if term.matches(self._pod.namespace, self._namespace_labels, self._pod.labels)
+            )
+        return known
+
+
+class _ImaginedTerms(Counter):
+    """Says how many terms against the pod an imagined change brings or takes, as far as ``wanted`` likes their keys."""
+
+    __slots__ = ("_against", "_wanted")
+
+    def __init__(self, against: _TermsAgainst, wanted: Callable[[str], bool]) -> None:
+        super().__init__(lambda *_: False, 0)
+        self._against = against
+        self._wanted = wanted
+
+    def times(self, pod: Pod) -> int:
+        """How many terms of ``pod`` are counted."""
+        return sum(map(self._wanted, self._against.keys(pod)))
+
+
 class ExistingAntiAffinity:
     """Required anti-affinity terms of pods on rows that mean the pod, by domain of the terms' keys."""
 
     def __init__(
         self, matching: Iterable[ExistingTerm], pod: Pod, namespace_labels: Labels, everything: View
     ) -> None:
-        self._pod: Final = pod
-        self._namespace_labels: Final = namespace_labels
+        self._against: Final = _TermsAgainst(pod, namespace_labels, everything.table.terms)
         by_key: defaultdict[str, list[ExistingTerm]] = defaultdict(list)
         for existing in matching:
             by_key[existing.term.topology_key].append(existing)
         self._domains: Final = [
-            _Domains.count(everything, key, _sum(terms, everything.n))
+            (
+                _Domains.count(everything, key, _sum(terms, everything.n)),
+                _ImaginedTerms(self._against, key.__eq__),
+            )
             for key, terms in by_key.items()
         ]
+        self._keys: Final = frozenset(by_key)
+        self._elsewhere: Final = _ImaginedTerms(self._against, lambda key: key not in self._keys)
 
     def __bool__(self) -> bool:
         """Whether any term holds anywhere."""
-        return any(domains.by_code.any() for domains in self._domains)
+        return any(np.count_nonzero(domains.by_code) for domains, _ in self._domains)
 
     def failed(self, view: View) -> Mask:
         """bool[n]: the rows in a domain that some term keeps the pod out of."""
-        deltas = self._imagined(view)
-        domains = self._domains
-        if deltas:
-            known = {d.topology_key for d in domains}
-            domains = domains + [_nothing_in(view, key) for key in deltas if key not in known]
-        return _any((d.occupied(view, deltas.get(d.topology_key)) for d in domains), view.n)
+        failed = _any(
+            (d.occupied(view, view.count_delta(terms)) for d, terms in self._domains), view.n
+        )
+        elsewhere = view.count_delta(self._elsewhere)
+        if elsewhere is not None and np.count_nonzero(elsewhere):
+            failed |= self._failed_elsewhere(view)
+        return failed
 
-    def _imagined(self, view: View) -> Mapping[str, Int64]:
-        """int64[n] by topology key: terms against the pod that come with, or go with, the imagined changes of the view."""
-        deltas: dict[str, Int64] = {}
-        known: dict[tuple[PodTemplate, str], list[str]] = {}
-        terms = view.table.terms
-        for position, changed, sign in view.changes():
-            if not changed.template.has_affinity:
-                continue
-            family = (changed.template, changed.namespace)
-            keys = known.get(family)
-            if keys is None:
-                keys = known[family] = self._keys_against(terms, changed)
-            for key in keys:
-                delta = deltas.get(key)
-                if delta is None:
-                    delta = deltas[key] = np.zeros(view.n, np.int64)
-                delta[position] += sign
-        return deltas
-
-    def _keys_against(self, terms: Terms, other: Pod) -> list[str]:
-        """The topology keys of the other pod's anti-affinity terms that mean this one."""
-        return [
-            term.topology_key
-            for term in terms.of(other).required_anti_affinity
-            if term.matches(self._pod.namespace, self._namespace_labels, self._pod.labels)
-        ]
+    def _failed_elsewhere(self, view: View) -> Mask:
+        """The same for topology keys that no term on a row has: only pods imagined on the row itself bring them."""
+        failed = np.zeros(view.n, bool)
+        for position, pod, _added in view.changes():
+            for key in set(self._against.keys(pod)) - self._keys:
+                failed[position] |= view.label(key)[1][position] != MISSING
+        return failed
 
 
 def _sum(terms: Iterable[ExistingTerm], rows: int) -> Int64:
@@ -161,11 +186,6 @@ def _sum(terms: Iterable[ExistingTerm], rows: int) -> Int64:
     for term in terms:
         term.add_to(column, 1)
     return column
-
-
-def _nothing_in(view: View, topology_key: str) -> _Domains:
-    column, _ = view.label(topology_key)
-    return _Domains(topology_key, np.zeros(len(column.values), np.int64))
 
 
 def _all(masks: Iterable[Mask]) -> Mask:

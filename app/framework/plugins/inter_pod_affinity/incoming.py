@@ -42,8 +42,8 @@ class Incoming:
     error: str = ""
 
     def matches_all_affinity(self, namespace: str, labels: Labels) -> bool:
-        """Whether there are required affinity terms and all of them mean such a pod."""
-        return bool(self.affinity) and all(t.matches(namespace, labels) for t in self.affinity)
+        """Whether all required affinity terms mean such a pod; not to be asked where there are none."""
+        return all(t.matches(namespace, labels) for t in self.affinity)
 
 
 _NOTHING: Final = Incoming()

@@ -69,7 +69,10 @@ class HardCount:
     def _in_worlds(
         self, among: Int64, codes: Codes, delta: Int64, included: Mask
     ) -> tuple[Int64, Int64 | int]:
-        """(own domain's count, global minimum) per row, where each row is a world in which only it has changed."""
+        """(own domain's count, global minimum) per row, where each row is a world in which only it has changed.
+
+        The own count is in the minimum even where it is that of no domain: it is 0 then, and 0 never exceeds the minimum.
+        """
         own = by_row(self.totals, codes) + delta * included
         if self._too_few:
             return own, 0
@@ -77,7 +80,7 @@ class HardCount:
         lowest = int(among[emptiest])
         among[emptiest] = _NO_DOMAIN
         elsewhere = np.where(codes == emptiest, among.min(), lowest)
-        return own, np.where(included, np.minimum(own, elsewhere), lowest)
+        return own, np.minimum(own, elsewhere)
 
 
 def count_hard(
@@ -107,7 +110,6 @@ def _count(
 
 def _present(column: LabelColumn, codes: Codes) -> Mask:
     """bool by code: which values occur; MISSING is none."""
-    present = np.zeros(len(column.values), bool)
-    present[codes] = True
+    present: Mask = np.bincount(codes, minlength=len(column.values)) > 0
     present[MISSING] = False
     return present

@@ -70,7 +70,7 @@ class PodTopologySpread:
         codes = counts[0].judge(view)
         for count in counts[1:]:
             codes = np.where(codes, codes, count.judge(view))
-        if not codes.any():
+        if not np.count_nonzero(codes):
             return None
         return Verdicts(codes, codes.astype(np.int32), _TEXTS.__getitem__)
 

@@ -47,7 +47,7 @@ class SoftCount:
         if self.by_code is not None:
             return by_row(self.by_code, codes)
         credit = _credit(row_counts(view, self.counter), self.weight, self.constraint)
-        credit[codes == MISSING] = 0.0
+        credit *= codes != MISSING
         return credit
 
 
@@ -58,17 +58,24 @@ def _credit(counts: Int64, weight: float, constraint: Constraint) -> Float64:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SoftCounts:
-    """All soft constraints of a pod. ``needs_all_keys``: rows that lack a topology key are not scored."""
+    """All soft constraints of a pod. ``needs_all_keys``: rows that lack a topology key are not scored.
+
+    ``all_keys``: bool by row of ``feasible``, the rows that have all keys; spares a second look when these are scored.
+    """
 
     counts: tuple[SoftCount, ...]
     needs_all_keys: bool
+    feasible: View
+    all_keys: Mask
 
     def ignored(self, view: View) -> Mask | None:
         """bool[n]: rows that are not scored; None if there are none."""
         if not self.needs_all_keys:
             return None
-        ignored = ~with_all_keys(view, tuple(c.constraint for c in self.counts))
-        return ignored if ignored.any() else None
+        all_keys = self.all_keys
+        if view is not self.feasible:
+            all_keys = with_all_keys(view, tuple(c.constraint for c in self.counts))
+        return None if all_keys.all() else ~all_keys
 
     def score(self, view: View) -> Int64:
         """int64[n]: the raw scores; lower is better."""
@@ -121,7 +128,7 @@ def count_soft(
         _count(pod, constraint, feasible, scored, everything, _both(counted, allowed))
         for constraint, allowed in ((c, included_rows.by(c)) for c in constraints)
     )
-    return SoftCounts(counts, needs_all_keys)
+    return SoftCounts(counts, needs_all_keys, feasible, scored)
 
 
 def _both(counted: Mask, allowed: Mask | None) -> Mask:
