@@ -13,6 +13,7 @@ at most.
 
 import asyncio
 import dataclasses
+import re
 import select
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -32,6 +33,8 @@ from app.wire.extender_v1 import Body
 #: Bytes read of the body of an answer other than 200.
 ERROR_BODY_BYTES: Final = 4096
 
+# URLs go out as they are configured, unless there is something in them that no request line can hold.
+_PRINTABLE: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*")
 _MAX_REDIRECTS: Final = 10
 _READ_BUFFER: Final = 1024 * 1024
 _DNS_CACHE_SECONDS: Final = 10
@@ -164,7 +167,7 @@ class HTTPTransport:
         if self._session is None:
             self._session = self._open()
         return self._session.post(
-            URL(url, encoded=True),
+            URL(url, encoded=_PRINTABLE.fullmatch(url) is not None),
             data=upload,
             headers={**headers, "Content-Type": "application/json"},
             max_redirects=_MAX_REDIRECTS + 1,

@@ -49,6 +49,13 @@ class TestRequest:
             "traceparent": "t",
         }
 
+    async def test_what_no_request_line_can_hold_is_quoted(self, transport):
+        async with Server(polite) as server:
+            await post(transport, f"{server.url}/a b\r\nX: é")
+        [(_, (line, headers, _))] = server.requests
+        assert line == "POST /a%20bX:%20%C3%A9 HTTP/1.1"
+        assert "x" not in headers
+
     async def test_a_large_body_goes_out_in_chunks_with_its_length(self, transport):
         piece = bytes(range(256)) * 400
         async with Server(polite) as server:
