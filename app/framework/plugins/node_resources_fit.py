@@ -240,7 +240,10 @@ def _most_allocated(requested: Int64, capacity: Int64, scored: ScoredResources) 
 
 
 def _average(part: Int64, capacity: Int64, scored: ScoredResources) -> Int64:
-    """Weighted average of ``part`` (overwritten) in percent of the capacity, over the resources that the node has."""
+    """Weighted average of ``part`` in percent of the capacity, over the resources that the node has.
+
+    ``part`` is overwritten; it is 0 where the capacity is.
+    """
     part *= HUNDRED
     average: Int64
     if np.count_nonzero(capacity) == capacity.size:
@@ -249,7 +252,6 @@ def _average(part: Int64, capacity: Int64, scored: ScoredResources) -> Int64:
         return average
     present = capacity != ZERO
     part //= np.where(present, capacity, 1)
-    part *= present
     average = scored.weights.dot(part) // np.maximum(scored.weights.dot(present), 1)
     return average
 

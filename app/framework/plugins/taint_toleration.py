@@ -55,12 +55,9 @@ class TaintToleration(RowLocal):
         return reject(failed, Code.UnschedulableAndUnresolvable, ERR_REASON)
 
     def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
-        """Keeps the tolerations that can concern PreferNoSchedule."""
-        concerned = tuple(
-            t for t in pod.spec.tolerations or () if t.effect in {"", PREFER_NO_SCHEDULE}
-        )
-        effects = (PREFER_NO_SCHEDULE,)
-        table = TaintTable(lambda taints: count_untolerated(taints, concerned, effects))
+        """Never skips."""
+        tolerations, effects = pod.spec.tolerations or (), (PREFER_NO_SCHEDULE,)
+        table = TaintTable(lambda taints: count_untolerated(taints, tolerations, effects))
         state.write(_SCORE_STATE, table)
         return SUCCESS
 

@@ -63,19 +63,29 @@ def test_normalized(image, expected):
     assert normalized(image) == expected
 
 
+def score_where_one_of(nodes, image):
+    """The score of the node that has an image, as the only one of several."""
+    world = World(0, nodes=4)
+    for name in list(world.nodes):
+        world.table.remove_node(name)
+    for number in range(1, nodes):
+        world.table.set_node(Node(metadata=ObjectMeta(name=f"bare-{number}")))
+    status = NodeStatus(images=(image,))
+    row = world.table.set_node(Node(metadata=ObjectMeta(name="n"), status=status))
+    pod = make_pod(PodSpec(containers=(Container(image="big"),)), namespace="n", name="p", uid="u")
+    view = View(world.table, np.array([row]))
+    return ImageLocality(None, world.handle).score(CycleState(), pod, view).tolist()
+
+
 @pytest.mark.parametrize(
     ("mib", "expected"), [(23, 0), (22, 0), (33, 1), (1000, 100), (5000, 100), (512, 50)]
 )
 def test_one_image_on_the_only_node(mib, expected):
-    world = World(0, nodes=4)
-    for name in list(world.nodes):
-        world.table.remove_node(name)
-    images = (ContainerImage(("big:latest",), mib << 20),)
-    row = world.table.set_node(
-        Node(metadata=ObjectMeta(name="n"), status=NodeStatus(images=images))
-    )
-    pod = make_pod(PodSpec(containers=(Container(image="big"),)), namespace="n", name="p", uid="u")
-    scores = ImageLocality(None, world.handle).score(
-        CycleState(), pod, View(world.table, np.array([row]))
-    )
-    assert scores.tolist() == [expected]
+    assert score_where_one_of(1, ContainerImage(("big:latest",), mib << 20)) == [expected]
+
+
+@pytest.mark.parametrize(("short_by", "expected"), [(0, 1), (1, 0), (2, 0)])
+def test_the_share_of_an_image_is_truncated(short_by, expected):
+    worth_one_point = (23 << 20) + -(-(977 << 20) // 100)
+    image = ContainerImage(("big:latest",), 3 * worth_one_point - short_by)
+    assert score_where_one_of(3, image) == [expected]
