@@ -1,0 +1,211 @@
+"""The indexes behind the volume plugins, and the cost of pods that do not concern them."""
+
+import pytest
+
+from app.model.objects import GCEPersistentDisk, Volume
+from app.model.status import SchedulingError
+from app.state.assume_cache import AssumeCache, VolumeCache, assumed_volumes
+from app.state.cluster import Cluster, Lister
+from app.state.csi_index import csi_index
+from app.state.csi_nodes import RowNames
+from app.state.volumes import Disk, disks_of
+from tests.core.framework.volume_world import (
+    Bench,
+    make_claim,
+    make_csi_node,
+    make_node,
+    make_pod_with,
+    make_volume,
+)
+
+
+def disk(name, *, read_only=False):
+    return Volume(name="v", gce_persistent_disk=GCEPersistentDisk(name, read_only))
+
+
+# ---------------------------------------------------------------- listers
+
+
+def test_followers_hear_of_every_change_after_it_was_made():
+    lister, heard = Lister(), []
+    lister.follow(lambda old, new: heard.append((old, new, lister.get("c", "ns"))))
+    first, second = make_claim("c"), make_claim("c", version="2")
+    lister.store(first)
+    lister.store(second)
+    lister.remove(second)
+    lister.remove(second)
+    assert heard == [(None, first, first), (first, second, second), (second, None, None)]
+
+
+# ---------------------------------------------------------------- claims and disks in use
+
+
+def test_claims_and_disks_by_row():
+    one = make_pod_with("c", "c", disk("d"), uid="u1", node_name="a")
+    two = make_pod_with("c", disk("d", read_only=True), uid="u2", node_name="b")
+    bench = Bench(make_node("a"), make_node("b"), one, two)
+    volumes = bench.table.volumes
+    (writer,) = disks_of([disk("d")])
+    (reader,) = disks_of([disk("d", read_only=True)])
+    assert set(volumes.claim_rows(("ns", "c"))) == {0, 1}
+    assert (volumes.disk_rows(writer), volumes.disk_rows(reader)) == ({0, 1}, {0})
+    bench.table.remove_pod(one)
+    assert set(volumes.claim_rows(("ns", "c"))) == {1}
+    assert (volumes.disk_rows(writer), volumes.disk_rows(reader)) == ({1}, set())
+    bench.table.remove_pod(two)
+    assert not volumes.claim_rows(("ns", "c"))
+    assert not volumes._claims
+    assert not volumes._disk_uses
+    assert not volumes._disk_writers
+
+
+def test_disks_clash_by_any_shared_key_unless_both_only_read():
+    a, b = Disk(frozenset({("x", "1"), ("x", "2")})), Disk(frozenset({("x", "2")}), read_only=True)
+    assert a.clashes(b)
+    assert b.clashes(a)
+    assert not b.clashes(b)
+    assert not a.clashes(Disk(frozenset({("y", "2")})))
+
+
+def test_pods_without_volumes_leave_no_trace():
+    bench = Bench(make_node("a"))
+    index = csi_index(bench.table, bench.cluster)
+    bench.put(make_pod_with(node_name="a"))
+    assert not bench.table.volumes._claims
+    assert not index._claims
+    assert not index._faults
+
+
+def test_there_is_one_index_per_table_and_one_pair_of_caches_per_cluster():
+    bench = Bench()
+    assert csi_index(bench.table, bench.cluster) is csi_index(bench.table, bench.cluster)
+    assert assumed_volumes(bench.cluster) is assumed_volumes(bench.cluster)
+
+
+# ---------------------------------------------------------------- rows and names
+
+
+def test_row_names_tell_what_changed_since_the_last_time():
+    bench = Bench(make_node("a"), make_node("b"))
+    names = RowNames(bench.table)
+    assert names.catch_up() == ([], [(0, "a"), (1, "b")])
+    assert names.catch_up() == ([], [])
+    bench.put(make_pod_with(node_name="a"))
+    assert names.catch_up() == ([], [])
+    bench.table.remove_node("b")
+    bench.put(make_node("c"))
+    bench.table.remove_node("c")
+    bench.put(make_node("d"))
+    assert names.catch_up() == ([(1, "b")], [(1, "d")])
+    assert (names.name(1), names.row("d"), names.row("b")) == ("d", 1, None)
+
+
+def test_a_name_that_moved_to_another_row():
+    bench = Bench(make_node("a"), make_node("b"))
+    names = RowNames(bench.table)
+    names.catch_up()
+    bench.table.remove_node("a")
+    bench.table.remove_node("b")
+    bench.put(make_node("a"), make_node("b"))
+    assert bench.table.row_of == {"a": 1, "b": 0}
+    lost, found = names.catch_up()
+    assert sorted(lost) == [(0, "a"), (1, "b")]
+    assert sorted(found) == [(0, "b"), (1, "a")]
+    assert (names.row("a"), names.row("b")) == (1, 0)
+
+
+def test_csi_nodes_by_row():
+    bench = Bench(make_node("a"), make_node("b"), make_csi_node("a", "x,y", csi_a=3, csi_b=None))
+    nodes = csi_index(bench.table, bench.cluster).nodes
+    assert nodes.present[:2].tolist() == [True, False]
+    assert nodes.limit("csi.a")[0] == 3
+    assert nodes.limit("csi.b") is None
+    assert nodes.migrated("y")[:2].tolist() == [True, False]
+    assert not nodes.migrated("z").any()
+    bench.put(make_csi_node("b", csi_b=1), make_csi_node("unheard-of", csi_a=1))
+    assert nodes.limited[:2].tolist() == [True, True]
+    bench.gone(make_csi_node("a"))
+    assert nodes.present[:2].tolist() == [False, True]
+    assert nodes.limit("csi.a")[0] == nodes.limit("csi.a")[1]
+
+
+# ---------------------------------------------------------------- assume cache
+
+
+def cache_of(*claims):
+    cluster = Cluster()
+    for claim in claims:
+        cluster.claims.store(claim)
+    return cluster, AssumeCache(cluster.claims, "persistentvolumeclaims")
+
+
+def test_an_assumed_object_stands_in_until_a_later_version_comes():
+    stored = make_claim("c", version="1")
+    cluster, cache = cache_of(stored)
+    assumed = make_claim("c", version="1", annotations={"x": "y"})
+    cache.assume(assumed)
+    assert cache.get("c", "ns") is assumed
+    assert cache.stored(assumed) is cache.current("c", "ns") is stored
+    cluster.claims.store(make_claim("c", version="1"))
+    assert cache.get("c", "ns") is assumed
+    later = make_claim("c", version="2")
+    cluster.claims.store(later)
+    assert cache.get("c", "ns") is later
+    cache.restore(assumed)
+    assert cache.get("c", "ns") is later
+
+
+def test_an_object_that_is_deleted_is_not_assumed_any_more():
+    stored = make_claim("c")
+    cluster, cache = cache_of(stored)
+    cache.assume(make_claim("c", annotations={"x": "y"}))
+    cluster.claims.remove(stored)
+    assert cache.get("c", "ns") is None
+    again = make_claim("c")
+    cluster.claims.store(again)
+    assert cache.get("c", "ns") is again
+
+
+def test_restoring_takes_back_ones_own_assumption_only():
+    _, cache = cache_of(make_claim("c"))
+    first, second = make_claim("c"), make_claim("c")
+    cache.assume(first)
+    cache.assume(second)
+    cache.restore(first)
+    assert cache.get("c", "ns") is second
+    cache.restore(second)
+    assert cache.get("c", "ns") is cache.current("c", "ns")
+    cache.restore(second)
+
+
+def test_what_cannot_be_assumed():
+    _, cache = cache_of(make_claim("c", version="2"))
+    with pytest.raises(SchedulingError) as caught:
+        cache.assume(make_claim("c", version="1"))
+    assert str(caught.value) == '"ns/c" is out of sync (stored: 2, assume: 1)'
+    with pytest.raises(SchedulingError) as caught:
+        cache.assume(make_claim("d"))
+    assert str(caught.value) == 'persistentvolumeclaims "ns/d" not found'
+
+
+def test_free_volumes_of_a_class_come_by_size_and_name_and_follow_assumptions():
+    lister = Lister()
+    for name, size in (("b", "1Gi"), ("a", "1024Mi"), ("c", "500Mi"), ("d", "2Gi")):
+        lister.store(make_volume(name, size=size, storage_class="local"))
+    cache = VolumeCache(lister)
+
+    def free():
+        return [candidate.volume.name for candidate in cache.of_class("local").free]
+
+    assert free() == ["c", "a", "b", "d"]
+    assumed = make_volume("a", size="1024Mi", storage_class="local", claim=("ns", "x"))
+    cache.assume(assumed)
+    assert free() == ["c", "b", "d"]
+    assert cache.of_class("local").reserved_for(make_claim("x")) == ("a",)
+    cache.restore(assumed)
+    assert free() == ["c", "a", "b", "d"]
+    assert not cache.of_class("local").reserved
+    lister.store(make_volume("c", size="9Gi", storage_class="local", version="2"))
+    lister.store(make_volume("b", storage_class="local", version="2", phase="Bound"))
+    lister.remove(make_volume("d"))
+    assert free() == ["a", "c"]
