@@ -33,7 +33,6 @@ class Model(BaseModel):
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
-        use_attribute_docstrings=True,
         hide_input_in_errors=True,
     )
 
