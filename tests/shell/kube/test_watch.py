@@ -275,6 +275,12 @@ async def test_a_server_that_always_forgets_is_not_asked_all_the_time(looptime):
     assert looptime > 60
 
 
+async def test_nor_when_it_streams_its_lists(looptime):
+    transport = FakeTransport(*[[bookmark(1, end=True), error_line(410)] for _ in range(21)])
+    await take(watch_forever(transport, Feed(SERVICES), ServerFeatures(), rng()), 21)
+    assert looptime > 60
+
+
 async def test_a_kind_that_the_server_does_not_have_is_empty_and_asked_for_rarely(looptime, caplog):
     transport = FakeTransport(handler=lambda sent: refused(404, "no such kind"))
     feed = Feed(SERVICES)
