@@ -16,6 +16,7 @@ from app.framework.interface import points_of
 from app.framework.plugins.default_binder import DefaultBinder
 from app.framework.plugins.dynamic_resources import DynamicResources
 from app.framework.plugins.image_locality import ImageLocality
+from app.framework.plugins.inter_pod_affinity import InterPodAffinity
 from app.framework.plugins.node_affinity import NodeAffinity
 from app.framework.plugins.node_declared_features import NodeDeclaredFeatures
 from app.framework.plugins.node_name import NodeName
@@ -25,9 +26,14 @@ from app.framework.plugins.node_resources_balanced_allocation import (
 )
 from app.framework.plugins.node_resources_fit import NodeResourcesFit
 from app.framework.plugins.node_unschedulable import NodeUnschedulable
+from app.framework.plugins.node_volume_limits import NodeVolumeLimits
+from app.framework.plugins.pod_topology_spread import PodTopologySpread
 from app.framework.plugins.priority_sort import PrioritySort
 from app.framework.plugins.scheduling_gates import SchedulingGates
 from app.framework.plugins.taint_toleration import TaintToleration
+from app.framework.plugins.volume_binding import VolumeBinding
+from app.framework.plugins.volume_restrictions import VolumeRestrictions
+from app.framework.plugins.volume_zone import VolumeZone
 
 #: Entry point group of third-party plugins.
 GROUP: Final = "aiokube_scheduler.plugins"
@@ -43,6 +49,12 @@ _IN_TREE: Final[tuple[PluginClass, ...]] = (
     NodeAffinity,
     NodePorts,
     NodeResourcesFit,
+    VolumeRestrictions,
+    NodeVolumeLimits,
+    VolumeBinding,
+    VolumeZone,
+    PodTopologySpread,
+    InterPodAffinity,
     DynamicResources,
     NodeResourcesBalancedAllocation,
     ImageLocality,
