@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -124,18 +124,22 @@ class _TermsAgainst:
 
 
 class _ImaginedTerms(Counter):
-    """Says how many terms against the pod an imagined change brings or takes, as far as ``wanted`` likes their keys."""
+    """Says how many terms against the pod an imagined change brings or takes: those with these topology keys.
 
-    __slots__ = ("_against", "_wanted")
+    ``inside=False`` means those with any other key.
+    """
 
-    def __init__(self, against: _TermsAgainst, wanted: Callable[[str], bool]) -> None:
+    __slots__ = ("_against", "_inside", "_keys")
+
+    def __init__(self, against: _TermsAgainst, keys: frozenset[str], *, inside: bool) -> None:
         super().__init__(lambda *_: False, 0)
         self._against = against
-        self._wanted = wanted
+        self._keys = keys
+        self._inside = inside
 
     def times(self, pod: Pod) -> int:
         """How many terms of ``pod`` are counted."""
-        return sum(map(self._wanted, self._against.keys(pod)))
+        return sum((key in self._keys) is self._inside for key in self._against.keys(pod))
 
 
 class ExistingAntiAffinity:
@@ -151,12 +155,12 @@ class ExistingAntiAffinity:
         self._domains: Final = [
             (
                 _Domains.count(everything, key, _sum(terms, everything.n)),
-                _ImaginedTerms(self._against, key.__eq__),
+                _ImaginedTerms(self._against, frozenset((key,)), inside=True),
             )
             for key, terms in by_key.items()
         ]
         self._keys: Final = frozenset(by_key)
-        self._elsewhere: Final = _ImaginedTerms(self._against, lambda key: key not in self._keys)
+        self._elsewhere: Final = _ImaginedTerms(self._against, self._keys, inside=False)
 
     def __bool__(self) -> bool:
         """Whether any term holds anywhere."""

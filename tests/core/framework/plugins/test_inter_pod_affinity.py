@@ -22,6 +22,7 @@ from app.state.view import View, WhatIf
 from tests.core.framework.twins import pod_affinity as twin
 from tests.core.framework.twins.compare import (
     check_filter,
+    garbage_of_a_cycle,
     pre_filtered,
     rows_of,
     scored,
@@ -408,6 +409,13 @@ def test_normalising_no_nodes():
     plugin = InterPodAffinity(None, World().handle)
     nothing = np.zeros(0, np.int64)
     assert not len(plugin.normalize(CycleState(), pod("new"), nothing, None))
+
+
+def test_a_cycle_leaves_no_garbage(world, plugin):
+    world.add_pod(pod("web", on="a1", far=[term(HOSTNAME)], liked=[weighted(1)]))
+    new = pod("new", near=[term()], far=[term(RACK)], liked=[weighted(1)])
+    garbage_of_a_cycle(world, plugin, new)
+    assert garbage_of_a_cycle(world, plugin, new) == 0
 
 
 # ---------------------------------------------------------------- events

@@ -33,6 +33,7 @@ from app.state.view import View, WhatIf
 from tests.core.framework.twins import spread as twin
 from tests.core.framework.twins.compare import (
     check_filter,
+    garbage_of_a_cycle,
     pre_filtered,
     rows_of,
     scored,
@@ -468,6 +469,13 @@ def test_default_selector_follows_the_controller(world, plugin):
 )
 def test_rounding(value, rounded):
     assert round_half_away(np.array([value])).tolist() == [rounded]
+
+
+def test_a_cycle_leaves_no_garbage(world, plugin):
+    populate(world, a1=1)
+    new = pod("new", constraint(), constraint(HOSTNAME, action=SOFT))
+    garbage_of_a_cycle(world, plugin, new)
+    assert garbage_of_a_cycle(world, plugin, new) == 0
 
 
 # ---------------------------------------------------------------- events

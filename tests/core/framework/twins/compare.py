@@ -1,5 +1,7 @@
 """A plugin's answers as plain values, and the comparison of its filter with a twin on every sort of view."""
 
+import gc
+
 import numpy as np
 
 from app.framework.interface import CycleState
@@ -103,3 +105,20 @@ def scored(world, plugin, pod, feasible, dice):
         dict(zip(feasible, raw.tolist(), strict=True)),
         dict(zip(feasible, normalised.tolist(), strict=True)),
     )
+
+
+def garbage_of_a_cycle(world, plugin, pod):
+    """How many objects a filter and a score leave to the garbage collector; their arrays would pile up until it runs."""
+    view = View.everything(world.table)
+    gc.collect()
+    gc.disable()
+    try:
+        state = CycleState()
+        if plugin.pre_filter(state, pod).ok:
+            plugin.filter(state, pod, view)
+        if plugin.pre_score(state, pod, view).ok:
+            plugin.normalize(state, pod, plugin.score(state, pod, view), view)
+        del state
+        return gc.collect()
+    finally:
+        gc.enable()
