@@ -31,6 +31,7 @@ from app.kube.errors import (
     TooManyRequests,
     Unauthorized,
 )
+from app.kube.kubeconfig import load_connection
 from app.kube.transport import STRATEGIC_MERGE_PATCH
 from tests.shell.kube.servers import Authority, serving
 
@@ -376,6 +377,51 @@ class Issuer:
         if self.broken:
             raise ConfigurationError("the plugin is away")
         return Identity(f"Bearer {self.asked}", valid_for=self.valid_for)
+
+
+async def test_a_plugin_is_run_again_after_a_401(tmp_path):
+    script = tmp_path / "plugin"
+    script.write_text(
+        f"#!/bin/sh\necho run >> {tmp_path}/runs\n"
+        f"token=$(wc -l < {tmp_path}/runs | tr -d ' ')\n"
+        'echo "{\\"apiVersion\\":\\"client.authentication.k8s.io/v1\\",\\"kind\\":\\"ExecCredential\\",'
+        '\\"status\\":{\\"token\\":\\"$token\\"}}"\n'
+    )
+    script.chmod(0o755)
+
+    async def check(request):
+        if request.headers["authorization"] == "Bearer 2":
+            await request.answer(200)
+        else:
+            await request.answer(401, status_body(401, "Unauthorized", "Unauthorized"))
+
+    async with serving(check) as server:
+        config = {
+            "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+            "users": [
+                {
+                    "name": "u",
+                    "user": {
+                        "exec": {
+                            "apiVersion": "client.authentication.k8s.io/v1",
+                            "command": str(script),
+                        }
+                    },
+                }
+            ],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        path = tmp_path / "kubeconfig"
+        path.write_text(json.dumps(config))
+        connection = load_connection(kubeconfig=str(path), wall=lambda: 0.0, environ={})
+        async with KubeClient(connection, agent="test/1") as client:
+            client._credentials._asked -= 60
+            assert (await client.request("POST", "/x", body=b"{}")).status == 200
+    assert [request.headers["authorization"] for request in server.seen] == [
+        "Bearer 1",
+        "Bearer 2",
+    ]
 
 
 @pytest.mark.looptime
