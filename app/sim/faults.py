@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from app.sim.errors import ApiError
 
 
-@dataclass(slots=True, kw_only=True)
-class Fault:
+class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What goes wrong with the next ``times`` requests that match."""
 
     method: str = ""
@@ -27,8 +27,14 @@ class Fault:
     """Seconds in the Retry-After header and the Status."""
     drop_answer: bool = False
     """Do the request, then cut the connection in place of answering."""
-    hits: int = field(default=0, init=False)
+    hits: int = 0
     """Requests hit so far."""
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.path)
+        except re.error as error:
+            raise ValueError(f"path {self.path!r} is no regular expression: {error}") from error
 
     def matches(self, method: str, path: str) -> bool:
         if self.times <= 0 or (self.method and self.method != method):

@@ -33,7 +33,8 @@ _MAX_GENERATED_PREFIX: Final = 58
 def normalised(kind: Kind, value: Any) -> Object:
     """Checks that ``value`` is an object of this kind and returns it as it will be stored.
 
-    Type first, then metadata with its known fields; nulls are gone, as if they had never been set. Raises 400.
+    Type first, then metadata with its known fields; nulls, and empty metadata, are gone as if they had never been set.
+    Raises 400.
     """
     if not isinstance(value, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind})")
@@ -42,9 +43,7 @@ def normalised(kind: Kind, value: Any) -> Object:
     if not isinstance(metadata, dict):
         raise bad_request("metadata must be an object")
     result: Object = {"kind": kind.kind, "apiVersion": kind.group_version}
-    result["metadata"] = {
-        name: metadata[name] for name in _METADATA_FIELDS if metadata.get(name) is not None
-    }
+    result["metadata"] = {name: metadata[name] for name in _METADATA_FIELDS if metadata.get(name)}
     for name, part in value.items():
         if part is not None and name not in result:
             result[name] = _without_nulls(part)
