@@ -9,6 +9,8 @@ import functools
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from app.model import requests
 from app.model.objects import (
     OwnerReference,
@@ -113,8 +115,7 @@ class PodTemplate:
         return self.spec.topology_spread_constraints or ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One pod. Immutable: an update makes a new object. Compared by identity; ``uid`` identifies the pod itself."""
 
     namespace: str
@@ -174,7 +175,7 @@ class Pod:
 
     def on(self, node_name: str) -> "Pod":
         """This pod as if it were bound to ``node_name``."""
-        return dataclasses.replace(self, node_name=node_name)
+        return msgspec.structs.replace(self, node_name=node_name)
 
 
 def make_pod(

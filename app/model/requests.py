@@ -22,6 +22,9 @@ PODS: Final = "pods"
 DEFAULT_MILLI_CPU: Final = 100
 DEFAULT_MEMORY: Final = 200 * 1024 * 1024
 
+#: Amounts beyond are cut: an int64 column must hold the sum of a few of them. No machine comes near.
+LARGEST: Final = 2**59
+
 _NONZERO_DEFAULTS: Final = {
     CPU: DEFAULT_MILLI_CPU * quantity.MICRO,
     MEMORY: DEFAULT_MEMORY * quantity.NANO,
@@ -62,8 +65,9 @@ def is_scalar(name: str) -> bool:
 
 
 def to_units(name: str, nanos: int) -> int:
-    """Rounds an exact amount to scheduler units: milli for cpu, whole units otherwise."""
-    return quantity.milli(nanos) if name == CPU else quantity.whole(nanos)
+    """Rounds an exact amount to scheduler units: milli for cpu, whole units otherwise; at most LARGEST either way."""
+    units = quantity.milli(nanos) if name == CPU else quantity.whole(nanos)
+    return max(-LARGEST, min(LARGEST, units))
 
 
 def accounted_units(amounts: Mapping[str, int]) -> Amounts:

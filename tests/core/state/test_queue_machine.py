@@ -1,12 +1,12 @@
 """Any sequence of events: the queue does what its plain twin does, loses nothing and keeps nothing twice."""
 
-import dataclasses
 import os
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -148,11 +148,11 @@ class QueueMachine(RuleBasedStateMachine):
     def update(self, pick, change):
         old, now = self.living(pick), self.tick()
         if change == "labels":
-            new = dataclasses.replace(old, labels=LabelSet({"version": str(now)}))
+            new = msgspec.structs.replace(old, labels=LabelSet({"version": str(now)}))
         elif change == "template" and old.spec.scheduler_name == PROFILE:
-            new = dataclasses.replace(old, template=TEMPLATES[pick % 3])
+            new = msgspec.structs.replace(old, template=TEMPLATES[pick % 3])
         else:
-            new = dataclasses.replace(old, resource_version=str(now))
+            new = msgspec.structs.replace(old, resource_version=str(now))
         self.latest[new.uid] = new
         self.queue.update(old, new, now)
         self.model.update(old, new, now)

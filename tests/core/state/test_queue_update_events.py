@@ -1,7 +1,6 @@
 """Which events the update of a pod or a node stands for."""
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from app.model.cluster_event import Action, ClusterEvent, Resource
@@ -74,7 +73,7 @@ def test_a_pod_update_can_be_several_events_in_a_fixed_order():
         containers=(Container(resources=ResourceRequirements(requests={"cpu": "2"})),),
     )
     new = with_spec(tolerations=(TOLERATION,))
-    new = dataclasses.replace(new, labels=LabelSet({"a": "b"}), claim_statuses=b"[]")
+    new = msgspec.structs.replace(new, labels=LabelSet({"a": "b"}), claim_statuses=b"[]")
     assert [event.label for event in pod_update_events(old, new)] == [
         "UnschedulablePodUpdatePodLabel",
         "UnschedulablePodUpdatePodScaleDown",
@@ -92,7 +91,7 @@ def test_a_pod_with_a_node_is_an_assigned_pod():
 
 def test_an_in_place_resize_that_frees_something_is_a_scale_down():
     running = requesting(cpu="2")
-    bigger = dataclasses.replace(running, resized=PodResources((("cpu", 3000),), 3000, 0))
+    bigger = msgspec.structs.replace(running, resized=PodResources((("cpu", 3000),), 3000, 0))
     assert pod_update_events(running, bigger)[0].action is Action.Update
     assert pod_update_events(bigger, running)[0].action is Action.UpdatePodScaleDown
 

@@ -1,8 +1,8 @@
 """After any sequence of events every pod is in exactly one place, and the table equals one rebuilt from scratch."""
 
-import dataclasses
 import itertools
 
+import msgspec
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -156,7 +156,7 @@ class Life(RuleBasedStateMachine):
         if not self.pods:
             return
         old = self.pods[data.draw(st.sampled_from(sorted(self.pods)))]
-        new = dataclasses.replace(
+        new = msgspec.structs.replace(
             old,
             labels=labels,
             resource_version=str(next(self.number)),
@@ -205,7 +205,7 @@ class Life(RuleBasedStateMachine):
         if works and not self.pods[uid].terminating:
             self.state.cache.finish_binding(uid)
             old = self.pods[uid]
-            new = dataclasses.replace(
+            new = msgspec.structs.replace(
                 old, node_name=assumed.node_name, resource_version=str(next(self.number))
             )
             self.pods[uid] = new
@@ -231,7 +231,8 @@ class Life(RuleBasedStateMachine):
             ), pod
             assert not (cached and place not in {Place.OUTSIDE, Place.IN_FLIGHT}), pod
             if pod.node_name:
-                assert cached and not self.state.cache.is_assumed(uid), pod
+                assert cached, pod
+                assert not self.state.cache.is_assumed(uid), pod
         for uid in {p.uid for p in self.state.cache}:
             assert uid in self.pods
 

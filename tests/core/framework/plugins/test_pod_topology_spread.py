@@ -1,8 +1,8 @@
 """PodTopologySpread: against its scalar twin, and case by case."""
 
-import dataclasses
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -138,7 +138,7 @@ def _owned(pod, dice):
         return pod
     version, kind = dice.random.choice(OWNERS)
     owner = OwnerReference(kind=kind, name="one", uid="u", controller=True, api_version=version)
-    return dataclasses.replace(pod, owner=owner)
+    return msgspec.structs.replace(pod, owner=owner)
 
 
 def _change_owners(world, dice):
@@ -317,7 +317,7 @@ def test_match_label_keys_tell_siblings_apart(world, plugin):
         world.add_pod(pod(f"old-{number}", on="a1", labels={"version": "1"}))
     first = pod("first", constraint(match_label_keys=("version",)), labels={"version": "1"})
     assert judge(world, plugin, first)["a1"] == SKEW
-    sibling = dataclasses.replace(first, labels=LabelSet({"app": "web", "version": "2"}))
+    sibling = msgspec.structs.replace(first, labels=LabelSet({"app": "web", "version": "2"}))
     assert judge(world, plugin, sibling)["a1"] is None
 
 
