@@ -11,7 +11,7 @@ import platform
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, NoReturn, Self
 from urllib.parse import urlencode
 
@@ -321,7 +321,8 @@ def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol = address[:3]
     made = socket.socket(family, kind, protocol)
     for level, option, value in _SOCKET_OPTIONS:
-        made.setsockopt(level, option, value)
+        with suppress(OSError):  # some sandboxes know fewer options
+            made.setsockopt(level, option, value)
     return made
 
 

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from app.kube.errors import Forbidden, KubeApiError
+from app.kube.errors import Conflict, Forbidden, KubeApiError
 from app.kube.event_series import ObjectRef
 from app.kube.leases import Lease, LeaseRecord
 from app.kube.pace import Backoff
@@ -315,6 +315,9 @@ class LeaseElector:
         """Takes or renews the lease once."""
         try:
             attempt = await self._renew_unread() or await self._read_and_act()
+        except Conflict as err:
+            logger.info("Somebody else was faster to write lease %s: %s", self._store.name, err)
+            attempt = _Attempt.FAILED
         except KubeApiError as err:
             logger.warning("Lease %s could not be read or written: %s", self._store.name, err)
             attempt = _Attempt.FAILED

@@ -6,10 +6,17 @@ Also: pace and headers. Left out: where connection settings come from (test_kube
 import asyncio
 import json
 import re
+from socket import AF_INET, IPPROTO_TCP, SO_KEEPALIVE, SOCK_STREAM, SOL_SOCKET, TCP_KEEPIDLE
 
 import pytest
 
-from app.kube.client import RENEWAL_RETRY, KubeClient, _Credentials, user_agent
+from app.kube.client import (
+    RENEWAL_RETRY,
+    KubeClient,
+    _Credentials,
+    _keepalive_socket,
+    user_agent,
+)
 from app.kube.connection import (
     ClientCertificate,
     Connection,
@@ -102,6 +109,20 @@ async def test_a_server_behind_a_path():
     assert request.target == "/k8s/clusters/c-1/api/v1/pods/a%20b"
     assert request.headers["impersonate-user"] == "jane"
     assert "authorization" not in request.headers
+
+
+async def test_through_a_proxy():
+    async with serving(fine) as proxy:
+        connection = Connection("http://api.test:8080", proxy=proxy.url)
+        async with KubeClient(connection, agent="test/1") as client:
+            assert (await client.request("GET", "/version")).status == 200
+    assert proxy.seen[0].target == "http://api.test:8080/version"
+
+
+def test_a_dead_peer_will_be_noticed():
+    with _keepalive_socket((AF_INET, SOCK_STREAM, 0, "", ("127.0.0.1", 1))) as made:
+        assert made.getsockopt(SOL_SOCKET, SO_KEEPALIVE) == 1
+        assert made.getsockopt(IPPROTO_TCP, TCP_KEEPIDLE) == 30
 
 
 async def test_connections_are_kept():
