@@ -31,6 +31,7 @@ from app.state.nominator import Nominator
 from app.state.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import View
+from app.wire.extender_v1 import Victims
 
 if TYPE_CHECKING:
     from app.framework.diagnosis import Diagnosis
@@ -173,8 +174,39 @@ class PostFilterResult:
     nominated_node: str | None = None
 
 
+class EvictionProgress(Protocol):
+    """Hears how far the eviction of a preemptor's victims has come; every eviction that begins ends."""
+
+    def begin(self, uid: str) -> None:
+        """The victims of this preemptor are going to be evicted."""
+
+    def last(self, uid: str, victim: Pod) -> None:
+        """All victims but this one are evicted, and it is next."""
+
+    def end(self, uid: str) -> None:
+        """The eviction has ended, however it did."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Eviction:
+    """Room to be made for a pod on a node; ``victims`` most important first."""
+
+    preemptor: Pod
+    node_name: str
+    victims: tuple[Pod, ...]
+    progress: EvictionProgress
+
+
 class Effects(Protocol):
     """What PreBind, Bind and PostFilter plugins may do to the world. The shell implements it."""
+
+    async def agree_on_victims(
+        self, pod: Pod, candidates: Mapping[str, Victims]
+    ) -> Mapping[str, Victims]:
+        """The victims by node that the extenders with a preempt verb leave of ``candidates``. Raises SchedulingError."""
+
+    def evict(self, eviction: Eviction) -> None:
+        """Starts to make room, in the background. If that fails the preemptor is tried again at once."""
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Writes the Binding. Raises SchedulingError."""

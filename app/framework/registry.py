@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from app.framework.interface import points_of
 from app.framework.plugins.default_binder import DefaultBinder
+from app.framework.plugins.default_preemption import DefaultPreemption
 from app.framework.plugins.dynamic_resources import DynamicResources
 from app.framework.plugins.image_locality import ImageLocality
 from app.framework.plugins.inter_pod_affinity import InterPodAffinity
@@ -56,6 +57,7 @@ _IN_TREE: Final[tuple[PluginClass, ...]] = (
     PodTopologySpread,
     InterPodAffinity,
     DynamicResources,
+    DefaultPreemption,
     NodeResourcesBalancedAllocation,
     ImageLocality,
     DefaultBinder,

@@ -37,6 +37,8 @@ from app.state.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import View, WhatIf
 
+#: Cycle state: the names of the plugins whose PreFilter said Skip.
+_SKIPPED: Final = "Framework/skipped"
 #: Bytes of verdicts and scores kept per profile before those of the template asked least recently are dropped.
 _MEMO_BYTES: Final = 24 * 2**20
 #: The longest a Permit plugin may hold a pod.
@@ -231,6 +233,7 @@ class Framework:
         self, state: CycleState, pod: Pod, memo: TemplateMemo
     ) -> tuple[set[str], frozenset[str] | None, frozenset[str]]:
         skipped: set[str] = set()
+        state.write(_SKIPPED, skipped)
         names: frozenset[str] | None = None
         narrowed_by: set[str] = set()
         refused: Status | None = None
@@ -292,11 +295,9 @@ class Framework:
                 arrays.lay_over(number, plugin.NAME, verdicts)
         return arrays
 
-    def active_filters(
-        self, state: CycleState, pod: Pod, memo: TemplateMemo
-    ) -> list[tuple[int, FilterPlugin]]:
-        """The filters that PreFilter did not skip, for preemption's own passes over imagined nodes."""
-        skipped, _, _ = self._run_pre_filter(state, pod, memo)
+    def active_filters(self, state: CycleState) -> list[tuple[int, FilterPlugin]]:
+        """The filters that PreFilter did not skip in this attempt, for passes over imagined nodes."""
+        skipped = state.get(_SKIPPED, frozenset())
         return [(i, p) for i, p in enumerate(self._filter) if p.NAME not in skipped]
 
     def filter_outcome(self, arrays: FilterArrays, n: int) -> Outcome:

@@ -5,6 +5,8 @@ victims), then, if it fits anywhere, scored with all feasible nodes.
 """
 
 import asyncio
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,42 @@ import pytest
 
 from app.cycle.attempt import Attempt, Unfit
 from app.framework.diagnosis import Diagnosis
+from app.framework.interface import Eviction
+from app.framework.plugins.default_preemption.importance import loss
+from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.state.view import View
-from tests.parity.cluster import CASES, Recorded, read
+from app.wire.extender_v1 import Victims
+from tests.parity.cluster import CASES, NOW, Recorded, read
 
 FILES = sorted(CASES.glob("case-*.json.gz"))
 
 
-class Evictionless:
-    """Effects of a scheduler whose extender agrees to no preemption."""
+class Onlooker:
+    """Effects of a scheduler whose extender writes down the victims it is shown; it may or may not agree to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, agrees: bool) -> None:
+        self.agrees = agrees
         self.victims: dict[str, Any] | None = None
+        self.candidates: Mapping[str, Victims] = {}
+        self.eviction: Eviction | None = None
+
+    def now(self) -> float:
+        """After everything that was recorded."""
+        return NOW
+
+    async def agree_on_victims(self, _pod: Pod, candidates: Mapping[str, Victims]) -> dict[str, Victims]:
+        """Agrees to all or nothing."""
+        self.candidates = candidates
+        self.victims = {
+            name: {"pods": [pod.key for pod in victims.pods], "numPDBViolations": victims.num_pdb_violations}
+            for name, victims in candidates.items()
+        }
+        return dict(candidates) if self.agrees else {}
+
+    def evict(self, eviction: Eviction) -> None:
+        """Writes it down."""
+        self.eviction = eviction
 
 
 def judge(attempt: Attempt, *, resolvable: bool) -> tuple[list[str], Diagnosis]:
@@ -61,13 +87,39 @@ def check(recorded: Recorded, probe: dict[str, Any]) -> list[str]:
     wrong = []
     if feasible != probe["feasible"]:
         wrong.append(f"{label}: feasible {feasible}, recorded {probe['feasible']}")
-    result = asyncio.run(attempt.framework.post_filter(attempt.state, pod, diagnosis, Evictionless()))
+    effects = Onlooker(agrees=False)
+    result = asyncio.run(attempt.framework.post_filter(attempt.state, pod, diagnosis, effects))
+    if effects.victims != probe["victims"]:
+        wrong.append(f"{label}: victims\n   {effects.victims}\n   {probe['victims']}")
     message = diagnosis.message("" if result is None or result.status.ok else result.status.message)
-    if message != probe["message"]:
+    if in_order(message) != in_order(probe["message"]):
         wrong.append(f"{label}: message\n   {message}\n   {probe['message']}")
+    if probe.get("preempted"):
+        wrong += check_preemption(attempt, diagnosis, probe, label)
     if probe["final_scores"]:
         wrong += check_scores(recorded, probe, label)
     return wrong
+
+
+def check_preemption(attempt: Attempt, diagnosis: Diagnosis, probe: dict[str, Any], label: str) -> list[str]:
+    """What differs from the preemption that was carried through; between equal losses either node will do."""
+    effects = Onlooker(agrees=True)
+    result = asyncio.run(attempt.framework.post_filter(attempt.state, attempt.pod, diagnosis, effects))
+    node, recorded = probe["preempted"]["node"], probe["preempted"]["pods"]
+    if result is None or not result.status.ok or effects.eviction is None:
+        return [f"{label}: no preemption but {result}, recorded {probe['preempted']}"]
+    ours, theirs = effects.candidates[effects.eviction.node_name], effects.candidates[node]
+    wrong = []
+    if result.nominated_node != effects.eviction.node_name or effects.eviction.victims != ours.pods:
+        wrong.append(f"{label}: nominated {result.nominated_node}, evicted {effects.eviction}")
+    if loss(ours, NOW) != loss(theirs, NOW) or sorted(pod.key for pod in theirs.pods) != recorded:
+        wrong.append(f"{label}: preempted on {result.nominated_node}, recorded {probe['preempted']}")
+    return wrong
+
+
+def in_order(message: str) -> str:
+    """The message with bracketed lists sorted: kube-scheduler's workers report their errors in any order."""
+    return re.sub(r"\[([^\[\]]*)\]", lambda m: f"[{', '.join(sorted(m[1].split(', ')))}]", message)
 
 
 def check_scores(recorded: Recorded, probe: dict[str, Any], label: str) -> list[str]:

@@ -1,0 +1,87 @@
+"""Which victims a PodDisruptionBudget would rather keep (spec: service.md 3.4, step 5)."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from app.model.objects import PodDisruptionBudget
+from app.model.pod import LabelSet, Pod
+from app.model.selectors import Selector, SelectorError, compile_selector
+from app.state.cluster import Lister
+
+
+class _Budget(NamedTuple):
+    """A budget that can match anything, by its number among all."""
+
+    number: int
+    selector: Selector
+    allowed: int
+    disrupted: frozenset[str]
+
+
+class Budgets:
+    """All disruption budgets, compiled when first needed and again when any has changed."""
+
+    def __init__(self, lister: Lister[PodDisruptionBudget]) -> None:
+        self._lister: Final = lister
+        self._version = -1
+        self._by_namespace: dict[str, list[_Budget]] = {}
+        self._of_family: dict[tuple[str, LabelSet], tuple[_Budget, ...]] = {}
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of any budget."""
+        return self._lister.version
+
+    def violating(self, victims: Sequence[Pod]) -> list[bool]:
+        """For each victim on one node, most important first, whether evicting it and those before it breaks a budget."""
+        self._refresh()
+        if not self._by_namespace:
+            return [False] * len(victims)
+        left: dict[int, int] = {}
+        return [self._breaks(pod, left) for pod in victims]
+
+    def _breaks(self, pod: Pod, left: dict[int, int]) -> bool:
+        """Takes the pod off what its budgets have ``left``; whether any had nothing left."""
+        broken = False
+        for budget in self._concerning(pod):
+            if pod.name in budget.disrupted:
+                continue
+            remaining = left[budget.number] = left.get(budget.number, budget.allowed) - 1
+            broken |= remaining < 0
+        return broken
+
+    def _concerning(self, pod: Pod) -> tuple[_Budget, ...]:
+        budgets = self._by_namespace.get(pod.namespace)
+        if not budgets or not pod.labels:
+            return ()
+        family = (pod.namespace, pod.labels)
+        known = self._of_family.get(family)
+        if known is None:
+            known = tuple(b for b in budgets if b.selector.matches(pod.labels))
+            self._of_family[family] = known
+        return known
+
+    def _refresh(self) -> None:
+        if self._version == self._lister.version:
+            return
+        self._version = self._lister.version
+        self._by_namespace.clear()
+        self._of_family.clear()
+        for number, budget in enumerate(self._lister):
+            compiled = _compile(number, budget)
+            if compiled is not None:
+                self._by_namespace.setdefault(budget.namespace, []).append(compiled)
+
+
+def _compile(number: int, budget: PodDisruptionBudget) -> _Budget | None:
+    """None for a selector that is absent, empty or wrong: it matches no pod here."""
+    try:
+        selector = compile_selector(budget.spec.selector)
+    except SelectorError:
+        return None
+    if selector.nothing or selector.everything:
+        return None
+    status = budget.status
+    return _Budget(
+        number, selector, status.disruptions_allowed, frozenset(status.disrupted_pods or ())
+    )
