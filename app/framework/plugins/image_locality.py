@@ -2,12 +2,13 @@
 
 from collections.abc import Hashable
 from typing import ClassVar, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from app.framework.interface import MAX_NODE_SCORE, CycleState, Handle, RowLocal
+from app.framework.interface import MAX_NODE_SCORE, CycleState, Handle
 from app.model.objects import PodSpec
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.state.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import View
@@ -17,13 +18,13 @@ _MIB: Final = 1024 * 1024
 _MIN_BYTES: Final = 23 * _MIB
 _MAX_BYTES_PER_CONTAINER: Final = 1000 * _MIB
 
-_STATE: Final = "ImageLocality/score"
 
-
-class ImageLocality(RowLocal):
+class ImageLocality:
     """Scores the sizes of the pod's images on a node, each by the share of all nodes that have it.
 
     The scores of one template are worked out for all rows at once and kept until the nodes or their images change.
+    Kubelets report images all the time, so this is not for the memo of the row-local plugins: each report would have all of
+    them asked about every row again.
     """
 
     NAME: ClassVar[str] = "ImageLocality"
@@ -31,23 +32,25 @@ class ImageLocality(RowLocal):
     def __init__(self, _args: object, handle: Handle) -> None:
         """Takes no arguments."""
         self._table: Final = handle.table
+        self._kept: Final[WeakKeyDictionary[PodTemplate, tuple[Hashable, Int64 | None]]] = (
+            WeakKeyDictionary()
+        )
 
-    def epoch(self) -> Hashable:
-        """A node or an image more changes the score of every other node."""
-        return self._table.node_count, self._table.images.version
-
-    def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
+    def score(self, _state: CycleState, pod: Pod, view: View) -> Int64:
         """int64[n], 0 to 100."""
-        epoch = (self.epoch(), self._table.capacity)
-        known: tuple[Hashable, Int64] | None = state.get(_STATE)
+        table = self._table
+        epoch = (table.node_count, table.images.version, table.capacity)
+        known = self._kept.get(pod.template)
         if known is None or known[0] != epoch:
-            known = (epoch, _scores(pod.spec, self._table))
-            state.write(_STATE, known)
-        return known[1].take(view.rows)
+            known = self._kept[pod.template] = (epoch, _scores(pod.spec, table))
+        scores = known[1]
+        return np.zeros(view.n, np.int64) if scores is None else scores.take(view.rows)
 
 
-def _scores(spec: PodSpec, table: NodeTable) -> Int64:
-    """int64[capacity]: the score of every row."""
+def _scores(spec: PodSpec, table: NodeTable) -> Int64 | None:
+    """int64[capacity]: the score of every row; None where every node scores 0."""
+    if not any(name in table.images.by_name for name in _image_names(spec)):
+        return None
     sums = np.zeros(table.capacity, np.int64)
     for name in _image_names(spec):
         image = table.images.by_name.get(name)

@@ -33,19 +33,23 @@ def test_kept_scores_follow_the_nodes_and_their_images():
     plugin, state, pod = ImageLocality(None, world.handle), CycleState(), world.random_pod()
     for change in range(8):
         check_score(world, plugin, pod, against(world), state=state)
-        before = plugin.epoch()
         world.set_node(f"new-{change}")
-        assert plugin.epoch() != before
     world.add_pod(world.random_pod(), "another ghost")
     check_score(world, plugin, pod, against(world), state=state)
 
 
-def test_epoch_changes_with_images_but_not_with_pods():
+def test_scores_are_kept_while_images_stay_and_only_then():
     world = World(2)
-    plugin = ImageLocality(None, world.handle)
-    before = plugin.epoch()
+    plugin, pod = ImageLocality(None, world.handle), world.random_pod()
+    view = View.everything(world.table)
+    plugin.score(CycleState(), pod, view)
+    kept = plugin._kept[pod.template]
     world.add_pod(world.random_pod(), next(iter(world.nodes)))
-    assert plugin.epoch() == before
+    plugin.score(CycleState(), pod, view)
+    assert plugin._kept[pod.template] is kept
+    world.set_node("one more")
+    plugin.score(CycleState(), pod, View.everything(world.table))
+    assert plugin._kept[pod.template] is not kept
 
 
 @pytest.mark.parametrize(
