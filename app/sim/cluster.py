@@ -1,6 +1,7 @@
 """The embedded cluster: store, API, server and the parties that only pretend, started and stopped together."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,8 @@ from app.sim.priority import system_priority_classes
 from app.sim.reviews import ADMIN, ADMIN_TOKEN, Reviewer
 from app.sim.server import Server, WatchLimits
 from app.sim.store import Object, Record
+
+logger = logging.getLogger(__name__)
 
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 
@@ -196,7 +199,10 @@ class EmbeddedCluster:
 
     async def _reopen(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        await self._server.listen(self.options.host, self.port)
+        try:
+            await self._server.listen(self.options.host, self.port)
+        except OSError:
+            logger.exception("Cannot listen on %s again", self.url)
 
     def add_fault(self, fault: Fault) -> Fault:
         """Makes the next matching requests fail, wait, or lose their answer."""

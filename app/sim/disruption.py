@@ -140,10 +140,7 @@ def _scaled(value: Any, total: int) -> int:
     """Reads a number or a percentage of ``total``, rounded up."""
     if isinstance(value, int):
         return value
-    text = str(value)
-    if text.endswith("%"):
-        return math.ceil(int(text[:-1]) * total / 100)
-    return int(text)
+    return math.ceil(int(str(value).removesuffix("%")) * total / 100)
 
 
 def _conditions(budget: Object, allowed: int, timestamp: str) -> list[Any]:

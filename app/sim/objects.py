@@ -42,6 +42,7 @@ def normalised(kind: Kind, value: Any) -> Object:
     metadata = value.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise bad_request("metadata must be an object")
+    _check_shapes(value, metadata)
     result: Object = {"kind": kind.kind, "apiVersion": kind.group_version}
     result["metadata"] = {name: metadata[name] for name in _METADATA_FIELDS if metadata.get(name)}
     for name, part in value.items():
@@ -58,6 +59,17 @@ def _check_type(kind: Kind, value: Object) -> None:
             f'{found_kind} in version "{found_version}" cannot be handled as a {kind.kind}: '
             f'want kind "{kind.kind}", apiVersion "{kind.group_version}"'
         )
+
+
+def _check_shapes(value: Object, metadata: Object) -> None:
+    """Refuses the parts that everything else takes for maps if they are something else."""
+    for name in ("spec", "status"):
+        if not isinstance(value.get(name, {}), dict | None):
+            raise bad_request(f"{name} must be an object")
+    for name in ("labels", "annotations"):
+        texts = metadata.get(name) or {}
+        if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+            raise bad_request(f"metadata.{name} must be a map of strings")
 
 
 def _without_nulls(value: Any) -> Any:

@@ -34,7 +34,7 @@ _HEALTH_PATHS: Final = ("/healthz", "/livez", "/readyz")
 _BACKLOG: Final = 1024
 _MAX_BODY_BYTES: Final = 3 * 1024 * 1024
 """The real server's limit for a request."""
-_OPENAPI_V2_TYPE: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+_OPENAPI_V2_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _AGGREGATED_TYPE: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 Extra = Callable[[str, str, bytes], web.Response | None]

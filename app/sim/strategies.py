@@ -8,6 +8,7 @@ from app.sim.pods import PodStrategy
 from app.sim.strategy import (
     WITH_STATUS,
     WITHOUT_STATUS,
+    DisruptionBudgetStrategy,
     FreshStatus,
     PriorityClassStrategy,
     Strategy,
@@ -18,6 +19,7 @@ _STRATEGIES: Final[Mapping[str, Strategy]] = {
     "namespaces": FreshStatus({"phase": "Active"}),
     "persistentvolumes": FreshStatus({"phase": "Pending"}),
     "persistentvolumeclaims": FreshStatus({"phase": "Pending"}),
+    "poddisruptionbudgets.policy": DisruptionBudgetStrategy(),
     "priorityclasses.scheduling.k8s.io": PriorityClassStrategy(),
 }
 

@@ -7,9 +7,10 @@ decoding of a request and the write, without awaiting anything.
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from app.sim.errors import Cause, forbidden, forbidden_value
+from app.sim.errors import Cause, forbidden, forbidden_value, invalid_value
 from app.sim.kinds import PRIORITY_CLASSES
 from app.sim.priority import HIGHEST_USER_PRIORITY, SYSTEM_CLASSES
+from app.sim.selectors import selects_labels
 from app.sim.store import Object
 
 
@@ -91,6 +92,29 @@ class PriorityClassStrategy(WithoutStatus):
             for field in ("value", "preemptionPolicy")
             if value[field] != old[field]
         ]
+
+
+class DisruptionBudgetStrategy(Strategy):
+    """Budgets that can be counted: one bound, a number or a percentage, and a selector that can be read."""
+
+    def mistakes(self, value: Object) -> list[Cause]:
+        spec = value["spec"]
+        selects_labels(spec.get("selector"))
+        bounds = [name for name in ("minAvailable", "maxUnavailable") if name in spec]
+        if len(bounds) > 1:
+            detail = "minAvailable and maxUnavailable cannot be both set"
+            return [invalid_value("spec", ", ".join(bounds), detail)]
+        return [
+            invalid_value(f"spec.{name}", str(spec[name]), "must be a number or a percentage")
+            for name in bounds
+            if not _is_bound(spec[name])
+        ]
+
+
+def _is_bound(value: object) -> bool:
+    if isinstance(value, int):
+        return value >= 0
+    return isinstance(value, str) and value.endswith("%") and value[:-1].isdigit()
 
 
 WITH_STATUS: Final = Strategy()

@@ -57,9 +57,13 @@ class Watcher:
         self._after = after
         self._collection.listeners[self.offer] = None
 
-    def send_initial(self, records: Sequence[Record]) -> None:
+    def send_state(self) -> None:
         """Queues the present state as ADDED events, to be encoded as the client reads them."""
-        self._initial = self._initial_batches(records)
+        matches = self._selector.matches
+        present = self._collection.ordered(namespace=self._namespace)
+        self._initial = self._initial_batches(
+            [record for record in present if matches(record.value)]
+        )
 
     def _initial_batches(self, records: Sequence[Record]) -> Iterator[bytes]:
         one = self._representation.one
@@ -153,27 +157,32 @@ def open_watch(
         selector=options.selector,
         buffer_limit=buffer_limit,
     )
-    wanted = options.resource_version or 0
-    if options.send_initial_events and wanted > store.revision:
-        raise too_large_resource_version(wanted, store.revision)
     if _wants_state(options):
-        records = collection.ordered(namespace=namespace)
-        watcher.send_initial(
-            [record for record in records if options.selector.matches(record.value)]
-        )
-        if options.send_initial_events and options.bookmarks:
-            watcher.bookmark(store.revision, initial_events_end=True)
-        watcher.open()
-    elif not wanted:
-        watcher.open()
-    elif wanted < collection.compacted:
+        _begin_with_state(store, watcher, options)
+    else:
+        _resume(collection, watcher, options.resource_version or 0)
+    return watcher
+
+
+def _begin_with_state(store: Store, watcher: Watcher, options: ListOptions) -> None:
+    wanted = options.resource_version or 0
+    if wanted > store.revision:
+        raise too_large_resource_version(wanted, store.revision)
+    watcher.send_state()
+    if options.send_initial_events and options.bookmarks:
+        watcher.bookmark(store.revision, initial_events_end=True)
+    watcher.open()
+
+
+def _resume(collection: Collection, watcher: Watcher, wanted: int) -> None:
+    """Replays what happened after ``wanted`` and goes on from there; 0 goes on from now."""
+    if wanted and wanted < collection.compacted:
         why = f"too old resource version: {wanted} ({collection.compacted})"
         watcher.fail(expired(why))
-    else:
-        for change in collection.changes_since(wanted):
-            watcher.offer(change)
-        watcher.open(after=wanted)
-    return watcher
+        return
+    for change in collection.changes_since(wanted) if wanted else ():
+        watcher.offer(change)
+    watcher.open(after=wanted)
 
 
 def _wants_state(options: ListOptions) -> bool:

@@ -195,3 +195,23 @@ def test_disrupted_pods_are_forgotten_after_a_while() -> None:
     late = budget_status(value, pods, now=180, timestamp="1970-01-01T00:03:00Z")
     assert late["currentHealthy"] == 2
     assert "disruptedPods" not in late
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "text"),
+    [
+        ({"minAvailable": "some"}, 422, "must be a number or a percentage"),
+        ({"minAvailable": -1}, 422, "must be a number or a percentage"),
+        ({"minAvailable": 1, "maxUnavailable": 1}, 422, "cannot be both set"),
+        (
+            {"selector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}},
+            400,
+            "not a valid",
+        ),
+        ({"selector": "all"}, 400, "unexpected form"),
+    ],
+)
+async def test_budgets_that_cannot_be_counted(client: Client, spec, status, text) -> None:
+    answer = await client.post(BUDGETS, {"metadata": {"name": "b"}, "spec": spec})
+    assert answer.status == status
+    assert text in answer.message

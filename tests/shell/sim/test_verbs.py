@@ -52,6 +52,8 @@ async def test_type_and_namespace_may_be_left_to_the_path(client: Client) -> Non
         pytest.param(config_map("b", labels={"k/": "v"}), 422, "Invalid", "name part", id="label-key"),
         pytest.param(config_map("b", namespace="other"), 400, "BadRequest", "does not match the namespace", id="namespace"),
         pytest.param(pod("b"), 400, "BadRequest", "cannot be handled as a ConfigMap", id="kind"),
+        pytest.param(config_map("b", annotations={"k": 1}), 400, "BadRequest", "metadata.annotations must be a map of strings", id="annotations"),
+        pytest.param(config_map("b") | {"spec": []}, 400, "BadRequest", "spec must be an object", id="spec"),
         pytest.param({"metadata": ["x"]}, 400, "BadRequest", "metadata must be an object", id="metadata"),
         pytest.param([], 400, "BadRequest", "must be of type ConfigMap", id="list"),
         pytest.param(b"{bad", 400, "BadRequest", "json parse error", id="no-json"),
