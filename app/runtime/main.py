@@ -6,10 +6,9 @@ import logging
 import os
 import signal
 import socket
-import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from importlib.metadata import entry_points, version
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from app.kube.events import EventRecorder
 from app.kube.kubeconfig import load_connection
 from app.kube.leases import LeaseClient
 from app.runtime.clock import Clock, SystemClock, make_rng
-from app.runtime.election import Callbacks, LeaseElector, Outcome
+from app.runtime.election import Callbacks, LeaseElector, Outcome, new_identity
 from app.runtime.election_rules import ElectionSettings
 from app.runtime.extending import make_chain
 from app.runtime.options import RunOptions
@@ -38,6 +37,16 @@ EXIT_LOST: Final = 1
 
 class _Finished(Exception):  # noqa: N818 - the way out of a TaskGroup with eternal tasks in it
     pass
+
+
+class _Clients(NamedTuple):
+    """One client per purpose: none of them can hold up another."""
+
+    #: Watches and writes, limited as clientConnection says.
+    main: KubeClient
+    events: KubeClient
+    #: The lease: impatient, so that a renewal that hangs leaves time for another.
+    lease: KubeClient
 
 
 class StopRequest:
@@ -93,11 +102,11 @@ class Process:
         """The exit status."""
         try:
             async with (
-                self._clients() as (client, side),
+                self._clients() as clients,
                 self._extenders() as chain,
                 asyncio.TaskGroup() as group,
             ):
-                status = await self._run(client, side, group, chain)
+                status = await self._run(clients, group, chain)
                 raise _Finished  # noqa: TRY301 - ends the eternal tasks of the group
         except* _Finished:
             pass
@@ -105,24 +114,27 @@ class Process:
 
     async def _run(
         self,
-        client: KubeClient,
-        side: KubeClient,
+        clients: "_Clients",
         group: asyncio.TaskGroup,
         chain: ExtenderChain,
     ) -> int:
         events = EventRecorder(
-            side,
+            clients.events,
             host=socket.gethostname(),
             wall=self._clock.wall,
             rng=self._rng,
             may_write=self.may_write,
         )
         lease_events = EventRecorder(
-            side, host=socket.gethostname(), wall=self._clock.wall, rng=self._rng, api="v1"
+            clients.events,
+            host=socket.gethostname(),
+            wall=self._clock.wall,
+            rng=self._rng,
+            api="v1",
         )
         leading = asyncio.Event()
-        self._elector = self._make_elector(side, lease_events, leading)
-        scheduler = self._make_scheduler(client, events, group, chain)
+        self._elector = self._make_elector(clients.lease, lease_events, leading)
+        scheduler = self._make_scheduler(clients.main, events, group, chain)
         spawn_eternal(group, events.run(), name="events")
         spawn_eternal(group, lease_events.run(), name="lease events")
         campaign = None
@@ -197,8 +209,8 @@ class Process:
         )
 
     @contextlib.asynccontextmanager
-    async def _clients(self) -> AsyncIterator[tuple[KubeClient, KubeClient]]:
-        """The client of watches and writes, limited as configured, and the one of events and the lease, which is not."""
+    async def _clients(self) -> AsyncIterator["_Clients"]:
+        """Opens the clients; they share nothing but the credentials' source."""
         connection = self._connection()
         limits = self._settings.configuration.client_connection
         writes = self._settings.extension.max_bindings_in_flight
@@ -209,9 +221,18 @@ class Process:
             burst=limits.burst,
             limit=writes + 32,
         )
-        side = KubeClient(connection, agent=_agent("leader-election"), limit=16)
-        async with main, side:
-            yield main, side
+        events = KubeClient(connection, agent=_agent("events"), limit=8)
+        lease = KubeClient(
+            connection,
+            agent=_agent("leader-election"),
+            limit=4,
+            timeout=max(
+                1.0, self._settings.configuration.leader_election.renew_deadline.seconds / 2
+            ),
+            max_throttled=0,
+        )
+        async with main, events, lease:
+            yield _Clients(main, events, lease)
 
     @contextlib.asynccontextmanager
     async def _extenders(self) -> AsyncIterator[ExtenderChain]:
@@ -232,7 +253,7 @@ class Process:
         return LeaseElector(
             LeaseClient(client, namespace=config.resource_namespace, name=config.resource_name),
             ElectionSettings(
-                identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+                identity=new_identity(socket.gethostname()),
                 lease_duration=config.lease_duration.seconds,
                 renew_deadline=config.renew_deadline.seconds,
                 retry_period=config.retry_period.seconds,
