@@ -73,12 +73,14 @@ class Connection:
         if not self.is_tls:
             return None
         try:
-            context = ssl.create_default_context(cadata=_text(self.ca))
-            # Many a cluster's CA lacks what RFC 5280 wants; Go does not insist, Python 3.13 does.
-            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             if not self.verify:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE
+            elif self.ca is not None:
+                context.load_verify_locations(cadata=_text(self.ca))
+            else:
+                context.load_default_certs()  # takes a while, so only where they are needed
             if certificate is not None:
                 _load_certificate(context, certificate)
         except (ssl.SSLError, ValueError) as err:
