@@ -13,6 +13,19 @@ _POD_SPEC: Final[Mapping[str, Any]] = {
     "dnsPolicy": "ClusterFirst",
     "schedulerName": "default-scheduler",
 }
+_NODE_INFO: Final = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
+"""Fields that generated clients insist on."""
 _PROBE: Final[Mapping[str, int]] = {
     "timeoutSeconds": 1,
     "periodSeconds": 10,
@@ -148,6 +161,7 @@ def _node(value: Object) -> None:
     status = value.setdefault("status", {})
     if "capacity" in status:
         status.setdefault("allocatable", status["capacity"])
+    status["nodeInfo"] = dict.fromkeys(_NODE_INFO, "") | status.get("nodeInfo", {})
 
 
 def _service(value: Object) -> None:

@@ -62,12 +62,15 @@ class Kind:
     group_version: str = field(init=False)
     resource: str = field(init=False)
     """Plural with group, as in error texts: ``leases.coordination.k8s.io``."""
+    storage: str = field(init=False)
+    """Resource under which the objects are kept."""
 
     def __post_init__(self) -> None:
         group_version = f"{self.group}/{self.version}" if self.group else self.version
         object.__setattr__(self, "group_version", group_version)
         resource = f"{self.plural}.{self.group}" if self.group else self.plural
         object.__setattr__(self, "resource", resource)
+        object.__setattr__(self, "storage", self.stored_as or resource)
 
     @property
     def qualified_kind(self) -> str:
@@ -77,11 +80,6 @@ class Kind:
     @property
     def singular(self) -> str:
         return self.kind.lower()
-
-    @property
-    def storage(self) -> str:
-        """Resource under which the objects are kept."""
-        return self.stored_as or self.resource
 
     @property
     def all_subresources(self) -> tuple[Subresource, ...]:

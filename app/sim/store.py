@@ -108,13 +108,22 @@ class Collection:
             return self
         past = Collection(0)
         past.records = self.records.copy()
+        past._keys = self._keys.copy()
         for change in self._newest_since(revision):
-            if change.previous is None:
-                del past.records[change.key]
-            else:
-                past.records[change.key] = change.previous
-        past._keys = sorted(past.records)
+            past._undo(change)
         return past
+
+    def _undo(self, change: Change) -> None:
+        if change.previous is None:
+            self._drop(change.key)
+            return
+        if change.type == "DELETED":
+            insort(self._keys, change.key)
+        self.records[change.key] = change.previous
+
+    def _drop(self, key: Key) -> None:
+        del self.records[key]
+        del self._keys[bisect_left(self._keys, key)]
 
     def changes_since(self, revision: int) -> list[Change]:
         """Returns the changes after ``revision``, oldest first."""
@@ -130,8 +139,7 @@ class Collection:
     def apply(self, change: Change) -> None:
         """Takes over one change and tells the listeners."""
         if change.type == "DELETED":
-            del self.records[change.key]
-            del self._keys[bisect_left(self._keys, change.key)]
+            self._drop(change.key)
         else:
             self.records[change.key] = change.record
             if change.type == "ADDED":

@@ -66,27 +66,35 @@ class Watcher:
         )
 
     def _initial_batches(self, records: Sequence[Record]) -> Iterator[bytes]:
-        one = self._representation.one
         for start in range(0, len(records), _INITIAL_BATCH):
-            batch: list[bytes] = []
-            for record in records[start : start + _INITIAL_BATCH]:
-                batch += (_OPENING["ADDED"], one(record), _CLOSING)
-            yield b"".join(batch)
+            batch = records[start : start + _INITIAL_BATCH]
+            yield b"".join([self._event("ADDED", record) for record in batch])
+
+    def send_history(self, changes: Sequence[Change]) -> None:
+        """Queues what happened before, however much it is, to be encoded as the client reads it."""
+        self._initial = self._replayed(changes)
+
+    def _replayed(self, changes: Sequence[Change]) -> Iterator[bytes]:
+        for start in range(0, len(changes), _INITIAL_BATCH):
+            seen = map(self._seen, changes[start : start + _INITIAL_BATCH])
+            events = [self._event(*found) for found in seen if found is not None]
+            if events:
+                yield b"".join(events)
+
+    def _event(self, type_: EventType, record: Record) -> bytes:
+        return b"".join((_OPENING[type_], self._representation.one(record), _CLOSING))
 
     def offer(self, change: Change) -> None:
         """Queues a change if this watcher sees it."""
-        if self._namespace is not None and change.key[0] != self._namespace:
-            return
-        if change.revision <= self._after:
-            return
-        if not self._selector:
-            self._queue(change.type, self._representation.one(change.record))
-            return
-        seen = self._translated(change)
-        if seen is not None:
+        if change.revision > self._after and (seen := self._seen(change)) is not None:
             self._queue(seen[0], self._representation.one(seen[1]))
 
-    def _translated(self, change: Change) -> tuple[EventType, Record] | None:
+    def _seen(self, change: Change) -> tuple[EventType, Record] | None:
+        """What a change is to this watcher, if anything: selection may turn a change into a coming or going."""
+        if self._namespace is not None and change.key[0] != self._namespace:
+            return None
+        if not self._selector:
+            return change.type, change.record
         matches = self._selector.matches
         now = change.type != "DELETED" and matches(change.record.value)
         before = change.previous is not None and matches(change.previous.value)
@@ -180,8 +188,8 @@ def _resume(collection: Collection, watcher: Watcher, wanted: int) -> None:
         why = f"too old resource version: {wanted} ({collection.compacted})"
         watcher.fail(expired(why))
         return
-    for change in collection.changes_since(wanted) if wanted else ():
-        watcher.offer(change)
+    if wanted:
+        watcher.send_history(collection.changes_since(wanted))
     watcher.open(after=wanted)
 
 

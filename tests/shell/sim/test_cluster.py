@@ -5,8 +5,17 @@ import asyncio
 import aiohttp
 import pytest
 import yaml
+from kubernetes_asyncio import client as kubernetes
+from kubernetes_asyncio import watch
 
-from app.sim import ClusterOptions, EmbeddedCluster, ManifestError, NodeOptions, serve
+from app.sim import (
+    ClusterOptions,
+    EmbeddedCluster,
+    KubeletOptions,
+    ManifestError,
+    NodeOptions,
+    serve,
+)
 from app.sim.kinds import NODES, PODS
 from tests.shell.sim.client import Client
 
@@ -158,3 +167,30 @@ async def test_serve_writes_a_kubeconfig_and_stops(tmp_path) -> None:
 async def test_a_port_in_use_is_an_error(cluster: EmbeddedCluster) -> None:
     with pytest.raises(OSError, match="address already in use"):
         await serve(ClusterOptions(port=cluster.port))
+
+
+async def test_a_generated_client_can_read_everything() -> None:
+    """kubernetes-asyncio refuses objects in which a required field is missing."""
+    options = ClusterOptions(nodes=NodeOptions(count=1), kubelets=KubeletOptions(start_delay=0.0))
+    async with EmbeddedCluster(options) as cluster:
+        configuration = kubernetes.Configuration(host=cluster.url)
+        async with kubernetes.ApiClient(configuration) as api:
+            core = kubernetes.CoreV1Api(api)
+            (node,) = (await core.list_node()).items
+            container = kubernetes.V1Container(name="c", image="i")
+            spec = kubernetes.V1PodSpec(containers=[container], node_name=node.metadata.name)
+            metadata = kubernetes.V1ObjectMeta(name="p")
+            body = kubernetes.V1Pod(metadata=metadata, spec=spec)
+            await core.create_namespaced_pod("default", body)
+            phases = []
+            async with watch.Watch().stream(core.list_namespaced_pod, "default") as stream:
+                async for event in stream:
+                    phases.append(event["object"].status.phase)
+                    if phases[-1] == "Running":
+                        break
+            assert phases[-1] == "Running"
+            labelled = await core.patch_namespaced_pod(
+                "p", "default", {"metadata": {"labels": {"a": "b"}}}
+            )
+            assert labelled.metadata.labels == {"a": "b"}
+            assert (await core.delete_namespaced_pod("p", "default")).metadata.name == "p"

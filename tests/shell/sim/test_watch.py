@@ -254,3 +254,16 @@ async def test_a_watcher_too_far_behind_is_closed(cluster: EmbeddedCluster) -> N
         cluster.api.create(kind, "default", config_map(f"n{number}"))
     assert await watcher.next_batch() is None
     assert not store["configmaps"].listeners
+
+
+async def test_a_long_absence_is_made_up_for_whatever_its_size(cluster: EmbeddedCluster) -> None:
+    kind = BY_RESOURCE["configmaps"]
+    store = cluster.api.store
+    options = ListOptions(selector=Selector([]), watch=True, resource_version=store.revision)
+    for number in range(1001):
+        cluster.api.create(kind, "default", config_map(f"n{number}"))
+    watcher = open_watch(store, kind, None, options, Whole(kind), buffer_limit=1000)
+    cluster.api.create(kind, "default", config_map("last"))
+    batches = [await watcher.next_batch() for _ in range(4)]
+    assert [(batch or b"").count(b"\n") for batch in batches] == [500, 500, 1, 1]
+    watcher.close()
