@@ -7,6 +7,7 @@ its client will list and watch again.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -18,6 +19,8 @@ from app.sim.listing import ListOptions
 from app.sim.representation import Representation
 from app.sim.selectors import Selector
 from app.sim.store import Change, Collection, EventType, Record, Store
+
+logger = logging.getLogger(__name__)
 
 _OPENING: Final[dict[str, bytes]] = {
     type_: b'{"type":"' + type_.encode() + b'","object":'
@@ -85,9 +88,16 @@ class Watcher:
         return b"".join((_OPENING[type_], self._representation.one(record), _CLOSING))
 
     def offer(self, change: Change) -> None:
-        """Queues a change if this watcher sees it."""
-        if change.revision > self._after and (seen := self._seen(change)) is not None:
-            self._queue(seen[0], self._representation.one(seen[1]))
+        """Queues a change if this watcher sees it. One that cannot be shown ends the watch, not the write."""
+        if change.revision <= self._after:
+            return
+        try:
+            seen = self._seen(change)
+            if seen is not None:
+                self._queue(seen[0], self._representation.one(seen[1]))
+        except Exception:
+            logger.exception("Closing a watch that cannot show %s", "/".join(change.key))
+            self.close()
 
     def _seen(self, change: Change) -> tuple[EventType, Record] | None:
         """What a change is to this watcher, if anything: selection may turn a change into a coming or going."""

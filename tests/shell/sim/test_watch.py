@@ -267,3 +267,17 @@ async def test_a_long_absence_is_made_up_for_whatever_its_size(cluster: Embedded
     batches = [await watcher.next_batch() for _ in range(4)]
     assert [(batch or b"").count(b"\n") for batch in batches] == [500, 500, 1, 1]
     watcher.close()
+
+
+async def test_an_object_that_cannot_be_shown_ends_the_watch_not_the_write(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.create(PODS, pod("p"))
+    async with client.watch(PODS, accept=TABLE) as table, client.watch(PODS) as whole:
+        await table.next()
+        await whole.next()
+        odd = {"status": {"containerStatuses": "odd"}}
+        assert (await client.patch(f"{PODS}/p/status", odd)).status == 200
+        assert await whole.seen() == ("MODIFIED", "p")
+        assert await table.rest() == []
+    assert "Closing a watch that cannot show default/p" in caplog.text
