@@ -5,8 +5,8 @@ the extenders (the late decision), for the rows that changed since a sibling was
 preemption, where every row is a world of its own.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from app.model.objects import Node, Taint
 from app.model.pod import HostPort, Pod
 from app.state.families import Counter
 from app.state.labels import Codes, LabelColumn, Mask
+from app.state.pod_batch import PodBatch
 from app.state.ports import conflicts
 from app.state.resources import Int64
 from app.state.table import NodeTable
@@ -23,6 +24,7 @@ Rows = npt.NDArray[np.intp]
 
 #: Up to this many rows are looked up in sets of rows rather than compared with arrays of them.
 _FEW_ROWS: Final = 32
+_FIRST: Final = np.zeros(1, np.intp)
 
 
 class View:
@@ -144,51 +146,100 @@ class View:
 class WhatIf(View):
     """A view in which pods have been added to, or taken from, single rows: each row is a world of its own.
 
-    ``add`` and ``remove`` take a position and a pod; they may be called at any time between questions.
+    Pods may be moved at any time between questions, one at a time or many at once. Columns follow at once, what each row's
+    pods are is worked out when somebody asks.
     """
 
     def __init__(self, table: NodeTable, rows: Rows) -> None:
         super().__init__(table, rows)
-        self._changed: list[dict[str, tuple[Pod, int]]] = [{} for _ in range(self.n)]
         self._requested: dict[str, Int64] = {}
         self._nonzero: Int64 = np.zeros((2, self.n), np.int64)
         self._pods: Int64 = np.zeros(self.n, np.int64)
         self._deltas: dict[int, tuple[Counter, Int64]] = {}
+        self._moves: list[_Moves] = []
+        #: How many of the moves are in ``_changed``: by position, the net changes by uid.
+        self._folded = 0
+        self._changed: list[dict[str, tuple[Pod, int]]] = []
+        #: By position: whether a host port that a moved pod claims is in use.
+        self._ports: dict[int, dict[HostPort, bool]] = {}
+
+    # ------------------------------------------------------------ moving pods
 
     def add(self, position: int, pod: Pod) -> None:
         """Imagines a pod on a row; one that was imagined away is back."""
-        self._change(position, pod, 1)
+        self.add_many(PodBatch((pod,)), _FIRST, np.array((position,), np.intp))
 
     def remove(self, position: int, pod: Pod) -> None:
         """Imagines a pod away from its row; one that was imagined there is gone."""
-        self._change(position, pod, -1)
+        self.remove_many(PodBatch((pod,)), _FIRST, np.array((position,), np.intp))
 
-    def _change(self, position: int, pod: Pod, sign: int) -> None:
-        changed = self._changed[position]
-        if pod.uid in changed:
-            del changed[pod.uid]
-        else:
-            changed[pod.uid] = (pod, sign)
-        resources = pod.resources
-        for name, amount in resources.requested:
+    def add_many(self, batch: PodBatch, chosen: Rows, positions: Rows) -> None:
+        """Imagines the pods ``chosen`` from a batch (intp[k], by index) on the rows at ``positions`` (intp[k])."""
+        self._move(_Moves(batch, chosen, positions, 1))
+
+    def remove_many(self, batch: PodBatch, chosen: Rows, positions: Rows) -> None:
+        """Imagines them away."""
+        self._move(_Moves(batch, chosen, positions, -1))
+
+    def _move(self, moves: "_Moves") -> None:
+        batch, chosen, positions, signs = moves
+        for name, amounts in batch.amounts.items():
             column = self._requested.get(name)
             if column is None:
                 column = self._requested[name] = np.zeros(self.n, np.int64)
-            column[position] += sign * amount
-        self._nonzero[0, position] += sign * resources.nonzero_cpu
-        self._nonzero[1, position] += sign * resources.nonzero_memory
-        self._pods[position] += sign
+            np.add.at(column, positions, signs * amounts[chosen])
+        for column, amounts in zip(self._nonzero, batch.nonzero, strict=True):
+            np.add.at(column, positions, signs * amounts[chosen])
+        np.add.at(self._pods, positions, signs)
         for counter, delta in self._deltas.values():
-            delta[position] += sign * counter.times(pod)
+            moves.tally(counter, delta)
+        if batch.with_ports:
+            self._move_ports(moves)
+        self._moves.append(moves)
+
+    def _move_ports(self, moves: "_Moves") -> None:
+        """As in kube-scheduler a port has no owner: it is free once any pod that claims it is imagined away."""
+        for pod, position, sign in moves.each():
+            if pod.template.host_ports:
+                in_use = dict.fromkeys(pod.template.host_ports, sign > 0)
+                self._ports.setdefault(position, {}).update(in_use)
+
+    def _net(self) -> list[dict[str, tuple[Pod, int]]]:
+        """By position and uid: the pods that have changed, and which way."""
+        if not self._changed:
+            self._changed = [{} for _ in range(self.n)]
+        for moves in self._moves[self._folded :]:
+            for pod, position, sign in moves.each():
+                changed = self._changed[position]
+                if pod.uid in changed:
+                    del changed[pod.uid]
+                else:
+                    changed[pod.uid] = (pod, sign)
+        self._folded = len(self._moves)
+        return self._changed
 
     def take(self, positions: npt.NDArray[np.intp] | Mask) -> "WhatIf":
         """The same worlds for some of the rows. Later changes to one do not show in the other."""
         chosen = np.arange(self.n)[positions]
         out = WhatIf(self.table, self.rows[chosen])
-        for new, old in enumerate(chosen.tolist()):
-            for pod, sign in self._changed[old].values():
-                out._change(new, pod, sign)
+        net = self._net()
+        changes = [(new, *change) for new, old in enumerate(chosen) for change in net[old].values()]
+        if changes:
+            places, pods, signs = zip(*changes, strict=True)
+            indices = np.arange(len(pods))
+            out._move(
+                _Moves(
+                    PodBatch(pods), indices, np.array(places, np.intp), np.array(signs, np.int64)
+                )
+            )
+        out._ports = {
+            new: dict(self._ports[old])
+            for new, old in enumerate(chosen.tolist())
+            if old in self._ports
+        }
         return out
+
+    # ------------------------------------------------------------ columns
 
     def requested(self, resource: str) -> Int64:
         """What the pods on each node would ask for."""
@@ -218,9 +269,11 @@ class WhatIf(View):
         """How many pods each node would have."""
         return super().pod_count() + self._pods
 
+    # ------------------------------------------------------------ pods
+
     def pods(self, position: int) -> Iterator[Pod]:
         """The pods that would be on the node at a position of the view."""
-        changed = self._changed[position]
+        changed = self._net()[position]
         for pod in super().pods(position):
             if pod.uid not in changed:
                 yield pod
@@ -230,7 +283,7 @@ class WhatIf(View):
 
     def changes(self) -> Iterable[tuple[int, Pod, int]]:
         """(position, pod, +1 or -1) for every imagined change."""
-        for position, changed in enumerate(self._changed):
+        for position, changed in enumerate(self._net()):
             for pod, sign in changed.values():
                 yield position, pod, sign
 
@@ -243,31 +296,46 @@ class WhatIf(View):
         known = self._deltas.get(id(counter))
         if known is None:
             delta = np.zeros(self.n, np.int64)
-            for position, pod, sign in self.changes():
-                delta[position] += sign * counter.times(pod)
+            for moves in self._moves:
+                moves.tally(counter, delta)
             known = self._deltas[id(counter)] = (counter, delta)
         return known[1]
 
     def port_conflicts(self, wanted: Iterable[HostPort]) -> Mask:
         """Whether any of these host ports would be taken, per row."""
         wanted = tuple(wanted)
-        return self.judge(
-            super().port_conflicts(wanted),
-            lambda p: any(
+        out = super().port_conflicts(wanted)
+        for position, moved in self._ports.items():
+            out[position] = any(
                 conflicts(port, used)
-                for pod in self.pods(p)
-                for used in pod.template.host_ports
+                for used in self._ports_in_use(position, moved)
                 for port in wanted
-            ),
-            lambda pod: bool(pod.template.host_ports),
-        )
-
-    def judge(
-        self, base: Mask, again: Callable[[int], bool], concerns: Callable[[Pod], bool]
-    ) -> Mask:
-        """``base``, judged ``again`` at the positions where a pod that ``concerns`` the question changed."""
-        out = base.copy()
-        for position, changed in enumerate(self._changed):
-            if any(concerns(pod) for pod, _ in changed.values()):
-                out[position] = again(position)
+            )
         return out
+
+    def _ports_in_use(self, position: int, moved: dict[HostPort, bool]) -> Iterator[HostPort]:
+        for pod in super().pods(position):
+            yield from (port for port in pod.template.host_ports if port not in moved)
+        yield from (port for port, in_use in moved.items() if in_use)
+
+
+class _Moves(NamedTuple):
+    """Pods of a batch, by index, that come to the rows at ``positions`` (signs +1) or leave them (-1)."""
+
+    batch: PodBatch
+    chosen: Rows
+    positions: Rows
+    signs: Int64 | int
+
+    def tally(self, counter: Counter, delta: Int64) -> None:
+        """Adds to ``delta`` (int64, by position) what the counter counts of the moved pods."""
+        np.add.at(delta, self.positions, self.signs * self.batch.times(counter)[self.chosen])
+
+    def each(self) -> Iterator[tuple[Pod, int, int]]:
+        """(pod, position, sign) one by one."""
+        signs = np.broadcast_to(self.signs, self.chosen.shape).tolist()
+        pods = self.batch.pods
+        for index, position, sign in zip(
+            self.chosen.tolist(), self.positions.tolist(), signs, strict=True
+        ):
+            yield pods[index], position, sign

@@ -112,7 +112,8 @@ def check_preemption(attempt: Attempt, diagnosis: Diagnosis, probe: dict[str, An
     wrong = []
     if result.nominated_node != effects.eviction.node_name or effects.eviction.victims != ours.pods:
         wrong.append(f"{label}: nominated {result.nominated_node}, evicted {effects.eviction}")
-    if loss(ours, NOW) != loss(theirs, NOW) or sorted(pod.key for pod in theirs.pods) != recorded:
+    evicted = sorted(pod.key for pod in theirs.pods if not pod.terminating)
+    if loss(ours, NOW) != loss(theirs, NOW) or evicted != recorded:
         wrong.append(f"{label}: preempted on {result.nominated_node}, recorded {probe['preempted']}")
     return wrong
 

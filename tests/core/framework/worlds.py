@@ -45,10 +45,22 @@ FEATURES = ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSu
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """One node and the pods on it."""
+    """One node and the pods on it: those that are ``before``, less and plus those that ``moves`` imagine away or there."""
 
     node: Node
-    pods: tuple[Pod, ...]
+    before: tuple[Pod, ...]
+    moves: tuple[tuple[Pod, bool], ...] = ()
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods after all moves."""
+        pods = list(self.before)
+        for pod, added in self.moves:
+            if added:
+                pods.append(pod)
+            else:
+                pods.remove(pod)
+        return tuple(pods)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,14 +144,14 @@ class World:
         for position, name in enumerate(view.names()):
             scene = self.scene(name)
             assert scene is not None
-            pods = list(scene.pods)
-            for pod in self.rng.sample(pods, self.rng.randint(0, len(pods))):
-                pods.remove(pod)
+            moves = []
+            for pod in self.rng.sample(scene.pods, self.rng.randint(0, len(scene.pods))):
+                moves.append((pod, False))
                 view.remove(position, pod)
             for _ in range(self.rng.randint(0, 2)):
-                pods.append(self.random_pod().on(name))
-                view.add(position, pods[-1])
-            scenes.append(Scene(scene.node, tuple(pods)))
+                moves.append((self.random_pod().on(name), True))
+                view.add(position, moves[-1][0])
+            scenes.append(Scene(scene.node, scene.before, tuple(moves)))
         return Seen(view, tuple(scenes))
 
 

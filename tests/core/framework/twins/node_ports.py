@@ -19,10 +19,20 @@ def skips(pod):
 
 def filter_node(pod, scene):
     for ip, protocol, port in claims(pod):
-        for other in scene.pods:
-            for used_ip, used_protocol, used_port in claims(other):
-                same = (protocol, port) == (used_protocol, used_port)
-                if same and (ip == used_ip or "0.0.0.0" in (ip, used_ip)):
-                    reason = "node(s) didn't have free ports for the requested pod ports"
-                    return Code.Unschedulable, (reason,)
+        for used_ip, used_protocol, used_port in in_use(scene):
+            same = (protocol, port) == (used_protocol, used_port)
+            if same and (ip == used_ip or "0.0.0.0" in (ip, used_ip)):
+                reason = "node(s) didn't have free ports for the requested pod ports"
+                return Code.Unschedulable, (reason,)
     return None
+
+
+def in_use(scene):
+    """A port is forgotten with the first pod that is imagined away, whoever else claims it."""
+    ports = {claim for pod in scene.before for claim in claims(pod)}
+    for pod, added in scene.moves:
+        if added:
+            ports |= set(claims(pod))
+        else:
+            ports -= set(claims(pod))
+    return ports
