@@ -96,7 +96,8 @@ class RowLocalPlugins:
 
 def check_scores(name: str, scores: Int64) -> None:
     """Raises SchedulingError for a normalised score outside 0 to 100 (spec: plugins.md 1.4)."""
-    if len(scores) and (scores.min() < 0 or scores.max() > MAX_NODE_SCORE):
+    # One comparison for both ends: as unsigned numbers, negative scores are large ones.
+    if len(scores) and np.asarray(scores, np.int64).view(np.uint64).max() > MAX_NODE_SCORE:
         wrong = scores[(scores < 0) | (scores > MAX_NODE_SCORE)][0]
         raise SchedulingError(
             f'applying score defaultWeights on Score plugins: plugin "{name}" returns an invalid score {wrong}, '

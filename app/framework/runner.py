@@ -338,14 +338,18 @@ class Framework:
     ) -> Iterable[Int64]:
         self._prepare_scores(pod, memo, view)
         total, raw = memo.scored(pod)
-        yield total[view.rows]
+        yield self._of(total, view)
         for number, scores in raw.items():
             plugin, weight = (memo.active_scores or ())[number]
-            yield weight * self._normalized(memo.state, pod, plugin, scores[view.rows], view)
+            yield weight * self._normalized(memo.state, pod, plugin, self._of(scores, view), view)
         for plugin, weight in self._wide_active(state, pod, view):
             yield weight * self._normalized(
                 state, pod, plugin, plugin.score(state, pod, view), view
             )
+
+    def _of(self, column: Int64, view: View) -> Int64:
+        """The view's part of a column over all rows; the column itself, not to be changed, where that is everything."""
+        return column if view.n == self._table.size else column.take(view.rows)
 
     @staticmethod
     def _sum(parts: Iterable[Int64], n: int) -> Int64:

@@ -80,6 +80,7 @@ class NodeTable:
         self._columns: Final = (self.allocatable, self.requested, self.labels, self.taints)
         self._indexes: Final[list[PodIndex]] = [self.families, self.terms, self.volumes]
         self._free: Final[list[int]] = []
+        self._all_rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
 
     # ------------------------------------------------------------ rows
 
@@ -133,6 +134,12 @@ class NodeTable:
             del self.row_of[self.names[row]]
             self.names[row] = ""
             self._free.append(row)
+
+    def all_rows(self) -> npt.NDArray[np.intp]:
+        """Every row ever used, ascending; not to be changed."""
+        if len(self._all_rows) != self.size:
+            self._all_rows = np.arange(self.size, dtype=np.intp)
+        return self._all_rows
 
     def live_rows(self) -> npt.NDArray[np.intp]:
         """The rows that have a node object, ascending."""

@@ -39,7 +39,7 @@ class View:
     @classmethod
     def everything(cls, table: NodeTable) -> "View":
         """All rows ever used, in order; those without a node object (see ``table.exists``) are the caller's concern."""
-        view = cls(table, np.arange(table.size, dtype=np.intp))
+        view = cls(table, table.all_rows())
         view._at = slice(0, table.size)
         return view
 
