@@ -34,23 +34,35 @@ from app.state.volumes import Uses
 
 
 class _Links:
-    """Sets of things by the name of what they depend on."""
+    """Keys by the name of what they depend on; a single key, which is nearly always all there is, is kept bare."""
 
     def __init__(self) -> None:
-        self._by_name: defaultdict[str, set[ClaimKey]] = defaultdict(set)
+        self._by_name: dict[str, ClaimKey | set[ClaimKey]] = {}
 
     def put(self, name: str, key: ClaimKey) -> None:
-        self._by_name[name].add(key)
+        known = self._by_name.get(name)
+        if known is None:
+            self._by_name[name] = key
+        elif isinstance(known, set):
+            known.add(key)
+        elif known != key:
+            self._by_name[name] = {known, key}
 
     def drop(self, name: str, key: ClaimKey) -> None:
-        keys = self._by_name.get(name)
-        if keys is not None:
-            keys.discard(key)
-            if not keys:
-                del self._by_name[name]
+        known = self._by_name.get(name)
+        if isinstance(known, set):
+            known.discard(key)
+        if known in (key, set()):
+            del self._by_name[name]
 
     def of(self, name: str) -> tuple[ClaimKey, ...]:
-        return tuple(self._by_name.get(name, ()))
+        known = self._by_name.get(name)
+        if known is None:
+            return ()
+        return tuple(known) if isinstance(known, set) else (known,)
+
+
+_Ephemeral = dict[str, tuple[Pod, int]]
 
 
 class _Claim:
@@ -64,7 +76,16 @@ class _Claim:
         self.volume_name = ""
         self.class_name = ""
         #: The pods whose generic ephemeral volume this is, by uid, and their rows.
-        self.ephemeral: dict[str, tuple[Pod, int]] = {}
+        self.ephemeral: _Ephemeral | None = None
+
+    def own(self, pod: Pod, row: int, step: int) -> None:
+        """Notes that this is (or with -1 is no longer) behind a generic ephemeral volume of a pod."""
+        if self.ephemeral is None:
+            self.ephemeral = {}
+        if step > 0:
+            self.ephemeral[pod.uid] = (pod, row)
+        else:
+            self.ephemeral.pop(pod.uid, None)
 
 
 class CsiIndex:
@@ -96,7 +117,7 @@ class CsiIndex:
         lost, found = self._names.catch_up()
         if lost or found:
             self._counts.sync(lost, found)
-            self.nodes.sync(lost, found)
+            self.nodes.sync(found)
 
     # ------------------------------------------------------------ pods
 
@@ -126,10 +147,7 @@ class CsiIndex:
             self._use_claim((pod.namespace, name), row, step)
             known = self._claims.get((pod.namespace, name))
             if volume.ephemeral is not None and known is not None:
-                if step > 0:
-                    known.ephemeral[pod.uid] = (pod, row)
-                else:
-                    known.ephemeral.pop(pod.uid, None)
+                known.own(pod, row, step)
 
     def _use_inline(self, volume: Volume, row: int, step: int) -> None:
         try:
@@ -186,7 +204,7 @@ class CsiIndex:
         if claim is None or known is None:
             return
         self._resolve((claim.namespace, claim.name), known)
-        for pod, row in known.ephemeral.values():
+        for pod, row in (known.ephemeral or {}).values():
             self._check(pod, row)
 
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:

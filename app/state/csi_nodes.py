@@ -98,10 +98,8 @@ class CsiNodes:
             fresh = np.full(extra, NO_LIMIT, np.int64)
             self._limits[driver] = np.concatenate((limits, fresh))
 
-    def sync(self, lost: Iterable[tuple[int, str]], found: Iterable[tuple[int, str]]) -> None:
-        """Follows rows to their new names (see RowNames.catch_up)."""
-        for row, _ in lost:
-            self._set(row, None)
+    def sync(self, found: Iterable[tuple[int, str]]) -> None:
+        """Follows rows to their new names (see RowNames.catch_up); rows that have lost theirs are in nobody's view."""
         for row, name in found:
             self._set(row, self._nodes.get(name))
 

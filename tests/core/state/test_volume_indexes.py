@@ -4,7 +4,7 @@ import pytest
 
 from app.model.objects import GCEPersistentDisk, Volume
 from app.model.status import SchedulingError
-from app.state.assume_cache import AssumeCache, VolumeCache, assumed_volumes
+from app.state.assume_cache import AssumeCache, assumed_volumes
 from app.state.cluster import Cluster, Lister
 from app.state.csi_index import csi_index
 from app.state.csi_nodes import RowNames
@@ -15,7 +15,6 @@ from tests.core.framework.volume_world import (
     make_csi_node,
     make_node,
     make_pod_with,
-    make_volume,
 )
 
 
@@ -188,24 +187,23 @@ def test_what_cannot_be_assumed():
     assert str(caught.value) == 'persistentvolumeclaims "ns/d" not found'
 
 
-def test_free_volumes_of_a_class_come_by_size_and_name_and_follow_assumptions():
-    lister = Lister()
-    for name, size in (("b", "1Gi"), ("a", "1024Mi"), ("c", "500Mi"), ("d", "2Gi")):
-        lister.store(make_volume(name, size=size, storage_class="local"))
-    cache = VolumeCache(lister)
-
-    def free():
-        return [candidate.volume.name for candidate in cache.of_class("local").free]
-
-    assert free() == ["c", "a", "b", "d"]
-    assumed = make_volume("a", size="1024Mi", storage_class="local", claim=("ns", "x"))
+def test_followers_hear_what_the_cache_answers_anew():
+    stored, heard = make_claim("c", version="1"), []
+    cluster, cache = cache_of(stored)
+    cache.follow(lambda old, new: heard.append((old, new)))
+    assumed, later = make_claim("c", version="1"), make_claim("c", version="2")
     cache.assume(assumed)
-    assert free() == ["c", "b", "d"]
-    assert cache.of_class("local").reserved_for(make_claim("x")) == ("a",)
+    assert list(cache) == [assumed]
     cache.restore(assumed)
-    assert free() == ["c", "a", "b", "d"]
-    assert not cache.of_class("local").reserved
-    lister.store(make_volume("c", size="9Gi", storage_class="local", version="2"))
-    lister.store(make_volume("b", storage_class="local", version="2", phase="Bound"))
-    lister.remove(make_volume("d"))
-    assert free() == ["a", "c"]
+    cache.assume(assumed)
+    cluster.claims.store(make_claim("c", version="1"))
+    cluster.claims.store(later)
+    cluster.claims.remove(later)
+    pairs = [
+        (stored, assumed),
+        (assumed, stored),
+        (stored, assumed),
+        (assumed, later),
+        (later, None),
+    ]
+    assert [(id(a), id(b)) for a, b in heard] == [(id(a), id(b)) for a, b in pairs]

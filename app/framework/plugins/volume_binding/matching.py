@@ -5,31 +5,24 @@ whose claimRef is the claim is the only choice where it can be reached from, and
 of one pod do not take the same volume on the same node.
 """
 
-import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from app.framework.plugins.volume_binding.claims import Delayed
-from app.framework.plugins.volume_binding.reach import (
-    NOWHERE,
-    Place,
-    first_reachable,
-    place_of,
-    reach_of,
-)
+from app.framework.plugins.volume_binding.reach import NOWHERE, reach_of
+from app.framework.plugins.volume_binding.stock import ClassStock, Stock, Traits, capacity_of
 from app.model.claims import bound_to, class_of_claim
 from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.selectors import Selector, SelectorError, compile_selector
 from app.model.status import SchedulingError
-from app.state.assume_cache import Candidate, ClassVolumes, Traits, VolumeCache, candidate_of
+from app.state.assume_cache import VolumeCache
 from app.state.labels import Mask
 from app.state.view import View
 
-#: int32[n]: position of the volume chosen on each row, NOTHING where there is none.
+#: int32[n]: number of the volume chosen on each row (see Pool), NOTHING where there is none.
 Picks = npt.NDArray[np.int32]
 NOTHING: Final = np.int32(-1)
 
@@ -37,36 +30,27 @@ NOTHING: Final = np.int32(-1)
 class Pool:
     """The volumes of one class while the claims of one pod choose among them.
 
-    ``volumes`` are first the free ones, smallest first, then those reserved for the pod's own claims.
+    Numbers stand for the free ones, smallest first, then for those reserved for the pod's own claims.
     """
 
-    def __init__(self, volumes: ClassVolumes) -> None:
-        self._volumes = volumes
-        self.free: Final = volumes.free
+    def __init__(self, stock: ClassStock) -> None:
+        self.stock: Final = stock
         self._reserved: list[PersistentVolume] = []
         #: What earlier claims have chosen.
         self.taken: list[Picks] = []
 
     def volume(self, number: int) -> PersistentVolume:
-        """The volume that a pick stands for."""
-        free = len(self.free)
-        return self.free[number].volume if number < free else self._reserved[number - free]
-
-    def first_of(self, size: int) -> int:
-        """Position of the smallest free volume with at least ``size`` nano-bytes."""
-        return bisect.bisect_left(self.free, size, key=lambda candidate: candidate.capacity)
-
-    def reserved_for(self, claim: PersistentVolumeClaim) -> Sequence[str]:
-        """Names of the volumes whose claimRef has this claim's name."""
-        return self._volumes.reserved_for(claim)
+        """The volume that a number stands for."""
+        free = self.stock.free
+        return free[number] if number < len(free) else self._reserved[number - len(free)]
 
     def number(self, volume: PersistentVolume) -> int:
-        """The pick that stands for a reserved volume."""
-        for number, known in enumerate(self._reserved, len(self.free)):
+        """The number of a reserved volume."""
+        for number, known in enumerate(self._reserved, len(self.stock.free)):
             if known is volume:
                 return number
         self._reserved.append(volume)
-        return len(self.free) + len(self._reserved) - 1
+        return len(self.stock.free) + len(self._reserved) - 1
 
     def is_taken(self, number: int | Picks, n: int) -> Mask:
         """bool[n]: whether an earlier claim of the pod has chosen this on the row."""
@@ -102,8 +86,7 @@ class Matcher:
     """Chooses existing volumes for claims."""
 
     def __init__(self, volumes: VolumeCache) -> None:
-        self._volumes = volumes
-        self._places: WeakKeyDictionary[Candidate, Place] = WeakKeyDictionary()
+        self._stock = Stock(volumes)
 
     def match(self, view: View, claims: Sequence[Delayed]) -> list[Match]:
         """Chooses for each claim in turn, the smallest first. Raises SchedulingError for a claim that cannot be read."""
@@ -113,7 +96,7 @@ class Matcher:
             name = class_of_claim(wanted.claim)
             pool = pools.get(name)
             if pool is None:
-                pool = pools[name] = Pool(self._volumes.of_class(name))
+                pool = pools[name] = Pool(self._stock.of_class(name))
             picks = self._choose(view, wanted, pool)
             pool.taken.append(picks)
             matches.append(Match(wanted, pool, picks))
@@ -123,10 +106,12 @@ class Matcher:
         selector = _selector(wanted.claim)
         picks = np.full(view.n, NOTHING)
         undecided = self._choose_reserved(view, wanted, pool, picks)
-        if undecided.any():
-            depth = len(pool.taken) + 1
-            things = self._suitable(wanted, pool, selector)
-            for ranks in first_reachable(view, things, depth):
+        suitable = pool.stock.suitable(wanted.size or 0, Traits.of(wanted.claim))
+        if selector is not None:
+            free = pool.stock.free
+            suitable = suitable[[selector.matches(free[p].labels) for p in suitable.tolist()]]
+        if len(suitable) and undecided.any():
+            for ranks in pool.stock.nearest(view, suitable, len(pool.taken) + 1):
                 here = undecided & (ranks != NOWHERE) & ~pool.is_taken(ranks, view.n)
                 picks[here] = ranks[here]
                 undecided &= ~here
@@ -135,48 +120,19 @@ class Matcher:
     def _choose_reserved(self, view: View, wanted: Delayed, pool: Pool, picks: Picks) -> Mask:
         """Fills in volumes reserved for the claim; bool[n]: the rows where none has been looked at."""
         undecided = np.ones(view.n, bool)
-        for volume in self._reserved(wanted, pool):
-            number = pool.number(volume)
-            here = undecided & ~pool.is_taken(number, view.n)
-            picks[here & reach_of(view, volume)] = number
-            undecided &= ~here
-        return undecided
-
-    def _reserved(self, wanted: Delayed, pool: Pool) -> list[PersistentVolume]:
-        claim = wanted.claim
-        found = []
-        for name in pool.reserved_for(claim):
-            volume = self._volumes.get(name)
-            if volume is None or volume.metadata.deletion_timestamp is not None:
-                continue
-            candidate = candidate_of(volume)
+        claim, traits = wanted.claim, Traits.of(wanted.claim)
+        names = pool.stock.reserved.get((claim.namespace, claim.name), ())
+        for volume in self._stock.named(names):
             if (
                 bound_to(volume, claim)
-                and candidate.capacity >= (wanted.size or 0)
-                and _same_kind(claim, candidate.traits)
+                and capacity_of(volume) >= (wanted.size or 0)
+                and Traits.of(volume).same_kind(traits)
             ):
-                found.append(candidate)
-        return [candidate.volume for candidate in sorted(found, key=lambda c: c.order)]
-
-    def _suitable(
-        self, wanted: Delayed, pool: Pool, selector: Selector | None
-    ) -> Iterator[tuple[int, Place]]:
-        """(rank, place) of the free volumes that would do for a claim, smallest first."""
-        size = wanted.size or 0
-        verdicts: dict[Traits, bool] = {}
-        start = pool.first_of(size)
-        for rank, candidate in enumerate(pool.free[start:], start):
-            suits = verdicts.get(candidate.traits)
-            if suits is None:
-                suits = verdicts[candidate.traits] = _suits(wanted.claim, candidate.traits)
-            if suits and (selector is None or selector.matches(candidate.volume.labels)):
-                yield rank, self._place(candidate)
-
-    def _place(self, candidate: Candidate) -> Place:
-        place = self._places.get(candidate)
-        if place is None:
-            place = self._places[candidate] = place_of(candidate.affinity)
-        return place
+                number = pool.number(volume)
+                here = undecided & ~pool.is_taken(number, view.n)
+                picks[here & reach_of(view, volume)] = number
+                undecided &= ~here
+        return undecided
 
 
 def _selector(claim: PersistentVolumeClaim) -> Selector | None:
@@ -188,16 +144,3 @@ def _selector(claim: PersistentVolumeClaim) -> Selector | None:
         raise SchedulingError(
             f"error creating internal label selector for claim: {claim.key}: {error}"
         ) from error
-
-
-def _same_kind(claim: PersistentVolumeClaim, traits: Traits) -> bool:
-    spec = claim.spec
-    mode = "Filesystem" if spec.volume_mode is None else spec.volume_mode
-    return (
-        mode == traits.mode and (spec.volume_attributes_class_name or "") == traits.attributes_class
-    )
-
-
-def _suits(claim: PersistentVolumeClaim, traits: Traits) -> bool:
-    modes = claim.spec.access_modes or ()
-    return _same_kind(claim, traits) and traits.access_modes.issuperset(modes)

@@ -4,15 +4,11 @@ from collections import defaultdict
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from app.framework.helpers.node_selector import match_node_selector
 from app.framework.plugins.volume_binding.claims import Delayed
-from app.framework.plugins.volume_binding.reach import (
-    NOWHERE,
-    Place,
-    first_reachable,
-    place_of_labels,
-)
+from app.framework.plugins.volume_binding.reach import NOWHERE, Places, place_of_labels
 from app.model.objects import CSIStorageCapacity, NodeSelector, NodeSelectorTerm, StorageClass
 from app.model.quantity import QuantityError, parse, whole
 from app.model.selectors import Requirement
@@ -21,6 +17,7 @@ from app.state.labels import Mask
 from app.state.view import View
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+_MOST: Final = 2**63 - 1
 
 
 def volume_limit(capacity: CSIStorageCapacity) -> int | None:
@@ -33,34 +30,81 @@ def volume_limit(capacity: CSIStorageCapacity) -> int | None:
         return None
 
 
+class _ClassCapacities:
+    """The capacities of one class as columns: bytes of the largest volume (-1 for none) and the number of the place."""
+
+    def __init__(self) -> None:
+        self._slots: dict[str, int] = {}
+        self._unused: list[int] = []
+        self._limits: list[int] = []
+        self._places: list[int] = []
+        self._columns: tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]] | None = None
+
+    def set(self, key: str, limit: int, place: int) -> None:
+        """Adds a capacity or takes over its new version."""
+        slot = self._slots.get(key)
+        if slot is None:
+            if not self._unused:
+                self._unused.append(len(self._limits))
+                self._limits.append(-1)
+                self._places.append(0)
+                self._columns = None
+            slot = self._slots[key] = self._unused.pop()
+        self._write(slot, limit, place)
+
+    def drop(self, key: str) -> None:
+        """Forgets a capacity."""
+        slot = self._slots.pop(key, None)
+        if slot is not None:
+            self._unused.append(slot)
+            self._write(slot, -1, 0)
+
+    def _write(self, slot: int, limit: int, place: int) -> None:
+        self._limits[slot], self._places[slot] = limit, place
+        if self._columns is not None:
+            self._columns[0][slot], self._columns[1][slot] = limit, place
+
+    def places_with(self, size: int) -> npt.NDArray[np.int32]:
+        """Numbers of the places where a volume of ``size`` bytes can be made."""
+        if self._columns is None:
+            self._columns = np.array(self._limits, np.int64), np.array(self._places, np.int32)
+        limits, places = self._columns
+        return places[limits >= size]
+
+
 class Capacities:
     """CSIStorageCapacity objects by storage class, kept up to date from the first question on."""
 
     def __init__(self, lister: Lister[CSIStorageCapacity]) -> None:
         self._lister = lister
-        self._by_class: defaultdict[str, dict[str, tuple[int, Place]]] | None = None
+        self._places = Places()
+        self._classes: defaultdict[str, _ClassCapacities] | None = None
 
     def room(self, view: View, class_name: str, size: int) -> Mask:
         """bool[n]: whether a volume of ``size`` bytes can be made within reach."""
-        if self._by_class is None:
-            self._by_class = defaultdict(dict)
+        if self._classes is None:
+            self._classes = defaultdict(_ClassCapacities)
             for capacity in self._lister:
                 self._changed(None, capacity)
             self._lister.follow(self._changed)
-        known = self._by_class.get(class_name, {}).values()
-        enough = ((0, place) for limit, place in known if limit >= size)
-        mask: Mask = first_reachable(view, enough, 1)[0] != NOWHERE
+        ranks = np.full((1, len(self._places)), NOWHERE)
+        ranks[0, self._classes[class_name].places_with(max(size, 0))] = 0
+        mask: Mask = self._places.spread(view, ranks)[0] != NOWHERE
         return mask
 
     def _changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> None:
-        if self._by_class is None:
+        if self._classes is None:
             return
-        if old is not None:
-            self._by_class[old.storage_class_name].pop(old.key, None)
         limit = None if new is None else volume_limit(new)
+        if old is not None and (limit is None or new is None or _moved(old, new)):
+            self._classes[old.storage_class_name].drop(old.key)
         if new is not None and limit is not None:
-            place = place_of_labels(new.node_topology)
-            self._by_class[new.storage_class_name][new.key] = limit, place
+            place = self._places.number(place_of_labels(new.node_topology))
+            self._classes[new.storage_class_name].set(new.key, min(limit, _MOST), place)
+
+
+def _moved(old: CSIStorageCapacity, new: CSIStorageCapacity) -> bool:
+    return old.storage_class_name != new.storage_class_name
 
 
 class Provisioning:

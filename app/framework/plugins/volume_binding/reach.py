@@ -1,12 +1,12 @@
 """Which nodes can reach a volume, or a pool of storage: by node labels only, many volumes at a time.
 
-Volumes come in thousands, each tied to one node by a label, or in a few groups, each tied to a zone. So things are grouped
-by what they demand: one label having one of some values (looked up by value), or any other selector (judged once).
+Volumes come in thousands, each tied to one node by a label, or in a few groups, each tied to a zone. So what they demand of
+nodes is numbered (``Places``) and answers are worked out per number, then spread over the rows: numbers that stand for one
+value of a label all at once by the codes of its column, any other selector one by one.
 """
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -15,59 +15,56 @@ import numpy.typing as npt
 from app.framework.helpers.node_selector import compile_node_selector, match_node_selector
 from app.model.objects import NodeSelector, NodeSelectorTerm, PersistentVolume
 from app.model.selectors import LabelSelector, Requirement
-from app.state.labels import Mask
+from app.state.labels import MISSING, LabelColumn, Mask
 from app.state.view import View
 
+#: int32[depth, ...]: positions in some order of preference, ascending along the first axis, NOWHERE for none.
 Ranks = npt.NDArray[np.int32]
 
-#: Rank of nothing.
 NOWHERE: Final = np.int32(2**31 - 1)
 
 _LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
-_NO_NODE: Final = NodeSelector(())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
     """Where something can be reached from.
 
-    With ``key``: from nodes whose label has one of ``values``. Else: from nodes that ``selector`` matches, all for None.
+    With ``key``: from nodes whose label has this ``value``. Else: from nodes that ``selector`` matches, all for None.
     """
 
     key: str = ""
-    values: tuple[str, ...] = ()
+    value: str = ""
     selector: NodeSelector | None = None
 
 
 ANYWHERE: Final = Place()
+_NOT_AT_ALL: Final = Place(selector=NodeSelector(()))
 
 
 @functools.lru_cache(maxsize=8192)
-def by_labels(selector: NodeSelector) -> NodeSelector | None:
-    """A volume's selector without its matchFields; None if every node satisfies it.
+def place_of(selector: NodeSelector | None) -> Place:
+    """Where nodes that satisfy a volume's selector are; None is no selector.
 
-    A volume is judged against a node of which the labels alone are known, and a node without a name satisfies any field.
+    A volume is judged against a node of which the labels alone are known, and a node without a name satisfies any
+    matchFields that can be read.
     """
+    if selector is None:
+        return ANYWHERE
     terms = []
     for term in selector.node_selector_terms or ():
         if compile_node_selector(NodeSelector((term,))).errors:
             continue
         if term.match_fields and not term.match_expressions:
-            return None
+            return ANYWHERE
         terms.append(NodeSelectorTerm(term.match_expressions))
-    return NodeSelector(tuple(terms))
-
-
-def place_of(selector: NodeSelector | None) -> Place:
-    """Where nodes that satisfy a volume's selector are; None is no selector."""
-    wanted = None if selector is None else by_labels(selector)
-    return ANYWHERE if wanted is None else _place(wanted)
+    return _place(tuple(terms))
 
 
 def place_of_labels(selector: LabelSelector | None) -> Place:
     """Where nodes with matching labels are; None matches none, ``{}`` all, one that cannot be read none."""
     if selector is None:
-        return Place(selector=_NO_NODE)
+        return _NOT_AT_ALL
     labels = selector.match_labels or {}
     requirements = (
         *(Requirement(key, "In", (value,)) for key, value in labels.items()),
@@ -76,83 +73,108 @@ def place_of_labels(selector: LabelSelector | None) -> Place:
     if not requirements:
         return ANYWHERE
     if any(r.operator not in _LABEL_OPERATORS for r in requirements):
-        return Place(selector=_NO_NODE)
-    return _place(NodeSelector((NodeSelectorTerm(requirements),)))
+        return _NOT_AT_ALL
+    return _place((NodeSelectorTerm(requirements),))
 
 
-def _place(selector: NodeSelector) -> Place:
-    terms = selector.node_selector_terms or ()
+def _place(terms: tuple[NodeSelectorTerm, ...]) -> Place:
+    """The place of terms without matchFields; what cannot be read is no label of any node."""
     requirements = (terms[0].match_expressions or ()) if len(terms) == 1 else ()
     if len(requirements) == 1 and requirements[0].operator == "In":
-        if compile_node_selector(selector).errors:
-            return Place(selector=_NO_NODE)
-        return Place(requirements[0].key, tuple(dict.fromkeys(requirements[0].values or ())))
-    return Place(selector=selector)
+        values = set(requirements[0].values or ())
+        if len(values) == 1:
+            return Place(requirements[0].key, values.pop())
+    return Place(selector=NodeSelector(terms))
 
 
 def reach_of(view: View, volume: PersistentVolume) -> Mask:
     """bool[n]: whether a node satisfies the volume's node affinity."""
     affinity = volume.spec.node_affinity
-    required = affinity.required if affinity is not None else None
-    wanted = None if required is None else by_labels(required)
-    return np.ones(view.n, bool) if wanted is None else match_node_selector(view, wanted)
+    place = place_of(affinity.required if affinity is not None else None)
+    if place.key:
+        column, codes = view.label(place.key)
+        code = column.code(place.value)
+        mask: Mask = codes == code
+        return mask & (code != MISSING)
+    if place.selector is None:
+        return np.ones(view.n, bool)
+    return match_node_selector(view, place.selector)
 
 
-def first_reachable(view: View, things: Iterable[tuple[int, Place]], depth: int) -> Ranks:
-    """int32[depth, n]: the ``depth`` first things that each row can reach, NOWHERE where there are fewer.
+class _LabelPlaces:
+    """The places that are values of one label, with their numbers and their codes in the label's column."""
 
-    ``things`` are ranks, ascending, and the places of what has them.
-    """
-    anywhere, by_value, by_selector = _grouped(things, depth)
-    parts = [np.full((depth, view.n), NOWHERE)]
-    parts[0][: len(anywhere)] = np.array(anywhere, np.int32)[:, None]
-    parts += [_by_value(view, key, ranks, depth) for key, ranks in by_value.items()]
-    for selector, ranks in by_selector.items():
-        mask = match_node_selector(view, selector)
-        column = np.array(ranks, np.int32)[:, None]
-        parts.append(np.where(mask, column, NOWHERE))
-    if len(parts) == 1:
-        return parts[0]
-    found: Ranks = np.sort(np.concatenate(parts), axis=0)[:depth]
-    return found
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._values: list[str] = []
+        self._numbers: list[int] = []
+        #: Codes and numbers as looked up so far.
+        self._codes: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self._at: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self._seen = 0
 
+    def add(self, number: int, value: str) -> None:
+        self._numbers.append(number)
+        self._values.append(value)
 
-_Ranked = dict[str, list[int]]
+    def _look_up(self, column: LabelColumn) -> None:
+        """Brings the codes up to date; values that no node had are looked up again once nodes have new ones."""
+        known = len(self._codes)
+        if known < len(self._values):
+            fresh = [column.code(value) for value in self._values[known:]]
+            self._codes = np.concatenate((self._codes, np.array(fresh, np.intp)))
+            self._at = np.array(self._numbers, np.intp)
+        if self._seen != len(column.values):
+            self._seen = len(column.values)
+            for position in np.flatnonzero(self._codes == MISSING).tolist():
+                self._codes[position] = column.code(self._values[position])
 
-
-def _grouped(
-    things: Iterable[tuple[int, Place]], depth: int
-) -> tuple[list[int], dict[str, _Ranked], dict[NodeSelector, list[int]]]:
-    """The first ``depth`` ranks anywhere, by label and value, and by selector; later ones cannot matter."""
-    anywhere: list[int] = []
-    by_value: dict[str, _Ranked] = {}
-    by_selector: dict[NodeSelector, list[int]] = {}
-    for rank, place in things:
-        if place.key:
-            values = by_value.setdefault(place.key, {})
-            for value in place.values:
-                ranks = values.setdefault(value, [])
-                if len(ranks) < depth:
-                    ranks.append(rank)
-        elif place.selector is not None:
-            ranks = by_selector.setdefault(place.selector, [])
-            if len(ranks) < depth:
-                ranks.append(rank)
-        else:
-            anywhere.append(rank)
-            if len(anywhere) == depth:
-                break
-    return anywhere, by_value, by_selector
+    def spread(self, view: View, ranks: Ranks) -> Ranks:
+        """int32[depth, n] from int32[depth, places]."""
+        column, codes = view.label(self._key)
+        self._look_up(column)
+        by_code = np.full((len(ranks), len(column.values)), NOWHERE)
+        by_code[:, self._codes] = ranks[:, self._at]
+        by_code[:, MISSING] = NOWHERE
+        found: Ranks = by_code[:, codes]
+        return found
 
 
-def _by_value(view: View, key: str, ranks: Mapping[str, list[int]], depth: int) -> Ranks:
-    column, codes = view.label(key)
-    best = np.full((depth, len(column.values)), NOWHERE)
-    for level in range(depth):
-        deep = [(column.code(v), found[level]) for v, found in ranks.items() if len(found) > level]
-        if not deep:
-            break
-        best[level, [code for code, _ in deep]] = [rank for _, rank in deep]
-    best[:, 0] = NOWHERE
-    found: Ranks = best[:, codes]
-    return found
+class Places:
+    """Numbers for places. There are about as many as nodes; they are not forgotten."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Place, int] = {ANYWHERE: 0}
+        self._labels: dict[str, _LabelPlaces] = {}
+        self._selectors: list[tuple[int, NodeSelector]] = []
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, place: Place) -> int:
+        """The number of a place, a new one if it has none yet."""
+        number = self._numbers.get(place)
+        if number is None:
+            number = self._numbers[place] = len(self._numbers)
+            if place.key:
+                self._labels.setdefault(place.key, _LabelPlaces(place.key)).add(number, place.value)
+            elif place.selector is not None:
+                self._selectors.append((number, place.selector))
+        return number
+
+    def spread(self, view: View, ranks: Ranks) -> Ranks:
+        """int32[depth, n]: the ``depth`` smallest ranks within each row's reach, from those at each place.
+
+        ``ranks``: int32[depth, len(self)], each at one place only.
+        """
+        depth = len(ranks)
+        parts = [np.repeat(ranks[:, :1], view.n, axis=1)]
+        parts += [labelled.spread(view, ranks) for labelled in self._labels.values()]
+        for number, selector in self._selectors:
+            if ranks[0, number] != NOWHERE:
+                mask = match_node_selector(view, selector)
+                parts.append(np.where(mask, ranks[:, number : number + 1], NOWHERE))
+        if depth == 1:
+            return functools.reduce(np.minimum, parts)
+        found: Ranks = np.sort(np.concatenate(parts), axis=0)[:depth]
+        return found

@@ -372,6 +372,19 @@ def test_a_fault_of_a_pod_on_a_limited_node_fails_the_attempt():
     assert judge(bench, make_pod_with("a")) == [None, None]
 
 
+def test_nodes_that_are_gone_fail_nobody():
+    bench = Bench(
+        make_node("n"), make_node("gone"), make_csi_node("n", csi_a=5), make_csi_node("gone", csi_a=5),
+        *bound("a"), settled(EPHEMERAL, node="gone", uid="bad"), make_claim("bad-eph", owner="u-x"),
+    )  # fmt: skip
+    assert judge(bench, make_pod_with("a"))[1][0] is Code.Error
+    bench.table.remove_node("gone")
+    assert judge(bench, make_pod_with("a")) == [None, None]
+    assert [said and said[0] for said in judge(bench, make_pod_with(""))] == [Code.Error, None]
+    bench.gone(make_csi_node("n"), make_csi_node("gone"))
+    assert [said and said[0] for said in judge(bench, make_pod_with(""))] == [Code.Error, None]
+
+
 # ---------------------------------------------------------------- events
 
 

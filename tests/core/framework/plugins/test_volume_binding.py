@@ -164,28 +164,36 @@ def test_several_claims_of_one_pod_agree_with_the_twin():
     assert several > 10
 
 
-def test_the_index_of_volumes_follows_every_change():
-    for seed in range(6):
+def stock_of(plugin):
+    """{class: (free volumes, their columns, reserved ones)}, without classes that have none."""
+    stock = plugin._finder._matcher._stock
+    stock.of_class("")
+    columns_of = {name: volumes._numbered() for name, volumes in stock._classes.items()}
+    places = {number: place for place, number in stock._places._numbers.items()}
+    traits = {number: one for one, number in stock._traits.items()}
+    found = {}
+    for name, volumes in stock._classes.items():
+        numbers = columns_of[name]
+        columns = [places[p] for p in numbers[0].tolist()], [traits[t] for t in numbers[1].tolist()]
+        reserved = {claim: set(names) for claim, names in volumes.reserved.items()}
+        if volumes.free or reserved:
+            found[name] = (list(map(id, volumes.free)), *columns, reserved)
+    return found
+
+
+def test_the_stock_follows_every_change():
+    for seed in range(8):
         world = VolumeWorld(seed, nodes=5)
-        plugin, state = VolumeBinding(None, world.handle), CycleState()
-        cache = world.cluster.assumed.volumes
-        cache.of_class("local")
+        plugin = VolumeBinding(None, world.handle)
+        stock_of(plugin)
         for _ in range(10):
             world.churn(12)
-            pod = world.random_pod()
-            if plugin.pre_filter(state, pod) == SUCCESS and world.nodes:
+            pod, state = sound_pod(world), CycleState()
+            if plugin.pre_filter(state, pod) == SUCCESS:
                 plugin.reserve(state, pod, world.rng.choice(list(world.nodes)))
-                if world.rng.random() < 0.6:
+                if world.rng.random() < 0.5:
                     plugin.unreserve(state, pod, "")
-        followed = cache._by_class
-        cache._by_class = None
-        cache.of_class("local")
-        for name, fresh in cache._by_class.items():
-            assert [c.volume for c in followed[name].free] == [c.volume for c in fresh.free]
-            assert {k: set(v) for k, v in followed[name].reserved.items()} == {
-                k: set(v) for k, v in fresh.reserved.items()
-            }
-        assert all(name in cache._by_class or not followed[name].free for name in followed)
+            assert stock_of(plugin) == stock_of(VolumeBinding(None, world.handle))
 
 
 # ---------------------------------------------------------------- PreFilter
@@ -442,6 +450,14 @@ def test_a_selector_that_cannot_be_read_is_a_fault():
     assert text.startswith("error creating internal label selector for claim: ns/c: ")
 
 
+def test_a_fault_is_none_of_a_node_that_is_gone():
+    broken = LabelSelector(match_expressions=(Requirement("tier", "Near"),))
+    bench = local_bench(make_pod_with(node_name="gone", uid="u-2"), selector=broken)
+    assert [said and said[0] for said in judge(bench, make_pod_with("c"))] == [Code.Error] * 2 + [
+        None
+    ]
+
+
 def test_many_volumes_each_on_its_own_node():
     names = [f"n{number}" for number in range(300)]
     bench = Bench(
@@ -455,6 +471,24 @@ def test_many_volumes_each_on_its_own_node():
     assert judge(bench, make_pod_with("c")) == [None] * 250 + [BIND] * 50
     taken = [("pv-n7-a", "c"), ("pv-n7-b", "d")]
     assert pick(bench, "n7", make_pod_with("c", "d")) == taken
+
+
+def test_nodes_that_come_later_reach_volumes_that_waited_for_them():
+    bench = local_bench(
+        local("here", affinity=within(HOST, "a")), local("late", affinity=within(HOST, "z"))
+    )
+    plugin, state = VolumeBinding(None, bench.handle), CycleState()
+    assert plugin.pre_filter(state, make_pod_with("c")) == SUCCESS
+
+    def fits():
+        found = plugin.filter(state, make_pod_with("c"), bench.view())
+        return [verdict(found, position) is None for position in range(bench.table.size)]
+
+    assert fits() == [True, False]
+    bench.put(make_node("z"))
+    assert fits() == [True, False, True]
+    bench.put(local("later", affinity=within(HOST, "b")))
+    assert fits() == [True, True, True]
 
 
 # ---------------------------------------------------------------- volumes to be made

@@ -167,6 +167,16 @@ def test_imagining_the_user_away_frees_an_exclusive_claim_on_that_row_only():
     assert judge(bench, pod, view)[1] == [None, (Code.Unschedulable, (IN_USE,))]
 
 
+def test_imagining_a_pod_away_frees_all_of_its_exclusive_claims():
+    user = other("solo", "duo")
+    bench = Bench(make_node("n"), EXCLUSIVE, make_claim("duo", modes=("ReadWriteOncePod",)), user)
+    pod = make_pod_with("solo", "duo")
+    view = WhatIf(bench.table, bench.view().rows)
+    assert judge(bench, pod, view)[1] == [(Code.Unschedulable, (IN_USE,))]
+    view.remove(0, user)
+    assert judge(bench, pod, view)[1] == [None]
+
+
 def test_a_pod_imagined_on_a_row_takes_an_exclusive_claim_whatever_its_namespace():
     taken, free = make_claim("solo", modes=("ReadWriteOncePod",)), make_pod_with("solo", gce("d"))
     bench = Bench(make_node("n"), taken)
