@@ -19,11 +19,13 @@ from app.framework.interface import (
     ScorePlugin,
     Verdicts,
 )
+from app.framework.probe import FILTER, SCORE, Stopwatch
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError
+from app.state.nominations import PodsByRow
 from app.state.resources import Int64
 from app.state.table import NodeTable
-from app.state.view import Rows, View
+from app.state.view import Rows, View, imagine
 
 Text = Callable[[int], tuple[str, ...]]
 Epoch = Callable[[], Hashable]
@@ -49,6 +51,13 @@ class FilterArrays:
             self.reasons.copy(),
         )
         out.texts = dict(self.texts)
+        return out
+
+    def take(self, rows: Rows) -> "FilterArrays":
+        """The verdicts on some rows."""
+        out = FilterArrays.__new__(FilterArrays)
+        out.plugin, out.codes, out.reasons = self.plugin[rows], self.codes[rows], self.reasons[rows]
+        out.texts = self.texts
         return out
 
     def lay_over(self, number: int, name: str, verdicts: Verdicts) -> None:
@@ -83,11 +92,13 @@ class RowLocalPlugins:
         filters: Mapping[int, FilterPlugin],
         scores: Mapping[int, tuple[ScorePlugin, int]],
         epochs: Sequence[Epoch],
+        watch: Stopwatch,
     ) -> None:
         self.filters: Final = filters
         #: Plugin and weight.
         self.scores: Final = scores
         self.epochs: Final = epochs
+        self.watch: Final = watch
 
     def epoch(self) -> tuple[Hashable, ...]:
         """Changes whenever every row has to be asked again."""
@@ -122,6 +133,9 @@ class TemplateMemo:
         self._filtered_at = -1
         self._scored_at = -1
         self._filtered = FilterArrays(0)
+        #: The same with nominated pods added, where ``_judged`` has the row: for which pods, at which generation.
+        self._nominated = FilterArrays(0)
+        self._judged: dict[int, tuple[Sequence[Pod], int]] = {}
         #: Weighted sum of the scores that need no normalising.
         self._total: Int64 = np.zeros(0, np.int64)
         #: Raw scores of the plugins that normalise, by position in ``active_scores``.
@@ -143,23 +157,58 @@ class TemplateMemo:
         if epoch != self._epoch:
             self._epoch = epoch
             self._filtered_at = self._scored_at = -1
+            self._judged.clear()
 
     def filtered(self, pod: Pod) -> FilterArrays:
         """The row-local verdicts on every row, up to date. Shared: copy before changing. Raises SchedulingError."""
         self._check_epoch()
         view = self._changed_since(self._filtered_at, len(self._filtered.plugin))
         if view.n:
-            fresh = FilterArrays(view.n)
-            for number, plugin in self.active_filters:
-                verdicts = plugin.filter(self.state, pod, view)
-                if verdicts is not None:
-                    fresh.lay_over(number, plugin.NAME, verdicts)
+            fresh = self._ask(view, pod)
             if view.n == self._table.size:
                 self._filtered = fresh
             else:
                 self._filtered.put(view.rows, fresh)
         self._filtered_at = self._table.last_generation
         return self._filtered
+
+    def with_nominated(self, pod: Pod, nominated: PodsByRow) -> tuple[Rows, FilterArrays]:
+        """The rows, of those with nominated pods, that the row-local filters turn down if these are added.
+
+        The arrays are over all rows, and shared. Raises SchedulingError.
+        """
+        self._check_epoch()
+        if len(self._nominated.plugin) != self._table.size:
+            self._nominated = FilterArrays(self._table.size)
+            self._judged.clear()
+        stale = [row for row, pods in nominated.items() if not self._is_judged(row, pods)]
+        if stale:
+            self._judge_with({row: nominated[row] for row in stale}, pod)
+        rows = np.fromiter(nominated, np.intp, len(nominated))
+        return rows[self._nominated.plugin[rows] != NONE], self._nominated
+
+    def _is_judged(self, row: int, nominated: Sequence[Pod]) -> bool:
+        known = self._judged.get(row)
+        return (
+            known is not None and known[0] is nominated and known[1] == self._table.generation[row]
+        )
+
+    def _judge_with(self, nominated: PodsByRow, pod: Pod) -> None:
+        view = imagine(self._table, nominated)
+        self._nominated.put(view.rows, self._ask(view, pod))
+        generations = self._table.generation[view.rows].tolist()
+        for (row, pods), generation in zip(nominated.items(), generations, strict=True):
+            self._judged[row] = (pods, generation)
+
+    def _ask(self, view: View, pod: Pod) -> FilterArrays:
+        arrays = FilterArrays(view.n)
+        for number, plugin in self.active_filters:
+            verdicts = self._plugins.watch.plugin(
+                FILTER, plugin.NAME, plugin.filter, self.state, pod, view
+            )
+            if verdicts is not None:
+                arrays.lay_over(number, plugin.NAME, verdicts)
+        return arrays
 
     def scored(self, pod: Pod) -> tuple[Int64, dict[int, Int64]]:
         """(weighted total of scores that need no normalising, raw scores of the others by position), for every row."""
@@ -174,7 +223,9 @@ class TemplateMemo:
         everything = view.n == self._table.size
         total = np.zeros(view.n, np.int64)
         for number, (plugin, weight) in enumerate(self.active_scores or ()):
-            scores = plugin.score(self.state, pod, view)
+            scores = self._plugins.watch.plugin(
+                SCORE, plugin.NAME, plugin.score, self.state, pod, view
+            )
             if hasattr(plugin, "normalize"):
                 if everything:
                     self._raw[number] = scores

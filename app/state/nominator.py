@@ -6,7 +6,7 @@ nominator is what counts.
 
 import dataclasses
 import enum
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from app.model.pod import Pod
@@ -53,6 +53,9 @@ class Nominator:
         self._is_waiting: Final = is_waiting
         self._node_of: Final[dict[str, str]] = {}
         self._pods_on: Final[dict[str, dict[str, Pod]]] = {}
+        #: Number of the last change, and by node that of its last one, the latest last.
+        self.version = 0
+        self._changed_at: Final[dict[str, int]] = {}
 
     def add(self, pod: Pod, info: NominatingInfo = NOOP) -> None:
         """Nominates a pod as ``info`` says, in place of any nomination it had.
@@ -68,6 +71,7 @@ class Nominator:
         self._node_of[pod.uid] = node_name
         if node_name:
             self._pods_on.setdefault(node_name, {})[pod.uid] = pod
+            self._note_change(node_name)
 
     def update(self, old: Pod, new: Pod) -> None:
         """Follows an update of a pod.
@@ -93,6 +97,12 @@ class Nominator:
         del pods[pod.uid]
         if not pods:
             del self._pods_on[node_name]
+        self._note_change(node_name)
+
+    def _note_change(self, node_name: str) -> None:
+        self.version += 1
+        self._changed_at.pop(node_name, None)
+        self._changed_at[node_name] = self.version
 
     def node_of(self, uid: str) -> str | None:
         """The node a pod is nominated to; empty if its nomination was cleared, None if there never was one."""
@@ -101,6 +111,13 @@ class Nominator:
     def pods_on(self, node_name: str) -> list[Pod]:
         """The pods nominated to a node, in the order of their nomination."""
         return list(self._pods_on.get(node_name, {}).values())
+
+    def changed_since(self, version: int) -> Iterator[str]:
+        """The names of the nodes whose nominated pods have changed after ``version``."""
+        for name in reversed(self._changed_at):
+            if self._changed_at[name] <= version:
+                return
+            yield name
 
     def nominated_nodes(self) -> Collection[str]:
         """The names of the nodes that pods are nominated to; a view that follows later changes."""

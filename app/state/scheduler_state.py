@@ -33,6 +33,7 @@ from app.model.objects import (
 from app.model.pod import Pod
 from app.state.cache import Cache, CacheError
 from app.state.cluster import Cluster, Lister
+from app.state.nominations import Nominations, PodsByRow
 from app.state.nominator import NOOP, Nominator, nominate
 from app.state.queue import AlreadyQueuedError, SchedulingQueue
 from app.state.queued_pod import QueuedPod
@@ -100,6 +101,7 @@ class SchedulerState:
         #: Every pod as the watch last showed it, by namespace/name.
         self.pods: Final[dict[str, Pod]] = {}
         self.nominator: Final = Nominator(self._may_nominate)
+        self._nominations: Final = Nominations(self.nominator, cache.table)
         self.queue: Final = make_queue(self.nominator)
         self._profiles = frozenset(profiles)
 
@@ -251,21 +253,9 @@ class SchedulerState:
         """The next pod to try; it is in flight until ``assume`` and ``done``, or ``fail``."""
         return self.queue.pop(now)
 
-    def nominated_for(self, pod: Pod) -> Mapping[int, Sequence[Pod]]:
+    def nominated_for(self, pod: Pod) -> PodsByRow:
         """By row: the other pods nominated there with at least this pod's priority."""
-        rows: dict[int, Sequence[Pod]] = {}
-        for name in self.nominator.nominated_nodes():
-            row = self.table.row_of.get(name)
-            if row is None:
-                continue
-            others = [
-                p
-                for p in self.nominator.pods_on(name)
-                if p.uid != pod.uid and p.priority >= pod.priority
-            ]
-            if others:
-                rows[row] = others
-        return rows
+        return self._nominations.concerning(pod)
 
     def assume(self, pod: Pod, node_name: str) -> Pod:
         """Counts a decided pod on its node; returns it as assumed. Raises CacheError."""

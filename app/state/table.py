@@ -55,6 +55,8 @@ class NodeTable:
         self.node_count = 0
         #: Number of the last change anywhere in the table.
         self.last_generation = 0
+        #: Grows whenever a name is given a row or loses it.
+        self.layout = 0
         self.row_of: Final[dict[str, int]] = {}
         self.names: Final[list[str]] = []
         self.nodes: Final[list[Node | None]] = []
@@ -98,6 +100,7 @@ class NodeTable:
         if row is None:
             row = self.row_of[name] = self._free.pop() if self._free else self._append()
             self.names[row] = name
+            self.layout += 1
             self._touch(row)
         return row
 
@@ -133,6 +136,7 @@ class NodeTable:
         if self.nodes[row] is None and not self.pods[row]:
             del self.row_of[self.names[row]]
             self.names[row] = ""
+            self.layout += 1
             self._free.append(row)
 
     def all_rows(self) -> npt.NDArray[np.intp]:
@@ -210,7 +214,7 @@ class NodeTable:
         self._release_if_empty(row)
 
     def replace_pod(self, old: Pod, new: Pod) -> None:
-        """Takes over a pod's new version on the same node; costs nothing where no column is concerned."""
+        """Takes over a pod's new version on the same node; costs little where no column is concerned."""
         same = (
             old.template is new.template
             and old.labels is new.labels
@@ -218,7 +222,10 @@ class NodeTable:
             and old.resources == new.resources
         )
         if same:
-            self.pods[self.row_of[new.node_name]][new.uid] = new
+            row = self.row_of[new.node_name]
+            self.pods[row][new.uid] = new
+            if old.start_time != new.start_time:
+                self._touch(row)
             return
         self.remove_pod(old)
         self.add_pod(new)

@@ -5,7 +5,7 @@ the extenders (the late decision), for the rows that changed since a sibling was
 preemption, where every row is a world of its own.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -317,6 +317,15 @@ class WhatIf(View):
         for pod in super().pods(position):
             yield from (port for port in pod.template.host_ports if port not in moved)
         yield from (port for port, in_use in moved.items() if in_use)
+
+
+def imagine(table: NodeTable, pods: Mapping[int, Sequence[Pod]]) -> WhatIf:
+    """A view of these rows, in their order, with these pods on each beside those that are there."""
+    view = WhatIf(table, np.fromiter(pods, np.intp, len(pods)))
+    batch = PodBatch([pod for some in pods.values() for pod in some])
+    counts = np.fromiter(map(len, pods.values()), np.intp, len(pods))
+    view.add_many(batch, np.arange(len(batch)), np.repeat(np.arange(len(pods)), counts))
+    return view
 
 
 class _Moves(NamedTuple):
