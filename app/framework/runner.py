@@ -6,43 +6,46 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from app.framework.diagnosis import NONE, Diagnosis, Outcome
+from app.framework.commit import CommitPoints
+from app.framework.diagnosis import NONE, Outcome
 from app.framework.interface import (
-    BindPlugin,
     CycleState,
-    Effects,
     EventRegistration,
     FilterPlugin,
     NormalizePlugin,
-    PermitPlugin,
     Plugin,
-    PostBindPlugin,
-    PostFilterPlugin,
-    PostFilterResult,
-    PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
-    ReservePlugin,
     RowLocal,
     ScorePlugin,
     registrations_of,
 )
 from app.framework.memo import FilterArrays, RowLocalPlugins, TemplateMemo, check_scores
+from app.framework.probe import (
+    FILTER,
+    NORMALIZE,
+    NULL_PROBE,
+    PRE_FILTER,
+    PRE_SCORE,
+    SCORE,
+    Participation,
+    Probe,
+    Stopwatch,
+)
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod, PodTemplate
-from app.model.status import SUCCESS, Code, SchedulingError, Status, unresolvable
+from app.model.status import Code, SchedulingError, Status, unresolvable
+from app.state.nominations import PodsByRow
 from app.state.resources import Int64
 from app.state.table import NodeTable
-from app.state.view import View, WhatIf
+from app.state.view import View, imagine
 
 #: Cycle state: the names of the plugins whose PreFilter said Skip.
 _SKIPPED: Final = "Framework/skipped"
 #: Bytes of verdicts and scores kept per profile before those of the template asked least recently are dropped.
 _MEMO_BYTES: Final = 24 * 2**20
-#: The longest a Permit plugin may hold a pod.
-MAX_PERMIT_SECONDS: Final = 15 * 60.0
 #: Events that wake pods turned down by a plugin which does not say what it waits for.
 _ANY_CHANGE: Final = tuple(
     EventRegistration(ClusterEvent(resource, Action.All))
@@ -85,6 +88,10 @@ class Filtered:
     )
 
 
+#: Score plugins that take part, with their weights.
+Scorers = Sequence[tuple[ScorePlugin, int]]
+
+
 class Rejected(Exception):  # noqa: N818 - not a fault: PreFilter turned the pod down as a whole
     """PreFilter says no; ``status`` holds for every node, ``plugins`` are to blame."""
 
@@ -94,24 +101,25 @@ class Rejected(Exception):  # noqa: N818 - not a fault: PreFilter turned the pod
         self.plugins = plugins
 
 
-class Framework:
+class Framework(CommitPoints):
     """One profile, ready to run."""
 
-    def __init__(self, profile_name: str, plugins: ProfilePlugins, table: NodeTable) -> None:
+    def __init__(
+        self,
+        profile_name: str,
+        plugins: ProfilePlugins,
+        table: NodeTable,
+        probe: Probe = NULL_PROBE,
+    ) -> None:
+        super().__init__(plugins, Stopwatch(profile_name, probe))
         self.profile_name: Final = profile_name
         self._table = table
         self.plugins: Final = plugins
         self.pre_enqueue: Final = cast("Sequence[PreEnqueuePlugin]", plugins.at("preEnqueue"))
         self._pre_filter = cast("Sequence[PreFilterPlugin]", plugins.at("preFilter"))
         self._filter = cast("Sequence[FilterPlugin]", plugins.at("filter"))
-        self._post_filter = cast("Sequence[PostFilterPlugin]", plugins.at("postFilter"))
         self._pre_score = cast("Sequence[PreScorePlugin]", plugins.at("preScore"))
         self._score = cast("Sequence[ScorePlugin]", plugins.at("score"))
-        self._reserve = cast("Sequence[ReservePlugin]", plugins.at("reserve"))
-        self._permit = cast("Sequence[PermitPlugin]", plugins.at("permit"))
-        self._pre_bind = cast("Sequence[PreBindPlugin]", plugins.at("preBind"))
-        self._bind = cast("Sequence[BindPlugin]", plugins.at("bind"))
-        self._post_bind = cast("Sequence[PostBindPlugin]", plugins.at("postBind"))
         self._filter_names = [p.NAME for p in self._filter]
         self._weights = [plugins.weights.get(p.NAME, 1) or 1 for p in self._score]
         self._row_local = RowLocalPlugins(
@@ -122,6 +130,7 @@ class Framework:
                 if isinstance(p, RowLocal)
             },
             [p.epoch for p in {*self._filter, *self._score} if isinstance(p, RowLocal)],
+            self._watch,
         )
         self._wide_filters = [
             (i, p) for i, p in enumerate(self._filter) if not isinstance(p, RowLocal)
@@ -132,12 +141,25 @@ class Framework:
             if not isinstance(p, RowLocal)
         ]
         self._pre_score_by_name = {p.NAME: p for p in self._pre_score}
+        self._participation: Final = Participation(
+            {
+                PRE_FILTER: [p.NAME for p in self._pre_filter],
+                FILTER: self._filter_names,
+                PRE_SCORE: list(self._pre_score_by_name),
+            }
+        )
         self._memos: dict[PodTemplate, TemplateMemo] = {}
 
     @property
     def scores_anything(self) -> bool:
         """Whether the profile has Score plugins."""
         return bool(self._score)
+
+    # ------------------------------------------------------------ figures
+
+    def evaluations(self) -> dict[tuple[str, str], int]:
+        """(plugin, extension point) -> attempts it took part in, at PreFilter, Filter, PreScore and Score."""
+        return self._participation.counts()
 
     # ------------------------------------------------------------ queue
 
@@ -190,13 +212,30 @@ class Framework:
         state: CycleState,
         pod: Pod,
         memo: TemplateMemo,
-        nominated: Mapping[int, Sequence[Pod]],
+        nominated: PodsByRow,
     ) -> Filtered:
         """Judges every node. ``nominated``: by row, the pods of equal or higher priority nominated there.
 
         Raises Rejected when PreFilter turns the pod down, SchedulingError on a plugin's fault.
         """
-        skipped, names, narrowed_by = self._run_pre_filter(state, pod, memo)
+        skipped, names, narrowed_by = self._watch.point(
+            PRE_FILTER, self._run_pre_filter, state, pod, memo
+        )
+        self._participation.filtered(skipped)
+        return self._watch.point(
+            FILTER, self._run_filter, state, pod, memo, nominated, skipped, names, narrowed_by
+        )
+
+    def _run_filter(
+        self,
+        state: CycleState,
+        pod: Pod,
+        memo: TemplateMemo,
+        nominated: Mapping[int, Sequence[Pod]],
+        skipped: set[str],
+        names: frozenset[str] | None,
+        narrowed_by: frozenset[str],
+    ) -> Filtered:
         arrays = memo.filtered(pod)
         wide = [(i, p) for i, p in self._wide_filters if p.NAME not in skipped]
         if wide or nominated:
@@ -204,11 +243,11 @@ class Framework:
         if wide:
             view = View.everything(self._table)
             for number, plugin in wide:
-                verdicts = plugin.filter(state, pod, view)
+                verdicts = self._watch.plugin(FILTER, plugin.NAME, plugin.filter, state, pod, view)
                 if verdicts is not None:
                     arrays.lay_over(number, plugin.NAME, verdicts)
         if nominated:
-            self._with_nominated(state, pod, arrays, memo.active_filters, wide, nominated)
+            self._with_nominated(state, pod, memo, arrays, wide, nominated)
         considered = self._table.exists[: self._table.size]
         absent = Status(Code.UnschedulableAndUnresolvable)
         if names is not None:
@@ -239,7 +278,11 @@ class Framework:
         refused: Status | None = None
         for number, plugin in enumerate(self._pre_filter):
             known = memo.pre_filter.get(number)
-            result = known if known is not None else _as_result(plugin.pre_filter(state, pod))
+            result = known
+            if result is None:
+                result = _as_result(
+                    self._watch.plugin(PRE_FILTER, plugin.NAME, plugin.pre_filter, state, pod)
+                )
             code = result.status.code
             if code is Code.Skip:
                 skipped.add(plugin.NAME)
@@ -266,23 +309,20 @@ class Framework:
         self,
         state: CycleState,
         pod: Pod,
+        memo: TemplateMemo,
         arrays: FilterArrays,
-        local: Sequence[tuple[int, FilterPlugin]],
         wide: Sequence[tuple[int, FilterPlugin]],
-        nominated: Mapping[int, Sequence[Pod]],
+        nominated: PodsByRow,
     ) -> None:
-        view = WhatIf(self._table, np.fromiter(nominated, np.intp, len(nominated)))
-        for position, pods in enumerate(nominated.values()):
-            for other in pods:
-                view.add(position, other.on(self._table.names[view.rows[position]]))
-        worse = self.filter_view(state, pod, view, [*local, *wide])
-        failed = np.flatnonzero(worse.plugin != NONE)
-        if len(failed):
-            rows = view.rows[failed]
-            arrays.plugin[rows] = worse.plugin[failed]
-            arrays.codes[rows] = worse.codes[failed]
-            arrays.reasons[rows] = worse.reasons[failed]
-            arrays.texts.update(worse.texts)
+        """Lays over ``arrays`` what the filters turn down with the nominated pods added."""
+        if wide:
+            view = imagine(self._table, nominated)
+            worse = self.filter_view(state, pod, view, [*memo.active_filters, *wide])
+            positions = np.flatnonzero(worse.plugin != NONE)
+            arrays.put(view.rows[positions], worse.take(positions))
+        else:
+            rows, worse = memo.with_nominated(pod, nominated)
+            arrays.put(rows, worse.take(rows))
 
     def filter_view(
         self, state: CycleState, pod: Pod, view: View, filters: Iterable[tuple[int, FilterPlugin]]
@@ -315,189 +355,75 @@ class Framework:
 
     def score(self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View) -> Int64:
         """int64[n]: the weighted total of every node of the view, which has the feasible ones. Raises SchedulingError."""
-        return self._sum(self._parts(state, pod, memo, view), view.n)
+        wide = self._watch.point(PRE_SCORE, self._pre_score_all, state, pod, memo, view)
+        return self._watch.point(SCORE, self._score_all, state, pod, memo, view, wide)
 
     def plugin_scores(
         self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View
     ) -> dict[str, Int64]:
         """int64[n] by plugin: weighted, after normalising; for the log and for ``explain``."""
-        self._prepare_scores(pod, memo, view)
+        wide = self._pre_score_all(state, pod, memo, view)
         out: dict[str, Int64] = {}
         for plugin, weight in memo.active_scores or ():
             out[plugin.NAME] = weight * self._normalized(
                 memo.state, pod, plugin, plugin.score(memo.state, pod, view), view
             )
-        for plugin, weight in self._wide_active(state, pod, view):
+        for plugin, weight in wide:
             out[plugin.NAME] = weight * self._normalized(
                 state, pod, plugin, plugin.score(state, pod, view), view
             )
         return out
 
-    def _parts(
+    def _pre_score_all(
         self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View
-    ) -> Iterable[Int64]:
-        self._prepare_scores(pod, memo, view)
-        total, raw = memo.scored(pod)
-        yield self._of(total, view)
-        for number, scores in raw.items():
-            plugin, weight = (memo.active_scores or ())[number]
-            yield weight * self._normalized(memo.state, pod, plugin, self._of(scores, view), view)
-        for plugin, weight in self._wide_active(state, pod, view):
-            yield weight * self._normalized(
-                state, pod, plugin, plugin.score(state, pod, view), view
-            )
-
-    def _of(self, column: Int64, view: View) -> Int64:
-        """The view's part of a column over all rows; the column itself, not to be changed, where that is everything."""
-        return column if view.n == self._table.size else column.take(view.rows)
-
-    @staticmethod
-    def _sum(parts: Iterable[Int64], n: int) -> Int64:
-        total: Int64 | None = None
-        for part in parts:
-            total = part if total is None else total + part
-        return np.zeros(n, np.int64) if total is None else total
-
-    def _prepare_scores(self, pod: Pod, memo: TemplateMemo, view: View) -> None:
+    ) -> Scorers:
+        """Runs PreScore; the plugins that look across nodes and that score this pod."""
         if memo.active_scores is None:
             memo.active_scores = [
                 (plugin, weight)
                 for plugin, weight in self._row_local.scores.values()
                 if self._run_pre_score(memo.state, pod, plugin, view)
             ]
-
-    def _wide_active(
-        self, state: CycleState, pod: Pod, view: View
-    ) -> Iterable[tuple[ScorePlugin, int]]:
         return [(p, w) for p, w in self._wide_scores if self._run_pre_score(state, pod, p, view)]
+
+    def _score_all(
+        self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View, wide: Scorers
+    ) -> Int64:
+        active = memo.active_scores or ()
+        self._participation.scored([plugin.NAME for plugin, _ in (*active, *wide)])
+        total, raw = memo.scored(pod)
+        total = self._of(total, view)
+        for number, scores in raw.items():
+            plugin, weight = active[number]
+            own = self._normalized(memo.state, pod, plugin, self._of(scores, view), view)
+            total = total + weight * own
+        for plugin, weight in wide:
+            scores = self._watch.plugin(SCORE, plugin.NAME, plugin.score, state, pod, view)
+            total = total + weight * self._normalized(state, pod, plugin, scores, view)
+        return total
+
+    def _of(self, column: Int64, view: View) -> Int64:
+        """The view's part of a column over all rows; the column itself, not to be changed, where that is everything."""
+        return column if view.n == self._table.size else column.take(view.rows)
 
     def _run_pre_score(self, state: CycleState, pod: Pod, plugin: ScorePlugin, view: View) -> bool:
         """Whether the plugin scores this pod."""
         pre_score = self._pre_score_by_name.get(plugin.NAME)
         if pre_score is None:
             return True
-        status = pre_score.pre_score(state, pod, view)
+        status = self._watch.plugin(PRE_SCORE, plugin.NAME, pre_score.pre_score, state, pod, view)
         if status.code not in {Code.Success, Code.Skip}:
             raise SchedulingError(f'running PreScore plugin "{plugin.NAME}": {status.message}')
         return status.ok
 
-    @staticmethod
     def _normalized(
-        state: CycleState, pod: Pod, plugin: ScorePlugin, scores: Int64, view: View
+        self, state: CycleState, pod: Pod, plugin: ScorePlugin, scores: Int64, view: View
     ) -> Int64:
         if hasattr(plugin, "normalize"):
-            scores = cast("NormalizePlugin", plugin).normalize(state, pod, scores, view)
+            normalize = cast("NormalizePlugin", plugin).normalize
+            scores = self._watch.plugin(NORMALIZE, plugin.NAME, normalize, state, pod, scores, view)
         check_scores(plugin.NAME, scores)
         return scores
-
-    # ------------------------------------------------------------ after the decision
-
-    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Runs Reserve; the first failure stops. The caller unreserves."""
-        for plugin in self._reserve:
-            status = plugin.reserve(state, pod, node_name)
-            if status.code.rejected:
-                return status.by(plugin.NAME)
-            if not status.ok:
-                return Status(
-                    Code.Error,
-                    (f'running Reserve plugin "{plugin.NAME}": {status.message}',),
-                    plugin.NAME,
-                )
-        return SUCCESS
-
-    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Runs Unreserve of every Reserve plugin, last first."""
-        for plugin in reversed(self._reserve):
-            plugin.unreserve(state, pod, node_name)
-
-    def permit(
-        self, state: CycleState, pod: Pod, node_name: str
-    ) -> tuple[Status, dict[str, float]]:
-        """Runs Permit: the verdict, and with Code.Wait how long each plugin may hold the pod, in seconds."""
-        waits: dict[str, float] = {}
-        for plugin in self._permit:
-            result = plugin.permit(state, pod, node_name)
-            status = result.status
-            if status.code.rejected:
-                return status.by(plugin.NAME), {}
-            if status.code is Code.Wait:
-                waits[plugin.NAME] = min(result.timeout_seconds, MAX_PERMIT_SECONDS)
-            elif not status.ok:
-                text = f'running Permit plugin "{plugin.NAME}": {status.message}'
-                return Status(Code.Error, (text,), plugin.NAME), {}
-        if waits:
-            return Status(
-                Code.Wait, ("one or more plugins asked to wait and no plugin rejected pod",)
-            ), waits
-        return SUCCESS, {}
-
-    @property
-    def has_permit(self) -> bool:
-        """Whether any Permit plugin is there."""
-        return bool(self._permit)
-
-    def pre_bind_work(self, state: CycleState, pod: Pod, node_name: str) -> list[PreBindPlugin]:
-        """The PreBind plugins with something to do. Raises SchedulingError."""
-        work = []
-        for plugin in self._pre_bind:
-            flight = getattr(plugin, "pre_bind_pre_flight", None)
-            status = SUCCESS if flight is None else flight(state, pod, node_name)
-            if status.ok:
-                work.append(plugin)
-            elif status.code is not Code.Skip:
-                raise SchedulingError(f'running PreBindPreFlight "{plugin.NAME}": {status.message}')
-        return work
-
-    async def pre_bind(
-        self,
-        state: CycleState,
-        pod: Pod,
-        node_name: str,
-        effects: Effects,
-        work: Sequence[PreBindPlugin],
-    ) -> None:
-        """Runs these PreBind plugins in order. Raises SchedulingError."""
-        for plugin in work:
-            status = await plugin.pre_bind(state, pod, node_name, effects)
-            if not status.ok:
-                raise SchedulingError(f'running PreBind plugin "{plugin.NAME}": {status.message}')
-
-    async def bind(self, state: CycleState, pod: Pod, node_name: str, effects: Effects) -> None:
-        """Runs Bind plugins until one does not skip. Raises SchedulingError."""
-        for plugin in self._bind:
-            status = await plugin.bind(state, pod, node_name, effects)
-            if status.code is Code.Skip:
-                continue
-            if not status.ok:
-                raise SchedulingError(f'running Bind plugin "{plugin.NAME}": {status.message}')
-            return
-        raise SchedulingError("no Bind plugin took the pod")
-
-    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Runs PostBind."""
-        for plugin in self._post_bind:
-            plugin.post_bind(state, pod, node_name)
-
-    async def post_filter(
-        self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
-    ) -> PostFilterResult | None:
-        """Runs PostFilter; None if there is no such plugin. Messages accumulate until one succeeds."""
-        if not self._post_filter:
-            return None
-        nominated: str | None = None
-        reasons: list[str] = []
-        for plugin in self._post_filter:
-            result = await plugin.post_filter(state, pod, diagnosis, effects)
-            status = result.status
-            if status.ok or status.code is Code.UnschedulableAndUnresolvable:
-                return result
-            if status.code is not Code.Unschedulable:
-                return PostFilterResult(Status(Code.Error, status.reasons, plugin.NAME))
-            if result.nominated_node is not None:
-                nominated = result.nominated_node
-            reasons += status.reasons
-        return PostFilterResult(Status(Code.Unschedulable, tuple(reasons)), nominated)
 
 
 def _as_result(result: PreFilterResult | Status) -> PreFilterResult:

@@ -1,0 +1,207 @@
+"""What follows the search for a node: PostFilter where none was found, and Reserve to PostBind where one was."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+from app.framework.diagnosis import Diagnosis
+from app.framework.interface import (
+    BindPlugin,
+    CycleState,
+    Effects,
+    PermitPlugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PostFilterResult,
+    PreBindPlugin,
+    ReservePlugin,
+)
+from app.framework.probe import (
+    BIND,
+    PERMIT,
+    POST_BIND,
+    POST_FILTER,
+    PRE_BIND,
+    RESERVE,
+    UNRESERVE,
+    Stopwatch,
+)
+from app.model.pod import Pod
+from app.model.status import SUCCESS, Code, SchedulingError, Status
+
+if TYPE_CHECKING:
+    from app.framework.runner import ProfilePlugins
+
+#: The longest a Permit plugin may hold a pod.
+MAX_PERMIT_SECONDS: Final = 15 * 60.0
+
+
+class CommitPoints:
+    """The part of a Framework that is concerned with one node, or with making room for one pod."""
+
+    def __init__(self, plugins: "ProfilePlugins", watch: Stopwatch) -> None:
+        self._watch: Final = watch
+        self._post_filter = cast("Sequence[PostFilterPlugin]", plugins.at("postFilter"))
+        self._reserve = cast("Sequence[ReservePlugin]", plugins.at("reserve"))
+        self._permit = cast("Sequence[PermitPlugin]", plugins.at("permit"))
+        self._pre_bind = cast("Sequence[PreBindPlugin]", plugins.at("preBind"))
+        self._bind = cast("Sequence[BindPlugin]", plugins.at("bind"))
+        self._post_bind = cast("Sequence[PostBindPlugin]", plugins.at("postBind"))
+        self._post_filter_calls: Final[Counter[str]] = Counter()
+
+    def preemption_attempts(self, plugin: str) -> int:
+        """How often a PostFilter plugin was asked to make room."""
+        return self._post_filter_calls[plugin]
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        """Runs Reserve; the first failure stops. The caller unreserves."""
+        return self._watch.point(RESERVE, self._run_reserve, state, pod, node_name)
+
+    def _run_reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        for plugin in self._reserve:
+            status = self._watch.plugin(RESERVE, plugin.NAME, plugin.reserve, state, pod, node_name)
+            if status.code.rejected:
+                return status.by(plugin.NAME)
+            if not status.ok:
+                return Status(
+                    Code.Error,
+                    (f'running Reserve plugin "{plugin.NAME}": {status.message}',),
+                    plugin.NAME,
+                )
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Runs Unreserve of every Reserve plugin, last first."""
+        self._watch.point(UNRESERVE, self._run_unreserve, state, pod, node_name)
+
+    def _run_unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        for plugin in reversed(self._reserve):
+            self._watch.plugin(UNRESERVE, plugin.NAME, plugin.unreserve, state, pod, node_name)
+
+    def permit(
+        self, state: CycleState, pod: Pod, node_name: str
+    ) -> tuple[Status, dict[str, float]]:
+        """Runs Permit: the verdict, and with Code.Wait how long each plugin may hold the pod, in seconds."""
+        return self._watch.point(PERMIT, self._run_permit, state, pod, node_name)
+
+    def _run_permit(
+        self, state: CycleState, pod: Pod, node_name: str
+    ) -> tuple[Status, dict[str, float]]:
+        waits: dict[str, float] = {}
+        for plugin in self._permit:
+            result = self._watch.plugin(PERMIT, plugin.NAME, plugin.permit, state, pod, node_name)
+            status = result.status
+            if status.code.rejected:
+                return status.by(plugin.NAME), {}
+            if status.code is Code.Wait:
+                waits[plugin.NAME] = min(result.timeout_seconds, MAX_PERMIT_SECONDS)
+            elif not status.ok:
+                text = f'running Permit plugin "{plugin.NAME}": {status.message}'
+                return Status(Code.Error, (text,), plugin.NAME), {}
+        if waits:
+            return Status(
+                Code.Wait, ("one or more plugins asked to wait and no plugin rejected pod",)
+            ), waits
+        return SUCCESS, {}
+
+    @property
+    def has_permit(self) -> bool:
+        """Whether any Permit plugin is there."""
+        return bool(self._permit)
+
+    def pre_bind_work(self, state: CycleState, pod: Pod, node_name: str) -> list[PreBindPlugin]:
+        """The PreBind plugins with something to do. Raises SchedulingError."""
+        work = []
+        for plugin in self._pre_bind:
+            flight = getattr(plugin, "pre_bind_pre_flight", None)
+            status = SUCCESS if flight is None else flight(state, pod, node_name)
+            if status.ok:
+                work.append(plugin)
+            elif status.code is not Code.Skip:
+                raise SchedulingError(f'running PreBindPreFlight "{plugin.NAME}": {status.message}')
+        return work
+
+    async def pre_bind(
+        self,
+        state: CycleState,
+        pod: Pod,
+        node_name: str,
+        effects: Effects,
+        work: Sequence[PreBindPlugin],
+    ) -> None:
+        """Runs these PreBind plugins in order. Raises SchedulingError."""
+        await self._watch.waiting_point(
+            PRE_BIND, self._run_pre_bind(state, pod, node_name, effects, work)
+        )
+
+    async def _run_pre_bind(
+        self,
+        state: CycleState,
+        pod: Pod,
+        node_name: str,
+        effects: Effects,
+        work: Sequence[PreBindPlugin],
+    ) -> None:
+        for plugin in work:
+            status = await self._watch.waiting_plugin(
+                PRE_BIND, plugin.NAME, plugin.pre_bind(state, pod, node_name, effects)
+            )
+            if not status.ok:
+                raise SchedulingError(f'running PreBind plugin "{plugin.NAME}": {status.message}')
+
+    async def bind(self, state: CycleState, pod: Pod, node_name: str, effects: Effects) -> None:
+        """Runs Bind plugins until one does not skip. Raises SchedulingError."""
+        await self._watch.waiting_point(BIND, self._run_bind(state, pod, node_name, effects))
+
+    async def _run_bind(
+        self, state: CycleState, pod: Pod, node_name: str, effects: Effects
+    ) -> None:
+        for plugin in self._bind:
+            status = await self._watch.waiting_plugin(
+                BIND, plugin.NAME, plugin.bind(state, pod, node_name, effects)
+            )
+            if status.code is Code.Skip:
+                continue
+            if not status.ok:
+                raise SchedulingError(f'running Bind plugin "{plugin.NAME}": {status.message}')
+            return
+        raise SchedulingError("no Bind plugin took the pod")
+
+    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Runs PostBind."""
+        if self._post_bind:
+            self._watch.point(POST_BIND, self._run_post_bind, state, pod, node_name)
+
+    def _run_post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        for plugin in self._post_bind:
+            self._watch.plugin(POST_BIND, plugin.NAME, plugin.post_bind, state, pod, node_name)
+
+    async def post_filter(
+        self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
+    ) -> PostFilterResult | None:
+        """Runs PostFilter; None if there is no such plugin. Messages accumulate until one succeeds."""
+        if not self._post_filter:
+            return None
+        return await self._watch.waiting_point(
+            POST_FILTER, self._run_post_filter(state, pod, diagnosis, effects)
+        )
+
+    async def _run_post_filter(
+        self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
+    ) -> PostFilterResult:
+        nominated: str | None = None
+        reasons: list[str] = []
+        for plugin in self._post_filter:
+            self._post_filter_calls[plugin.NAME] += 1
+            result = await self._watch.waiting_plugin(
+                POST_FILTER, plugin.NAME, plugin.post_filter(state, pod, diagnosis, effects)
+            )
+            status = result.status
+            if status.ok or status.code is Code.UnschedulableAndUnresolvable:
+                return result
+            if status.code is not Code.Unschedulable:
+                return PostFilterResult(Status(Code.Error, status.reasons, plugin.NAME))
+            if result.nominated_node is not None:
+                nominated = result.nominated_node
+            reasons += status.reasons
+        return PostFilterResult(Status(Code.Unschedulable, tuple(reasons)), nominated)
