@@ -1,8 +1,8 @@
 """Why a pod could not be placed: a verdict per node, kept as columns until somebody asks for words."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,15 @@ from app.state.labels import Mask
 
 #: ``Outcome.plugin`` of a row that no plugin turned down.
 NONE: Final = np.int8(127)
+#: Up to here values are counted in a table of their own rather than sorted.
+_COUNTABLE: Final = 2**16
+
+
+class Refusal(NamedTuple):
+    """A verdict with the plugin that gave it, and how many nodes it holds for."""
+
+    status: Status
+    nodes: int
 
 
 class Outcome:
@@ -52,6 +61,22 @@ class Outcome:
         """Names of the plugins that turned any row down."""
         return {self.names[number] for number in np.unique(self.plugin[self.rejected()]).tolist()}
 
+    def refusals(self, rows: npt.NDArray[np.intp]) -> Iterator[Refusal]:
+        """The verdicts on ``rows``, all of which were turned down, by plugin and reason."""
+        if not len(rows):
+            return
+        plugins = self.plugin[rows].astype(np.int64)
+        reasons = self.reasons[rows].astype(np.int64)
+        width = int(reasons.max()) + 1
+        keys, counts = _count(plugins * width + reasons, int(NONE) * width)
+        for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
+            number, reason = divmod(key, width)
+            first = rows[np.argmax((plugins == number) & (reasons == reason))]
+            status = Status(
+                Code(int(self.codes[first])), self.texts[number](reason), self.names[number]
+            )
+            yield Refusal(status, count)
+
     def frozen(self) -> "Outcome":
         """A copy that later cycles do not touch."""
         return Outcome(
@@ -70,6 +95,17 @@ class Outcome:
             return Status(Code.Success)
         text = self.texts[number](int(self.reasons[row]))
         return Status(Code(int(self.codes[row])), text, self.names[number])
+
+
+def _count(
+    values: npt.NDArray[np.int64], limit: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The distinct values, ascending, all from 0 and below ``limit``, and how often each occurs."""
+    if limit > _COUNTABLE:
+        return np.unique(values, return_counts=True)
+    counts = np.bincount(values)
+    distinct = np.flatnonzero(counts)
+    return distinct, counts[distinct]
 
 
 class Diagnosis:
@@ -121,29 +157,24 @@ class Diagnosis:
         """Records one verdict for several rows."""
         self.by_row.update(dict.fromkeys(rows.tolist(), status))
 
-    def reason_counts(self) -> Counter[str]:
-        """How many nodes have each reason; a node with two reasons counts for both."""
-        counts: Counter[str] = Counter()
-        explicit = len(self.by_row)
-        for status in self.by_row.values():
-            counts.update(status.reasons)
+    def refusals(self) -> list[Refusal]:
+        """Who turned down how many nodes for what, in the order of the filters, extenders and PreFilter last."""
+        refusals: list[Refusal] = []
         if self.outcome is not None:
             rows = self.outcome.rejected()
             if self.by_row:
                 rows = np.setdiff1d(rows, np.fromiter(self.by_row, np.intp, len(self.by_row)))
-            explicit += len(rows)
-            counts.update(self._count_filtered(self.outcome, rows))
-        for reason in self.absent.reasons:
-            counts[reason] += self.node_count - explicit
-        return counts
+            refusals += self.outcome.refusals(rows)
+        refusals += [Refusal(s, count) for s, count in Counter(self.by_row.values()).items()]
+        rest = self.node_count - sum(refusal.nodes for refusal in refusals)
+        return [*refusals, Refusal(self.absent, rest)] if rest > 0 else refusals
 
-    @staticmethod
-    def _count_filtered(outcome: Outcome, rows: npt.NDArray[np.intp]) -> Counter[str]:
-        pairs = (outcome.plugin[rows].astype(np.int64) << 32) | outcome.reasons[rows]
+    def reason_counts(self) -> Counter[str]:
+        """How many nodes have each reason; a node with two reasons counts for both."""
         counts: Counter[str] = Counter()
-        for pair, count in zip(*np.unique(pairs, return_counts=True), strict=True):
-            for reason in outcome.texts[int(pair) >> 32](int(pair) & 0xFFFFFFFF):
-                counts[reason] += int(count)
+        for refusal in self.refusals():
+            for reason in refusal.status.reasons:
+                counts[reason] += refusal.nodes
         return counts
 
     def message(self, post_filter_message: str = "") -> str:
