@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 from app.framework.interface import CycleState, Effects
@@ -131,21 +131,40 @@ class Binder:
             self._write(-1)
             try:
                 if waits:
-                    await self._wait_for_permit(pod, node, waits)
+                    await self._wait_for_permit(decided, waits)
                 self._state.done(pod.uid)
-                await framework.pre_bind(cycle_state, pod, node, self._effects, work)
+                await self._step(
+                    decided,
+                    "PreBind",
+                    framework.pre_bind(cycle_state, pod, node, self._effects, work),
+                )
             finally:
                 self._write(1)
         else:
             self._state.done(pod.uid)
-        if self._extenders is None or not await self._extenders.bind(pod, node):
-            await framework.bind(cycle_state, pod, node, self._effects)
+        await self._step(decided, "Bind", self._write_binding(decided))
         self._bound(decided)
 
-    async def _wait_for_permit(self, pod: Pod, node: str, waits: Mapping[str, float]) -> None:
-        started = self._clock.monotonic()
-        status = await self._waiting.wait(pod, node, waits)
-        self._recorder.permit_waited(status.code.name, self._clock.monotonic() - started)
+    async def _write_binding(self, decided: Decided) -> None:
+        pod, node = decided.assumed, decided.assumed.node_name
+        if self._extenders is None or not await self._extenders.bind(pod, node):
+            await decided.framework.bind(decided.cycle_state, pod, node, self._effects)
+
+    async def _step(self, decided: Decided, step: str, work: Awaitable[None]) -> None:
+        started, status = self._clock.monotonic(), "Error"
+        try:
+            await work
+            status = "Success"
+        finally:
+            seconds = self._clock.monotonic() - started
+            self._recorder.binding_step(decided.queued, step, status, seconds)
+
+    async def _wait_for_permit(self, decided: Decided, waits: Mapping[str, float]) -> None:
+        started, pod = self._clock.monotonic(), decided.assumed
+        status = await self._waiting.wait(pod, pod.node_name, waits)
+        seconds, code = self._clock.monotonic() - started, status.code.name
+        self._recorder.permit_waited(code, seconds)
+        self._recorder.binding_step(decided.queued, "WaitOnPermit", code, seconds)
         if not status.ok:
             raise _NotPermitted(status)
 

@@ -20,7 +20,7 @@ from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
 from app.runtime.binding import Binder, Decided
 from app.runtime.clock import Clock
-from app.runtime.recorder import Recorder
+from app.runtime.recorder import Failed, Recorder
 from app.runtime.reports import SCHEDULER_ERROR, UNSCHEDULABLE, Reports
 from app.runtime.spawn import Spawn
 from app.state.cache import CacheError
@@ -134,6 +134,8 @@ class SchedulingLoop:
     ) -> None:
         started = self._clock.monotonic()
         profile = attempt.framework.profile_name
+        if self._search is not None:
+            self._recorder.asking(queued, profile)
         try:
             choice = (
                 attempt.choose(attempt.find()) if search is None else await search.choose(attempt)
@@ -157,7 +159,7 @@ class SchedulingLoop:
                 queued, profile, f"{type(error).__name__}: {error}", started=started
             )
         else:
-            self._recorder.decided(queued, profile, choice, self._clock.monotonic() - started)
+            self._recorder.decided(queued, attempt, choice, self._clock.monotonic() - started)
             self._commit(queued, attempt, choice, started)
 
     async def _unfit(
@@ -185,6 +187,7 @@ class SchedulingLoop:
             message=diagnosis.message(message),
             plugins=diagnosis.unschedulable_plugins,
             pending=diagnosis.pending_plugins,
+            diagnosis=diagnosis,
             nominated_node=nominated,
             started=started,
         )
@@ -271,6 +274,7 @@ class FailureHandler:
             message=diagnosis.message(),
             plugins={status.plugin} - pending,
             pending=pending,
+            diagnosis=diagnosis,
             nominated_node="",
             started=decided.started,
         )
@@ -285,6 +289,7 @@ class FailureHandler:
         message: str,
         plugins: set[str] | None = None,
         pending: set[str] | None = None,
+        diagnosis: Diagnosis | None = None,
         nominated_node: str | None,
         started: float,
     ) -> None:
@@ -293,7 +298,10 @@ class FailureHandler:
         queued.reject(plugins or (), pending or ())
         failure = self._state.fail(queued, now, nominated_node=nominated_node)
         result = "unschedulable" if reason == UNSCHEDULABLE else "error"
-        self._recorder.failed(queued, profile, result, message, self._clock.monotonic() - started)
+        seconds = self._clock.monotonic() - started
+        self._recorder.failed(
+            Failed(queued, profile, result, message, seconds, diagnosis, nominated_node)
+        )
         if failure.report:
             self._reports.failed(
                 failure.pod, reason=reason, message=message, nominated_node=nominated_node, now=now

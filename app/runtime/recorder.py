@@ -1,49 +1,76 @@
-"""What the loop tells about itself: one protocol, implemented by the metrics and by the stories of pods."""
+"""What the loop tells about itself: one protocol, implemented by the metrics, the stories of pods and the log."""
 
+import dataclasses
 from typing import Protocol
 
-from app.cycle.attempt import Choice
+from app.cycle.attempt import Attempt, Choice
+from app.framework.diagnosis import Diagnosis
 from app.model.pod import Pod
 from app.state.queued_pod import QueuedPod
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt that failed."""
+
+    queued: QueuedPod
+    profile: str
+    #: ``unschedulable`` or ``error``.
+    result: str
+    message: str
+    #: From the beginning of the attempt.
+    seconds: float
+    #: Who turned the pod down where; None after a fault.
+    diagnosis: Diagnosis | None = None
+    #: None: the nomination was left as it is; "": cleared.
+    nominated_node: str | None = None
 
 
 class Recorder(Protocol):
     """Hears of every step of every attempt. Calls are synchronous and must be cheap. Durations are seconds."""
 
-    def decided(self, queued: QueuedPod, profile: str, choice: Choice, seconds: float) -> None:
-        """A node was chosen; ``seconds`` is what deciding took, extenders included."""
+    def asking(self, queued: QueuedPod, profile: str) -> None:
+        """Extenders may be asked about the pod, by this task and those it starts."""
+
+    def decided(self, queued: QueuedPod, attempt: Attempt, choice: Choice, seconds: float) -> None:
+        """A node was chosen, on the table as it still is; ``seconds`` is what deciding took, extenders included."""
+
+    def binding_step(self, queued: QueuedPod, step: str, status: str, seconds: float) -> None:
+        """A step of the binding cycle is over: WaitOnPermit, PreBind or Bind."""
 
     def bound(self, queued: QueuedPod, pod: Pod, profile: str, seconds: float, now: float) -> None:
         """The pod is bound (``pod.node_name``); ``seconds`` is the whole attempt."""
 
-    def failed(
-        self, queued: QueuedPod, profile: str, result: str, message: str, seconds: float
-    ) -> None:
-        """The attempt failed; ``result`` is ``unschedulable`` or ``error``."""
-
-    def extension_point(self, point: str, status: str, profile: str, seconds: float) -> None:
-        """An extension point was run over all nodes and plugins."""
+    def failed(self, failed: Failed) -> None:
+        """The attempt failed."""
 
     def permit_waited(self, result: str, seconds: float) -> None:
-        """A pod waited on Permit."""
+        """A pod waited on Permit; ``result`` is the name of a Code."""
+
+    def preempting(self, preemptor: Pod, node_name: str, victims: int) -> None:
+        """So many pods are going to be evicted from a node."""
 
 
 class NullRecorder:
     """Hears nothing."""
 
-    def decided(self, queued: QueuedPod, profile: str, choice: Choice, seconds: float) -> None:
+    def asking(self, queued: QueuedPod, profile: str) -> None:
+        """Ignores it."""
+
+    def decided(self, queued: QueuedPod, attempt: Attempt, choice: Choice, seconds: float) -> None:
+        """Ignores it."""
+
+    def binding_step(self, queued: QueuedPod, step: str, status: str, seconds: float) -> None:
         """Ignores it."""
 
     def bound(self, queued: QueuedPod, pod: Pod, profile: str, seconds: float, now: float) -> None:
         """Ignores it."""
 
-    def failed(
-        self, queued: QueuedPod, profile: str, result: str, message: str, seconds: float
-    ) -> None:
-        """Ignores it."""
-
-    def extension_point(self, point: str, status: str, profile: str, seconds: float) -> None:
+    def failed(self, failed: Failed) -> None:
         """Ignores it."""
 
     def permit_waited(self, result: str, seconds: float) -> None:
+        """Ignores it."""
+
+    def preempting(self, preemptor: Pod, node_name: str, victims: int) -> None:
         """Ignores it."""
