@@ -1,0 +1,175 @@
+"""The embedded cluster and the scheduler as processes of their own, for tests of the whole."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+WAIT_SECONDS = 30.0
+
+
+def wait_for(what: str, check: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
+    """Asks until the answer is true. Whole tests live in real time; nothing else here sleeps."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = check()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what}; last answer {answer!r}")
+        time.sleep(0.05)
+
+
+class Process:
+    """A command with its output in a file; ended with the test."""
+
+    def __init__(self, arguments: list[str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *arguments], stdout=out, stderr=out, stdin=subprocess.DEVNULL
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        return self._process.poll()
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def stop(self, seconds: float = 20.0) -> int:
+        """Asks the process to stop and returns its exit status."""
+        if self.status is None:
+            self.send(signal.SIGTERM)
+        return self._process.wait(seconds)
+
+    def kill(self) -> None:
+        if self.status is None:
+            self._process.kill()
+        self._process.wait()
+
+
+class Cluster:
+    """An embedded cluster; ``call`` speaks JSON to its API server."""
+
+    def __init__(self, directory: Path, *flags: str) -> None:
+        self.kubeconfig = directory / "kubeconfig"
+        arguments = ["app.sim", "--kubeconfig-out", str(self.kubeconfig), "--debug", *flags]
+        self.process = Process(arguments, directory / "cluster.log")
+        wait_for("a kubeconfig", self._has_kubeconfig)
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        self.url = config["clusters"][0]["cluster"]["server"]
+
+    def _has_kubeconfig(self) -> bool:
+        assert self.process.status is None, self.process.output()
+        return self.kubeconfig.exists() and "server" in self.kubeconfig.read_text()
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer, decoded; None for 404. Raises for other errors."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.url + path, data=data, method=method, headers={"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise AssertionError(f"{method} {path}: {error.code} {error.read()!r}") from error
+
+    def debug(self, action: str, body: Any = None) -> None:
+        """One of /debug/cluster; its answer may be cut off with the connection."""
+        with contextlib.suppress(OSError):
+            self.call("POST", f"/debug/cluster/{action}", body or {})
+
+    def create_pods(self, count: int, *, prefix: str = "p", **spec: Any) -> None:
+        for number in range(count):
+            self.call("POST", "/api/v1/namespaces/default/pods", pod(f"{prefix}-{number}", **spec))
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        items = self.call("GET", "/api/v1/namespaces/default/pods")["items"]
+        return {item["metadata"]["name"]: item for item in items}
+
+    def events(self, reason: str) -> list[dict[str, Any]]:
+        items = self.call("GET", "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+        return [item for item in items if item["reason"] == reason]
+
+    def lease(self, name: str = "kube-scheduler") -> dict[str, Any] | None:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{name}"
+        answer: dict[str, Any] | None = self.call("GET", path)
+        return answer
+
+    def all_bound(self, count: int) -> bool:
+        pods = self.pods()
+        return len(pods) == count and all(p["spec"].get("nodeName") for p in pods.values())
+
+
+def pod(name: str, *, cpu: str = "100m", **spec: Any) -> dict[str, Any]:
+    """A pod with one container."""
+    container = {"name": "c", "image": "img", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+class Schedulers:
+    """Starts ``run`` with a configuration for one cluster."""
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        self._cluster = cluster
+        self._directory = directory
+        self._started: list[Process] = []
+
+    def start(self, **configuration: Any) -> Process:
+        number = len(self._started)
+        path = self._directory / f"config-{number}.yaml"
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {
+                "kubeconfig": str(self._cluster.kubeconfig),
+                "qps": 1000,
+                "burst": 1000,
+            },
+            **configuration,
+        }
+        path.write_text(yaml.safe_dump(document))
+        arguments = ["app", "run", f"--config={path}", "--secure-port=0"]
+        process = Process(arguments, self._directory / f"scheduler-{number}.log")
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        for process in self._started:
+            process.kill()
+
+
+@contextlib.contextmanager
+def running_cluster(directory: Path, *flags: str) -> Iterator[Cluster]:
+    """A cluster for one test."""
+    cluster = Cluster(directory, *flags)
+    try:
+        yield cluster
+    finally:
+        cluster.process.kill()

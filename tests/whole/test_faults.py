@@ -1,0 +1,129 @@
+"""The scheduler while the API server misbehaves: no pod is lost, none is bound twice."""
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.whole.harness import Cluster, Schedulers, running_cluster, wait_for
+
+pytestmark = pytest.mark.whole
+
+NO_ELECTION = {"leaderElect": False}
+PODS = 120
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with running_cluster(tmp_path, "--nodes", "20", "--no-kubelets") as running:
+        yield running
+
+
+@pytest.fixture
+def schedulers(cluster: Cluster, tmp_path: Path) -> Iterator[Schedulers]:
+    started = Schedulers(cluster, tmp_path)
+    yield started
+    started.end()
+
+
+def bound_once(cluster: Cluster, count: int) -> bool:
+    """Whether each pod has exactly one Scheduled event, for the node that it is on."""
+    notes = Counter(event["note"] for event in cluster.events("Scheduled"))
+    wanted = Counter(
+        f"Successfully assigned default/{name} to {pod['spec'].get('nodeName')}"
+        for name, pod in cluster.pods().items()
+    )
+    return len(notes) == count and notes == wanted
+
+
+def test_connections_cut_again_and_again(cluster: Cluster, schedulers: Schedulers) -> None:
+    scheduler = schedulers.start(leaderElection=NO_ELECTION)
+    for part in range(6):
+        cluster.create_pods(PODS // 6, prefix=f"part-{part}")
+        cluster.debug("cut")
+    wait_for("all pods bound", lambda: cluster.all_bound(PODS))
+    wait_for("one event a pod", lambda: bound_once(cluster, PODS))
+    assert scheduler.stop() == 0
+
+
+def test_the_server_is_away_for_a_while(cluster: Cluster, schedulers: Schedulers) -> None:
+    scheduler = schedulers.start(leaderElection=NO_ELECTION)
+    cluster.create_pods(PODS)
+    cluster.debug("refuse", {"seconds": 3.0})
+    wait_for("all pods bound", lambda: _reachable(cluster) and cluster.all_bound(PODS))
+    assert scheduler.status is None, scheduler.output()
+    assert scheduler.stop() == 0
+
+
+def _reachable(cluster: Cluster) -> bool:
+    try:
+        cluster.pods()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param({"drop_answer": True}, id="the answer is lost after the binding was made"),
+        pytest.param({"status": 500}, id="the binding is refused by a fault of the server"),
+        pytest.param({"status": 429, "retry_after": 1}, id="the server asks for patience"),
+    ],
+)
+def test_bindings_that_go_wrong(
+    cluster: Cluster, schedulers: Schedulers, fault: dict[str, object]
+) -> None:
+    cluster.call(
+        "POST",
+        "/debug/cluster/faults",
+        {"method": "POST", "path": "/binding$", "times": 5, **fault},
+    )
+    scheduler = schedulers.start(leaderElection=NO_ELECTION)
+    cluster.create_pods(20)
+    wait_for("all pods bound", lambda: cluster.all_bound(20))
+    wait_for("one event a pod", lambda: bound_once(cluster, 20))
+    assert cluster.events("FailedScheduling") == []
+    assert scheduler.stop() == 0
+
+
+def test_history_is_compacted_while_the_scheduler_is_cut_off(
+    cluster: Cluster, schedulers: Schedulers
+) -> None:
+    scheduler = schedulers.start(leaderElection=NO_ELECTION)
+    cluster.create_pods(5)
+    wait_for("the first pods bound", lambda: cluster.all_bound(5))
+    scheduler.send(signal.SIGSTOP)
+    cluster.create_pods(5, prefix="later")
+    cluster.call("DELETE", "/api/v1/namespaces/default/pods/p-0", {"gracePeriodSeconds": 0})
+    cluster.debug("compact")
+    cluster.debug("cut")
+    scheduler.send(signal.SIGCONT)
+    wait_for("the later pods bound", lambda: cluster.all_bound(9))
+    assert scheduler.stop() == 0
+
+
+def test_a_stopped_leader_hands_over_and_a_lost_lease_ends_the_process(
+    cluster: Cluster, schedulers: Schedulers
+) -> None:
+    first = schedulers.start()
+    wait_for("a leader", lambda: (cluster.lease() or {}).get("spec", {}).get("holderIdentity"))
+    second = schedulers.start()
+    wait_for("a standby", lambda: "Caches are synced" in second.output())
+    before = cluster.lease()
+    assert before is not None
+    assert first.stop() == 0
+    wait_for("the standby to lead", lambda: (cluster.lease() or before)["spec"]["holderIdentity"] not in
+             {"", before["spec"]["holderIdentity"]})  # fmt: skip
+    cluster.create_pods(3)
+    wait_for("pods bound by the second", lambda: cluster.all_bound(3))
+    stolen = cluster.lease()
+    assert stolen is not None
+    stolen["spec"]["holderIdentity"] = "somebody else"
+    cluster.call(
+        "PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler", stolen
+    )
+    assert wait_for("the second to give up", lambda: second.status, seconds=20) == 1
+    assert "Leaderelection lost" in second.output()
