@@ -136,20 +136,25 @@ class Diagnosis:
         """The verdict on one row."""
         if row in self.by_row:
             return self.by_row[row]
-        if self.outcome is None or not self.outcome.considered[row]:
+        if self.outcome is None or row >= len(self.outcome.considered):
+            return self.absent
+        if not self.outcome.considered[row]:
             return self.absent
         status = self.outcome.status(row)
         return self.absent if status.ok else status
 
     def rows_with(self, code: Code, live: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        """Those of the ``live`` rows whose verdict has this code, ascending."""
-        if self.outcome is None:
-            codes = np.full(len(live), np.int8(self.absent.code))
-        else:
-            judged = (self.outcome.plugin != NONE) & self.outcome.considered
-            codes = np.where(judged, self.outcome.codes, np.int8(self.absent.code))[live]
-        for row, status in self.by_row.items():
-            codes[np.searchsorted(live, row)] = status.code
+        """Those of the ``live`` rows (ascending) whose verdict has this code; rows that came later have the default one."""
+        codes = np.full(len(live), np.int8(self.absent.code))
+        if self.outcome is not None:
+            outcome, known = self.outcome, live[: np.searchsorted(live, len(self.outcome.plugin))]
+            judged = (outcome.plugin[known] != NONE) & outcome.considered[known]
+            codes[: len(known)][judged] = outcome.codes[known[judged]]
+        if self.by_row and len(live):
+            rows = np.fromiter(self.by_row, np.intp, len(self.by_row))
+            at = np.minimum(np.searchsorted(live, rows), len(live) - 1)
+            there = live[at] == rows
+            codes[at[there]] = np.array([s.code for s in self.by_row.values()], np.int8)[there]
         chosen: npt.NDArray[np.intp] = live[codes == np.int8(code)]
         return chosen
 
@@ -179,9 +184,15 @@ class Diagnosis:
 
     def message(self, post_filter_message: str = "") -> str:
         """kube-scheduler's text (spec: service.md 4.8)."""
-        text = f"0/{self.node_count} nodes are available:"
         if self.pre_filter_message:
-            text += f" {self.pre_filter_message}."
-        elif reasons := histogram(self.reason_counts().items()):
-            text += f" {reasons}."
+            text = f"0/{self.node_count} nodes are available: {self.pre_filter_message}."
+        else:
+            text = unavailable(self.node_count, self.reason_counts())
         return f"{text} {post_filter_message}" if post_filter_message else text
+
+
+def unavailable(node_count: int, reasons: Mapping[str, int]) -> str:
+    """How many nodes there are, and how many of them have each reason, in kube-scheduler's words."""
+    text = f"0/{node_count} nodes are available:"
+    counts = histogram(reasons.items())
+    return f"{text} {counts}." if counts else text

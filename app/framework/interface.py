@@ -200,6 +200,9 @@ class Eviction:
 class Effects(Protocol):
     """What PreBind, Bind and PostFilter plugins may do to the world. The shell implements it."""
 
+    def asks_about_victims(self, pod: Pod) -> bool:
+        """Whether any extender wants a say in which pods are evicted for this one."""
+
     async def agree_on_victims(
         self, pod: Pod, candidates: Mapping[str, Victims]
     ) -> Mapping[str, Victims]:

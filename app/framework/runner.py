@@ -1,7 +1,7 @@
 """Runs one profile's plugins at each extension point, by kube-scheduler's rules (spec: plugins.md 1.4)."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import numpy as np
@@ -339,6 +339,10 @@ class Framework(CommitPoints):
         """The filters that PreFilter did not skip in this attempt, for passes over imagined nodes."""
         skipped = state.get(_SKIPPED, frozenset())
         return [(i, p) for i, p in enumerate(self._filter) if p.NAME not in skipped]
+
+    def row_local_epoch(self) -> Hashable:
+        """Changes whenever the row-local plugins may answer differently for rows that have not changed."""
+        return self._row_local.epoch()
 
     def filter_outcome(self, arrays: FilterArrays, n: int) -> Outcome:
         """Verdicts over a view as an Outcome, to put them into words."""

@@ -21,7 +21,7 @@ from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.state.view import View
 from app.wire.extender_v1 import Victims
-from tests.parity.cluster import CASES, NOW, Recorded, read
+from tests.parity.cluster import CASES, Recorded, read
 
 FILES = sorted(CASES.glob("case-*.json.gz"))
 
@@ -35,9 +35,9 @@ class Onlooker:
         self.candidates: Mapping[str, Victims] = {}
         self.eviction: Eviction | None = None
 
-    def now(self) -> float:
-        """After everything that was recorded."""
-        return NOW
+    def asks_about_victims(self, _pod: Pod) -> bool:
+        """Whatever the pod."""
+        return True
 
     async def agree_on_victims(self, _pod: Pod, candidates: Mapping[str, Victims]) -> dict[str, Victims]:
         """Agrees to all or nothing."""
@@ -113,7 +113,7 @@ def check_preemption(attempt: Attempt, diagnosis: Diagnosis, probe: dict[str, An
     if result.nominated_node != effects.eviction.node_name or effects.eviction.victims != ours.pods:
         wrong.append(f"{label}: nominated {result.nominated_node}, evicted {effects.eviction}")
     evicted = sorted(pod.key for pod in theirs.pods if not pod.terminating)
-    if loss(ours, NOW) != loss(theirs, NOW) or evicted != recorded:
+    if loss(ours) != loss(theirs) or evicted != recorded:
         wrong.append(f"{label}: preempted on {result.nominated_node}, recorded {probe['preempted']}")
     return wrong
 

@@ -8,6 +8,9 @@ from app.model.pod import LabelSet, Pod
 from app.model.selectors import Selector, SelectorError, compile_selector
 from app.state.cluster import Lister
 
+#: How many sets of labels are remembered with the budgets that concern them.
+_MAX_FAMILIES: Final = 16384
+
 
 class _Budget(NamedTuple):
     """A budget that can match anything, by its number among all."""
@@ -32,11 +35,15 @@ class Budgets:
         """Grows with every change of any budget."""
         return self._lister.version
 
+    @property
+    def any(self) -> bool:
+        """Whether there is any budget that could be broken."""
+        self._refresh()
+        return bool(self._by_namespace)
+
     def violating(self, victims: Sequence[Pod]) -> list[bool]:
         """For each victim on one node, most important first, whether evicting it and those before it breaks a budget."""
         self._refresh()
-        if not self._by_namespace:
-            return [False] * len(victims)
         left: dict[int, int] = {}
         return [self._breaks(pod, left) for pod in victims]
 
@@ -57,6 +64,8 @@ class Budgets:
         family = (pod.namespace, pod.labels)
         known = self._of_family.get(family)
         if known is None:
+            if len(self._of_family) >= _MAX_FAMILIES:
+                self._of_family.clear()
             known = tuple(b for b in budgets if b.selector.matches(pod.labels))
             self._of_family[family] = known
         return known

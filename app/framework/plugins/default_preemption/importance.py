@@ -1,7 +1,12 @@
-"""Which pods are spared first, and which node loses least (spec: service.md 3.4 and 3.5)."""
+"""Which pods are spared first, and which node loses least (spec: service.md 3.4 and 3.5).
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+A pod without status.startTime counts as started last. (kube-scheduler takes the present moment for it, which is the same
+unless the clock of a node runs ahead.)
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -12,39 +17,39 @@ from app.wire.extender_v1 import Victims
 _PRIORITY_OFFSET: Final = 2**31
 
 
-def started(pod: Pod, now: float) -> float:
-    """status.startTime in seconds since the epoch; a pod that has none has started just now."""
-    return now if pod.start_time is None else pod.start_time
+def _started(pod: Pod) -> float:
+    return math.inf if pod.start_time is None else pod.start_time
 
 
-def by_importance(pods: Iterable[Pod], now: float) -> list[Pod]:
+def by_importance(pods: Iterable[Pod]) -> list[Pod]:
     """The most important first: higher priority, then the earlier start."""
-    return sorted(pods, key=lambda pod: (-pod.priority, started(pod, now)))
+    return sorted(pods, key=lambda pod: (-pod.template.priority, _started(pod)))
 
 
-def loss(victims: Victims, now: float) -> tuple[int, int, int, int, float]:
-    """What evicting these pods (at least one) costs, to be compared: the node with the smallest loss is chosen.
+class Loss(NamedTuple):
+    """What a node loses with its victims; the smaller, the better. The fields decide in their order."""
 
-    Violated budgets, the first victim's priority, the sum of priorities, the number of victims, and the later the
-    victims of the highest priority have started, the better.
-    """
+    violated_budgets: int
+    #: Of the first victim.
+    priority: int
+    priorities: int
+    victims: int
+    #: When the first of the victims with the highest priority has started, negative: the later, the better.
+    started: float
+
+
+def loss(victims: Victims) -> Loss:
+    """What evicting these pods (at least one) costs."""
     pods = victims.pods
-    highest = max(pod.priority for pod in pods)
-    earliest = min(started(pod, now) for pod in pods if pod.priority == highest)
-    return (
-        victims.num_pdb_violations,
-        pods[0].priority,
-        sum(pod.priority + _PRIORITY_OFFSET for pod in pods),
-        len(pods),
-        -earliest,
-    )
+    priorities = [pod.priority for pod in pods]
+    highest = max(priorities)
+    started = min(_started(p) for p, own in zip(pods, priorities, strict=True) if own == highest)
+    total = sum(priorities) + len(pods) * _PRIORITY_OFFSET
+    return Loss(victims.num_pdb_violations, priorities[0], total, len(pods), -started)
 
 
-def choose(candidates: Mapping[str, Victims], now: float, rng: np.random.Generator) -> str:
-    """The node, of at least one, that loses least; any of those that lose the same."""
-    if len(candidates) == 1:
-        return next(iter(candidates))
-    losses = {name: loss(victims, now) for name, victims in candidates.items()}
-    least = min(losses.values())
-    best = [name for name, found in losses.items() if found == least]
+def least(losses: Sequence[Loss], rng: np.random.Generator) -> int:
+    """The index of the smallest of at least one; any of those that are equal."""
+    smallest = min(losses)
+    best = [index for index, each in enumerate(losses) if each == smallest]
     return best[int(rng.integers(len(best)))] if len(best) > 1 else best[0]

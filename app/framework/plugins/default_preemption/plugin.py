@@ -1,12 +1,13 @@
 """The plugin: preemption at the extension points."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 import numpy as np
 
 from app.framework.args import DefaultPreemptionArgs
-from app.framework.diagnosis import Diagnosis
+from app.framework.diagnosis import Diagnosis, unavailable
 from app.framework.interface import (
     CycleState,
     Effects,
@@ -15,15 +16,25 @@ from app.framework.interface import (
     Handle,
     PostFilterResult,
     QueueingHint,
+    RowLocal,
 )
 from app.framework.plugins.default_preemption.budgets import Budgets
-from app.framework.plugins.default_preemption.dry_run import DryRun, Finding
+from app.framework.plugins.default_preemption.candidates import (
+    Findings,
+    FindingsByFamily,
+    search,
+    wanted,
+)
+from app.framework.plugins.default_preemption.dry_run import DryRun
 from app.framework.plugins.default_preemption.eligibility import why_not
-from app.framework.plugins.default_preemption.importance import choose
+from app.framework.plugins.default_preemption.importance import least, loss
 from app.framework.plugins.default_preemption.progress import Preemptions
+from app.framework.plugins.default_preemption.worlds import Judge
+from app.framework.runner import Framework
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, SchedulingError, Status, unresolvable, unschedulable
+from app.state.nominations import Nominations
 from app.state.view import Rows
 from app.wire.extender_v1 import Victims
 
@@ -34,7 +45,7 @@ _PREFIX: Final = "preemption: "
 
 
 class DefaultPreemption:
-    """Finds the node on which evicting pods of lower priority costs least, evicts them, and nominates it."""
+    """Finds the node on which evicting pods of lower priority costs least, has them evicted, and nominates it."""
 
     NAME: ClassVar[str] = "DefaultPreemption"
 
@@ -42,7 +53,9 @@ class DefaultPreemption:
         self._args: Final = args or DefaultPreemptionArgs()
         self._handle: Final = handle
         self._table: Final = handle.table
+        self._nominations: Final = Nominations(handle.nominator, handle.table)
         self._budgets: Final = Budgets(handle.cluster.disruption_budgets)
+        self._findings: Final = FindingsByFamily(handle.table)
         self._running: Final = Preemptions(handle.table)
 
     # ------------------------------------------------------------ queue
@@ -69,98 +82,100 @@ class DefaultPreemption:
         status = result.status
         if not status.reasons:
             return result
-        prefixed = Status(status.code, (_PREFIX + status.message,), status.plugin)
-        return PostFilterResult(prefixed, result.nominated_node)
+        return PostFilterResult(
+            Status(status.code, (_PREFIX + status.message,)), result.nominated_node
+        )
 
     async def _preempt(
         self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
     ) -> PostFilterResult:
-        now = effects.now()
         reason = why_not(pod, self._on_nominated_node(pod, diagnosis))
         if reason:
             return PostFilterResult(unschedulable(reason))
         rows = diagnosis.rows_with(Code.Unschedulable, self._table.live_rows())
-        findings = self._dry_run(state, pod, rows, now) if len(rows) else {}
-        candidates = {n: f for n, f in findings.items() if isinstance(f, Victims)}
-        if not candidates:
-            return self._nowhere(findings, diagnosis)
-        agreed = await effects.agree_on_victims(pod, candidates)
-        if not agreed:
-            return PostFilterResult(unschedulable(NO_CANDIDATE))
-        node = choose(agreed, now, self._handle.rng)
-        effects.evict(Eviction(pod, node, agreed[node].pods, self._running))
+        if not len(rows):
+            return _nowhere(diagnosis.node_count, ())
+        findings, candidates, tried = self._search(state, pod, rows)
+        if not len(candidates):
+            statuses = [findings.by_row[row] for row in tried.tolist()]
+            return _nowhere(diagnosis.node_count, [s for s in statuses if isinstance(s, Status)])
+        if effects.asks_about_victims(pod):
+            agreed = await effects.agree_on_victims(pod, self._by_name(findings, candidates))
+            if not agreed:
+                return PostFilterResult(unschedulable(NO_CANDIDATE))
+            names = list(agreed)
+            node = names[least([loss(agreed[name]) for name in names], self._handle.rng)]
+            victims = agreed[node].pods
+        else:
+            row = self._least(findings, candidates)
+            node = self._table.names[row]
+            victims = self._victims(findings, row).pods
+        effects.evict(Eviction(pod, node, victims, self._running))
         return PostFilterResult(SUCCESS, node)
 
     def _on_nominated_node(self, pod: Pod, diagnosis: Diagnosis) -> Iterable[Pod]:
         """The pods on the node nominated for this pod; none where no eviction could make that node fit."""
-        row = self._table.row_of.get(pod.nominated_node_name)
+        name = self._handle.nominator.node_of(pod.uid) or pod.nominated_node_name
+        row = self._table.row_of.get(name)
         if row is None or diagnosis.status(row).code is Code.UnschedulableAndUnresolvable:
             return ()
         return self._table.pods[row].values()
 
-    def _dry_run(
-        self, state: CycleState, pod: Pod, rows: Rows, now: float
-    ) -> Mapping[str, Finding]:
+    # ------------------------------------------------------------ candidates
+
+    def _search(self, state: CycleState, pod: Pod, rows: Rows) -> tuple[Findings, Rows, Rows]:
+        """What was found, the candidate rows, and the rows that were tried, from a random one on."""
         framework = self._handle.framework
         assert framework is not None  # noqa: S101 - set when the profile is complete
-        dry_run = DryRun(
-            framework,
-            self._table,
-            self._budgets,
-            state,
-            pod,
-            nominated=self._nominated(pod, rows),
-            now=now,
-        )
+        filters = framework.active_filters(state)
+        nominated = self._nominations.concerning(pod)
+        judge = Judge(framework, filters, state, pod)
+        dry_run = DryRun(judge, self._table, self._budgets, nominated)
+        if all(isinstance(plugin, RowLocal) for _, plugin in filters):
+            findings = self._known(framework, pod)
+            findings.forget_changes(nominated)
+        else:
+            findings = self._findings.nothing()
         order = np.roll(rows, -int(self._handle.rng.integers(len(rows))))
-        wanted = self._wanted(len(rows))
-        findings: dict[str, Finding] = {}
+        enough = wanted(len(rows), self._args)
+        candidates, tried = search(order, enough, findings, dry_run.run, self._table)
+        return findings, candidates, tried
+
+    def _known(self, framework: Framework, pod: Pod) -> Findings:
+        epoch = (framework.row_local_epoch(), self._budgets.version)
+        return self._findings.of(pod.template, epoch)
+
+    def _least(self, findings: Findings, candidates: Rows) -> int:
+        losses = [findings.losses[row] for row in candidates.tolist()]
+        return int(candidates[least(losses, self._handle.rng)])
+
+    def _victims(self, findings: Findings, row: int) -> Victims:
+        """The victims found on a row, each as it was last seen."""
+        found = findings.by_row[row]
+        assert isinstance(found, Victims)  # noqa: S101 - the row is a candidate
+        pods = self._table.pods[row]
+        return Victims(tuple(pods[pod.uid] for pod in found.pods), found.num_pdb_violations)
+
+    def _by_name(self, findings: Findings, candidates: Rows) -> Mapping[str, Victims]:
         names = self._table.names
-        for start in range(0, len(order), wanted):
-            part = order[start : start + wanted]
-            for row, finding in zip(part.tolist(), dry_run.run(part), strict=True):
-                findings[names[row]] = finding
-                if _enough(findings.values(), wanted):
-                    return _capped(findings, wanted)
-        return _capped(findings, wanted)
+        return {names[row]: self._victims(findings, row) for row in candidates.tolist()}
 
-    def _wanted(self, potential: int) -> int:
-        """How many candidates will do."""
-        share = potential * self._args.min_candidate_nodes_percentage // 100
-        return min(potential, max(share, self._args.min_candidate_nodes_absolute))
 
-    def _nominated(self, pod: Pod, rows: Rows) -> Mapping[int, Sequence[Pod]]:
-        found: dict[int, Sequence[Pod]] = {}
-        for row in rows.tolist():
-            others = [
-                p
-                for p in self._handle.nominator.pods_on(self._table.names[row])
-                if p.uid != pod.uid and p.priority >= pod.priority
-            ]
-            if others:
-                found[row] = others
-        return found
-
-    def _nowhere(self, findings: Mapping[str, Finding], diagnosis: Diagnosis) -> PostFilterResult:
-        statuses = {n: s for n, s in findings.items() if isinstance(s, Status)}
-        errors = sorted({s.message for s in statuses.values() if s.code is Code.Error})
-        if errors:
-            text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
-            return PostFilterResult(Status(Code.Error, (text,)))
-        why = Diagnosis(node_count=diagnosis.node_count, absent=unresolvable(NOT_HELPFUL))
-        for name, status in statuses.items():
-            why.by_row[self._table.row_of[name]] = status
-        return PostFilterResult(unschedulable(why.message()), "")
+def _nowhere(node_count: int, statuses: Iterable[Status]) -> PostFilterResult:
+    """No candidate: an error if there were any, else a rejection that counts the reasons of all nodes."""
+    by_identity = {id(status): status for status in statuses}
+    counts = Counter(map(id, statuses))
+    reasons: Counter[str] = Counter()
+    for key, status in by_identity.items():
+        for reason in status.reasons:
+            reasons[reason] += counts[key]
+    errors = sorted({s.message for s in by_identity.values() if s.code is Code.Error})
+    if errors:
+        text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+        return PostFilterResult(Status(Code.Error, (text,)))
+    reasons[NOT_HELPFUL] += node_count - counts.total()
+    return PostFilterResult(unschedulable(unavailable(node_count, reasons)), "")
 
 
 def _skip(_pod: Pod, _old: object, _new: object) -> bool:
     return QueueingHint.SKIP
-
-
-def _enough(findings: Iterable[Finding], wanted: int) -> bool:
-    found = [f for f in findings if isinstance(f, Victims)]
-    return len(found) >= wanted and any(not f.num_pdb_violations for f in found)
-
-
-def _capped(findings: Mapping[str, Finding], wanted: int) -> dict[str, Finding]:
-    return dict(findings)

@@ -1,0 +1,147 @@
+"""Which nodes are tried out, and what was found on them before (spec: service.md 3.3).
+
+Preemptors come in families, and between two of them little changes. As long as nothing but the rows themselves decides, the
+findings on a row are kept for all pods of a template, until the row, the pods nominated there or a budget changes.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from app.framework.args import DefaultPreemptionArgs
+from app.framework.plugins.default_preemption.dry_run import Finding
+from app.framework.plugins.default_preemption.importance import Loss, loss
+from app.model.pod import Pod, PodTemplate
+from app.state.labels import Mask
+from app.state.nominations import PodsByRow
+from app.state.resources import Int64
+from app.state.table import NodeTable
+from app.state.view import Rows
+from app.wire.extender_v1 import Victims
+
+#: What ``Findings.kinds`` says of a row.
+HOPELESS: Final = 0
+HARMLESS: Final = 1
+VIOLATING: Final = 2
+
+#: Rows tried out at once, at least.
+_BLOCK: Final = 64
+_MAX_FAMILIES: Final = 16
+_UNKNOWN: Final = Loss(0, 0, 0, 0, 0.0)
+
+Trial = Callable[[Rows], Sequence[Finding]]
+
+
+class Findings:
+    """What was found on rows: kinds (int8[size]), findings and the losses of candidates, by row.
+
+    They hold where a row is ``fresh``.
+    """
+
+    def __init__(self, epoch: Hashable, layout: tuple[int, int]) -> None:
+        size = layout[1]
+        self.epoch: Final = epoch
+        self.layout: Final = layout
+        self.kinds: npt.NDArray[np.int8] = np.zeros(size, np.int8)
+        self.by_row: Final[list[Finding | None]] = [None] * size
+        self.losses: Final[list[Loss]] = [_UNKNOWN] * size
+        self._generation: Int64 = np.full(size, -1, np.int64)
+        self._nominated: dict[int, Sequence[Pod]] = {}
+
+    def forget_changes(self, nominated: PodsByRow) -> None:
+        """Drops what was found beside other nominated pods than now."""
+        known = self._nominated
+        changed = [row for row, pods in nominated.items() if known.get(row) is not pods]
+        changed += known.keys() - nominated.keys()
+        self._generation[changed] = -1
+        self._nominated = dict(nominated)
+
+    def fresh(self, rows: Rows, table: NodeTable) -> Mask:
+        """bool[len(rows)]: whether what was found there still holds."""
+        mask: Mask = self._generation[rows] == table.generation[rows]
+        return mask
+
+    def put(self, rows: Rows, found: Sequence[Finding], table: NodeTable) -> None:
+        """Notes what was found on rows as they are now."""
+        self._generation[rows] = table.generation[rows]
+        self.kinds[rows] = [_kind(finding) for finding in found]
+        for row, finding in zip(rows.tolist(), found, strict=True):
+            self.by_row[row] = finding
+            self.losses[row] = loss(finding) if isinstance(finding, Victims) else _UNKNOWN
+
+
+def _kind(finding: Finding) -> int:
+    if isinstance(finding, Victims):
+        return VIOLATING if finding.num_pdb_violations else HARMLESS
+    return HOPELESS
+
+
+class FindingsByFamily:
+    """The findings of the families that preempted last."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table: Final = table
+        self._families: Final[dict[PodTemplate, Findings]] = {}
+
+    def of(self, template: PodTemplate, epoch: Hashable) -> Findings:
+        """What is known for a template; nothing if ``epoch`` is another than it was, or nodes came or went."""
+        layout = (self._table.layout, self._table.size)
+        known = self._families.pop(template, None)
+        if known is None or known.epoch != epoch or known.layout != layout:
+            known = Findings(epoch, layout)
+        self._families[template] = known
+        if len(self._families) > _MAX_FAMILIES:
+            del self._families[next(iter(self._families))]
+        return known
+
+    def nothing(self) -> Findings:
+        """For pods whose findings cannot be kept."""
+        return Findings(None, (self._table.layout, self._table.size))
+
+
+def wanted(potential: int, args: DefaultPreemptionArgs) -> int:
+    """How many candidates will do among so many nodes."""
+    share = potential * args.min_candidate_nodes_percentage // 100
+    return min(potential, max(share, args.min_candidate_nodes_absolute))
+
+
+def search(
+    rows: Rows, enough: int, findings: Findings, trial: Trial, table: NodeTable
+) -> tuple[Rows, Rows]:
+    """Tries rows in their order until there are ``enough`` candidates, one of them violating no budget.
+
+    Returns the candidates, those that violate nothing first, and the rows that were tried.
+    """
+    harmless: list[Rows] = []
+    violating: list[Rows] = []
+    tried = 0
+    for block in _blocks(rows, enough):
+        _try_out(block, findings, trial, table)
+        kinds = findings.kinds[block]
+        good = sum(map(len, harmless)) + np.cumsum(kinds == HARMLESS)
+        bad = sum(map(len, violating)) + np.cumsum(kinds == VIOLATING)
+        done = np.flatnonzero((good > 0) & (good + np.minimum(bad, enough) >= enough))
+        end = int(done[0]) + 1 if len(done) and enough else len(block)
+        harmless.append(block[:end][kinds[:end] == HARMLESS])
+        violating.append(block[:end][kinds[:end] == VIOLATING])
+        tried += end
+        if len(done) and enough:
+            break
+    candidates = [np.concatenate(part)[:enough] for part in (harmless, violating) if part]
+    return np.concatenate(candidates), rows[:tried]
+
+
+def _blocks(rows: Rows, first: int) -> Iterator[Rows]:
+    """Parts of ``rows``, growing."""
+    start, size = 0, max(first, _BLOCK)
+    while start < len(rows):
+        yield rows[start : start + size]
+        start, size = start + size, 2 * size
+
+
+def _try_out(block: Rows, findings: Findings, trial: Trial, table: NodeTable) -> None:
+    stale = block[~findings.fresh(block, table)]
+    if len(stale):
+        findings.put(stale, trial(stale), table)
