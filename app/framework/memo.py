@@ -133,9 +133,10 @@ class TemplateMemo:
         self._filtered_at = -1
         self._scored_at = -1
         self._filtered = FilterArrays(0)
-        #: The same with nominated pods added, where ``_judged`` has the row: for which pods, at which generation.
+        #: The same with nominated pods added: with which pods, by row, and at which generation.
         self._nominated = FilterArrays(0)
-        self._judged: dict[int, tuple[Sequence[Pod], int]] = {}
+        self._nominated_at: Int64 = np.zeros(0, np.int64)
+        self._judged: dict[int, Sequence[Pod]] = {}
         #: Weighted sum of the scores that need no normalising.
         self._total: Int64 = np.zeros(0, np.int64)
         #: Raw scores of the plugins that normalise, by position in ``active_scores``.
@@ -180,25 +181,26 @@ class TemplateMemo:
         self._check_epoch()
         if len(self._nominated.plugin) != self._table.size:
             self._nominated = FilterArrays(self._table.size)
+            self._nominated_at = np.zeros(self._table.size, np.int64)
             self._judged.clear()
-        stale = [row for row, pods in nominated.items() if not self._is_judged(row, pods)]
+        rows = np.fromiter(nominated, np.intp, len(nominated))
+        stale = self._stale(rows, nominated)
         if stale:
             self._judge_with({row: nominated[row] for row in stale}, pod)
-        rows = np.fromiter(nominated, np.intp, len(nominated))
         return rows[self._nominated.plugin[rows] != NONE], self._nominated
 
-    def _is_judged(self, row: int, nominated: Sequence[Pod]) -> bool:
-        known = self._judged.get(row)
-        return (
-            known is not None and known[0] is nominated and known[1] == self._table.generation[row]
+    def _stale(self, rows: Rows, nominated: PodsByRow) -> set[int]:
+        judged = self._judged
+        changed = rows[self._nominated_at[rows] != self._table.generation[rows]]
+        return {row for row, pods in nominated.items() if judged.get(row) is not pods}.union(
+            changed.tolist()
         )
 
     def _judge_with(self, nominated: PodsByRow, pod: Pod) -> None:
         view = imagine(self._table, nominated)
         self._nominated.put(view.rows, self._ask(view, pod))
-        generations = self._table.generation[view.rows].tolist()
-        for (row, pods), generation in zip(nominated.items(), generations, strict=True):
-            self._judged[row] = (pods, generation)
+        self._nominated_at[view.rows] = self._table.generation[view.rows]
+        self._judged.update(nominated)
 
     def _ask(self, view: View, pod: Pod) -> FilterArrays:
         arrays = FilterArrays(view.n)

@@ -7,7 +7,7 @@ all of them; where the pod still fits the victim is spared, elsewhere it goes ag
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
@@ -61,14 +61,21 @@ class _Potential:
         """intp[n]: how many there are on each row."""
         return np.diff(self.starts)
 
-    def victims(self, position: int, evicted: Mask) -> Victims | None:
-        """The evicted ones on a row; None if there are none."""
-        start, end = int(self.starts[position]), int(self.starts[position + 1])
-        chosen = start + np.flatnonzero(evicted[start:end])
-        if not len(chosen):
-            return None
-        violations = 0 if self.violating is None else np.count_nonzero(self.violating[chosen])
-        return Victims(tuple(self.batch.pods[i] for i in chosen.tolist()), int(violations))
+    def victims(self, evicted: Mask) -> list[Victims]:
+        """The evicted ones of each row."""
+        chosen = np.flatnonzero(evicted)
+        bounds = np.searchsorted(chosen, self.starts)
+        violations = np.zeros(len(bounds) - 1, np.intp)
+        if self.violating is not None:
+            so_far = np.concatenate(((0,), np.cumsum(self.violating[chosen])))
+            violations = np.diff(so_far[bounds])
+        pods = [self.batch.pods[index] for index in chosen.tolist()]
+        return [
+            Victims(tuple(pods[start:end]), number)
+            for (start, end), number in zip(
+                pairwise(bounds.tolist()), violations.tolist(), strict=True
+            )
+        ]
 
 
 class DryRun:
@@ -109,12 +116,12 @@ class DryRun:
         )
         verdicts = worlds.judge()
         evicted = self._reprieve(potential, worlds, np.flatnonzero(~verdicts.failed))
-        for position, row in enumerate(rows.tolist()):
-            if verdicts.failed[position]:
+        failed = verdicts.failed.tolist()
+        for position, victims in enumerate(potential.victims(evicted)):
+            if failed[position]:
                 yield verdicts.status(position)
             else:
-                victims = potential.victims(position, evicted)
-                yield victims if victims is not None else self._nobody(row)
+                yield victims if victims.pods else self._nobody(int(rows[position]))
 
     def _reprieve(self, potential: _Potential, worlds: Worlds, fitting: Rows) -> Mask:
         """bool[m]: which potential victims have to go for good on the ``fitting`` rows."""
