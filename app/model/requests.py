@@ -179,6 +179,13 @@ class _Sum:
         return _largest((total, *phases))
 
 
+class _LimitSum(_Sum):
+    """Adds up limits instead of requests."""
+
+    def container(self, container: Container, *, resizable: bool = True) -> Amounts:  # noqa: ARG002 - as in _Sum
+        return exact(container.resources.limits if container.resources else None)
+
+
 def _pod_level(spec: PodSpec) -> Amounts:
     if spec.resources is None or not spec.resources.requests:
         return {}
@@ -221,6 +228,17 @@ def pod_requests(
     if pod_level:
         total.update(_pod_level_with_status(spec, status))
     _add(total, exact(spec.overhead))
+    return total
+
+
+def pod_limits(spec: PodSpec) -> Amounts:
+    """The pod's exact limits in nano-units by resource name; overhead counts where there is a limit. Raises QuantityError."""
+    total = _LimitSum(None, {}).pod(spec)
+    if spec.resources is not None:
+        limits = exact(spec.resources.limits)
+        total.update({name: nanos for name, nanos in limits.items() if _pod_level_name(name)})
+    overhead = exact(spec.overhead)
+    _add(total, {name: nanos for name, nanos in overhead.items() if total.get(name)})
     return total
 
 

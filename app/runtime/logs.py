@@ -1,8 +1,18 @@
-"""Logging: text as klog writes it, or JSON; verbosity as ``-v`` has it in Kubernetes."""
+"""Logging: text as klog writes it, or JSON; verbosity as ``-v`` has it in Kubernetes.
+
+Modules log as usual. What Kubernetes says in a structured way, a constant text with keys and values, goes through ``info``
+and ``error``; lines of a higher verbosity are asked for first, so that they cost nothing when nobody wants them::
+
+    if logs.enabled(2):
+        logs.info(log, "Successfully bound pod to node", v=2, pod=pod.key, node=node)
+
+Levels as in kube-scheduler: 2 for pods bound and pods that fit nowhere, 3 for every attempt, 4 for debugging, 10 for every score.
+"""
 
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -13,21 +23,63 @@ _LETTERS: Final = {
     logging.ERROR: "E",
     logging.CRITICAL: "F",
 }
+#: From this verbosity on, debugging messages are shown too.
+_DEBUGGING: Final = 4
+
+
+class _Verbosity:
+    """How much is logged, for the whole process."""
+
+    level = 0
+
+
+def current_verbosity() -> int:
+    """How much is logged: ``-v``."""
+    return _Verbosity.level
+
+
+def enabled(level: int) -> bool:
+    """Whether lines of this verbosity are logged."""
+    return level <= _Verbosity.level
+
+
+def set_verbosity(level: int) -> None:
+    """Changes ``-v`` while the process runs."""
+    _Verbosity.level = level
+    debugging = level >= _DEBUGGING
+    logging.getLogger().setLevel(logging.DEBUG if debugging else logging.INFO)
+
+
+def info(logger: logging.Logger, message: str, /, *, v: int = 0, **pairs: object) -> None:
+    """Logs a constant text with keys and values. For ``v`` above 0 ask ``enabled`` first."""
+    logger.info("%s", message, extra={"pairs": pairs, "v": v}, stacklevel=2)
+
+
+def warning(logger: logging.Logger, message: str, /, **pairs: object) -> None:
+    """The same for warnings."""
+    logger.warning("%s", message, extra={"pairs": pairs}, stacklevel=2)
+
+
+def error(logger: logging.Logger, message: str, /, **pairs: object) -> None:
+    """The same for errors."""
+    logger.error("%s", message, extra={"pairs": pairs}, stacklevel=2)
 
 
 class KlogFormatter(logging.Formatter):
-    """``I1121 10:15:00.123456   4711 loop.py:42] text``."""
+    """``I1121 10:15:00.123456   4711 loop.py:42] text``, or ``] "text" key="value"``."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, and a traceback if there is one."""
         at = datetime.fromtimestamp(record.created, UTC).strftime("%m%d %H:%M:%S.%f")
         letter = _LETTERS.get(record.levelno, "I")
-        head = f"{letter}{at} {record.process:>7} {record.filename}:{record.lineno}] {record.getMessage()}"
+        head = (
+            f"{letter}{at} {record.process:>7} {record.filename}:{record.lineno}] {_text(record)}"
+        )
         return f"{head}\n{self.formatException(record.exc_info)}" if record.exc_info else head
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ts (milliseconds), caller, level, msg and err."""
+    """One JSON object a line: ts (milliseconds), caller, level, msg, v, the pairs, and err."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -37,9 +89,14 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "msg": record.getMessage(),
         }
+        pairs = _pairs(record)
+        if pairs is not None:
+            if record.levelno <= logging.INFO:
+                entry["v"] = getattr(record, "v", 0)
+            entry |= {key: _plain(value) for key, value in pairs.items()}
         if record.exc_info:
             entry["err"] = self.formatException(record.exc_info)
-        return json.dumps(entry)
+        return json.dumps(entry, default=str)
 
 
 def configure(*, logging_format: str = "text", verbosity: int = 0) -> None:
@@ -48,5 +105,38 @@ def configure(*, logging_format: str = "text", verbosity: int = 0) -> None:
     handler.setFormatter(JsonFormatter() if logging_format == "json" else KlogFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.INFO if verbosity < 4 else logging.DEBUG)
+    set_verbosity(verbosity)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def _pairs(record: logging.LogRecord) -> Mapping[str, object] | None:
+    return getattr(record, "pairs", None)
+
+
+def _text(record: logging.LogRecord) -> str:
+    pairs = _pairs(record)
+    if pairs is None:
+        return record.getMessage()
+    return " ".join([_quoted(record.getMessage()), *(f"{k}={_shown(v)}" for k, v in pairs.items())])
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _shown(value: object) -> str:
+    """A value as klog has it: texts quoted, those of several lines as a block, numbers bare, lists as JSON."""
+    plain = _plain(value)
+    if isinstance(plain, str):
+        if "\n" not in plain:
+            return _quoted(plain)
+        block = "\n".join(f"\t{line}" for line in plain.split("\n"))
+        return f"<\n{block}\n >"
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _plain(value: object) -> object:
+    """What JSON can say, and text for anything else."""
+    if isinstance(value, str | int | float | list | tuple | dict) or value is None:
+        return value
+    return str(value)

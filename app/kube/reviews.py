@@ -1,0 +1,121 @@
+"""Asking the API server who somebody is and what they may do: TokenReview and SubjectAccessReview."""
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+import numpy as np
+
+from app.kube.errors import (
+    ConnectionFailed,
+    KubeApiError,
+    ServerUnavailable,
+)
+from app.kube.pace import Backoff
+from app.kube.transport import Transport
+
+_TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
+_ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+#: Seconds for a review, repetitions included, and how often it is sent at most (spec: service.md 6.2).
+TIMEOUT: Final = 10.0
+ATTEMPTS: Final = 5
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class User:
+    """Somebody who makes requests."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Access:
+    """Whether somebody may do something, and what the server says about it."""
+
+    allowed: bool
+    reason: str = ""
+
+
+class _UserInfo(msgspec.Struct, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...]] | None = None
+
+
+class _TokenStatus(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    user: _UserInfo = _UserInfo()
+    error: str = ""
+
+
+class _TokenReview(msgspec.Struct, frozen=True):
+    status: _TokenStatus = _TokenStatus()
+
+
+class _AccessStatus(msgspec.Struct, frozen=True):
+    allowed: bool = False
+    denied: bool = False
+    reason: str = ""
+
+
+class _AccessReview(msgspec.Struct, frozen=True):
+    status: _AccessStatus = _AccessStatus()
+
+
+class Reviews:
+    """Makes reviews. Nothing is remembered here."""
+
+    def __init__(self, transport: Transport, rng: np.random.Generator) -> None:
+        self._transport: Final = transport
+        self._rng: Final = rng
+
+    async def who_has(self, token: str) -> User | None:
+        """The user behind a bearer token, None if it is nobody's. Raises KubeApiError."""
+        status = (
+            await self._post(_TOKEN_REVIEWS, "TokenReview", {"token": token}, _TokenReview)
+        ).status
+        if not status.authenticated:
+            return None
+        user = status.user
+        return User(user.username, user.groups or (), user.uid, user.extra or {})
+
+    async def may(self, user: User, verb: str, path: str) -> Access:
+        """Whether ``user`` may do ``verb`` (a lower-case HTTP method) to a path that is no resource. Raises KubeApiError."""
+        spec = {
+            "user": user.name,
+            "groups": user.groups,
+            "uid": user.uid,
+            "extra": user.extra,
+            "nonResourceAttributes": {"verb": verb, "path": path},
+        }
+        review = await self._post(_ACCESS_REVIEWS, "SubjectAccessReview", spec, _AccessReview)
+        status = review.status
+        return Access(status.allowed and not status.denied, status.reason)
+
+    async def _post(self, path: str, kind: str, spec: Mapping[str, Any], answer: type[T]) -> T:
+        group = path.split("/")[2]
+        body = msgspec.json.encode({"apiVersion": f"{group}/v1", "kind": kind, "spec": spec})
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                return msgspec.json.decode(await self._answer(path, body), type=answer)
+        except TimeoutError as err:
+            raise KubeApiError(f"POST {path}: no answer in time") from err
+        except msgspec.MsgspecError as err:
+            raise KubeApiError(f"POST {path}: the answer is no {kind}: {err}") from err
+
+    async def _answer(self, path: str, body: bytes) -> bytes:
+        waits = Backoff(self._rng, initial=0.5, factor=1.5, cap=3.0, jitter=0.2)
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return (await self._transport.request("POST", path, body=body)).body
+            except (ConnectionFailed, ServerUnavailable):
+                await asyncio.sleep(waits.next())
+        return (await self._transport.request("POST", path, body=body)).body

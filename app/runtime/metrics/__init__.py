@@ -1,0 +1,10 @@
+"""What the scheduler measures of itself, as Prometheus reads it (spec: service.md 7).
+
+series      counters, gauges and histograms that cost a fraction of a microsecond, and how a registry collects them
+scheduler   kube-scheduler's metrics, by its own names, labels and buckets
+extenders   calls to extenders, which kube-scheduler does not measure
+client      requests to the API server
+gauges      everything that is looked up when somebody asks: queue, cache, watches, election, events
+resources   what each pod asks for: /metrics/resources
+exposition  from a registry to bytes
+"""

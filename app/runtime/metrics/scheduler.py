@@ -1,0 +1,233 @@
+"""kube-scheduler's metrics, by its own names, labels and buckets (spec: service.md 7), so that its dashboards and alerts work.
+
+Three readings differ, because the scheduler does:
+
+* ``plugin_evaluation_total`` counts attempts in which a plugin took part, not calls: one call answers for all nodes.
+* ``plugin_execution_duration_seconds`` times such a call, in about one attempt of ten.
+* ``framework_extension_point_duration_seconds`` may be observed more than once per attempt with extenders, which are
+  asked between two passes of Filter and Score.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from app.model.pod import Pod
+from app.runtime.metrics.series import ALPHA, BETA, STABLE, Families, exponential
+from app.runtime.recorder import Failed
+from app.state.queued_pod import QueuedPod
+
+log = logging.getLogger(__name__)
+
+SCHEDULED: Final = "scheduled"
+#: Share of the attempts in which single plugins are timed.
+SAMPLED: Final = 0.1
+#: The ``attempts`` label of pod_scheduling_sli_duration_seconds, by number of attempts.
+_ATTEMPTS: Final = (*map(str, range(15)), "15+")
+
+_ATTEMPT_BUCKETS: Final = exponential(0.001, 2, 15)
+_POINT_BUCKETS: Final = exponential(0.0001, 2, 12)
+_PLUGIN_BUCKETS: Final = exponential(0.00001, 1.5, 20)
+
+
+class AttemptMetrics:
+    """What becomes of attempts: the metrics' part of a Recorder."""
+
+    def __init__(self, families: Families) -> None:
+        make = families
+        self._results: Final = make.counter(
+            "scheduler_schedule_attempts_total",
+            "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, "
+            "'error' an internal problem.",
+            STABLE,
+            "result",
+            "profile",
+        )
+        self._durations: Final = make.histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Latency of a scheduling attempt, deciding and binding together.",
+            STABLE,
+            _ATTEMPT_BUCKETS,
+            "result",
+            "profile",
+        )
+        self._algorithm: Final = make.histogram(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Latency of deciding.",
+            ALPHA,
+            _ATTEMPT_BUCKETS,
+        ).labels()
+        self._attempts: Final = make.histogram(
+            "scheduler_pod_scheduling_attempts",
+            "Number of attempts to successfully schedule a pod.",
+            STABLE,
+            exponential(1, 2, 5),
+        ).labels()
+        self._sli: Final = make.histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "Latency from a pod's first entry into the active queue until it is bound.",
+            BETA,
+            exponential(0.01, 2, 20),
+            "attempts",
+        )
+        self._after_flush: Final = make.counter(
+            "scheduler_pod_scheduled_after_flush_total",
+            "Number of pods scheduled after they had waited in the unschedulable pool for too long.",
+            ALPHA,
+        ).labels()
+        self._permit: Final = make.histogram(
+            "scheduler_permit_wait_duration_seconds",
+            "Duration of waiting on permit.",
+            BETA,
+            _ATTEMPT_BUCKETS,
+            "result",
+        )
+        self._victims: Final = make.histogram(
+            "scheduler_preemption_victims",
+            "Number of selected preemption victims.",
+            STABLE,
+            exponential(1, 2, 7),
+        ).labels()
+
+    def decided(self, seconds: float) -> None:
+        """A node was chosen after so long."""
+        self._algorithm.observe(seconds)
+
+    def bound(self, queued: QueuedPod, profile: str, seconds: float, now: float) -> None:
+        """A pod is bound, at ``now``, ``seconds`` after its attempt began."""
+        self._results.labels(SCHEDULED, profile).inc()
+        self._durations.labels(SCHEDULED, profile).observe(seconds)
+        self._attempts.observe(queued.attempts)
+        if queued.initial_attempt_timestamp is not None:
+            waited = now - queued.initial_attempt_timestamp
+            self._sli.labels(_ATTEMPTS[min(queued.attempts, 15)]).observe(waited)
+        if queued.was_flushed_from_unschedulable:
+            self._after_flush.inc()
+
+    def failed(self, failed: Failed) -> None:
+        """An attempt failed."""
+        self._results.labels(failed.result, failed.profile).inc()
+        self._durations.labels(failed.result, failed.profile).observe(failed.seconds)
+
+    def permit_waited(self, result: str, seconds: float) -> None:
+        """A pod waited on Permit."""
+        self._permit.labels(result).observe(seconds)
+
+    def preempting(self, victims: int) -> None:
+        """So many pods are going to be evicted for another."""
+        self._victims.observe(victims)
+
+
+class FrameworkMetrics:
+    """Where the time of an attempt goes: a Probe (app.framework.probe)."""
+
+    def __init__(
+        self, families: Families, *, monotonic: Callable[[], float], rng: np.random.Generator
+    ) -> None:
+        self.now: Final = monotonic
+        self._rng: Final = rng
+        self._until_sample = 0
+        self._points: Final = families.histogram(
+            "scheduler_framework_extension_point_duration_seconds",
+            "Latency for running all plugins of a specific extension point.",
+            STABLE,
+            _POINT_BUCKETS,
+            "extension_point",
+            "status",
+            "profile",
+        )
+        self._plugins: Final = families.histogram(
+            "scheduler_plugin_execution_duration_seconds",
+            "Duration for running a plugin at a specific extension point.",
+            ALPHA,
+            _PLUGIN_BUCKETS,
+            "plugin",
+            "extension_point",
+            "status",
+        )
+
+    def sample(self) -> bool:
+        """Whether to time the single plugins now: so in about one of ten times, at random."""
+        self._until_sample -= 1
+        if self._until_sample > 0:
+            return False
+        self._until_sample = int(self._rng.geometric(SAMPLED))
+        return True
+
+    def extension_point(self, point: str, status: str, profile: str, seconds: float) -> None:
+        """An extension point was run."""
+        self._points.labels(point, status, profile).observe(seconds)
+
+    def plugin(self, plugin: str, point: str, status: str, seconds: float) -> None:
+        """A plugin was run."""
+        self._plugins.labels(plugin, point, status).observe(seconds)
+
+
+class QueueMetrics:
+    """A QueueRecorder (app.state.queue_recorder)."""
+
+    def __init__(self, families: Families) -> None:
+        self._incoming: Final = families.counter(
+            "scheduler_queue_incoming_pods_total",
+            "Number of pods added to scheduling queues by event and queue type.",
+            STABLE,
+            "queue",
+            "event",
+        )
+        self._unschedulable: Final = families.gauge(
+            "scheduler_unschedulable_pods",
+            "The number of unschedulable pods broken down by plugin name. A pod counts for every plugin that turned it "
+            "down, so the sum says nothing.",
+            BETA,
+            "plugin",
+            "profile",
+        )
+        self._in_flight: Final = families.gauge(
+            "scheduler_inflight_events",
+            "Number of events currently tracked in the scheduling queue.",
+            ALPHA,
+            "event",
+        )
+        self._faults: Final = families.counter(
+            "aiokube_scheduler_plugin_errors_total",
+            "Exceptions raised by plugins at PreEnqueue or in a queueing hint.",
+            ALPHA,
+            "plugin",
+            "extension_point",
+        )
+
+    def incoming(self, queue: str, event: str) -> None:
+        """See QueueRecorder."""
+        self._incoming.labels(queue, event).inc()
+
+    def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
+        """See QueueRecorder."""
+        self._unschedulable.labels(plugin, profile).inc(delta)
+
+    def in_flight(self, event: str, delta: int) -> None:
+        """See QueueRecorder."""
+        self._in_flight.labels(event).inc(delta)
+
+    def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
+        """See QueueRecorder."""
+        self._faults.labels(plugin, point).inc()
+        log.error("Plugin %s has failed at %s for pod %s: %r", plugin, point, pod.key, error)
+
+
+class WatchMetrics:
+    """How long it takes to take over what the watches report."""
+
+    def __init__(self, families: Families) -> None:
+        self._handling: Final = families.histogram(
+            "scheduler_event_handling_duration_seconds",
+            "Event handling latency.",
+            ALPHA,
+            _POINT_BUCKETS,
+            "event",
+        )
+
+    def handled(self, event: str, seconds: float) -> None:
+        """A change was taken over; ``event`` is such as NodeAdd."""
+        self._handling.labels(event).observe(seconds)

@@ -1,0 +1,52 @@
+"""How the endpoints are served: kube-scheduler's serving, authentication and authorization flags (spec: service.md 6.1)."""
+
+import dataclasses
+from typing import Final
+
+ALWAYS_ALLOWED: Final = ("/healthz", "/readyz", "/livez")
+
+
+class ServingError(Exception):
+    """The endpoints cannot be served like this; the text says why and what to do."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServingOptions:
+    """Durations in seconds."""
+
+    #: 0: nothing is served.
+    port: int = 10259
+    bind_address: str = "0.0.0.0"  # noqa: S104 - kube-scheduler's default for --bind-address
+    #: PEM files, read again when they change; without them a self-signed certificate is made in memory.
+    cert_file: str = ""
+    key_file: str = ""
+    #: VersionTLS12 or VersionTLS13.
+    tls_min_version: str = ""
+    #: Authorities of client certificates; without them nobody is known by a certificate.
+    client_ca_file: str = ""
+    #: No TLS at all: for development, on a machine of one's own.
+    insecure_http: bool = False
+    #: Kubeconfigs of the API servers that review tokens and access; empty: the scheduler's own.
+    authentication_kubeconfig: str = ""
+    authorization_kubeconfig: str = ""
+    #: Have no tokens reviewed: who shows no client certificate is anonymous.
+    authentication_skip_lookup: bool = False
+    token_ttl: float = 10.0
+    authorized_ttl: float = 10.0
+    unauthorized_ttl: float = 10.0
+    #: Paths that everybody may see; one that ends with * stands for all that begin so.
+    always_allow_paths: tuple[str, ...] = ALWAYS_ALLOWED
+    #: How long answers under way may take once the process ends.
+    grace: float = 5.0
+
+    def __post_init__(self) -> None:
+        if bool(self.cert_file) != bool(self.key_file):
+            given, missing = "--tls-cert-file", "--tls-private-key-file"
+            if self.key_file:
+                given, missing = missing, given
+            raise ServingError(f"{given} is given without {missing}; give both, or neither")
+        if self.tls_min_version not in {"", "VersionTLS12", "VersionTLS13"}:
+            raise ServingError(
+                f"--tls-min-version {self.tls_min_version} is not supported; "
+                "use VersionTLS12 (the default) or VersionTLS13"
+            )
