@@ -14,7 +14,7 @@ and outlive it; the node table keeps a row for them that no cycle sees.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from app.model.objects import Node
@@ -175,13 +175,12 @@ class Cache:
             unconfirmed_pods=len(self._bound),
         )
 
-    def dump(self) -> str:
-        """Every node with its pods, as text (spec: service.md 8)."""
-        return "\n\n".join(
-            self._dump_node(name, row) for name, row in sorted(self.table.row_of.items())
-        )
+    def dump(self, nominated: Callable[[str], Sequence[Pod]] = lambda _name: ()) -> Iterator[str]:
+        """Every node with its pods and those nominated to it, as text (spec: service.md 8)."""
+        for name, row in sorted(self.table.row_of.items()):
+            yield self._dump_node(name, row, nominated(name))
 
-    def _dump_node(self, name: str, row: int) -> str:
+    def _dump_node(self, name: str, row: int, nominated: Sequence[Pod]) -> str:
         table = self.table
         pods = table.pods[row].values()
         lines = [
@@ -192,6 +191,9 @@ class Cache:
             f"Scheduled Pods(number: {len(pods)}):",
             *(describe(pod) for pod in pods),
         ]
+        if nominated:
+            lines.append(f"Nominated Pods(number: {len(nominated)}):")
+            lines += map(describe, nominated)
         return "\n".join(lines)
 
 
