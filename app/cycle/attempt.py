@@ -42,8 +42,11 @@ class Unfit(Exception):  # noqa: N818 - a verdict, not a fault
     """No node will do; ``diagnosis`` says why."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
-        super().__init__(diagnosis.message())
+        super().__init__(diagnosis)
         self.diagnosis: Final = diagnosis
+
+    def __str__(self) -> str:
+        return self.diagnosis.message()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class Attempt:
         self._filtered: Filtered | None = None
         #: What extenders said against nodes, by name; kept when the nodes are judged again.
         self.extender_verdicts: dict[str, Status] = {}
+        self._ranked: tuple[Rows, Int64] | None = None
 
     # ------------------------------------------------------------ steps
 
@@ -137,8 +141,26 @@ class Attempt:
             row = int(rows[0])
         else:
             totals = self.rank(rows)
-            row = int(rows[best(totals if extra is None else totals + extra, self._rng)])
+            if extra is not None:
+                totals = totals + extra
+            self._ranked = (rows, totals)
+            row = int(rows[best(totals, self._rng)])
         return Choice(row, self._table.names[row], len(rows), self._evaluated())
+
+    def scores(self) -> tuple[list[str], dict[str, Int64], Int64]:
+        """What ``choose`` compared: node names, weighted scores by plugin, and totals with the extenders' share.
+
+        For the log and for people, while the table is as it was: empty where there was but one node. Raises SchedulingError.
+        """
+        if self._ranked is None:
+            return [], {}, np.zeros(0, np.int64)
+        rows, totals = self._ranked
+        return self.names(rows), self.plugin_scores(rows), totals
+
+    def plugin_scores(self, rows: Rows) -> dict[str, Int64]:
+        """int64[len(rows)] by plugin: weighted, normalised over ``rows``. Raises SchedulingError."""
+        view = View(self._table, rows)
+        return self.framework.plugin_scores(self.state, self.pod, self.memo, view)
 
     def _evaluated(self) -> int:
         return self._table.node_count
