@@ -1,11 +1,39 @@
-"""What a configuration hands to the framework: the profiles and the arguments of the in-tree plugins, as plain values.
+"""What a configuration hands to the framework: the profiles and the arguments of the plugins, as plain values.
 
-The defaults are kube-scheduler 1.36's (spec: service.md 1.7); whoever builds these has checked the values.
+The in-tree plugins' defaults are kube-scheduler 1.36's (spec: service.md 1.7); whoever builds these has checked the values.
+Third-party plugins are handed theirs as they are in the file, and check them with PluginArgs.
 """
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
+
+import msgspec
+
+
+class PluginArgs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Base of the arguments of a third-party plugin: a field per argument, in snake case here and in camel case in the file.
+
+    ::
+
+        class PriceArgs(PluginArgs):
+            label: str = "example.com/price"
+            unlabelled_price: float = 1.0  # unlabelledPrice
+
+        PriceArgs.read({"unlabelledPrice": 2})
+    """
+
+    @classmethod
+    def read(cls, given: object) -> Self:
+        """The arguments out of what the constructor was given; None stands for none.
+
+        Raises ValueError, naming the place, for fields that do not exist, are missing or have the wrong type.
+        """
+        try:
+            return msgspec.convert({} if given is None else given, cls)
+        except msgspec.ValidationError as error:
+            said, _, path = str(error).partition(" - at `$")
+            raise ValueError(f"args{path.removesuffix('`')}: {said}") from None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

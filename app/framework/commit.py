@@ -1,7 +1,7 @@
 """What follows the search for a node: PostFilter where none was found, and Reserve to PostBind where one was."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from app.framework.diagnosis import Diagnosis
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: The longest a Permit plugin may hold a pod.
 MAX_PERMIT_SECONDS: Final = 15 * 60.0
+
+Told = Callable[[CycleState, Pod, str], None]
 
 
 class CommitPoints:
@@ -71,12 +73,12 @@ class CommitPoints:
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Runs Unreserve of every Reserve plugin, last first."""
+        """Runs Unreserve of every Reserve plugin, last first. Raises ExceptionGroup after the last."""
         self._watch.point(UNRESERVE, self._run_unreserve, state, pod, node_name)
 
     def _run_unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        for plugin in reversed(self._reserve):
-            self._watch.plugin(UNRESERVE, plugin.NAME, plugin.unreserve, state, pod, node_name)
+        calls = [(plugin.NAME, plugin.unreserve) for plugin in reversed(self._reserve)]
+        self._run_all(UNRESERVE, calls, state, pod, node_name)
 
     def permit(
         self, state: CycleState, pod: Pod, node_name: str
@@ -168,13 +170,27 @@ class CommitPoints:
         raise SchedulingError("no Bind plugin took the pod")
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Runs PostBind."""
+        """Runs PostBind of every plugin. Raises ExceptionGroup after the last."""
         if self._post_bind:
             self._watch.point(POST_BIND, self._run_post_bind, state, pod, node_name)
 
     def _run_post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        for plugin in self._post_bind:
-            self._watch.plugin(POST_BIND, plugin.NAME, plugin.post_bind, state, pod, node_name)
+        calls = [(plugin.NAME, plugin.post_bind) for plugin in self._post_bind]
+        self._run_all(POST_BIND, calls, state, pod, node_name)
+
+    def _run_all(
+        self, point: str, calls: Iterable[tuple[str, Told]], state: CycleState, pod: Pod, node: str
+    ) -> None:
+        """Tells every plugin, whatever the one before it raised. Raises ExceptionGroup."""
+        faults: list[Exception] = []
+        for name, tell in calls:
+            try:
+                self._watch.plugin(point, name, tell, state, pod, node)
+            except Exception as error:  # noqa: BLE001 - raised below, once all have been told
+                error.add_note(f"plugin {name}")
+                faults.append(error)
+        if faults:
+            raise ExceptionGroup(f"{point} of {pod.key}", faults)
 
     async def post_filter(
         self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects

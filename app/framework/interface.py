@@ -1,7 +1,7 @@
 """What a plugin is: the extension points, what they are given and what they answer.
 
 A plugin is a class with a ``NAME``, a constructor ``(args, handle)`` and the methods of the extension points it
-extends, by these names::
+extends, by these names (docs/plugins.md is the guide for writers; they import from ``app.framework.api``)::
 
     pre_enqueue  sort_key  pre_filter  filter  post_filter  pre_score  score  normalize  reserve / unreserve
     permit  pre_bind_pre_flight / pre_bind  bind  post_bind  events_to_register
@@ -15,7 +15,7 @@ Order, skipping and failure rules are kube-scheduler's (spec: plugins.md 1.4).
 """
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, runtime_checkable
 
 import numpy as np
@@ -232,10 +232,47 @@ class Effects(Protocol):
         """Seconds since the epoch."""
 
 
+class WaitingPod(Protocol):
+    """A pod that Permit plugins hold back."""
+
+    @property
+    def pod(self) -> Pod:
+        """The pod, with the name of the node it is to be bound to."""
+
+    @property
+    def pending_plugins(self) -> frozenset[str]:
+        """The plugins that have not allowed it yet."""
+
+    def allow(self, plugin: str) -> None:
+        """Says that ``plugin`` lets the pod go; the last one that held it ends the wait."""
+
+    def reject(self, plugin: str, message: str) -> None:
+        """Ends the wait: ``plugin`` turns the pod down."""
+
+
+class WaitingPods(Protocol):
+    """The pods on hold, of all profiles."""
+
+    def get(self, uid: str) -> WaitingPod | None:
+        """The pod, if it is on hold."""
+
+    def __iter__(self) -> Iterator[WaitingPod]:
+        """All of them, the one that has waited longest first."""
+        ...
+
+
+class _NobodyWaits:
+    def get(self, _uid: str) -> WaitingPod | None:
+        return None
+
+    def __iter__(self) -> Iterator[WaitingPod]:
+        return iter(())
+
+
 class Handle:
     """What a plugin is given beside its arguments: the scheduler's own view of the cluster."""
 
-    __slots__ = ("cluster", "framework", "nominator", "profile_name", "rng", "table")
+    __slots__ = ("cluster", "framework", "nominator", "profile_name", "rng", "table", "waiting")
 
     def __init__(
         self,
@@ -245,6 +282,7 @@ class Handle:
         *,
         nominator: Nominator | None = None,
         rng: np.random.Generator | None = None,
+        waiting: WaitingPods | None = None,
     ) -> None:
         #: The nodes and the pods on them, assumed ones included.
         self.table: Final = table
@@ -255,6 +293,8 @@ class Handle:
         self.nominator: Final = nominator or Nominator(lambda _pod: True)
         #: The source of randomness for ties and offsets.
         self.rng: Final = rng if rng is not None else np.random.default_rng(0)
+        #: The pods that Permit plugins hold back, to be let go or turned down.
+        self.waiting: Final[WaitingPods] = _NobodyWaits() if waiting is None else waiting
         #: The profile's framework, set once all its plugins are made: not to be used in a constructor.
         self.framework: Framework | None = None
 
@@ -270,7 +310,8 @@ class RowLocal:
     """Mark of a plugin whose answer for a row follows from that row, the pod's template and ``epoch()`` alone.
 
     Its verdicts and raw scores are kept per template and asked again only for rows that changed. It must not look at the
-    pod's name, labels or namespace, nor at other rows.
+    pod's name, labels or namespace, nor at other rows. Its ``pre_filter`` and ``pre_score`` run once per template, whatever
+    the epoch; what they write to the cycle state is kept as long as the template.
     """
 
     def epoch(self) -> Hashable:
@@ -283,6 +324,21 @@ class PreEnqueuePlugin(Plugin, Protocol):
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Success lets the pod into the active queue."""
+
+
+class Queued(Protocol):
+    """What the order of the queue is made from."""
+
+    pod: Pod
+    #: When the pod came (back) to the queue, in seconds since the epoch.
+    timestamp: float
+
+
+class QueueSortPlugin(Plugin, Protocol):
+    """Orders the active queue; one per process, the same in every profile."""
+
+    def sort_key(self, queued: Queued) -> Any:
+        """The smaller key is popped first; keys of two pods must compare."""
 
 
 class PreFilterPlugin(Plugin, Protocol):

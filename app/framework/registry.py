@@ -1,6 +1,6 @@
 """Which plugins there are: the in-tree ones, and those that installed distributions bring along.
 
-A third-party plugin is a class (see ``app.framework.interface``) announced by an entry point::
+A third-party plugin is a class (see docs/plugins.md) announced by an entry point::
 
     [project.entry-points."aiokube_scheduler.plugins"]
     NotOnMondays = "example_plugins:NotOnMondays"
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint
 from typing import Any, Final
 
-from app.framework.interface import points_of
+from app.framework.interface import POINT_METHODS, points_of
 from app.framework.plugins.default_binder import DefaultBinder
 from app.framework.plugins.default_preemption import DefaultPreemption
 from app.framework.plugins.dynamic_resources import DynamicResources
@@ -40,6 +40,17 @@ from app.framework.plugins.volume_zone import VolumeZone
 GROUP: Final = "aiokube_scheduler.plugins"
 
 PluginClass = type[Any]
+
+_COROUTINES: Final = frozenset({"post_filter", "pre_bind", "bind"})
+#: Methods that do nothing, or harm, without another one.
+_COMPANIONS: Final = {"reserve": "unreserve", "unreserve": "reserve", "normalize": "score"}
+_METHODS: Final = (
+    *POINT_METHODS.values(),
+    "normalize",
+    "unreserve",
+    "pre_bind_pre_flight",
+    "events_to_register",
+)
 
 _IN_TREE: Final[tuple[PluginClass, ...]] = (
     SchedulingGates,
@@ -126,17 +137,9 @@ def _load(entry: EntryPoint) -> PluginClass:
         raise _BadEntryError(f"cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(plugin, type):
         raise _BadEntryError(f"is {_kind(plugin)}, not a class")
-    name = getattr(plugin, "NAME", None)
-    if not isinstance(name, str) or not name:
-        raise _BadEntryError("the class has no NAME (a non-empty string)")
-    if not points_of(plugin):
-        raise _BadEntryError(
-            "the class has no method of any extension point, such as filter or score"
-        )
-    abstract: frozenset[str] = getattr(plugin, "__abstractmethods__", frozenset())
-    if abstract:
-        raise _BadEntryError(f"the class lacks {', '.join(sorted(abstract))}")
-    _check_constructor(plugin)
+    fault = fault_of(plugin)
+    if fault:
+        raise _BadEntryError(fault)
     return plugin
 
 
@@ -144,14 +147,44 @@ def _kind(thing: object) -> str:
     return "a module" if inspect.ismodule(thing) else f"a {type(thing).__name__}"
 
 
-def _check_constructor(plugin: PluginClass) -> None:
+def fault_of(plugin: PluginClass) -> str:
+    """What keeps a class from being a plugin; empty if nothing does."""
+    name = getattr(plugin, "NAME", None)
+    if not isinstance(name, str) or not name:
+        return "the class has no NAME (a non-empty string)"
+    if not points_of(plugin):
+        return "the class has no method of any extension point, such as filter or score"
+    lacking = _lacking(plugin)
+    if lacking:
+        return f"the class lacks {', '.join(lacking)}"
+    return _wrong_kind_of_method(plugin) or _wrong_constructor(plugin)
+
+
+def _lacking(plugin: PluginClass) -> list[str]:
+    """Abstract methods, and those that the methods it has cannot do without."""
+    abstract: frozenset[str] = getattr(plugin, "__abstractmethods__", frozenset())
+    needed = [need for have, need in _COMPANIONS.items() if hasattr(plugin, have)]
+    return sorted({*abstract, *(need for need in needed if not hasattr(plugin, need))})
+
+
+def _wrong_kind_of_method(plugin: PluginClass) -> str:
+    for method in _METHODS:
+        function = getattr(plugin, method, None)
+        if not inspect.isfunction(function):
+            continue
+        if inspect.iscoroutinefunction(function) != (method in _COROUTINES):
+            needed = "must be" if method in _COROUTINES else "must not be"
+            return f"{method} {needed} a coroutine (async def)"
+    return ""
+
+
+def _wrong_constructor(plugin: PluginClass) -> str:
     try:
         signature = inspect.signature(plugin)
     except (TypeError, ValueError):
-        return
+        return ""
     try:
         signature.bind(None, None)
     except TypeError as error:
-        raise _BadEntryError(
-            f"the constructor must take (args, handle), not {signature}: {error}"
-        ) from error
+        return f"the constructor must take (args, handle), not {signature}: {error}"
+    return ""

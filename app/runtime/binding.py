@@ -15,7 +15,7 @@ from app.runtime.clock import Clock
 from app.runtime.recorder import Recorder
 from app.runtime.reports import Reports
 from app.runtime.spawn import Spawn
-from app.runtime.waiting import WaitingPods
+from app.runtime.waiting import WaitingPod, WaitingPods
 from app.state.queued_pod import QueuedPod
 from app.state.scheduler_state import SchedulerState
 
@@ -95,7 +95,9 @@ class Binder:
         self._running += 1
         self._idle.clear()
         self._write(1)
-        self._spawn(self._run(decided, waits), "bind")
+        pod = decided.assumed
+        waiting = self._waiting.hold(pod, pod.node_name, waits) if waits else None
+        self._spawn(self._run(decided, waiting), "bind")
 
     def _write(self, delta: int) -> None:
         self._writing += delta
@@ -104,9 +106,9 @@ class Binder:
         else:
             self._room.clear()
 
-    async def _run(self, decided: Decided, waits: Mapping[str, float]) -> None:
+    async def _run(self, decided: Decided, waiting: WaitingPod | None) -> None:
         try:
-            await self._bind(decided, waits)
+            await self._bind(decided, waiting)
         except SchedulingError as error:
             self._undo(decided, Status(Code.Error, (str(error),)))
         except KubeError as error:
@@ -117,21 +119,23 @@ class Binder:
             log.exception("Error binding pod %s", decided.assumed.key)
             self._undo(decided, Status(Code.Error, (f"{type(error).__name__}: {error}",)))
         finally:
+            if waiting is not None:
+                self._waiting.release(waiting)
             self._write(-1)
             self._running -= 1
             if not self._running:
                 self._idle.set()
 
-    async def _bind(self, decided: Decided, waits: Mapping[str, float]) -> None:
+    async def _bind(self, decided: Decided, waiting: WaitingPod | None) -> None:
         pod, framework, cycle_state = decided.assumed, decided.framework, decided.cycle_state
         node = pod.node_name
         work = framework.pre_bind_work(cycle_state, pod, node)
-        if work or waits:
+        if work or waiting is not None:
             self._reports.nominated(decided.queued.pod, node, self._clock.wall())
             self._write(-1)
             try:
-                if waits:
-                    await self._wait_for_permit(decided, waits)
+                if waiting is not None:
+                    await self._wait_for_permit(decided, waiting)
                 self._state.done(pod.uid)
                 await self._step(
                     decided,
@@ -159,9 +163,9 @@ class Binder:
             seconds = self._clock.monotonic() - started
             self._recorder.binding_step(decided.queued, step, status, seconds)
 
-    async def _wait_for_permit(self, decided: Decided, waits: Mapping[str, float]) -> None:
-        started, pod = self._clock.monotonic(), decided.assumed
-        status = await self._waiting.wait(pod, pod.node_name, waits)
+    async def _wait_for_permit(self, decided: Decided, waiting: WaitingPod) -> None:
+        started = self._clock.monotonic()
+        status = await self._waiting.wait(waiting)
         seconds, code = self._clock.monotonic() - started, status.code.name
         self._recorder.permit_waited(code, seconds)
         self._recorder.binding_step(decided.queued, "WaitOnPermit", code, seconds)
@@ -179,7 +183,10 @@ class Binder:
             self._clock.monotonic() - decided.started,
             now,
         )
-        decided.framework.post_bind(decided.cycle_state, pod, pod.node_name)
+        try:
+            decided.framework.post_bind(decided.cycle_state, pod, pod.node_name)
+        except Exception:
+            log.exception("Error in PostBind for pod %s", pod.key)
 
 
 class _NotPermitted(Exception):  # noqa: N818 - a verdict, not a fault

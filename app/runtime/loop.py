@@ -205,14 +205,24 @@ class SchedulingLoop:
             self._failures.error(queued, framework.profile_name, str(error), started=started)
             return
         decided = Decided(queued, assumed, framework, attempt.state, started)
-        status = framework.reserve(attempt.state, assumed, node)
-        waits: dict[str, float] = {}
-        if status.ok and framework.has_permit:
-            status, waits = framework.permit(attempt.state, assumed, node)
+        status, waits = _reserve_and_permit(decided)
         if status.ok or status.code is Code.Wait:
             self._binder.start(decided, waits)
         else:
             self._failures.undo(decided, status)
+
+
+def _reserve_and_permit(decided: Decided) -> tuple[Status, dict[str, float]]:
+    """As Framework.permit; what a plugin raises is an Error."""
+    framework, state, pod = decided.framework, decided.cycle_state, decided.assumed
+    try:
+        status = framework.reserve(state, pod, pod.node_name)
+        if status.ok and framework.has_permit:
+            return framework.permit(state, pod, pod.node_name)
+    except Exception as error:
+        log.exception("Error in Reserve or Permit for pod %s", pod.key)
+        status = Status(Code.Error, (f"{type(error).__name__}: {error}",))
+    return status, {}
 
 
 class FailureHandler:
@@ -254,7 +264,10 @@ class FailureHandler:
         A rejection is reported like one by the only node there was; a fault as it is.
         """
         pod = decided.assumed
-        decided.framework.unreserve(decided.cycle_state, pod, pod.node_name)
+        try:
+            decided.framework.unreserve(decided.cycle_state, pod, pod.node_name)
+        except Exception:
+            log.exception("Error in Unreserve for pod %s", pod.key)
         self._state.forget(pod)
         if not status.code.rejected:
             self._state.freed(pod, self._clock.wall())

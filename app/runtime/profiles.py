@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from app.framework.args import Profile
-from app.framework.interface import Handle, Plugin
+from app.framework.interface import Handle, Plugin, WaitingPods
 from app.framework.runner import Framework, ProfilePlugins
 from app.state.cluster import Cluster
 from app.state.nominator import Nominator
@@ -24,9 +24,12 @@ def build_framework(
     cluster: Cluster,
     nominator: Nominator,
     rng: np.random.Generator,
+    waiting: WaitingPods | None = None,
 ) -> Framework:
     """One profile's framework. Raises PluginError."""
-    handle = Handle(table, cluster, profile.scheduler_name, nominator=nominator, rng=rng)
+    handle = Handle(
+        table, cluster, profile.scheduler_name, nominator=nominator, rng=rng, waiting=waiting
+    )
     instances: dict[str, Plugin] = {}
     for name in {name for names in profile.points.values() for name in names}:
         try:

@@ -85,6 +85,7 @@ class Scheduler:
         table = NodeTable()
         cluster = Cluster()
         self.frameworks: Final[dict[str, Framework]] = {}
+        self.waiting: Final = WaitingPods()
 
         def make_queue(nominator: Nominator) -> SchedulingQueue:
             for profile in profiles:
@@ -95,6 +96,7 @@ class Scheduler:
                     cluster=cluster,
                     nominator=nominator,
                     rng=rng,
+                    waiting=self.waiting,
                 )
             return SchedulingQueue(
                 sort_key=self._queue_sort(),
@@ -115,7 +117,6 @@ class Scheduler:
         )
         writer = KubeWriter(transport, may_write=may_write, rng=rng)
         self.effects: Final = ApiEffects(writer, clock)
-        self.waiting: Final = WaitingPods()
         self.patcher: Final = StatusPatcher(self.effects, self._spawn)
         reports = Reports(self, self.patcher)
         percentages = {p.scheduler_name: p.percentage_of_nodes_to_score or 0 for p in profiles}

@@ -45,18 +45,18 @@ class WaitingPod:
         self._finish(unschedulable(text, plugin=plugin))
 
     def _finish(self, status: Status) -> None:
-        for timer in self._timers:
-            timer.cancel()
+        self.stop()
         if not self._result.done():
             self._result.set_result(status)
 
     async def wait(self) -> Status:
         """How it ended."""
-        try:
-            return await self._result
-        finally:
-            for timer in self._timers:
-                timer.cancel()
+        return await self._result
+
+    def stop(self) -> None:
+        """Lets no time limit run out any more."""
+        for timer in self._timers:
+            timer.cancel()
 
 
 class WaitingPods:
@@ -72,10 +72,20 @@ class WaitingPods:
         """The pod, if it is on hold."""
         return self._pods.get(uid)
 
-    async def wait(self, pod: Pod, node_name: str, waits: Mapping[str, float]) -> Status:
-        """Holds a pod until its wait ends."""
+    def hold(self, pod: Pod, node_name: str, waits: Mapping[str, float]) -> WaitingPod:
+        """Puts a pod on hold, for so many seconds per plugin at most; from now on plugins find it here."""
         waiting = self._pods[pod.uid] = WaitingPod(pod, node_name, waits)
+        return waiting
+
+    async def wait(self, waiting: WaitingPod) -> Status:
+        """How the wait of a pod on hold ends."""
         try:
             return await waiting.wait()
         finally:
-            self._pods.pop(pod.uid, None)
+            self.release(waiting)
+
+    def release(self, waiting: WaitingPod) -> None:
+        """Forgets a pod that is no longer waited for."""
+        waiting.stop()
+        if self._pods.get(waiting.pod.uid) is waiting:
+            del self._pods[waiting.pod.uid]

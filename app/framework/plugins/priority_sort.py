@@ -1,17 +1,8 @@
 """PrioritySort: pods of higher priority first, then those that wait longer (spec: plugins.md 2.2)."""
 
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
-from app.framework.interface import Handle
-from app.model.pod import Pod
-
-
-class Queued(Protocol):
-    """What the order of the queue is made from."""
-
-    pod: Pod
-    #: When the pod came (back) to the queue, in seconds since the epoch.
-    timestamp: float
+from app.framework.interface import Handle, Queued
 
 
 class PrioritySort:

@@ -1,0 +1,428 @@
+"""What the scheduler relies on in a plugin, as checks that can be run against any (docs/plugins.md, "Testing").
+
+Nothing here is asked in production. A plugin that breaks one of these rules may look right for a long time: its answers are
+kept when they must not be, or differ between the first look at a node and the last one before a pod is bound.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from app.framework.interface import (
+    MAX_NODE_SCORE,
+    CycleState,
+    EventRegistration,
+    Plugin,
+    PreFilterResult,
+    RowLocal,
+    Verdicts,
+    registrations_of,
+)
+from app.framework.registry import fault_of
+from app.model.cluster_event import Action, Resource
+from app.model.pod import LabelSet, Pod
+from app.model.status import Code, Status
+from app.state.resources import Int64
+from app.state.table import NodeTable
+from app.state.view import Rows, View, WhatIf
+
+#: How many rows are tried one by one.
+_FEW: Final = 4
+_VERDICT_CODES: Final = frozenset(
+    {Code.Success, Code.Error, Code.Unschedulable, Code.UnschedulableAndUnresolvable}
+)
+_UPDATES: Final = Action.Update
+
+Verdict = Status | None
+
+
+class ContractError(AssertionError):
+    """A plugin breaks rules; the message has a line for each."""
+
+
+class _Broken(Exception):  # noqa: N818 - the answer is of no use for further checks
+    pass
+
+
+def check(plugin: Plugin, table: NodeTable, pods: Iterable[Pod]) -> None:
+    """Checks a plugin on these nodes with these pods; the table is as before afterwards. Raises ContractError."""
+    pods = tuple(pods)
+    checks = _Checks(plugin, table)
+    checks.run(checks.of_the_class)
+    for pod in pods:
+        if hasattr(plugin, "filter"):
+            checks.run(checks.of_filter, pod)
+        if hasattr(plugin, "score"):
+            checks.run(checks.of_score, pod)
+        if hasattr(plugin, "reserve"):
+            checks.run(checks.of_reserve, pod)
+        checks.run(checks.of_hints, pod)
+    if checks.faults:
+        lines = "\n".join(f"- {fault}" for fault in checks.faults)
+        raise ContractError(f"{plugin.NAME} breaks the contract of plugins:\n{lines}")
+
+
+class _Checks:
+    """The checks of one plugin, and what they found."""
+
+    def __init__(self, plugin: Plugin, table: NodeTable) -> None:
+        self._plugin: Final[Any] = plugin
+        self._table: Final = table
+        self._row_local: Final = isinstance(plugin, RowLocal)
+        self._faults: Final[dict[str, None]] = {}
+
+    @property
+    def faults(self) -> list[str]:
+        """Each once, in the order in which they were found."""
+        return list(self._faults)
+
+    def run(self, step: Callable[..., None], *args: object) -> None:
+        """Runs a check as far as it gets."""
+        try:
+            step(*args)
+        except _Broken as broken:
+            self._fault(str(broken))
+
+    def _fault(self, text: str) -> None:
+        self._faults.setdefault(text)
+
+    # ------------------------------------------------------------ the class
+
+    def of_the_class(self) -> None:
+        """The scheduler would take it."""
+        fault = fault_of(type(self._plugin))
+        if fault:
+            self._fault(fault)
+
+    # ------------------------------------------------------------ filter
+
+    def of_filter(self, pod: Pod) -> None:
+        """Verdicts: well formed, the same in every view, of the view's world, of this pod's template where kept."""
+        state = self._after_pre_filter(pod)
+        if state is None:
+            return
+        before = _contents(self._table)
+        everything = self._filter(state, pod, View.everything(self._table))
+        known = self._statuses(everything, View.everything(self._table))
+        for view in self._views():
+            said = self._ask(state, pod, view)
+            self._compare_views("filter", known, said, view.n)
+        self._check_words(state, pod, everything)
+        self._check_worlds(state, pod)
+        if self._row_local:
+            sibling = self._sibling(pod)
+            self._compare_siblings("filter", known, self._ask_anew(sibling))
+            self._compare_neighbours("filter", pod, lambda: self._ask(state, pod, self._all()))
+        if _contents(self._table) != before:
+            self._fault("filter changes the columns it was shown")
+
+    def _after_pre_filter(self, pod: Pod) -> CycleState | None:
+        """The cycle state after PreFilter; None if that skips or refuses the pod."""
+        state = CycleState()
+        pre_filter = getattr(self._plugin, "pre_filter", None)
+        if pre_filter is None:
+            return state
+        result = pre_filter(state, pod)
+        if not isinstance(result, Status | PreFilterResult):
+            raise _Broken(f"pre_filter returns {_kind(result)}, not a Status or a PreFilterResult")
+        status = result if isinstance(result, Status) else result.status
+        return state if status.ok else None
+
+    def _filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+        verdicts: object = self._plugin.filter(state, pod, view)
+        if verdicts is None:
+            return None
+        if not isinstance(verdicts, Verdicts):
+            raise _Broken(f"filter returns {_kind(verdicts)}, not Verdicts or None")
+        _check_array("the codes of filter's Verdicts", verdicts.codes, np.int8, view.n)
+        _check_array("the reasons of filter's Verdicts", verdicts.reasons, np.int32, view.n)
+        for code in np.unique(verdicts.codes).tolist():
+            if code not in _VERDICT_CODES:
+                name = Code(code).name if code in list(Code) else str(code)
+                raise _Broken(f"filter answers {name}, which is no verdict on a node")
+        return verdicts
+
+    def _statuses(self, verdicts: Verdicts | None, view: View) -> dict[int, Verdict]:
+        """The verdict on every row that has a node."""
+        out: dict[int, Verdict] = {}
+        for position, row in enumerate(view.rows.tolist()):
+            if self._table.exists[row]:
+                out[row] = None if verdicts is None else self._status(verdicts, position)
+        return out
+
+    def _status(self, verdicts: Verdicts, position: int) -> Verdict:
+        code = Code(int(verdicts.codes[position]))
+        if code is Code.Success:
+            return None
+        words: object = verdicts.text(int(verdicts.reasons[position]))
+        if not (
+            isinstance(words, tuple) and words and all(isinstance(w, str) and w for w in words)
+        ):
+            raise _Broken(
+                f"filter gives {words!r} as the reasons of a rejection: a tuple of texts is needed"
+            )
+        return Status(code, words)
+
+    def _ask(self, state: CycleState, pod: Pod, view: View) -> dict[int, Verdict]:
+        return self._statuses(self._filter(state, pod, view), view)
+
+    def _ask_anew(self, pod: Pod, view: View | None = None) -> dict[int, Verdict]:
+        """The verdicts of an attempt that begins now; none if PreFilter skips or refuses the pod."""
+        state = self._after_pre_filter(pod)
+        return {} if state is None else self._ask(state, pod, view or self._all())
+
+    def _check_words(self, state: CycleState, pod: Pod, earlier: Verdicts | None) -> None:
+        """A number of a reason means the same in all answers about a pod."""
+        live = self._table.live_rows()
+        for rows in (live[::-1], live[1:]):
+            later = self._filter(state, pod, View(self._table, rows))
+            if earlier is None or later is None:
+                continue
+            for position in live[earlier.codes[live] != 0].tolist():
+                number = int(earlier.reasons[position])
+                try:
+                    same = later.text(number) == earlier.text(number)
+                except LookupError:
+                    same = False
+                if not same:
+                    raise _Broken(
+                        f"filter's reason number {number} does not mean the same in two answers about one pod"
+                    )
+
+    def _check_worlds(self, state: CycleState, pod: Pod) -> None:
+        """A pod that is imagined on a node, or away from it, counts like one that is, or is not, there."""
+        for row in self._table.live_rows()[:_FEW].tolist():
+            name = self._table.names[row]
+            guest = msgspec.structs.replace(pod, name="guest", uid="guest", node_name=name)
+            self._check_world(state, pod, row, guest, arrives=True)
+            for resident in list(self._table.pods[row].values())[:1]:
+                self._check_world(state, pod, row, resident, arrives=False)
+
+    def _check_world(
+        self, state: CycleState, pod: Pod, row: int, other: Pod, *, arrives: bool
+    ) -> None:
+        table, rows = self._table, np.array([row], np.intp)
+        imagined = WhatIf(table, rows)
+        (imagined.add if arrives else imagined.remove)(0, other)
+        said = self._ask(state, pod, imagined)
+        (table.add_pod if arrives else table.remove_pod)(other)
+        try:
+            real = self._ask_anew(pod, View(table, rows))
+        finally:
+            (table.remove_pod if arrives else table.add_pod)(other)
+        if real and said != real:
+            where = "on it" if arrives else "away from it"
+            self._fault(
+                f"filter says {_words(said[row])} of node {table.names[row]} with a pod imagined {where}, and "
+                f"{_words(real[row])} when that has happened: it looks past the view, at the table"
+            )
+
+    # ------------------------------------------------------------ score
+
+    def of_score(self, pod: Pod) -> None:
+        """Scores: well formed, in range once normalised, of this pod's template and this row alone where kept."""
+        state = self._before_score(pod)
+        if state is None or not self._table.node_count:
+            return
+        before = _contents(self._table)
+        known = self._scores(state, pod, self._all())
+        for view in self._views():
+            if not view.n:
+                continue
+            said = self._scores(state, pod, view)
+            if self._row_local:
+                self._compare_views("score", known, said, view.n)
+        if self._row_local:
+            sibling = self._sibling(pod)
+            again = self._before_score(sibling)
+            said = {} if again is None else self._scores(again, sibling, self._all())
+            self._compare_siblings("score", known, said)
+            self._compare_neighbours("score", pod, lambda: self._scores(state, pod, self._all()))
+        if _contents(self._table) != before:
+            self._fault("score changes the columns it was shown")
+
+    def _before_score(self, pod: Pod) -> CycleState | None:
+        """The cycle state before Score; None if the plugin does not score the pod."""
+        state = self._after_pre_filter(pod) or CycleState()
+        pre_score = getattr(self._plugin, "pre_score", None)
+        if pre_score is None:
+            return state
+        status: object = pre_score(state, pod, self._all())
+        if not isinstance(status, Status):
+            raise _Broken(f"pre_score returns {_kind(status)}, not a Status")
+        return state if status.ok else None
+
+    def _scores(self, state: CycleState, pod: Pod, view: View) -> dict[int, int]:
+        """The raw scores by row."""
+        scores: Int64 = self._plugin.score(state, pod, view)
+        _check_array("score's answer", scores, np.int64, view.n)
+        final, author = scores, "score"
+        if hasattr(self._plugin, "normalize"):
+            given, author = scores.copy(), "normalize"
+            final = self._plugin.normalize(state, pod, given, view)
+            _check_array("normalize's answer", final, np.int64, view.n)
+            if not np.array_equal(given, scores):
+                self._fault("normalize changes the array it was given: that is kept for other pods")
+        wrong = final[(final < 0) | (final > MAX_NODE_SCORE)]
+        if len(wrong):
+            raise _Broken(f"{author} gives {wrong[0]}: outside of 0 to {MAX_NODE_SCORE}")
+        return dict(zip(view.rows.tolist(), scores.tolist(), strict=True))
+
+    # ------------------------------------------------------------ reserve
+
+    def of_reserve(self, pod: Pod) -> None:
+        """Unreserve may come twice, and without a Reserve before it."""
+        if not hasattr(self._plugin, "unreserve"):
+            return
+        for row in self._table.live_rows()[:1].tolist():
+            name = self._table.names[row]
+            state, assumed = self._after_pre_filter(pod) or CycleState(), pod.on(name)
+            self._plugin.unreserve(state, assumed, name)
+            status: object = self._plugin.reserve(state, assumed, name)
+            self._plugin.unreserve(state, assumed, name)
+            self._plugin.unreserve(state, assumed, name)
+            if not isinstance(status, Status):
+                raise _Broken(f"reserve returns {_kind(status)}, not a Status")
+
+    # ------------------------------------------------------------ hints
+
+    def of_hints(self, pod: Pod) -> None:
+        """Hints bear additions and deletions, answer with a bool, and look at the template only where they say so."""
+        for registration in registrations_of(self._plugin) or ():
+            if not isinstance(registration, EventRegistration):
+                raise _Broken(
+                    f"events_to_register yields {_kind(registration)}, not an EventRegistration"
+                )
+            if registration.hint is None:
+                continue
+            for old, new in self._changes(registration):
+                self._check_hint(registration, pod, old, new)
+
+    def _check_hint(
+        self, registration: EventRegistration, pod: Pod, old: object, new: object
+    ) -> None:
+        hint, label = registration.hint, registration.event.label
+        assert hint is not None  # noqa: S101 - the caller has looked
+        said: object = hint(pod, old, new)
+        if not isinstance(said, bool):
+            raise _Broken(f"the hint for {label} returns {_kind(said)}, not a bool")
+        if registration.template_only and hint(self._sibling(pod), old, new) != said:
+            self._fault(
+                f"the hint for {label} is registered as template_only, but its answer changes with the pod's name, "
+                "labels or namespace"
+            )
+
+    def _changes(self, registration: EventRegistration) -> Iterator[tuple[object, object]]:
+        """Changes that the event may stand for: of every node, or of every pod on one."""
+        resource, action = registration.event.resource, registration.event.action
+        objects: list[object] = []
+        if resource is Resource.Node:
+            objects += [node for node in self._table.nodes if node is not None]
+        elif resource in {Resource.Pod, Resource.AssignedPod}:
+            objects += [pod for pods in self._table.pods for pod in pods.values()]
+        for thing in objects:
+            if action & Action.Add:
+                yield None, thing
+            if action & _UPDATES:
+                yield thing, thing
+            if action & Action.Delete:
+                yield thing, None
+
+    # ------------------------------------------------------------ comparing answers
+
+    def _all(self) -> View:
+        return View(self._table, self._table.live_rows())
+
+    def _views(self) -> Iterator[View]:
+        """Some rows, in any order, single ones, and none."""
+        live = self._table.live_rows()
+        chosen: list[Rows] = [live[::-1], live[::2], live[1::2], live[:0]]
+        chosen += [live[i : i + 1] for i in range(min(len(live), _FEW))]
+        return (View(self._table, rows) for rows in chosen)
+
+    def _sibling(self, pod: Pod) -> Pod:
+        """Another pod of the same template."""
+        return msgspec.structs.replace(
+            pod,
+            name="another",
+            uid="another",
+            namespace="elsewhere",
+            labels=LabelSet({"another": "pod"}),
+        )
+
+    def _compare_views(
+        self, point: str, known: Mapping[int, object], said: Mapping[int, object], n: int
+    ) -> None:
+        for row, answer in said.items():
+            if answer != known[row]:
+                self._fault(
+                    f"{point} says {_words(answer)} of node {self._table.names[row]} in a view of {n} rows, and "
+                    f"{_words(known[row])} in one of all rows: answers must be in the order of the view's rows and follow "
+                    "from each row alone"
+                )
+                return
+
+    def _compare_siblings(
+        self, point: str, known: Mapping[int, object], said: Mapping[int, object]
+    ) -> None:
+        if known != said:
+            self._fault(
+                f"{point} is RowLocal, but its answers change with the pod's name, labels or namespace: those of one pod "
+                "are kept for all pods of its template"
+            )
+
+    def _compare_neighbours(
+        self, point: str, pod: Pod, ask: Callable[[], Mapping[int, object]]
+    ) -> None:
+        """The answers for a row stay the same when something happens to another one."""
+        known, epoch = ask(), self._plugin.epoch()
+        for row in self._table.live_rows()[:_FEW].tolist():
+            name = self._table.names[row]
+            guest = msgspec.structs.replace(pod, name="guest", uid="guest", node_name=name)
+            self._table.add_pod(guest)
+            try:
+                said, same_epoch = dict(ask()), self._plugin.epoch() == epoch
+            finally:
+                self._table.remove_pod(guest)
+            said[row] = known[row]
+            if same_epoch and said != known:
+                self._fault(
+                    f"{point} is RowLocal, but its answers change when a pod comes to another node, and the epoch does not"
+                )
+                return
+
+
+def _check_array(what: str, array: object, dtype: type[np.generic], n: int) -> None:
+    wanted = f"{np.dtype(dtype).name}[{n}]"
+    if not isinstance(array, np.ndarray):
+        raise _Broken(f"{what} is {_kind(array)}, not an array {wanted}")
+    if array.dtype != dtype or array.shape != (n,):
+        shape = ", ".join(map(str, array.shape))
+        raise _Broken(f"{what} is {array.dtype.name}[{shape}], not {wanted}")
+
+
+def _contents(table: NodeTable) -> list[bytes]:
+    """The columns that views share with the table."""
+    columns = [
+        table.allocatable.matrix,
+        table.requested.matrix,
+        table.nonzero,
+        table.allocatable_pods,
+        table.pod_count,
+        table.unschedulable,
+        table.exists,
+        table.taints.codes,
+    ]
+    return [column.tobytes() for column in columns]
+
+
+def _words(answer: object) -> str:
+    if answer is None:
+        return "yes"
+    return f'"{answer.message}" ({answer.code.name})' if isinstance(answer, Status) else str(answer)
+
+
+def _kind(thing: object) -> str:
+    return "None" if thing is None else f"a {type(thing).__name__}"

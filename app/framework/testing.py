@@ -1,0 +1,326 @@
+"""For the tests of plugins: a cluster that is nothing but a node table, objects to fill it with, and effects that only tell.
+
+::
+
+    cluster = FakeCluster(make_node("a", labels={"zone": "z1"}), make_node("b"))
+    plugin = MyFilter({"zone": "z1"}, cluster.handle)
+    assert cluster.judge(plugin, make_pod()) == {"b": unschedulable("node(s) were in another zone")}
+    cluster.check(plugin, make_pod(), make_pod(labels={"app": "web"}))
+
+Plugins run in a real Framework, so a row-local plugin's answers are kept and refreshed as in the scheduler. docs/plugins.md
+shows more.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from app.framework import contract
+from app.framework.diagnosis import Diagnosis
+from app.framework.interface import (
+    CycleState,
+    Eviction,
+    Handle,
+    Plugin,
+    WaitingPod,
+    points_of,
+)
+from app.framework.memo import TemplateMemo
+from app.framework.runner import Filtered, Framework, ProfilePlugins, Rejected
+from app.model.cluster_event import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+    UNSCHEDULABLE_POD_ADD,
+    UNSCHEDULABLE_POD_DELETE,
+    Action,
+    ClusterEvent,
+    Resource,
+)
+from app.model.objects import Named, Node, PersistentVolume, PersistentVolumeClaim
+from app.model.pod import Pod
+from app.model.status import Status
+from app.state.cluster import Cluster
+from app.state.hints import HintRegistration, with_taint_registrations
+from app.state.table import NodeTable
+from app.state.update_events import node_update_events, pod_update_events
+from app.state.view import Rows, View
+from app.wire.extender_v1 import Victims
+from app.wire.kube import NodeDecoder, PodDecoder, decoder_for
+
+K = TypeVar("K", bound=Named)
+
+PROFILE: Final = "default-scheduler"
+
+#: A part of a manifest, with the API's field names.
+Manifest = Mapping[str, Any]
+
+_ALLOCATABLE: Final = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+_CONTAINER: Final = {"name": "main", "image": "registry.example.com/app:1"}
+#: Shared, so that pods with equal specs share their template, as those of a cluster do.
+_PODS: Final = PodDecoder()
+_NODES: Final = NodeDecoder()
+
+
+def make_node(
+    name: str,
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    spec: Manifest | None = None,
+    status: Manifest | None = None,
+) -> Node:
+    """A node, by default with 4 CPUs, 16 GiB and room for 110 pods. Raises DecodeError."""
+    manifest = {
+        "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
+        "spec": spec or {},
+        "status": {"allocatable": _ALLOCATABLE} | dict(status or {}),
+    }
+    return _NODES.decode(msgspec.json.encode(manifest))
+
+
+def make_pod(
+    name: str = "pod",
+    *,
+    namespace: str = "default",
+    labels: Mapping[str, str] | None = None,
+    spec: Manifest | None = None,
+) -> Pod:
+    """A pod that waits to be scheduled; its uid follows from its name. By default its one container asks for nothing.
+
+    Pods with equal specs share their template. Raises DecodeError.
+    """
+    uid = f"uid-of-{namespace}-{name}"
+    manifest = {
+        "metadata": {"name": name, "namespace": namespace, "uid": uid, "labels": labels or {}},
+        "spec": {"schedulerName": PROFILE, "containers": [_CONTAINER]} | dict(spec or {}),
+    }
+    return _PODS.decode(msgspec.json.encode(manifest))
+
+
+def make_object(kind: type[K], manifest: Manifest) -> K:
+    """An object of any other kind in app.model.objects. Raises DecodeError."""
+    return decoder_for(kind).decode(msgspec.json.encode(manifest))
+
+
+class FakeCluster:
+    """Nodes, the pods on them, and everything else that a plugin may look up."""
+
+    def __init__(self, *nodes: Node, waiting: Iterable[WaitingPod] = ()) -> None:
+        """``waiting``: what ``handle.waiting`` is to show."""
+        self._table: Final = NodeTable()
+        #: What the constructors of plugins are to be given.
+        self.handle: Final = Handle(self._table, Cluster(), PROFILE, waiting=_Waiting(waiting))
+        self._frameworks: Final[dict[int, tuple[Plugin, Framework]]] = {}
+        for node in nodes:
+            self.set_node(node)
+
+    # ------------------------------------------------------------ what there is
+
+    def set_node(self, node: Node) -> None:
+        """Adds a node or takes over its new version."""
+        self._table.set_node(node)
+
+    def remove_node(self, name: str) -> None:
+        """Takes a node away. Raises KeyError."""
+        self._table.remove_node(name)
+
+    def place(self, pod: Pod, node_name: str) -> Pod:
+        """Puts a pod on a node; returns the pod as it is there."""
+        placed = pod.on(node_name)
+        self._table.add_pod(placed)
+        return placed
+
+    def remove(self, placed: Pod) -> None:
+        """Takes a pod off its node. Raises KeyError."""
+        self._table.remove_pod(placed)
+
+    def store(self, *objects: Named) -> None:
+        """Adds objects of other kinds, to be found in ``handle.cluster``, or takes over their new versions."""
+        for obj in objects:
+            self.handle.cluster.lister(type(obj)).store(obj)
+
+    # ------------------------------------------------------------ what the plugin says
+
+    def judge(self, plugin: Plugin, pod: Pod) -> dict[str, Status]:
+        """The plugin's PreFilter and Filter: the nodes that it turns down, by name, with its verdicts.
+
+        Raises SchedulingError where the plugin answers with Code.Error.
+        """
+        framework, state, memo = self._attempt(plugin, pod)
+        try:
+            filtered = framework.filter(state, pod, memo, {})
+        except Rejected as rejected:
+            status = dataclasses.replace(rejected.status, plugin="")
+            return dict.fromkeys(self._names(self._table.live_rows()), status)
+        return dict(self._rejections(filtered))
+
+    def score(self, plugin: Plugin, pod: Pod) -> dict[str, int]:
+        """The plugin's PreScore, Score and ``normalize``: 0 to 100 by the name of each node that it does not turn down.
+
+        Raises SchedulingError for scores outside of that.
+        """
+        framework, state, memo = self._attempt(plugin, pod)
+        try:
+            rows = framework.filter(state, pod, memo, {}).outcome.feasible()
+        except Rejected:
+            return {}
+        scores = framework.score(state, pod, memo, View(self._table, rows))
+        return dict(zip(self._names(rows), scores.tolist(), strict=True))
+
+    def wakes(
+        self,
+        plugin: Plugin,
+        pod: Pod,
+        *,
+        old: Named | Pod | None = None,
+        new: Named | Pod | None = None,
+    ) -> bool:
+        """Whether a pod that the plugin turned down is tried again when an object comes, changes or goes.
+
+        ``old`` is the object before, ``new`` after. What the cluster holds is not changed.
+        """
+        framework = self._framework(plugin)
+        registrations = with_taint_registrations(
+            HintRegistration(each.event, name, each.hint, each.template_only)
+            for name, each in framework.queueing_hints()
+        )
+        return any(
+            registration.hint is None or registration.hint(pod, old, new)
+            for event in events_of(old, new)
+            for registration in registrations
+            if registration.event.matches(event)
+        )
+
+    def check(self, plugin: Plugin, *pods: Pod) -> None:
+        """Puts the plugin through everything that the scheduler relies on, with these pods and the cluster as it is.
+
+        Raises ContractError with all that is wrong. It can only find what the nodes and pods at hand bring out: give it nodes
+        that differ, pods that are refused and pods that are not.
+        """
+        contract.check(plugin, self._table, pods)
+
+    # ------------------------------------------------------------ parts
+
+    def _attempt(self, plugin: Plugin, pod: Pod) -> tuple[Framework, CycleState, TemplateMemo]:
+        framework = self._framework(plugin)
+        memo = framework.memo(pod)
+        return framework, CycleState(memo.state), memo
+
+    def _framework(self, plugin: Plugin) -> Framework:
+        """The framework of a profile with this plugin alone; one per instance."""
+        known = self._frameworks.get(id(plugin))
+        if known is None:
+            plugins = ProfilePlugins({point: [plugin] for point in points_of(plugin)}, {})
+            known = self._frameworks[id(plugin)] = (
+                plugin,
+                Framework(PROFILE, plugins, self._table),
+            )
+        return known[1]
+
+    def _rejections(self, filtered: Filtered) -> Iterator[tuple[str, Status]]:
+        outcome = filtered.outcome
+        rows = self._table.live_rows()
+        diagnosis = Diagnosis(node_count=len(rows), outcome=outcome, absent=filtered.absent)
+        feasible = set(outcome.feasible().tolist())
+        for row in rows.tolist():
+            if row not in feasible:
+                status = dataclasses.replace(diagnosis.status(row), plugin="")
+                yield self._table.names[row], status
+
+    def _names(self, rows: Rows) -> list[str]:
+        return [self._table.names[row] for row in rows.tolist()]
+
+
+class FakeEffects:
+    """Effects that write nothing: they note what they were asked for, and time passes only when somebody sleeps."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        """``now``: seconds since the epoch."""
+        self._now = now
+        #: (pod, node name) per Binding.
+        self.bound: Final[list[tuple[Pod, str]]] = []
+        #: (object, changes) per update of a volume or claim.
+        self.updated: Final[
+            list[tuple[PersistentVolume | PersistentVolumeClaim, Mapping[str, Any]]]
+        ] = []
+        self.evicted: Final[list[Eviction]] = []
+
+    def asks_about_victims(self, _pod: Pod) -> bool:
+        """No: there are no extenders."""
+        return False
+
+    async def agree_on_victims(
+        self, _pod: Pod, candidates: Mapping[str, Victims]
+    ) -> Mapping[str, Victims]:
+        """All of them."""
+        return candidates
+
+    def evict(self, eviction: Eviction) -> None:
+        """Notes it."""
+        self.evicted.append(eviction)
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Notes it."""
+        self.bound.append((pod, node_name))
+
+    async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:
+        """Notes it."""
+        self.updated.append((volume, changes))
+
+    async def update_claim(self, claim: PersistentVolumeClaim, changes: Mapping[str, Any]) -> None:
+        """Notes it."""
+        self.updated.append((claim, changes))
+
+    async def sleep(self, seconds: float) -> None:
+        """Lets the time pass at once."""
+        self._now += seconds
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._now
+
+
+class _Waiting:
+    def __init__(self, pods: Iterable[WaitingPod]) -> None:
+        self._pods: Final = {waiting.pod.uid: waiting for waiting in pods}
+
+    def get(self, uid: str) -> WaitingPod | None:
+        return self._pods.get(uid)
+
+    def __iter__(self) -> Iterator[WaitingPod]:
+        return iter(self._pods.values())
+
+
+def events_of(old: Named | Pod | None, new: Named | Pod | None) -> list[ClusterEvent]:
+    """The cluster events of a change; ``old`` None for additions, ``new`` None for deletions, none for kinds that wake nobody."""
+    if isinstance(old, Pod) or isinstance(new, Pod):
+        return _pod_events(old, new)
+    if isinstance(old, Node) and isinstance(new, Node):
+        return node_update_events(old, new)
+    if isinstance(old, Node) or isinstance(new, Node):
+        return [NODE_ADD if old is None else NODE_DELETE]
+    resource = Resource.__members__.get(type(new if old is None else old).__name__)
+    if resource is None:
+        return []
+    return [ClusterEvent(resource, _action(old, new))]
+
+
+def _pod_events(old: object, new: object) -> list[ClusterEvent]:
+    if isinstance(old, Pod) and isinstance(new, Pod):
+        if new.node_name and not old.node_name:
+            return [ASSIGNED_POD_ADD]
+        return pod_update_events(old, new)
+    if isinstance(new, Pod):
+        return [ASSIGNED_POD_ADD if new.node_name else UNSCHEDULABLE_POD_ADD]
+    bound = isinstance(old, Pod) and old.node_name
+    return [ASSIGNED_POD_DELETE if bound else UNSCHEDULABLE_POD_DELETE]
+
+
+def _action(old: object, new: object) -> Action:
+    if old is None:
+        return Action.Add
+    return Action.Delete if new is None else Action.Update

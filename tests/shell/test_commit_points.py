@@ -1,0 +1,331 @@
+"""Reserve, Permit, PreBind, Bind and PostBind of third-party plugins: the loop and the binding cycle with fake effects."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+
+from app.framework.args import Profile
+from app.framework.interface import POINT_METHODS, PermitResult, points_of
+from app.framework.plugins.default_binder import DefaultBinder
+from app.framework.plugins.priority_sort import PrioritySort
+from app.framework.testing import make_node, make_pod
+from app.model.objects import Node
+from app.model.pod import Pod
+from app.model.status import SUCCESS, Code, Status, unschedulable
+from app.runtime.binding import Binder
+from app.runtime.loop import FailureHandler, SchedulingLoop
+from app.runtime.profiles import build_framework
+from app.runtime.recorder import NullRecorder
+from app.runtime.waiting import WaitingPods
+from app.state.cache import Cache
+from app.state.cluster import Cluster
+from app.state.queue import SchedulingQueue
+from app.state.queue_recorder import NULL_RECORDER
+from app.state.scheduler_state import Change, SchedulerState
+from app.state.table import NodeTable
+
+PROFILE = "default-scheduler"
+WALL = 1_700_000_000.0
+
+pytestmark = pytest.mark.looptime
+
+
+class LoopClock:
+    """The virtual time of the loop."""
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall(self) -> float:
+        return WALL + self.monotonic()
+
+
+class World:
+    """One profile with these plugins, one node, and no API server: ``bound`` and ``told`` are what would be written."""
+
+    def __init__(self, *plugins: type) -> None:
+        self.bound: list[str] = []
+        self.told: list[tuple[str, str]] = []
+        self.waiting = WaitingPods()
+        self._clock = LoopClock()
+        self._group = asyncio.TaskGroup()
+        classes = {p.NAME: p for p in (PrioritySort, *plugins, DefaultBinder)}
+        points = {
+            point: tuple(name for name, cls in classes.items() if point in points_of(cls))
+            for point in POINT_METHODS
+        }
+        table, cluster, rng = NodeTable(), Cluster(), np.random.default_rng(0)
+
+        def make_queue(nominator):
+            self.framework = build_framework(
+                Profile(PROFILE, None, points, {}, {}),
+                classes,
+                table=table,
+                cluster=cluster,
+                nominator=nominator,
+                rng=rng,
+                waiting=self.waiting,
+            )
+            return SchedulingQueue(
+                sort_key=PrioritySort(None, None).sort_key,
+                pre_enqueue=lambda _pod: (),
+                hints={},
+                initial_backoff_seconds=1.0,
+                max_backoff_seconds=10.0,
+                max_unschedulable_seconds=300.0,
+                recorder=NULL_RECORDER,
+                nominator=nominator,
+            )
+
+        self.state = SchedulerState(
+            cache=Cache(table), cluster=cluster, make_queue=make_queue, profiles=[PROFILE]
+        )
+        recorder = NullRecorder()
+        self._failures = FailureHandler(
+            state=self.state, reports=self, recorder=recorder, clock=self._clock
+        )
+        self.binder = Binder(
+            state=self.state,
+            effects=self,
+            extenders=None,
+            waiting=self.waiting,
+            reports=self,
+            recorder=recorder,
+            clock=self._clock,
+            spawn=self._spawn,
+            undo=self._failures.undo,
+            max_writing=8,
+        )
+        self.loop = SchedulingLoop(
+            state=self.state,
+            frameworks={PROFILE: self.framework},
+            search=None,
+            binder=self.binder,
+            failures=self._failures,
+            effects=self,
+            recorder=recorder,
+            clock=self._clock,
+            rng=rng,
+            parallelism=1,
+            spawn=self._spawn,
+        )
+        self.apply(Node, make_node("node-1"))
+
+    def _spawn(self, coroutine, name):
+        return self._group.create_task(coroutine, name=name)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["World"]:
+        async with self._group:
+            loop = self._group.create_task(self.loop.run())
+            yield self
+            loop.cancel()
+
+    def apply(self, kind: type, new: object) -> None:
+        self.state.apply(Change(kind, None, new), self._clock.wall())
+        self.loop.wake()
+
+    def add(self, name: str) -> Pod:
+        pod = make_pod(name)
+        self.apply(Pod, pod)
+        return pod
+
+    # -------------------------------------------------- effects
+
+    async def bind(self, pod, node_name):
+        self.bound.append(pod.name)
+
+    # -------------------------------------------------- reports
+
+    def scheduled(self, pod, now):
+        self.told.append((pod.name, "scheduled"))
+
+    def nominated(self, pod, node_name, now):
+        self.told.append((pod.name, f"nominated {node_name}"))
+
+    def failed(self, pod, *, reason, message, nominated_node, now):
+        self.told.append((pod.name, f"{reason}: {message}"))
+
+    def occupied(self) -> int:
+        return int(self.state.table.pod_count.sum())
+
+
+class Bookkeeper:
+    """Notes its calls."""
+
+    NAME = "Bookkeeper"
+    calls: list[str]
+
+    def __init__(self, args, handle):
+        type(self).calls = []
+        self.handle = handle
+
+    def reserve(self, state, pod, node_name):
+        self.calls.append(f"reserve {pod.name}")
+        return SUCCESS
+
+    def unreserve(self, state, pod, node_name):
+        self.calls.append(f"unreserve {pod.name}")
+
+    def post_bind(self, state, pod, node_name):
+        self.calls.append(f"bound {pod.name}")
+
+
+class Pair:
+    """Lets pods go two at a time."""
+
+    NAME = "Pair"
+
+    def __init__(self, args, handle):
+        self._waiting = handle.waiting
+
+    def permit(self, state, pod, node_name):
+        others = list(self._waiting)
+        if not others:
+            return PermitResult(Status(Code.Wait), 30.0)
+        others[0].allow(self.NAME)
+        return PermitResult(SUCCESS)
+
+
+async def test_a_permit_plugin_lets_go_of_a_pod_it_held():
+    async with World(Pair).running() as world:
+        world.add("a")
+        await asyncio.sleep(5)
+        assert world.bound == []
+        assert [waiting.pod.name for waiting in world.waiting] == ["a"]
+        world.add("b")
+        await world.binder.wait_until_idle()
+        await asyncio.sleep(1)
+        assert sorted(world.bound) == ["a", "b"]
+        assert list(world.waiting) == []
+
+
+async def test_pods_decided_in_one_go_find_each_other_on_hold():
+    async with World(Pair).running() as world:
+        world.add("a")
+        world.add("b")
+        await asyncio.sleep(1)
+        assert sorted(world.bound) == ["a", "b"]
+
+
+async def test_a_pod_that_nobody_lets_go_comes_back_in_time():
+    async with World(Pair, Bookkeeper).running() as world:
+        world.add("a")
+        await asyncio.sleep(30.5)
+        assert world.bound == []
+        assert list(world.waiting) == []
+        assert world.occupied() == 0
+        assert world.told[-1][1].startswith(
+            "Unschedulable: 0/1 nodes are available: "
+            "1 rejected due to timeout after waiting 30s at plugin Pair."
+        )
+        assert Bookkeeper.calls == ["reserve a", "unreserve a"]
+
+
+class Doorman:
+    """Turns a pod on hold down when another one comes."""
+
+    NAME = "Doorman"
+
+    def __init__(self, args, handle):
+        self._waiting = handle.waiting
+
+    def permit(self, state, pod, node_name):
+        for other in self._waiting:
+            other.reject(self.NAME, "too late")
+        return PermitResult(Status(Code.Wait), 60.0)
+
+
+async def test_a_permit_plugin_turns_down_a_pod_it_held():
+    async with World(Doorman).running() as world:
+        world.add("a")
+        await asyncio.sleep(1)
+        world.add("b")
+        await asyncio.sleep(1)
+        assert ("a", "Unschedulable: 0/1 nodes are available: 1 too late.") in world.told
+        assert [waiting.pod.name for waiting in world.waiting] == ["b"]
+        next(iter(world.waiting)).allow("Doorman")
+
+
+class Raising:
+    """Raises at the point that a test names."""
+
+    NAME = "Raising"
+    at = ""
+
+    def __init__(self, args, handle):
+        pass
+
+    def _run(self, point):
+        if self.at == point:
+            raise RuntimeError(f"broken {point}")
+        return SUCCESS
+
+    def reserve(self, state, pod, node_name):
+        return self._run("reserve")
+
+    def unreserve(self, state, pod, node_name):
+        self._run("unreserve")
+
+    def permit(self, state, pod, node_name):
+        return PermitResult(self._run("permit"))
+
+    async def pre_bind(self, state, pod, node_name, effects):
+        return self._run("pre_bind")
+
+    async def bind(self, state, pod, node_name, effects):
+        self._run("bind")
+        return Status(Code.Skip)
+
+    def post_bind(self, state, pod, node_name):
+        self._run("post_bind")
+
+
+@pytest.mark.parametrize("point", ["reserve", "permit", "pre_bind", "bind"])
+async def test_what_a_plugin_raises_fails_the_attempt_alone(point, monkeypatch):
+    monkeypatch.setattr(Raising, "at", point)
+    async with World(Raising, Bookkeeper).running() as world:
+        world.add("a")
+        await asyncio.sleep(0.5)
+        assert world.told[-1] == ("a", f"SchedulerError: RuntimeError: broken {point}")
+        assert Bookkeeper.calls[-1] == "unreserve a"
+        assert world.occupied() == 0
+        monkeypatch.setattr(Raising, "at", "")
+        world.add("b")
+        await asyncio.sleep(0.1)
+        assert world.bound == ["b"]
+
+
+async def test_every_plugin_unreserves_whatever_the_one_before_raised(monkeypatch, caplog):
+    class Refusing(Bookkeeper):
+        NAME = "Refusing"
+
+        def permit(self, state, pod, node_name):
+            return PermitResult(unschedulable("not today"))
+
+        def unreserve(self, state, pod, node_name):
+            raise RuntimeError("broken unreserve")
+
+    async with World(Bookkeeper, Refusing).running() as world:
+        world.add("a")
+        await asyncio.sleep(0.5)
+        assert Bookkeeper.calls == ["reserve a", "unreserve a"]
+        assert world.told[-1][1] == "Unschedulable: 0/1 nodes are available: 1 not today."
+        assert world.occupied() == 0
+    assert "broken unreserve" in caplog.text
+    assert "plugin Refusing" in caplog.text
+
+
+async def test_a_pod_that_is_bound_stays_bound_whatever_post_bind_raises(monkeypatch, caplog):
+    monkeypatch.setattr(Raising, "at", "post_bind")
+    async with World(Raising, Bookkeeper).running() as world:
+        world.add("a")
+        await asyncio.sleep(0.5)
+        assert world.bound == ["a"]
+        assert world.told[-1] == ("a", "scheduled")
+        assert world.occupied() == 1
+        assert Bookkeeper.calls == ["reserve a", "bound a"]
+    assert "broken post_bind" in caplog.text
