@@ -1,6 +1,7 @@
 """kube-scheduler's command-line flags that say what a configuration could say (spec: service.md 1.1 and 6.1).
 
-Leader election's flags win over the file, where they are given. The deprecated flags count only without a file.
+Leader election's flags win over the file, where they are given. The deprecated flags count only without a file, but for
+``--kubeconfig``, which also counts when the file names none: kube-scheduler would ignore it, which nobody can mean.
 """
 
 import dataclasses
@@ -27,8 +28,9 @@ class Flags:
     leader_elect_resource_name: str | None = None
     leader_elect_resource_namespace: str | None = None
     kubeconfig: str | None = None
-    """Deprecated, like all below: ignored when there is a file."""
+    """Ignored when there is a file that names one."""
     profiling: bool | None = None
+    """Deprecated, like all below: ignored when there is a file."""
     contention_profiling: bool | None = None
     kube_api_content_type: str | None = None
     kube_api_qps: float | None = None
@@ -67,6 +69,10 @@ def apply_flags(loaded: Loaded | None, flags: Flags) -> Loaded:
     changed = _with_election(base, given)
     if loaded is None:
         return _with_deprecated(changed, given)
+    client = changed.settings.configuration.client_connection
+    if "kubeconfig" in given and not client.kubeconfig:
+        client = client.model_copy(update={"kubeconfig": given.pop("kubeconfig")})
+        changed = _replace(changed, client_connection=client)
     ignored = tuple(_ignored(given))
     return dataclasses.replace(changed, warnings=(*changed.warnings, *ignored))
 

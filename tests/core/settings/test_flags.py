@@ -53,6 +53,13 @@ def test_deprecated_flags_are_ignored_beside_a_file():
     ]
 
 
+def test_the_kubeconfig_counts_when_the_file_names_none():
+    base = loaded("leaderElection: {resourceName: mine}\n")
+    result = apply_flags(base, Flags(kubeconfig="/flag"))
+    assert result.settings.configuration.client_connection.kubeconfig == "/flag"
+    assert result.warnings == base.warnings
+
+
 def test_without_a_file_every_flag_counts():
     flags = Flags(
         leader_elect_resource_name="other",

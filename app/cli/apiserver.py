@@ -1,0 +1,110 @@
+"""``apiserver``: the embedded cluster alone."""
+
+import asyncio
+import functools
+import gc
+import signal
+from pathlib import Path
+from typing import Final
+
+import click
+
+from app.cli.process import explained, run_loop
+from app.runtime import logs
+from app.sim import (
+    ClusterOptions,
+    EmbeddedCluster,
+    KubeletOptions,
+    ManifestError,
+    NodeOptions,
+    serve,
+)
+
+_NODES: Final = NodeOptions()
+_KUBELETS: Final = KubeletOptions()
+
+_option = functools.partial(click.option, show_default=True)
+
+
+@click.command("apiserver")
+@_option("--host", default="127.0.0.1", help="Address to listen on.")
+@_option("--port", default=8080, help="Port to listen on; 0 takes any free one.")
+@_option("--nodes", default=0, metavar="N", help="Nodes to make.")
+@_option("--zones", default=_NODES.zones, help="Zones that they are dealt to.")
+@_option("--node-cpu", default=_NODES.cpu, metavar="QUANTITY")
+@_option("--node-memory", default=_NODES.memory, metavar="QUANTITY")
+@_option("--node-pods", default=_NODES.pods, metavar="QUANTITY")
+@click.option(
+    "--load",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    metavar="FILE",
+    help="Manifest (YAML or JSON, lists too) to apply at the start; may be repeated.",
+)
+@click.option(
+    "--kubeconfig-out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write what kubectl needs.",
+)
+@_option("--kubelets/--no-kubelets", default=True, help="Pretend to run bound pods.")
+@_option("--start-delay", default=_KUBELETS.start_delay, help="Seconds until a bound pod runs.")
+@_option(
+    "--grace-factor", default=_KUBELETS.grace_factor, help="Part of its grace that a pod takes."
+)
+@click.option("--debug", is_flag=True, help="Serve /debug/cluster/: faults and cuts on demand.")
+def _apiserver(
+    *,
+    host: str,
+    port: int,
+    nodes: int,
+    zones: int,
+    node_cpu: str,
+    node_memory: str,
+    node_pods: str,
+    load: tuple[Path, ...],
+    kubeconfig_out: Path | None,
+    kubelets: bool,
+    start_delay: float,
+    grace_factor: float,
+    debug: bool,
+) -> None:
+    """Run the embedded cluster: an API server in memory, with kubelets that only pretend.
+
+    kubectl and client libraries can talk to it. Everything is allowed, nothing is kept.
+    """
+    logs.configure()
+    options = ClusterOptions(
+        host=host,
+        port=port,
+        nodes=NodeOptions(
+            count=nodes, zones=zones, cpu=node_cpu, memory=node_memory, pods=node_pods
+        ),
+        load=load,
+        kubelets=KubeletOptions(start_delay=start_delay, grace_factor=grace_factor)
+        if kubelets
+        else None,
+        kubeconfig_out=kubeconfig_out,
+        debug=debug,
+    )
+    with explained(ManifestError, OSError):
+        run_loop(_serve_until_signalled(options))
+
+
+command: Final = _apiserver
+
+
+async def _serve_until_signalled(options: ClusterOptions) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await serve(options, ready=_announce, stop=stop)
+
+
+def _announce(cluster: EmbeddedCluster) -> None:
+    click.echo(f"listening on {cluster.url}")
+    file = cluster.options.kubeconfig_out
+    click.echo(
+        f"kubectl --kubeconfig {file} get nodes" if file else f"kubectl -s {cluster.url} get nodes"
+    )
+    gc.freeze()  # what was made at the start stays: collections need not look at it

@@ -1,0 +1,260 @@
+"""kube-scheduler's flags as options of ``run`` (spec: service.md 6.1).
+
+Values are read as Go reads them: ``--leader-elect`` and ``--leader-elect=false``, ``-v=2``, ``1m30s``. Every flag that
+kube-scheduler 1.36 has is accepted, so that its manifests start; those that cannot mean anything here are listed with the
+reason, which is logged when one is given.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import click
+
+from app.settings.duration import Duration, DurationError
+
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_HIGHEST_PORT: Final = 65535
+
+
+class Flag(click.Option):
+    """An option that belongs to a section of the help page."""
+
+    def __init__(self, *args: Any, section: str, **attributes: Any) -> None:
+        self.section: Final = section
+        super().__init__(*args, **attributes)
+
+
+class FlagCommand(click.Command):
+    """A command whose help page has one section per group of flags."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the sections in the order in which they first occur."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(getattr(parameter, "section", "Other"), []).append(record)
+        for section, records in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(records)
+
+
+def with_dashes(name: str) -> str:
+    """A flag's name with dashes for underscores, both of which kube-scheduler accepts."""
+    return name.replace("_", "-")
+
+
+def read_boolean(text: str) -> bool:
+    """A truth value as Go writes it. Raises click.BadParameter, like all of these."""
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise click.BadParameter(f"{text!r} is not true or false")
+
+
+def read_seconds(text: str) -> float:
+    """A duration in Go's notation, in seconds."""
+    try:
+        return Duration.parse(text).seconds
+    except DurationError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def read_number(text: str) -> int:
+    """A number; after ``-v`` it may come with an equals sign, ``-v=2``."""
+    try:
+        return int(text.removeprefix("="))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a number") from error
+
+
+def read_port(text: str) -> int:
+    """A port of ours, or 0."""
+    port = read_number(text)
+    if not 0 <= port <= _HIGHEST_PORT:
+        said = f"--secure-port {port} must be between 0 and {_HIGHEST_PORT}, inclusive. 0 for turning off secure port"
+        raise click.UsageError(said)
+    return port
+
+
+def _boolean(name: str, section: str, text: str) -> Flag:
+    return Flag(
+        [name],
+        section=section,
+        type=read_boolean,
+        is_flag=False,
+        flag_value="true",
+        help=text,
+        metavar="[=true|false]",
+    )
+
+
+def _text(name: str, section: str, text: str, **attributes: Any) -> Flag:
+    return Flag([name], section=section, help=text, **attributes)
+
+
+_FILES: Final = "Configuration"
+_API: Final = "API server"
+_ELECTION: Final = "Leader election (wins over the configuration file)"
+_SERVING: Final = "Serving"
+_LOGS: Final = "Logs"
+_DEFAULT: Final = "default: what the file says, or"
+
+
+def flags() -> list[click.Parameter]:
+    """The options that mean something, grouped for the help page, and then the others, hidden."""
+    return [*_file_flags(), *_api_flags(), *_election_flags(), *_other_flags(), *_without_effect()]
+
+
+def _file_flags() -> Iterator[Flag]:
+    yield _text(
+        "--config", _FILES, "KubeSchedulerConfiguration; all defaults without.", metavar="FILE"
+    )
+    yield _text(
+        "--write-config-to", _FILES, "Write the complete configuration and exit.", metavar="FILE"
+    )
+
+
+def _api_flags() -> Iterator[Flag]:
+    yield _text(
+        "--kubeconfig", _API, "Used when the configuration file names none.", metavar="FILE"
+    )
+    yield _text(
+        "--master", _API, "Address of the API server; overrides the kubeconfig's.", default=""
+    )
+    only = "Only without --config; "
+    yield _text("--kube-api-qps", _API, f"{only}requests per second (50).", type=float)
+    yield _text("--kube-api-burst", _API, f"{only}requests at once (100).", type=int)
+    yield _text("--kube-api-content-type", _API, f"{only}no effect: JSON is spoken.")
+
+
+def _election_flags() -> Iterator[Flag]:
+    yield _boolean("--leader-elect", _ELECTION, "Lead before scheduling (true).")
+    for name, text in {
+        "--leader-elect-lease-duration": "How long a lease is valid without renewal (15s).",
+        "--leader-elect-renew-deadline": "How long a leader tries to renew before it gives up (10s).",
+        "--leader-elect-retry-period": "Between two tries (2s).",
+    }.items():
+        yield _text(name, _ELECTION, text, metavar="DURATION")
+    for name, text in {
+        "--leader-elect-resource-lock": "Kind of the lock: leases.",
+        "--leader-elect-resource-name": "Name of the lease (kube-scheduler).",
+        "--leader-elect-resource-namespace": "Namespace of the lease (kube-system).",
+    }.items():
+        yield _text(name, _ELECTION, text)
+
+
+def _other_flags() -> Iterator[Flag]:
+    yield _text(
+        "--pod-max-in-unschedulable-pods-duration",
+        "Scheduling",
+        "After this long a pod that waits for a change is tried again without one (5m).",
+        type=read_seconds,
+        metavar="DURATION",
+        default="5m",
+    )
+    yield _text(
+        "--secure-port",
+        _SERVING,
+        "Port of the HTTPS endpoints; 0 for none (10259).",
+        type=read_port,
+        metavar="PORT",
+    )
+    yield _text("--bind-address", _SERVING, "Address to listen on (0.0.0.0).")
+    yield _boolean("--profiling", _SERVING, "Only without --config; serve profiles (true).")
+    yield _boolean("--contention-profiling", _SERVING, "Only without --config; no effect.")
+    yield Flag(
+        ["-v", "--v", "verbosity"],
+        section=_LOGS,
+        type=read_number,
+        default="0",
+        metavar="LEVEL",
+        show_default=True,
+        help="How much to log: 4 and more are for debugging.",
+    )
+    yield _text(
+        "--logging-format",
+        _LOGS,
+        "",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+    )
+
+
+_NOT_SERVED: Final = "nothing is served over HTTPS yet"
+_GATES: Final = "features are those that kube-scheduler 1.36 has on by default"
+_HTTP2: Final = "HTTP/2 is not spoken"
+_METRICS: Final = "metrics are not served yet"
+_LOGGING: Final = "the log is written line by line, at one verbosity"
+_NO_SHARING: Final = "a socket is not shared"
+
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+    "--cert-dir": _NOT_SERVED,
+    "--tls-cert-file": _NOT_SERVED,
+    "--tls-private-key-file": _NOT_SERVED,
+    "--tls-cipher-suites": _NOT_SERVED,
+    "--tls-min-version": _NOT_SERVED,
+    "--tls-curve-preferences": _NOT_SERVED,
+    "--tls-sni-cert-key": _NOT_SERVED,
+    "--disable-http2-serving": _HTTP2,
+    "--http2-max-streams-per-connection": _HTTP2,
+    "--permit-port-sharing": _NO_SHARING,
+    "--permit-address-sharing": _NO_SHARING,
+    "--authentication-kubeconfig": _NOT_SERVED,
+    "--authentication-skip-lookup": _NOT_SERVED,
+    "--authentication-token-webhook-cache-ttl": _NOT_SERVED,
+    "--authentication-tolerate-lookup-failure": _NOT_SERVED,
+    "--client-ca-file": _NOT_SERVED,
+    "--requestheader-client-ca-file": _NOT_SERVED,
+    "--requestheader-allowed-names": _NOT_SERVED,
+    "--requestheader-username-headers": _NOT_SERVED,
+    "--requestheader-group-headers": _NOT_SERVED,
+    "--requestheader-extra-headers-prefix": _NOT_SERVED,
+    "--requestheader-uid-headers": _NOT_SERVED,
+    "--authorization-kubeconfig": _NOT_SERVED,
+    "--authorization-always-allow-paths": _NOT_SERVED,
+    "--authorization-webhook-cache-authorized-ttl": _NOT_SERVED,
+    "--authorization-webhook-cache-unauthorized-ttl": _NOT_SERVED,
+    "--feature-gates": _GATES,
+    "--emulated-version": _GATES,
+    "--min-compatibility-version": _GATES,
+    "--show-hidden-metrics-for-version": _METRICS,
+    "--disabled-metrics": _METRICS,
+    "--allow-metric-labels": _METRICS,
+    "--allow-metric-labels-manifest": _METRICS,
+    "--vmodule": _LOGGING,
+    "--log-flush-frequency": _LOGGING,
+    "--log-text-split-stream": _LOGGING,
+    "--log-text-info-buffer-size": _LOGGING,
+    "--log-json-split-stream": _LOGGING,
+    "--log-json-info-buffer-size": _LOGGING,
+}
+"""kube-scheduler's flags that are accepted and do nothing: name -> why."""
+
+_BOOLEANS: Final = frozenset(
+    {
+        "--disable-http2-serving",
+        "--permit-port-sharing",
+        "--permit-address-sharing",
+        "--authentication-skip-lookup",
+        "--authentication-tolerate-lookup-failure",
+        "--log-text-split-stream",
+        "--log-json-split-stream",
+    }
+)
+
+
+def attribute(flag: str) -> str:
+    """The name under which click hands over a flag's value."""
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def _without_effect() -> Iterator[Flag]:
+    for name in WITHOUT_EFFECT:
+        value: dict[str, Any] = {}
+        if name in _BOOLEANS:
+            value = {"is_flag": False, "flag_value": "true", "type": read_boolean}
+        yield Flag([name], section="", hidden=True, **value)

@@ -1,0 +1,43 @@
+"""Running a command's coroutine, and turning what users can mend into ``Error: ...`` and status 1."""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Iterator
+from typing import Any, Final, TypeVar
+
+import click
+import uvloop
+
+T = TypeVar("T")
+
+_INDENT: Final = " " * len("Error: ")
+
+
+def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs on uvloop until done."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(coroutine)
+
+
+@contextlib.contextmanager
+def explained(*expected: type[Exception]) -> Iterator[None]:
+    """Reports errors of these types, alone or in exception groups, as click reports its own: ``Error: ...``, status 1.
+
+    An error is shown with its text, so each type must say in it what is wrong and where.
+    """
+    found: list[BaseException] = []
+    try:
+        yield
+    except* expected as group:
+        found = list(_leaves(group))
+    if found:
+        lines = [line for text in dict.fromkeys(map(str, found)) for line in text.splitlines()]
+        raise click.ClickException(f"\n{_INDENT}".join(lines))
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

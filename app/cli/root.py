@@ -1,0 +1,94 @@
+"""The command ``aiokube-scheduler`` and what is true of all its subcommands."""
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import click
+
+PROGRAM: Final = "aiokube-scheduler"
+
+
+class _Entry(NamedTuple):
+    module: str
+    """Where the command is: its attribute ``command``."""
+    summary: str
+
+
+_COMMANDS: Final = {
+    "run": _Entry("app.cli.run", "Run the scheduler."),
+    "demo": _Entry(
+        "app.cli.demo", "See it work: an embedded cluster, an extender and the scheduler in one go."
+    ),
+    "apiserver": _Entry("app.cli.apiserver", "Run the embedded cluster alone, for kubectl."),
+    "check-config": _Entry("app.cli.check_config", "Validate a configuration file."),
+}
+_OWN_OPTIONS: Final = frozenset({"-h", "--help", "--version"})
+
+
+@contextlib.contextmanager
+def _exit_code_of_kube_scheduler() -> Iterator[None]:
+    """Mistakes on the command line end with status 1, not with click's 2 (spec: service.md 6.1)."""
+    try:
+        yield
+    except click.UsageError as error:
+        vars(error)["exit_code"] = 1
+        raise
+
+
+class Program(click.Group):
+    """Finds the subcommands. Without one, options are those of ``run``: ``--config=FILE`` alone starts the scheduler."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The names, in the order of the help page."""
+        return list(_COMMANDS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
+        """The command of that name, imported on demand."""
+        entry = _COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = importlib.import_module(entry.module).command
+        return command
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """Lists the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in _COMMANDS.items()])
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """See click.Command."""
+        with _exit_code_of_kube_scheduler():
+            return super().make_context(*args, **extra)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Puts ``run`` before options that are not the program's own."""
+        if args and args[0].startswith("-") and args[0] not in _OWN_OPTIONS:
+            args.insert(0, "run")
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """See click.Command."""
+        with _exit_code_of_kube_scheduler():
+            return super().invoke(ctx)
+
+
+version_option: Final = click.version_option(package_name=PROGRAM, prog_name=PROGRAM)
+
+main: Final = version_option(
+    Program(
+        name=PROGRAM,
+        help="A Kubernetes scheduler: kube-scheduler's decisions, faster, and at its best with extenders.",
+        epilog="Options without a command are those of run: 'aiokube-scheduler --config=FILE' starts the scheduler.",
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+)

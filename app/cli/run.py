@@ -1,0 +1,104 @@
+"""``run``: the scheduler, with kube-scheduler's flags."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from app.cli.flags import WITHOUT_EFFECT, FlagCommand, attribute, flags, with_dashes
+from app.cli.process import explained, run_loop
+from app.cli.root import version_option
+from app.extender.config import ExtenderConfigError
+from app.framework.registry import RegistryError
+from app.kube.errors import ConfigurationError as ConnectionSettingsError
+from app.runtime import logs
+from app.runtime.main import run as run_scheduler
+from app.runtime.options import RunOptions
+from app.runtime.profiles import PluginError
+from app.settings.dump import to_yaml
+from app.settings.flags import Flags, apply_flags
+from app.settings.load import Loaded, load
+from app.settings.problems import ConfigurationError, Problem
+
+log = logging.getLogger(__name__)
+
+_EXPECTED: Final = (
+    ConfigurationError,
+    ConnectionSettingsError,
+    ExtenderConfigError,
+    PluginError,
+    RegistryError,
+)
+
+
+def _run(**given: Any) -> None:
+    logs.configure(logging_format=given["logging_format"], verbosity=given["verbosity"])
+    with explained(*_EXPECTED):
+        loaded = _configuration(given)
+        _warn(loaded.warnings, loaded.source)
+        for text in _without_effect(given):
+            log.warning("%s", text)
+        if given["write_config_to"] is not None:
+            _write_configuration(loaded, Path(given["write_config_to"]))
+            return
+        status = run_loop(run_scheduler(loaded, _options(given)))
+        click.get_current_context().exit(status)
+
+
+def _configuration(given: Mapping[str, Any]) -> Loaded:
+    """The file with the flags applied. Raises ConfigurationError, after warnings that may explain it."""
+    try:
+        loaded = load(Path(given["config"])) if given["config"] is not None else None
+        return apply_flags(loaded, Flags(**{name: given[name] for name in Flags.__slots__}))
+    except ConfigurationError as error:
+        _warn(error.warnings, error.source)
+        raise
+
+
+def _warn(warnings: Iterable[Problem], source: str) -> None:
+    for warning in warnings:
+        log.warning("%s", warning.render(source))
+
+
+def _without_effect(given: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each flag that was given and does nothing."""
+    for flag, reason in WITHOUT_EFFECT.items():
+        if given[attribute(flag)] is not None:
+            yield f"{flag} has no effect: {reason}"
+
+
+def _write_configuration(loaded: Loaded, file: Path) -> None:
+    try:
+        file.write_text(to_yaml(loaded.settings), encoding="utf-8")
+    except OSError as error:
+        raise click.FileError(str(file), error.strerror) from error
+    log.info("Wrote configuration to: %s", file)
+
+
+def _options(given: Mapping[str, Any]) -> RunOptions:
+    """What is no part of the configuration."""
+    serving = {
+        name: given[name] for name in ("secure_port", "bind_address") if given[name] is not None
+    }
+    return RunOptions(
+        config=given["config"] and Path(given["config"]),
+        master=given["master"],
+        verbosity=given["verbosity"],
+        logging_format=given["logging_format"],
+        max_unschedulable_seconds=given["pod_max_in_unschedulable_pods_duration"],
+        **serving,
+    )
+
+
+command: Final = version_option(
+    FlagCommand(
+        "run",
+        callback=_run,
+        params=flags(),
+        help="Run the scheduler until SIGTERM (exit status 0) or until its lease is lost (1).\n\n"
+        "Takes kube-scheduler's flags; those without a meaning here are accepted with a warning.",
+        context_settings={"token_normalize_func": with_dashes},
+    )
+)

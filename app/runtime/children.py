@@ -1,0 +1,129 @@
+"""Child processes that serve or schedule while something else looks on: for the demo, the benchmark and the tests.
+
+Each child leads a process group of its own, so that nothing it started outlives it, and writes what it prints to a file.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+#: Seconds between asking a child to end and ending it.
+GRACE: Final = 10.0
+
+_LISTENING: Final = re.compile(r"(?i)\b(?:listening|running) on (https?://[^\s/]+)")
+_POLL_SECONDS: Final = 0.02
+_TAIL_BYTES: Final = 4000
+
+
+class ChildFailed(Exception):  # noqa: N818 - says what happened
+    """A child ended, or did not get ready, when it should have run; the text holds the end of its log."""
+
+
+class Child:
+    """One running child process. Made by ``child``."""
+
+    def __init__(self, process: asyncio.subprocess.Process, name: str, log: Path) -> None:
+        self._process: Final = process
+        self.name: Final = name
+        self.log: Final = log
+
+    @property
+    def pid(self) -> int:
+        """Its process id, and that of its group."""
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; None while it runs, minus the signal's number if one ended it."""
+        return self._process.returncode
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to the child alone. Harmless when it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    async def wait(self) -> int:
+        """Its exit status, when it has ended."""
+        return await self._process.wait()
+
+    async def wait_unexpected_end(self) -> None:
+        """Raises ChildFailed when the child ends."""
+        await self.wait()
+        raise self._ended()
+
+    def _ended(self) -> ChildFailed:
+        return ChildFailed(f"{self.name} has ended with status {self.status}:\n{self.tail()}")
+
+    async def wait_url(self, seconds: float = 30.0) -> str:
+        """The address after ``listening on`` or ``running on`` in its log. Raises ChildFailed."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self.status is None:
+                    if found := _LISTENING.search(self.tail()):
+                        return found[1]
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            said = f"{self.name} did not say where it listens within {seconds:.0f} s"
+            raise ChildFailed(f"{said}:\n{self.tail()}") from None
+        raise self._ended()
+
+    def tail(self) -> str:
+        """The end of its log."""
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
+            return file.read().decode(errors="replace")
+
+    async def stop(self, grace: float = GRACE) -> int:
+        """Asks it to end (SIGTERM), ends it if it does not within ``grace`` seconds; its exit status."""
+        self.send(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(grace):
+                return await self.wait()
+        except TimeoutError:
+            self.kill()
+            return await self.wait()
+
+    def kill(self) -> None:
+        """Ends the whole process group at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+@contextlib.asynccontextmanager
+async def child(
+    command: Sequence[str], *, log: Path, name: str = "", env: Mapping[str, str] | None = None
+) -> AsyncIterator[Child]:
+    """Starts a process; it is stopped at the end of the block. ``env`` adds to the environment."""
+    with log.open("ab") as file:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=file,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+    running = Child(process, name or command[0], log)
+    try:
+        yield running
+    except BaseException:
+        running.kill()
+        raise
+    finally:
+        await running.stop()
+        running.kill()
+
+
+@contextlib.asynccontextmanager
+async def watched(*children: Child) -> AsyncIterator[None]:
+    """While in the block, a child that ends interrupts it with a ChildFailed (in an exception group)."""
+    async with asyncio.TaskGroup() as group:
+        guards = [group.create_task(each.wait_unexpected_end()) for each in children]
+        yield
+        for guard in guards:
+            guard.cancel()
