@@ -21,8 +21,9 @@ class PodEvents(Protocol):
         action: str,
         note: str,
         now: float,
+        reporter: str = "",
     ) -> None:
-        """Records one event, reported by the pod's scheduler."""
+        """Records one event, reported by this scheduler name, else by the pod's own."""
 
 
 class Reports:
