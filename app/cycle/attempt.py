@@ -19,6 +19,7 @@ from app.framework.memo import TemplateMemo
 from app.framework.runner import Filtered, Framework, Rejected
 from app.model.pod import Pod
 from app.model.status import Code, Status
+from app.state.labels import Mask
 from app.state.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import Rows, View
@@ -118,13 +119,13 @@ class Attempt:
             return rows[position : position + 1]
         return rows
 
-    def still_fits(self, rows: Rows) -> Rows:
-        """Those of ``rows`` where the pod may go as the table is now, in their order. Raises like ``find``."""
+    def still_fits(self, rows: Rows) -> Mask:
+        """bool[len(rows)]: whether the pod may go there as the table is now. Raises like ``find``."""
         self._judge()
         assert self._filtered is not None  # noqa: S101 - set by _judge
         outcome = self._filtered.outcome
-        kept: Rows = rows[(outcome.plugin[rows] == NONE) & outcome.considered[rows]]
-        return kept
+        fits: Mask = (outcome.plugin[rows] == NONE) & outcome.considered[rows]
+        return fits
 
     def names(self, rows: Rows) -> list[str]:
         """The node names of some rows."""

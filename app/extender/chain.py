@@ -11,13 +11,16 @@ import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from app.extender.client import HTTPExtender, PodsOn, int64
+import numpy as np
+
+from app.extender.client import HTTPExtender, PodsOn
 from app.extender.config import ExtenderConfigError, Verb
 from app.extender.errors import ExtenderError
 from app.extender.observer import NullObserver, Observer
 from app.model.pod import Pod
 from app.model.status import SchedulingError
-from app.wire.extender_v1 import NodeJSON, Victims
+from app.state.resources import Int64
+from app.wire.extender_v1 import ExtenderArgs, Victims
 
 #: Asks the API server which node the pod is bound to, None for none yet.
 LookUp = Callable[[], Awaitable[str | None]]
@@ -31,7 +34,8 @@ class ChainFilterResult:
     and extenders of whole nodes may have added names that were not sent. Use ``known`` to choose a node from.
     """
 
-    survivors: list[str]
+    #: The question about the survivors; the one that was put to filter if nothing was turned down.
+    args: ExtenderArgs
     #: Reasons by node name; preempting pods may help there (Unschedulable).
     failed: Mapping[str, str]
     #: Reasons by node name; preempting pods does not help there (UnschedulableAndUnresolvable).
@@ -43,8 +47,15 @@ class ChainFilterResult:
     #: The earliest time, in seconds from now, for which an extender that turned down nodes asked to be called again.
     retry_after: float | None = None
 
-    def known(self, candidates: Sequence[str]) -> list[str]:
+    @property
+    def survivors(self) -> list[str]:
+        """Names of nodes."""
+        return self.args.names
+
+    def known(self, candidates: list[str]) -> list[str]:
         """The survivors among ``candidates``, each once, in the order of the candidates."""
+        if self.survivors is candidates:
+            return candidates
         survivors = set(self.survivors)
         return [name for name in candidates if name in survivors]
 
@@ -70,43 +81,41 @@ class ExtenderChain:
         """The extenders that will be asked about this pod, in order."""
         return tuple(e for e in self.extenders if e.supports(verb) and e.is_interested(pod))
 
-    async def filter(
-        self, pod: Pod, names: Sequence[str], node_json: NodeJSON, *, traceparent: str = ""
-    ) -> ChainFilterResult:
+    async def filter(self, args: ExtenderArgs, *, traceparent: str = "") -> ChainFilterResult:
         """Runs the filters until no node is left. An error of one that is not ignorable is in the result."""
         verdicts = _Verdicts()
-        survivors = list(names)
         ignored: list[ExtenderError] = []
-        for extender in self.concerned(pod, Verb.FILTER):
-            if not survivors:
+        for extender in self.concerned(args.pod, Verb.FILTER):
+            if not args.names:
                 break
             try:
-                result = await extender.filter(pod, survivors, node_json, traceparent=traceparent)
+                result = await extender.filter(args, traceparent=traceparent)
             except ExtenderError as err:
                 if not extender.ignorable:
-                    return verdicts.result([], ignored, error=err)
-                self._ignore(err, pod)
+                    return verdicts.result(args.about([]), ignored, error=err)
+                self._ignore(err, args.pod)
                 ignored.append(err)
                 continue
             verdicts.add(result.failed, result.failed_and_unresolvable)
-            if len(result.kept) != len(survivors):
+            if len(result.kept) != len(args.names):
                 verdicts.ask_again(result.retry_after)
-            survivors = result.kept
-        return verdicts.result(survivors, ignored)
+            args = args.about(result.kept)
+        return verdicts.result(args, ignored)
 
-    async def prioritize(
-        self, pod: Pod, names: Sequence[str], node_json: NodeJSON, *, traceparent: str = ""
-    ) -> dict[str, int]:
-        """Asks all at once; gives what they add to each node's score. Whoever fails adds nothing."""
-        extenders = self.concerned(pod, Verb.PRIORITIZE)
-        calls = [self._scores(e, pod, names, node_json, traceparent) for e in extenders]
+    async def prioritize(self, args: ExtenderArgs, *, traceparent: str = "") -> Int64 | None:
+        """Asks all at once; int64[len(args.names)]: what they add to each node's score. None if nobody is asked.
+
+        Whoever fails adds nothing.
+        """
+        extenders = self.concerned(args.pod, Verb.PRIORITIZE)
+        if not extenders:
+            return None
+        calls = [self._scores(extender, args, traceparent) for extender in extenders]
         if len(calls) == 1:
             return await calls[0]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(call) for call in calls]
-        totals: dict[str, int] = {}
-        for host, score in itertools.chain.from_iterable(t.result().items() for t in tasks):
-            totals[host] = int64(totals.get(host, 0) + score)
+        totals: Int64 = np.sum([task.result() for task in tasks], axis=0)
         return totals
 
     async def preempt(
@@ -161,19 +170,12 @@ class ExtenderChain:
         for extender in self.extenders:
             await extender.close()
 
-    async def _scores(
-        self,
-        extender: HTTPExtender,
-        pod: Pod,
-        names: Sequence[str],
-        node_json: NodeJSON,
-        traceparent: str,
-    ) -> dict[str, int]:
+    async def _scores(self, extender: HTTPExtender, args: ExtenderArgs, traceparent: str) -> Int64:
         try:
-            return await extender.prioritize(pod, names, node_json, traceparent=traceparent)
+            return await extender.prioritize(args, traceparent=traceparent)
         except ExtenderError as err:
-            self._ignore(err, pod)
-            return {}
+            self._ignore(err, args.pod)
+            return np.zeros(len(args.names), np.int64)
 
     def _ignore(self, err: ExtenderError, pod: Pod) -> None:
         self._observer.error_ignored(err, pod)
@@ -206,12 +208,12 @@ class _Verdicts:
 
     def result(
         self,
-        survivors: list[str],
+        args: ExtenderArgs,
         ignored: Sequence[ExtenderError],
         error: ExtenderError | None = None,
     ) -> ChainFilterResult:
         return ChainFilterResult(
-            survivors,
+            args,
             self._failed,
             self._unresolvable,
             error,

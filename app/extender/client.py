@@ -9,6 +9,8 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from app.extender.answers import excerpt, retry_after
 from app.extender.breaker import Admission, Breaker, State
 from app.extender.config import ExtenderConfig, ExtenderConfigError, Verb, redacted
@@ -19,8 +21,9 @@ from app.extender.proxy import proxy_for
 from app.extender.tls import TLSSource
 from app.extender.transport import HTTPTransport, Response, Transport
 from app.model.pod import Pod, PodTemplate
+from app.state.resources import Int64
 from app.wire import extender_v1 as wire
-from app.wire.extender_v1 import AnswerError, Body, NodeJSON, Victims
+from app.wire.extender_v1 import AnswerError, Body, ExtenderArgs, Victims
 
 T = TypeVar("T")
 
@@ -39,7 +42,7 @@ class FilterResult:
     """What one extender's filter left over.
 
     ``kept`` is in the extender's order and as it answered: a name may come twice, and from an extender of whole
-    nodes it may be one that was not sent. The two maps hold reasons by node name, whatever names the extender gave.
+    nodes it may be one that was not sent. If it is what was sent, it is that very list. The two maps hold reasons by node name, whatever names the extender gave.
     """
 
     kept: list[str]
@@ -75,6 +78,7 @@ class HTTPExtender:
             keepalive_timeout=config.keepalive_timeout,
             max_answer_bytes=config.max_answer_bytes,
         )
+        self._factor: Final = _int64(config.weight * SCORE_SCALE)
         self._breakers: Final = {verb: Breaker(config.breaker) for verb in Verb}
         self._last_failure: Final = dict.fromkeys(Verb, "")
         self._turn: Final = asyncio.Lock() if config.serial else contextlib.nullcontext()
@@ -107,30 +111,26 @@ class HTTPExtender:
             interested = self._interest[pod.template] = _asks_for(pod.template, self._managed)
         return interested
 
-    async def filter(
-        self, pod: Pod, names: Sequence[str], node_json: NodeJSON, *, traceparent: str = ""
-    ) -> FilterResult:
-        """Asks which of the named nodes the pod may go to. Raises ExtenderError."""
+    async def filter(self, args: ExtenderArgs, *, traceparent: str = "") -> FilterResult:
+        """Asks which of the nodes the pod may go to. Raises ExtenderError."""
         call = _Call(Verb.FILTER, traceparent)
-        body = wire.filter_request(pod, names, self._node_form(node_json))
-        sent = set(names)
-        answer, kept = await self._ask(call, body, lambda said: self._read_filter(said, sent))
-        dropped = len(sent.difference(kept))
-        if dropped:
-            self._observer.nodes_dropped(self.name, dropped)
+        answer, kept = await self._ask(
+            call, self._body(args), lambda said: self._read_filter(said, args.names)
+        )
+        if kept is not args.names:
+            dropped = len(set(args.names).difference(kept))
+            if dropped:
+                self._observer.nodes_dropped(self.name, dropped)
         return FilterResult(kept, answer.failed, answer.failed_and_unresolvable, call.retry_after)
 
-    async def prioritize(
-        self, pod: Pod, names: Sequence[str], node_json: NodeJSON, *, traceparent: str = ""
-    ) -> dict[str, int]:
-        """Asks for scores; gives score * weight * SCORE_SCALE by node name, as int64. Raises ExtenderError."""
+    async def prioritize(self, args: ExtenderArgs, *, traceparent: str = "") -> Int64:
+        """Asks for scores; int64[len(args.names)]: score * weight * SCORE_SCALE per name. Raises ExtenderError.
+
+        A host that is named twice is counted twice, one that was not sent is ignored; int64 wraps around as in Go.
+        """
         call = _Call(Verb.PRIORITIZE, traceparent)
-        body = wire.filter_request(pod, names, self._node_form(node_json))
-        factor = self.config.weight * SCORE_SCALE
-        totals: dict[str, int] = {}
-        for host, score in await self._ask(call, body, wire.read_prioritize):
-            totals[host] = int64(totals.get(host, 0) + score * factor)
-        return totals
+        hosts, scores = await self._ask(call, self._body(args), wire.read_prioritize)
+        return _aligned(args.names, hosts, scores) * np.int64(self._factor)
 
     async def preempt(
         self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn, *, traceparent: str = ""
@@ -151,22 +151,25 @@ class HTTPExtender:
 
     # ------------------------------------------------------------ answers
 
-    def _node_form(self, node_json: NodeJSON) -> NodeJSON | None:
-        return None if self.config.node_cache_capable else node_json
+    def _body(self, args: ExtenderArgs) -> Body:
+        return args.body(whole=not self.config.node_cache_capable)
 
-    def _read_filter(self, body: bytes, sent: set[str]) -> tuple[wire.FilterAnswer, list[str]]:
-        """The answer to filter and the nodes that survive it (spec: service.md 2.7)."""
+    def _read_filter(self, body: bytes, sent: list[str]) -> tuple[wire.FilterAnswer, list[str]]:
+        """The answer to filter and the nodes that survive it: ``sent`` itself if all do (spec: service.md 2.7)."""
         answer = wire.read_filter(body)
         if answer.error:
             raise _Refusal(answer.error)
-        if not self.config.node_cache_capable or answer.node_names is None:
-            return answer, answer.nodes or []
-        if not sent.issuperset(answer.node_names):
-            stranger = next(name for name in answer.node_names if name not in sent)
+        by_name = self.config.node_cache_capable and answer.node_names is not None
+        kept = (answer.node_names if by_name else answer.nodes) or []
+        if kept == sent:
+            return answer, sent
+        strangers = set(kept).difference(sent) if by_name else ()
+        if strangers:
+            stranger = next(name for name in kept if name in strangers)
             raise AnswerError(
                 f'extender "{self.name}" claims a filtered node "{stranger}" which is not found in the input node list'
             )
-        return answer, answer.node_names
+        return answer, kept
 
     def _read_preempt(self, body: bytes, pods_on: PodsOn) -> dict[str, Victims]:
         return {
@@ -317,9 +320,19 @@ class _Call:
     retry_after: float | None = None
 
 
-def int64(number: int) -> int:
+def _int64(number: int) -> int:
     """The number as Go's int64 arithmetic would have it: wrapped around."""
     return (number + _SIGN) % _UNSIGNED - _SIGN
+
+
+def _aligned(names: list[str], hosts: list[str], scores: list[int]) -> Int64:
+    """The sum of the scores given to each of ``names``, 0 where there is none."""
+    if hosts == names and len(set(names)) == len(names):
+        return np.array(scores, np.int64)
+    sums: dict[str, int] = {}
+    for host, score in zip(hosts, scores, strict=True):
+        sums[host] = sums.get(host, 0) + score
+    return np.array([_int64(sums.get(name, 0)) for name in names], np.int64)
 
 
 def _read_bind(body: bytes) -> None:

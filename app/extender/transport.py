@@ -12,41 +12,27 @@ at most.
 """
 
 import asyncio
-import dataclasses
 import re
-import select
+import ssl
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
-from typing import Final, Protocol, cast
-from weakref import WeakSet
+from typing import Final, Protocol
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.base_protocol import BaseProtocol
-from aiohttp.http_writer import StreamWriter
 from yarl import URL
 
-from app.extender.failures import broken, timed_out, too_large
+from app.extender.exchange import ERROR_BODY_BYTES, Pool, Progress, Response, Stale, Target
+from app.extender.failures import broken, timed_out
 from app.extender.tls import TLSSource
 from app.wire.extender_v1 import Body
 
-#: Bytes read of the body of an answer other than 200.
-ERROR_BODY_BYTES: Final = 4096
+__all__ = ["ERROR_BODY_BYTES", "HTTPTransport", "Response", "Transport"]
 
 # URLs go out as they are configured, unless there is something in them that no request line can hold.
 _PRINTABLE: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*")
+_REDIRECTS_AS_GET: Final = frozenset({301, 302, 303})
+_REDIRECTS: Final = _REDIRECTS_AS_GET | {307, 308}
 _MAX_REDIRECTS: Final = 10
-_READ_BUFFER: Final = 1024 * 1024
 _DNS_CACHE_SECONDS: Final = 10
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Response:
-    """An answer: the whole body of a 200, the first ERROR_BODY_BYTES of any other."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class Transport(Protocol):
@@ -55,57 +41,10 @@ class Transport(Protocol):
     async def post(
         self, url: str, body: Body, *, headers: Mapping[str, str], timeout_seconds: float
     ) -> Response:
-        """Sends one POST and reads the answer. Raises TransportError."""
+        """Sends one POST and reads the answer: all of a 200, ERROR_BODY_BYTES of any other. Raises TransportError."""
 
     async def close(self) -> None:
         """Closes all connections."""
-
-
-class _Stale(Exception):  # noqa: N818 - never leaves this module
-    """The server has closed a kept connection; nothing was written."""
-
-
-class _Upload(aiohttp.payload.Payload):
-    """A Body on its way out, chunk by chunk; can be written again after a redirect."""
-
-    _autoclose = True
-
-    def __init__(self, body: Body, used: "WeakSet[BaseProtocol]") -> None:
-        super().__init__(body, content_type="application/json")
-        self._size = body.size
-        self._body: Final = body
-        self._used: Final = used
-        #: Whether the server had closed the connection before anything was written.
-        self.stale = False
-        #: Whether anything was handed to a connection.
-        self.started = False
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The whole body as text."""
-        return bytes(self._body).decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        """Writes the body. Raises _Stale when the connection is one that the server has closed."""
-        protocol = cast("StreamWriter", writer).protocol
-        self.stale = protocol in self._used and _closed_by_server(protocol.transport)
-        if self.stale:
-            raise _Stale
-        self._used.add(protocol)
-        self.started = True
-        for chunk in self._body.chunks():
-            await writer.write(chunk)
-
-
-def _closed_by_server(transport: asyncio.Transport | None) -> bool:
-    """Whether a connection at rest is closed, is closing, or has bytes waiting that nobody asked for."""
-    if transport is None or transport.is_closing():
-        return True
-    socket = transport.get_extra_info("socket")
-    if socket is None or socket.fileno() < 0:
-        return socket is not None
-    poll = select.poll()
-    poll.register(socket.fileno(), select.POLLIN | select.POLLERR | select.POLLHUP)
-    return bool(poll.poll(0))
 
 
 class HTTPTransport:
@@ -120,20 +59,20 @@ class HTTPTransport:
         max_answer_bytes: int = 256 * 1024 * 1024,
     ) -> None:
         self._tls: Final = tls
-        self._proxy: Final = proxy
+        self._proxy: Final = URL(proxy) if proxy else None
         self._keepalive_timeout: Final = keepalive_timeout
         self._max_answer_bytes: Final = max_answer_bytes
-        self._used: Final[WeakSet[BaseProtocol]] = WeakSet()
-        self._session: aiohttp.ClientSession | None = None
+        self._pool: Pool | None = None
+        self._targets: Final[dict[str, Target]] = {}
 
     async def post(
         self, url: str, body: Body, *, headers: Mapping[str, str], timeout_seconds: float
     ) -> Response:
         """Sends one POST and reads the answer. Raises TransportError."""
-        progress = _Progress()
+        progress = Progress()
         try:
             async with asyncio.timeout(timeout_seconds):
-                return await self._on_a_live_connection(url, body, headers, progress)
+                return await self._follow(self._target(url), body, headers, progress)
         except TimeoutError as err:
             raise timed_out(url, in_body=progress.in_body, sent=progress.sent) from err
         except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError) as err:
@@ -141,90 +80,61 @@ class HTTPTransport:
 
     async def close(self) -> None:
         """Closes all connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        pool, self._pool = self._pool, None
+        self._targets.clear()
+        if pool is not None:
+            await pool.close()
 
-    async def _on_a_live_connection(
-        self, url: str, body: Body, headers: Mapping[str, str], progress: "_Progress"
+    # ------------------------------------------------------------ one call
+
+    async def _follow(
+        self, target: Target, body: Body | None, headers: Mapping[str, str], progress: Progress
+    ) -> Response:
+        """Sends a request wherever the answers lead."""
+        for _ in range(_MAX_REDIRECTS + 1):
+            response = await self._ask(target, body, headers, progress)
+            location = response.headers.get("Location") if response.status in _REDIRECTS else None
+            if location is None:
+                return response
+            url = target.url.join(URL(location))
+            if url.origin() != target.url.origin():
+                headers = {k: v for k, v in headers.items() if k != "Authorization"}
+            if response.status in _REDIRECTS_AS_GET:
+                body = None
+            target = self._make_target("GET" if body is None else "POST", url)
+        progress.in_body = False
+        raise aiohttp.TooManyRedirects(target.request.request_info, ())
+
+    async def _ask(
+        self, target: Target, body: Body | None, headers: Mapping[str, str], progress: Progress
     ) -> Response:
         """Takes connections until one is not stale. Ends: each stale one is closed, and a new one never is stale."""
+        progress.in_body = False
         while True:
-            upload = progress.upload = _Upload(body, self._used)
+            if self._pool is None:
+                self._pool = self._open()
             try:
-                async with self._request(url, upload, headers) as response:
-                    progress.in_body = True
-                    return Response(response.status, response.headers, await self._read(response))
-            except (aiohttp.ClientError, OSError):
-                if not upload.stale or upload.started:
-                    raise
+                return await self._pool.exchange(
+                    target, body, headers, progress, max_bytes=self._max_answer_bytes
+                )
+            except Stale:
+                continue
 
-    def _request(
-        self, url: str, upload: _Upload, headers: Mapping[str, str]
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Prepares the request; entering it sends it."""
-        now = asyncio.get_running_loop().time()
-        if self._session is None:
-            self._session = self._open()
-        return self._session.post(
-            URL(url, encoded=_PRINTABLE.fullmatch(url) is not None),
-            data=upload,
-            headers={**headers, "Content-Type": "application/json"},
-            max_redirects=_MAX_REDIRECTS + 1,
-            proxy=self._proxy,
-            ssl=(self._tls and self._tls.context(now)) or True,
-            server_hostname=self._tls.server_name if self._tls else None,
-        )
+    def _target(self, url: str) -> Target:
+        """Where a URL of the configuration leads, with the certificates as they are now."""
+        target = self._targets.get(url)
+        if target is None or target.ssl is not self._ssl():
+            parsed = URL(url, encoded=_PRINTABLE.fullmatch(url) is not None)
+            target = self._targets[url] = self._make_target("POST", parsed)
+        return target
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """Reads the body, within bounds."""
-        if response.status != 200:
-            return await _read_some(response, ERROR_BODY_BYTES)
-        if (response.content_length or 0) > self._max_answer_bytes:
-            raise too_large(self._max_answer_bytes)
-        body = await _read_some(response, self._max_answer_bytes + 1)
-        if len(body) > self._max_answer_bytes:
-            raise too_large(self._max_answer_bytes)
-        return body
+    def _make_target(self, method: str, url: URL) -> Target:
+        server_name = self._tls.server_name if self._tls else None
+        return Target(method, url, ssl=self._ssl(), server_hostname=server_name, proxy=self._proxy)
 
-    def _open(self) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
-            limit=0,
-            keepalive_timeout=self._keepalive_timeout,
-            ttl_dns_cache=_DNS_CACHE_SECONDS,
-        )
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-            headers={"User-Agent": "aiokube-scheduler", "Accept-Encoding": "gzip"},
-            requote_redirect_url=False,
-            read_bufsize=_READ_BUFFER,
-        )
+    def _ssl(self) -> ssl.SSLContext | bool:
+        context = self._tls and self._tls.context(asyncio.get_running_loop().time())
+        return context or True
 
-
-class _Progress:
-    """How far an exchange got."""
-
-    def __init__(self) -> None:
-        #: Whether the answer's headers are in.
-        self.in_body = False
-        self.upload: _Upload | None = None
-
-    @property
-    def sent(self) -> bool:
-        """Whether the extender may have seen some of the request."""
-        return self.upload is not None and self.upload.started
-
-
-async def _read_some(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Reads up to ``limit`` bytes; the connection is given up if there are more."""
-    chunks: list[bytes] = []
-    missing = limit
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk[:missing])
-        missing -= len(chunks[-1])
-        if not missing:
-            response.close()
-            break
-    return b"".join(chunks)
+    def _open(self) -> Pool:
+        return Pool(keepalive_timeout=self._keepalive_timeout, dns_cache_seconds=_DNS_CACHE_SECONDS)

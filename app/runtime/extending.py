@@ -32,6 +32,7 @@ from app.settings.models import Extender
 from app.state.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import Rows
+from app.wire.extender_v1 import ExtenderArgs
 
 EXTENDER: Final = "Extender"
 
@@ -140,10 +141,13 @@ class Search:
             if not candidates:
                 raise Unfit(attempt.diagnosis())
             asked.update(candidates)
-            result = await self._chain.filter(attempt.pod, candidates, self._node_json)
+            result = await self._chain.filter(
+                ExtenderArgs(attempt.pod, candidates, self._node_json)
+            )
             if result.error is not None:
                 raise result.error
-            attempt.extender_verdicts.update(_verdicts(candidates, result))
+            if result.survivors is not candidates:
+                attempt.extender_verdicts.update(_verdicts(candidates, result))
             choice = await self._decide(attempt, candidates, result)
             if choice is not None:
                 return choice
@@ -161,33 +165,44 @@ class Search:
         return attempt.names(rows)
 
     async def _decide(
-        self, attempt: Attempt, candidates: Sequence[str], result: ChainFilterResult
+        self, attempt: Attempt, candidates: list[str], result: ChainFilterResult
     ) -> Choice | None:
         """The best survivor; None if none is left or none fits any longer."""
         survivors = result.known(candidates)
         if not survivors:
             return None
-        scores: dict[str, int] = {}
+        extra = None
         if len(survivors) > 1:
-            scores = await self._chain.prioritize(attempt.pod, result.survivors, self._node_json)
-        rows = attempt.still_fits(self._rows(survivors))
-        if not len(rows):
+            extra = await self._chain.prioritize(result.args)
+        rows = self._rows(survivors)
+        fits = (rows >= 0) & attempt.still_fits(rows)
+        if not fits.any():
             return None
-        return attempt.choose(rows, self._extra(rows, scores) if scores else None)
+        if extra is not None:
+            extra = _aligned(survivors, result.survivors, extra)[fits]
+        return attempt.choose(rows[fits], extra)
 
-    def _rows(self, names: Sequence[str]) -> Rows:
+    def _rows(self, names: list[str]) -> Rows:
+        """The rows of some nodes, -1 for those that have gone meanwhile."""
         row_of = self._table.row_of
-        return np.array([row_of[name] for name in names if name in row_of], np.intp)
-
-    def _extra(self, rows: Rows, scores: Mapping[str, int]) -> Int64:
-        names = self._table.names
-        return np.array([scores.get(names[row], 0) for row in rows.tolist()], np.int64)
+        try:
+            return np.fromiter(map(row_of.__getitem__, names), np.intp, len(names))
+        except KeyError:
+            return np.array([row_of.get(name, -1) for name in names], np.intp)
 
     def _node_json(self, name: str) -> bytes | None:
         """A node's JSON as extenders are sent it; None for a node that has gone meanwhile."""
         row = self._table.row_of.get(name)
         node = None if row is None else self._table.nodes[row]
         return None if node is None else node.raw
+
+
+def _aligned(names: list[str], scored: list[str], scores: Int64) -> Int64:
+    """int64[len(names)]: of the scores of ``scored`` those of ``names``, all of which are among them."""
+    if names is scored:
+        return scores
+    place = {name: index for index, name in enumerate(scored)}
+    return scores[[place[name] for name in names]]
 
 
 def _verdicts(candidates: Sequence[str], result: ChainFilterResult) -> dict[str, Status]:

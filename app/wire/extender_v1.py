@@ -8,7 +8,7 @@ gives errors Go's words. Of Node objects in an answer only the names are decoded
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -54,6 +54,33 @@ class Victims:
 
 
 # ---------------------------------------------------------------- requests
+
+
+class ExtenderArgs:
+    """A pod and the names of the nodes that extenders are asked about, for filter and prioritize.
+
+    A body is written once per form, however many calls it goes out with. ``names`` must not be changed afterwards.
+    """
+
+    __slots__ = ("_bodies", "_node_json", "names", "pod")
+
+    def __init__(self, pod: Pod, names: list[str], node_json: NodeJSON) -> None:
+        self.pod: Final = pod
+        self.names: Final = names
+        self._node_json: Final = node_json
+        self._bodies: Final[dict[bool, Body]] = {}
+
+    def about(self, names: list[str]) -> "ExtenderArgs":
+        """The same question about these nodes; this one if they are the same list."""
+        return self if names is self.names else ExtenderArgs(self.pod, names, self._node_json)
+
+    def body(self, *, whole: bool) -> Body:
+        """The request with whole nodes or with names. Raises ValueError for a pod without its JSON."""
+        body = self._bodies.get(whole)
+        if body is None:
+            node_json = self._node_json if whole else None
+            body = self._bodies[whole] = filter_request(self.pod, self.names, node_json)
+        return body
 
 
 def filter_request(pod: Pod, names: Sequence[str], node_json: NodeJSON | None) -> Body:
@@ -170,17 +197,17 @@ class MetaVictims:
 def read_filter(body: bytes) -> FilterAnswer:
     """Reads the answer to filter. Raises AnswerError."""
     answer = _strictly(_FAST_FILTER, body)
-    if answer is None or not _keys_are_exact(answer, body):
+    if answer is None:
         return _read_filter_slowly(body)
     nodes = None
-    if answer.Nodes:
+    if answer.Nodes is not None:
         if answer.Nodes.items is msgspec.UNSET:
             return _read_filter_slowly(body)
         nodes = [node.metadata.name for node in answer.Nodes.items or ()]
         if "" in nodes:
             return _read_filter_slowly(body)
     return FilterAnswer(
-        node_names=answer.NodeNames if isinstance(answer.NodeNames, list) else None,
+        node_names=answer.NodeNames,
         nodes=nodes,
         failed=answer.FailedNodes or {},
         failed_and_unresolvable=answer.FailedAndUnresolvableNodes or {},
@@ -188,15 +215,15 @@ def read_filter(body: bytes) -> FilterAnswer:
     )
 
 
-def read_prioritize(body: bytes) -> list[tuple[str, int]]:
-    """Reads the answer to prioritize: (host, score) in the extender's order. Raises AnswerError."""
+def read_prioritize(body: bytes) -> tuple[list[str], list[int]]:
+    """Reads the answer to prioritize: hosts and their scores, in the extender's order. Raises AnswerError."""
     answer = _strictly(_FAST_SCORES, body)
     if answer is not None:
-        scores = [(entry.Host, entry.Score) for entry in answer]
-        if all(host and score in _INT64 for host, score in scores):
-            return scores
-    entries = go_json.unmarshal(body, _SCORES) or ()
-    return [(e.get("Host", ""), e.get("Score", 0)) for e in (entry or {} for entry in entries)]
+        return [entry.Host for entry in answer], [entry.Score for entry in answer]
+    entries = [entry or {} for entry in go_json.unmarshal(body, _SCORES) or ()]
+    return [entry.get("Host", "") for entry in entries], [
+        entry.get("Score", 0) for entry in entries
+    ]
 
 
 def read_preempt(body: bytes) -> dict[str, MetaVictims]:
@@ -220,9 +247,8 @@ def _meta_victims(name: str, entry: dict[str, Any] | None) -> MetaVictims:
     return MetaVictims(uids, entry.get("NumPDBViolations", 0))
 
 
-# The strict way: exact keys and no surprises, else the answer is read again below.
-
-_INT64: Final = range(-(2**63), 2**63)
+# The strict way: the keys of kube-scheduler's own types, as Go spells them or as their old tags did, and no others; else
+# the answer is read again below.
 
 
 class _Meta(msgspec.Struct, gc=False):
@@ -237,38 +263,55 @@ class _NodeList(msgspec.Struct):
     items: list[_Node] | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class _Filter(msgspec.Struct):
-    Nodes: _NodeList | msgspec.UnsetType | None = msgspec.UNSET
-    NodeNames: list[str] | msgspec.UnsetType | None = msgspec.UNSET
-    FailedNodes: dict[str, str] | msgspec.UnsetType | None = msgspec.UNSET
-    FailedAndUnresolvableNodes: dict[str, str] | msgspec.UnsetType | None = msgspec.UNSET
-    Error: str | msgspec.UnsetType | None = msgspec.UNSET
+class _Filter(msgspec.Struct, forbid_unknown_fields=True):
+    Nodes: _NodeList | None = None
+    NodeNames: list[str] | None = None
+    FailedNodes: dict[str, str] | None = None
+    FailedAndUnresolvableNodes: dict[str, str] | None = None
+    Error: str | None = None
 
 
-class _Score(msgspec.Struct, gc=False):
+class _TaggedFilter(_Filter, forbid_unknown_fields=True):
+    Nodes: _NodeList | None = msgspec.field(default=None, name="nodes")
+    NodeNames: list[str] | None = msgspec.field(default=None, name="nodenames")
+    FailedNodes: dict[str, str] | None = msgspec.field(default=None, name="failedNodes")
+    FailedAndUnresolvableNodes: dict[str, str] | None = msgspec.field(
+        default=None, name="failedAndUnresolvableNodes"
+    )
+    Error: str | None = msgspec.field(default=None, name="error")
+
+
+_Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Score(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     Host: str
-    Score: int
+    Score: _Int64
 
 
-_FAST_FILTER: Final = msgspec.json.Decoder(_Filter)
-_FAST_SCORES: Final = msgspec.json.Decoder(list[_Score])
-_KEYS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+class _TaggedScore(_Score, gc=False, forbid_unknown_fields=True):
+    Host: str = msgspec.field(name="host")
+    Score: _Int64 = msgspec.field(name="score")
 
 
-def _strictly(decoder: msgspec.json.Decoder[T], body: bytes) -> T | None:
-    try:
-        return decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
+_FAST_FILTER: Final[Sequence[msgspec.json.Decoder[_Filter]]] = (
+    msgspec.json.Decoder(_Filter),
+    msgspec.json.Decoder(_TaggedFilter),
+)
+_FAST_SCORES: Final[Sequence[msgspec.json.Decoder[list[_Score]]]] = (
+    msgspec.json.Decoder(list[_Score]),
+    msgspec.json.Decoder(list[_TaggedScore]),
+)
 
 
-def _keys_are_exact(answer: _Filter, body: bytes) -> bool:
-    """Whether no field can have been missed because its key is in another case."""
-    fields = (answer.Nodes, answer.NodeNames, answer.FailedNodes)
-    if msgspec.UNSET not in (*fields, answer.FailedAndUnresolvableNodes, answer.Error):
-        return True
-    unknown = (key for key in _KEYS.decode(body) if key not in _FILTER.fields)
-    return not any(_FILTER.field(key) for key in unknown)
+def _strictly(decoders: Iterable[msgspec.json.Decoder[T]], body: bytes) -> T | None:
+    """What the first decoder makes of it that finds nothing wrong, None if all do."""
+    for decoder in decoders:
+        try:
+            return decoder.decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            continue
+    return None
 
 
 # Go's way: the types of extender/v1 as far as they are read.

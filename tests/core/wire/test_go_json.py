@@ -29,7 +29,8 @@ READERS = {
 def expected(verb, value):
     """Go's value in our terms."""
     if verb == "prioritize":
-        return [(entry["Host"], entry["Score"]) for entry in value or []]
+        entries = value or []
+        return [entry["Host"] for entry in entries], [entry["Score"] for entry in entries]
     if verb == "bind":
         return value["Error"]
     if verb == "preempt":

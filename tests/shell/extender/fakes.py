@@ -9,6 +9,7 @@ from app.extender.errors import Outcome, TransportError
 from app.extender.transport import Response
 from app.model.objects import Container, PodSpec, ResourceRequirements
 from app.model.pod import make_pod
+from app.wire.extender_v1 import ExtenderArgs
 
 URL = "http://ext.test"
 
@@ -96,6 +97,11 @@ def pod(name="p", *, requests=None, init_requests=None, limits=None, uid=None):
 
 def node_json(name):
     return json.dumps({"metadata": {"name": name}}).encode()
+
+
+def about(*names, who=None):
+    """The question about these nodes."""
+    return ExtenderArgs(who or pod(), list(names), node_json)
 
 
 def keeps(*names, **more):

@@ -28,6 +28,7 @@ class Connection:
             return None
         line, *fields = head.decode().strip().split("\r\n")
         headers = {k.lower(): v for k, v in (f.split(": ", 1) for f in fields)}
+        assert len(headers) == len(fields), f"a header came twice: {fields}"
         body = await self.reader.readexactly(int(headers.get("content-length", 0)))
         return line, headers, body
 

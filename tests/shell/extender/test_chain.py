@@ -10,7 +10,7 @@ from app.extender.errors import ExtenderError, Outcome, TransportError
 from app.extender.transport import Response
 from app.model.status import SchedulingError
 from app.wire.extender_v1 import Victims
-from tests.shell.extender.fakes import Remembering, extender, keeps, node_json, ok, pod
+from tests.shell.extender.fakes import Remembering, about, extender, keeps, ok, pod
 
 LOST = TransportError(Outcome.TIMEOUT, "timed out", sent=True)
 FIRST, SECOND, THIRD = (f"http://{name}.test" for name in ("first", "second", "third"))
@@ -30,7 +30,7 @@ def chain(*extenders, observer=None):
 
 
 async def run_filter(made, names=("a", "b", "c"), who=None):
-    return await made.filter(who or pod(), list(names), node_json)
+    return await made.filter(about(*names, who=who))
 
 
 async def test_those_that_are_not_ignorable_come_first():
@@ -131,18 +131,16 @@ class TestPrioritize:
         made = chain(
             ext(FIRST, self.scores(a=1, b=2)), ext(SECOND, self.scores(b=3, x=9), weight=2)
         )
-        assert await made.prioritize(pod(), ["a", "b"], node_json) == {"a": 10, "b": 80, "x": 180}
+        assert (await made.prioritize(about("a", "b"))).tolist() == [10, 80]
 
     async def test_failures_add_nothing(self):
         seen = Remembering()
         made = chain(ext(FIRST, {"not": "a list"}), ext(SECOND, self.scores(a=1)), observer=seen)
-        assert await made.prioritize(pod(), ["a", "b"], node_json) == {"a": 10}
+        assert (await made.prioritize(about("a", "b"))).tolist() == [10, 0]
         assert [error.extender for error, _ in seen.all("error_ignored")] == [FIRST]
 
-    @pytest.mark.parametrize("count", [0, 1])
-    async def test_few(self, count):
-        made = chain(*[ext(FIRST, self.scores(a=1))][:count])
-        assert await made.prioritize(pod(), ["a"], node_json) == ({"a": 10} if count else {})
+    async def test_nobody_is_asked(self):
+        assert await chain(ext(FIRST, {}, prioritize_verb="")).prioritize(about("a")) is None
 
     @pytest.mark.looptime
     async def test_side_by_side(self):
@@ -152,7 +150,7 @@ class TestPrioritize:
 
         made = chain(*(ext(url, lambda path, body: reply()) for url in (FIRST, SECOND, THIRD)))
         began = asyncio.get_running_loop().time()
-        assert await made.prioritize(pod(), ["a"], node_json) == {"a": 30}
+        assert (await made.prioritize(about("a"))).tolist() == [30]
         assert asyncio.get_running_loop().time() - began == pytest.approx(3)
 
 

@@ -14,10 +14,10 @@ from app.wire.extender_v1 import Victims
 from tests.shell.extender.fakes import (
     URL,
     Remembering,
+    about,
     config,
     extender,
     keeps,
-    node_json,
     ok,
     pod,
 )
@@ -62,7 +62,7 @@ class TestFilter:
         ext = extender(
             keeps("a", FailedNodes={"b": "no"}, FailedAndUnresolvableNodes={"c": "never"})
         )
-        result = await ext.filter(pod(), ["a", "b", "c"], node_json)
+        result = await ext.filter(about("a", "b", "c"))
         assert result.kept == ["a"]
         assert (result.failed, result.failed_and_unresolvable) == ({"b": "no"}, {"c": "never"})
         assert ext.fake.requests == [
@@ -81,7 +81,7 @@ class TestFilter:
             lambda path, body: {"Nodes": {"items": body["Nodes"]["items"][1:]}},
             node_cache_capable=False,
         )
-        assert (await ext.filter(pod(), ["a", "b"], node_json)).kept == ["b"]
+        assert (await ext.filter(about("a", "b"))).kept == ["b"]
 
     @pytest.mark.parametrize(
         ("answer", "whole", "kept"),
@@ -104,11 +104,11 @@ class TestFilter:
     )
     async def test_other_forms(self, answer, whole, kept):
         ext = extender(lambda path, body: answer, node_cache_capable=not whole)
-        assert (await ext.filter(pod(), ["a", "b"], node_json)).kept == kept
+        assert (await ext.filter(about("a", "b"))).kept == kept
 
     async def test_a_name_that_was_not_sent(self):
         with pytest.raises(ExtenderError) as caught:
-            await extender(keeps("a", "x")).filter(pod(), ["a"], node_json)
+            await extender(keeps("a", "x")).filter(about("a"))
         assert str(caught.value) == (
             f'extender "{URL}" claims a filtered node "x" which is not found in the input node list'
         )
@@ -116,18 +116,18 @@ class TestFilter:
 
     async def test_retry_after(self):
         ext = extender(lambda path, body: ok({"NodeNames": []}, **{"Retry-After": "7"}))
-        assert (await ext.filter(pod(), ["a"], node_json)).retry_after == 7.0
+        assert (await ext.filter(about("a"))).retry_after == 7.0
 
 
 class TestOtherVerbs:
     async def test_scores_are_weighted_and_summed(self):
         scores = [{"Host": "a", "Score": 2}, {"Host": "b", "Score": -1}, {"Host": "a", "Score": 50}]
         ext = extender(lambda path, body: scores, weight=3)
-        assert await ext.prioritize(pod(), ["a", "b"], node_json) == {"a": 1560, "b": -30}
+        assert (await ext.prioritize(about("a", "b"))).tolist() == [1560, -30]
 
     async def test_scores_wrap_as_int64_does(self):
         ext = extender(lambda path, body: [{"Host": "a", "Score": 2**62}])
-        assert await ext.prioritize(pod(), ["a"], node_json) == {"a": -(2**63)}
+        assert (await ext.prioritize(about("a"))).tolist() == [-(2**63)]
 
     async def test_preempt(self):
         victim, other = pod("v"), pod("o")
@@ -171,7 +171,7 @@ class TestOtherVerbs:
 class TestErrors:
     async def fail(self, answer, verb="filter", **fields):
         ext = extender(lambda path, body: answer, **fields)
-        call = ext.bind(pod(), "a") if verb == "bind" else ext.filter(pod(), ["a"], node_json)
+        call = ext.bind(pod(), "a") if verb == "bind" else ext.filter(about("a"))
         with pytest.raises(ExtenderError) as caught:
             await call
         return caught.value
@@ -287,7 +287,7 @@ class TestOrder:
         ext = extender(lambda path, body: answer_after(1, {"NodeNames": ["a"]}))
         async with asyncio.TaskGroup() as group:
             for _ in range(5):
-                group.create_task(ext.filter(pod(), ["a"], node_json))
+                group.create_task(ext.filter(about("a")))
         assert ext.fake.most_in_flight == 5
 
     @pytest.mark.looptime
@@ -297,8 +297,8 @@ class TestOrder:
         started = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
             for _ in range(5):
-                group.create_task(ext.filter(pod(), ["a"], node_json))
-            group.create_task(ext.prioritize(pod(), ["a"], node_json))
+                group.create_task(ext.filter(about("a")))
+            group.create_task(ext.prioritize(about("a")))
         assert ext.fake.most_in_flight == 1
         assert asyncio.get_running_loop().time() - started == pytest.approx(6)
 
@@ -309,14 +309,14 @@ class TestOrder:
         )
         async with asyncio.TaskGroup() as group:
             for _ in range(3):
-                group.create_task(ext.filter(pod(), ["a"], node_json))
+                group.create_task(ext.filter(about("a")))
         assert len(ext.fake.requests) == 3
 
 
 class TestBreaker:
     async def time_out(self, ext):
         with pytest.raises(ExtenderError) as caught:
-            await ext.filter(pod(), ["a"], node_json)
+            await ext.filter(about("a"))
         return caught.value
 
     @pytest.mark.looptime
@@ -345,7 +345,7 @@ class TestBreaker:
         assert (await self.time_out(ext)).outcome is Outcome.HELD_BACK
         hanging = False
         await asyncio.sleep(10)
-        assert (await ext.filter(pod(), ["a"], node_json)).kept == ["a"]
+        assert (await ext.filter(about("a"))).kept == ["a"]
         assert [state for _, _, state in seen.all("breaker_changed")] == [
             State.OPEN,
             State.HALF_OPEN,
@@ -360,9 +360,9 @@ class TestBreaker:
         ext = extender(lambda path, body: answer_after(9, {}) if path == "prioritize" else None)
         for _ in range(3):
             with pytest.raises(ExtenderError):
-                await ext.prioritize(pod(), ["a"], node_json)
+                await ext.prioritize(about("a"))
         assert ext.state(Verb.PRIORITIZE) is State.OPEN
-        assert (await ext.filter(pod(), ["a"], node_json)).kept == []
+        assert (await ext.filter(about("a"))).kept == []
 
     async def test_answers_of_any_kind_do_not_count(self):
         ext = extender(lambda path, body: Response(500, {}, b""))
@@ -378,7 +378,7 @@ class TestBreaker:
         await asyncio.sleep(5)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
-                await ext.filter(pod(), ["a"], node_json)
+                await ext.filter(about("a"))
         assert (await self.time_out(ext)).outcome is Outcome.TIMEOUT
 
 
@@ -387,7 +387,7 @@ class TestObservation:
     async def test_a_call(self):
         seen = Remembering()
         ext = extender(lambda path, body: answer_after(2, {"NodeNames": ["a"]}), observer=seen)
-        await ext.filter(pod(), ["a", "b", "c"], node_json)
+        await ext.filter(about("a", "b", "c"))
         [(name, verb, outcome, *numbers)] = seen.all("call_finished")
         assert (name, verb, outcome) == (URL, Verb.FILTER, Outcome.SUCCESS)
         assert dict(numbers) == {
@@ -411,7 +411,7 @@ class TestObservation:
     async def test_outcomes(self, answer, outcome):
         seen = Remembering()
         with pytest.raises(ExtenderError) as caught:
-            await extender(lambda path, body: answer, observer=seen).filter(pod(), ["a"], node_json)
+            await extender(lambda path, body: answer, observer=seen).filter(about("a"))
         assert caught.value.outcome is outcome
         assert [entry[2] for entry in seen.all("call_finished")] == [outcome]
 
@@ -428,8 +428,8 @@ class TestObservation:
 class TestHeaders:
     async def test_traceparent(self):
         ext = extender(keeps("a"))
-        await ext.filter(pod(), ["a"], node_json, traceparent="00-aa-bb-01")
-        await ext.filter(pod(), ["a"], node_json)
+        await ext.filter(about("a"), traceparent="00-aa-bb-01")
+        await ext.filter(about("a"))
         assert ext.fake.headers == [{"traceparent": "00-aa-bb-01"}, {}]
 
     @pytest.mark.looptime
@@ -441,7 +441,7 @@ class TestHeaders:
         )
 
         async def sent():
-            await ext.filter(pod(), ["a"], node_json)
+            await ext.filter(about("a"))
             return ext.fake.headers[-1]["Authorization"]
 
         assert await sent() == "Bearer one"

@@ -10,7 +10,7 @@ from app.extender.errors import ExtenderError, TransportError
 from app.extender.tls import TLSSource
 from app.extender.transport import HTTPTransport
 from app.wire.extender_v1 import Body
-from tests.shell.extender.fakes import Remembering, config, node_json, pod
+from tests.shell.extender.fakes import Remembering, about, config, pod
 from tests.shell.extender.servers import Authority, Server, polite, server_context
 
 HTTPS = "https://127.0.0.1:1"
@@ -268,6 +268,6 @@ async def test_an_extender_over_tls(tls_server, authority):
         made = HTTPExtender(
             config(url_prefix=server.url, tls=TLSConfig(ca_data=authority.pem)), environ={}
         )
-        assert (await made.filter(pod(), ["a"], node_json)).kept == []
+        assert (await made.filter(about("a"))).kept == []
         await made.close()
     assert made.warnings == ()

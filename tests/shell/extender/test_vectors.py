@@ -17,7 +17,7 @@ from app.extender.errors import ExtenderError, Outcome, TransportError
 from app.extender.failures import timed_out
 from app.extender.transport import Response
 from app.model.status import SchedulingError
-from app.wire.extender_v1 import Victims
+from app.wire.extender_v1 import ExtenderArgs, Victims
 from app.wire.kube import NodeDecoder, PodDecoder
 from tests.shell.extender.fakes import Remembering
 
@@ -155,14 +155,14 @@ class Case:
     async def attempt(self):
         """One scheduling attempt as far as extenders go; None, or the error that ended it."""
         names = self.candidates()
-        result = await self.chain.filter(self.pod, names, self.nodes.get)
+        result = await self.chain.filter(ExtenderArgs(self.pod, names, self.nodes.get))
         if result.error:
             return result.error
         self.check_reasons(result)
         if not result.known(names):
             return None
         if len(result.survivors) > 1:
-            await self.chain.prioritize(self.pod, result.survivors, self.nodes.get)
+            await self.chain.prioritize(result.args)
         return await self.bind(result.known(names))
 
     async def bind(self, names):

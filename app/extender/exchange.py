@@ -1,0 +1,239 @@
+"""One request and its answer on one connection of aiohttp's pool.
+
+aiohttp makes, pools and secures the connections and parses what comes back. What its ClientSession adds for everybody
+(cookies, middlewares, a task and a writer per request, headers put together anew) costs more than all the rest of a
+small call, so requests are written here: the head of a request to a given URL is the same every time.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import select
+from collections.abc import Iterator, Mapping
+from ssl import SSLContext
+from typing import Final
+from weakref import WeakSet
+
+import aiohttp
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from aiohttp.http import StreamWriter
+from yarl import URL
+
+from app.extender.failures import too_large
+from app.wire.extender_v1 import Body
+
+#: Bytes read of the body of an answer other than 200.
+ERROR_BODY_BYTES: Final = 4096
+#: Bytes of a request that are handed to the connection in one go; more go out in chunks, as fast as they are taken.
+ONE_WRITE: Final = 256 * 1024
+_READ_BUFFER: Final = 1024 * 1024
+_HEADERS: Final = {
+    "Accept": "*/*",
+    "Accept-Encoding": "gzip",
+    "User-Agent": "aiokube-scheduler",
+}
+_NO_LIMITS: Final = aiohttp.ClientTimeout(total=None, sock_connect=None)
+
+
+class Stale(Exception):  # noqa: N818 - a signal to take another connection
+    """The server has closed a kept connection; nothing was written."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Response:
+    """An answer: the whole body of a 200, the first ERROR_BODY_BYTES of any other."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Progress:
+    """How far a call got."""
+
+    def __init__(self) -> None:
+        #: Whether any byte was handed to a connection.
+        self.sent = False
+        #: Whether the headers of an answer are in.
+        self.in_body = False
+
+
+class Target:
+    """A method and a URL, with everything about a request that does not change from call to call."""
+
+    def __init__(
+        self,
+        method: str,
+        url: URL,
+        *,
+        ssl: SSLContext | bool,
+        server_hostname: str | None,
+        proxy: URL | None,
+    ) -> None:
+        self.ssl: Final = ssl
+        self.url: Final = url
+        #: What aiohttp connects by; it also puts the headers together.
+        self.request: Final = aiohttp.ClientRequest(
+            method,
+            url,
+            headers=_HEADERS,
+            loop=asyncio.get_running_loop(),
+            proxy=proxy,
+            ssl=ssl,
+            server_hostname=server_hostname,
+        )
+        self._head = b""
+
+    def head(self, body: Body | None, extra: Mapping[str, str]) -> bytes:
+        """The head of a request. Call it when connected: that is when a proxy's credentials are among the headers."""
+        if not self._head:
+            self._head = self._first_lines()
+        lines = [f"{name}: {value}\r\n" for name, value in extra.items()]
+        if body is not None:
+            lines.append(f"Content-Type: application/json\r\nContent-Length: {body.size}\r\n")
+        return b"%b%b\r\n" % (self._head, "".join(lines).encode())
+
+    def _first_lines(self) -> bytes:
+        request = self.request
+        plain_proxy = request.proxy is not None and not request.is_ssl()
+        path = str(request.url) if plain_proxy else request.url.raw_path_qs
+        lines = [f"{request.method} {path} HTTP/1.1"]
+        fixed = {k: v for k, v in request.headers.items() if k != "Content-Length"}
+        lines += [f"{name}: {value}" for name, value in fixed.items()]
+        return "".join(f"{line}\r\n" for line in lines).encode()
+
+
+class Pool:
+    """Connections to one extender, and how to use them."""
+
+    def __init__(self, *, keepalive_timeout: float, dns_cache_seconds: int) -> None:
+        self._connector: Final = aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=keepalive_timeout, ttl_dns_cache=dns_cache_seconds
+        )
+        self._used: Final[WeakSet[BaseProtocol]] = WeakSet()
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._connector.close()
+
+    async def exchange(
+        self,
+        target: Target,
+        body: Body | None,
+        extra: Mapping[str, str],
+        progress: Progress,
+        *,
+        max_bytes: int,
+    ) -> Response:
+        """Sends one request and reads the answer; of one other than 200 the first ERROR_BODY_BYTES.
+
+        Raises Stale, ClientError, OSError, HttpProcessingError; TransportError for a 200 of more than ``max_bytes``.
+        """
+        connection = await self._connector.connect(target.request, [], _NO_LIMITS)
+        try:
+            protocol = self._take(connection)
+            protocol.set_response_params(read_until_eof=True, read_bufsize=_READ_BUFFER)
+            head = target.head(body, extra)
+            progress.sent = True
+            with _sending(protocol, head, body) as sending:
+                response, whole = await _answer(protocol, progress, max_bytes)
+            if whole and sending.over:
+                connection.release()
+            else:
+                connection.close()
+        except BaseException:
+            connection.close()
+            raise
+        return response
+
+    def _take(self, connection: Connection) -> ResponseHandler:
+        """The connection's protocol, if a request may be written to it. Raises Stale.
+
+        A connection at rest on which something can be read has been closed (or spoken on out of turn), whatever the
+        event loop knows of it so far.
+        """
+        protocol = connection.protocol
+        if protocol is None or (protocol in self._used and _closed(protocol.transport)):
+            raise Stale
+        self._used.add(protocol)
+        return protocol
+
+
+def _closed(transport: asyncio.Transport | None) -> bool:
+    """Whether a connection at rest is closed, is closing, or has bytes waiting that nobody asked for."""
+    if transport is None or transport.is_closing():
+        return True
+    socket = transport.get_extra_info("socket")
+    if socket is None or socket.fileno() < 0:
+        return socket is not None
+    poll = select.poll()
+    poll.register(socket.fileno(), select.POLLIN | select.POLLERR | select.POLLHUP)
+    return bool(poll.poll(0))
+
+
+class _Sending:
+    """A request on its way out."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether all of it is on its way."""
+        return self.task is None or self.task.done()
+
+
+@contextlib.contextmanager
+def _sending(protocol: ResponseHandler, head: bytes, body: Body | None) -> Iterator[_Sending]:
+    """Sends a request, a large one beside whatever is done inside; what is not out by the end stays unsent."""
+    sending = _Sending()
+    if body is None or body.size <= ONE_WRITE:
+        if protocol.transport is None:
+            raise aiohttp.ServerDisconnectedError
+        protocol.transport.write(b"%b%b" % (head, bytes(body) if body else b""))
+        yield sending
+        return
+    sending.task = asyncio.create_task(_send_chunks(protocol, head, body), name="extender request")
+    try:
+        yield sending
+    finally:
+        sending.task.cancel()
+
+
+async def _send_chunks(protocol: ResponseHandler, head: bytes, body: Body) -> None:
+    """Writes as fast as the server takes it. That a connection broke is told to whoever waits for the answer."""
+    writer = StreamWriter(protocol, asyncio.get_running_loop())
+    with contextlib.suppress(aiohttp.ClientError, OSError):
+        await writer.write(head)
+        for chunk in body.chunks(ONE_WRITE):
+            await writer.write(chunk)
+
+
+async def _answer(
+    protocol: ResponseHandler, progress: Progress, max_bytes: int
+) -> tuple[Response, bool]:
+    """The answer, and whether that is all of it. Raises TransportError for a 200 of more than ``max_bytes``."""
+    message, payload = await protocol.read()
+    while message.code < 200:
+        message, payload = await protocol.read()
+    progress.in_body = True
+    good = message.code == 200
+    if good and _declared(message.headers) > max_bytes:
+        raise too_large(max_bytes)
+    missing = max_bytes + 1 if good else ERROR_BODY_BYTES
+    chunks: list[bytes] = []
+    while missing and not payload.at_eof():
+        chunk = await payload.readany()
+        chunks.append(chunk[:missing])
+        missing -= len(chunks[-1])
+    if good and not missing:
+        raise too_large(max_bytes)
+    return Response(message.code, message.headers, b"".join(chunks)), payload.at_eof()
+
+
+def _declared(headers: Mapping[str, str]) -> int:
+    """The length that an answer claims to have, as it is on the wire; 0 if it does not say."""
+    length = headers.get("Content-Length", "")
+    return int(length) if length.isdecimal() else 0
