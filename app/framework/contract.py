@@ -110,13 +110,13 @@ class _Checks:
             said = self._ask(state, pod, view)
             self._compare_views("filter", known, said, view.n)
         self._check_words(state, pod, everything)
-        self._check_worlds(state, pod)
         if self._row_local:
             sibling = self._sibling(pod)
             self._compare_siblings("filter", known, self._ask_anew(sibling))
             self._compare_neighbours("filter", pod, lambda: self._ask(state, pod, self._all()))
         if _contents(self._table) != before:
             self._fault("filter changes the columns it was shown")
+        self._check_worlds(state, pod)
 
     def _after_pre_filter(self, pod: Pod) -> CycleState | None:
         """The cycle state after PreFilter; None if that skips or refuses the pod."""
@@ -203,6 +203,7 @@ class _Checks:
     def _check_world(
         self, state: CycleState, pod: Pod, row: int, other: Pod, *, arrives: bool
     ) -> None:
+        """Raises _Broken: one row is enough."""
         table, rows = self._table, np.array([row], np.intp)
         imagined = WhatIf(table, rows)
         (imagined.add if arrives else imagined.remove)(0, other)
@@ -214,7 +215,7 @@ class _Checks:
             (table.remove_pod if arrives else table.add_pod)(other)
         if real and said != real:
             where = "on it" if arrives else "away from it"
-            self._fault(
+            raise _Broken(
                 f"filter says {_words(said[row])} of node {table.names[row]} with a pod imagined {where}, and "
                 f"{_words(real[row])} when that has happened: it looks past the view, at the table"
             )

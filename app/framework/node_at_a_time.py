@@ -2,12 +2,10 @@
 
 A Filter plugin derives from NodeFilter and has ``filter_node``, a Score plugin derives from NodeScore and has
 ``score_node``; one may derive from both. Everything else of the contract stays as it is (see
-``app.framework.interface``)::
+``app.framework.interface``), but that a plugin without arguments needs no constructor::
 
     class NotOnMondays(NodeFilter):
         NAME = "NotOnMondays"
-
-        def __init__(self, args, handle): ...
 
         def filter_node(self, state, pod, info):
             if info.node.labels.get("example.com/rests-on") == "monday":
@@ -25,7 +23,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from app.framework.interface import CycleState, Verdicts
+from app.framework.interface import CycleState, Handle, Verdicts
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
@@ -129,10 +127,17 @@ def node_infos(view: View) -> Iterator[tuple[int, NodeInfo]]:
             yield position, NodeInfo(columns, position, node)
 
 
-class NodeFilter(abc.ABC):
-    """Base of Filter plugins that judge node by node."""
-
+class _NodeByNode(abc.ABC):
     NAME: ClassVar[str]
+
+    def __init__(self, args: object = None, _handle: Handle | None = None) -> None:
+        """For plugins without arguments; others have a constructor of their own. Raises ValueError if there are any."""
+        if args:
+            raise ValueError("args: the plugin takes no arguments")
+
+
+class NodeFilter(_NodeByNode):
+    """Base of Filter plugins that judge node by node."""
 
     @abc.abstractmethod
     def filter_node(self, state: CycleState, pod: Pod, info: NodeInfo) -> Status | None:
@@ -167,10 +172,8 @@ class NodeFilter(abc.ABC):
         return known
 
 
-class NodeScore(abc.ABC):
+class NodeScore(_NodeByNode):
     """Base of Score plugins that score node by node."""
-
-    NAME: ClassVar[str]
 
     @abc.abstractmethod
     def score_node(self, state: CycleState, pod: Pod, info: NodeInfo) -> int:

@@ -7,6 +7,7 @@ import pytest
 from app.framework.interface import POINT_METHODS
 from app.framework.node_at_a_time import NodeFilter
 from app.framework.registry import GROUP, IN_TREE, RegistryError, capabilities, registry
+from app.model.status import SUCCESS
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from tests.core.framework.worlds import World
 
@@ -55,11 +56,43 @@ class Unfinished(NodeFilter):
     NAME = "Unfinished"
 
 
+class Hoarder(Good):
+    NAME = "Hoarder"
+
+    def reserve(self, state, pod, node_name):
+        return SUCCESS
+
+
+class Sleeper(Good):
+    NAME = "Sleeper"
+
+    async def filter(self, state, pod, view):
+        return None
+
+
+class Hasty(Good):
+    NAME = "Hasty"
+
+    def pre_bind(self, state, pod, node_name, effects):
+        return SUCCESS
+
+
 @pytest.fixture
 def module(monkeypatch):
     """A module that pretends to be installed."""
     fake = types.ModuleType("example_plugins")
-    for cls in (Good, Nameless, Pointless, Choosy, Thief, Twice, Unfinished):
+    for cls in (
+        Good,
+        Nameless,
+        Pointless,
+        Choosy,
+        Thief,
+        Twice,
+        Unfinished,
+        Hoarder,
+        Sleeper,
+        Hasty,
+    ):
         setattr(fake, cls.__name__, cls)
     fake.instance = Good(None, None)
     monkeypatch.setitem(sys.modules, "example_plugins", fake)
@@ -125,6 +158,9 @@ def test_third_party_plugins_are_added(module):
         ("example_plugins:Choosy", r"the constructor must take \(args, handle\)"),
         ("example_plugins:Thief", '"NodeName" is taken by aiokube-scheduler itself'),
         ("example_plugins:Unfinished", "the class lacks filter_node"),
+        ("example_plugins:Hoarder", "the class lacks unreserve"),
+        ("example_plugins:Sleeper", r"filter must not be a coroutine \(async def\)"),
+        ("example_plugins:Hasty", r"pre_bind must be a coroutine \(async def\)"),
     ],
 )
 def test_bad_entries_are_refused_by_distribution(module, value, message):
