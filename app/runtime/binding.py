@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
-from app.framework.interface import CycleState, Effects
+from app.framework.interface import CycleState, Effects, PreBindPlugin
 from app.framework.runner import Framework
 from app.kube.errors import KubeError
 from app.model.pod import Pod
@@ -20,6 +20,8 @@ from app.state.queued_pod import QueuedPod
 from app.state.scheduler_state import SchedulerState
 
 log = logging.getLogger(__name__)
+
+PREEMPTED: Final = "preempted by DefaultPreemption"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Binder:
         self._max_writing: Final = max_writing
         self._writing = 0
         self._running = 0
+        self._preparing: Final[dict[str, asyncio.Timeout]] = {}
         self._room: Final = asyncio.Event()
         self._room.set()
         self._idle: Final = asyncio.Event()
@@ -89,6 +92,14 @@ class Binder:
     async def wait_until_idle(self) -> None:
         """Returns when no binding cycle is under way."""
         await self._idle.wait()
+
+    def preempt(self, uid: str) -> bool:
+        """Stops a pod in PreBind; False if there is none by this uid."""
+        scope = self._preparing.pop(uid, None)
+        if scope is None:
+            return False
+        scope.reschedule(asyncio.get_running_loop().time())
+        return True
 
     def start(self, decided: Decided, waits: Mapping[str, float]) -> None:
         """Starts the binding cycle of a pod; ``waits`` as from Framework.permit."""
@@ -137,17 +148,29 @@ class Binder:
                 if waiting is not None:
                     await self._wait_for_permit(decided, waiting)
                 self._state.done(pod.uid)
-                await self._step(
-                    decided,
-                    "PreBind",
-                    framework.pre_bind(cycle_state, pod, node, self._effects, work),
-                )
+                await self._prepare(decided, work)
             finally:
                 self._write(1)
         else:
             self._state.done(pod.uid)
         await self._step(decided, "Bind", self._write_binding(decided))
         self._bound(decided)
+
+    async def _prepare(self, decided: Decided, work: list[PreBindPlugin]) -> None:
+        """Runs PreBind, which ``preempt`` may stop."""
+        pod, framework = decided.assumed, decided.framework
+        steps = framework.pre_bind(decided.cycle_state, pod, pod.node_name, self._effects, work)
+        try:
+            async with asyncio.timeout(None) as scope:
+                self._preparing[pod.uid] = scope
+                await self._step(decided, "PreBind", steps)
+        except TimeoutError:
+            if pod.uid in self._preparing:
+                raise
+        finally:
+            stopped = self._preparing.pop(pod.uid, None) is None
+        if stopped:
+            raise SchedulingError(PREEMPTED)
 
     async def _write_binding(self, decided: Decided) -> None:
         pod, node = decided.assumed, decided.assumed.node_name
