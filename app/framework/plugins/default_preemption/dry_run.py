@@ -6,12 +6,13 @@ all of them; where the pod still fits the victim is spared, elsewhere it goes ag
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
 
+from app.framework.interface import FilterPlugin
 from app.framework.plugins.default_preemption.budgets import Budgets
 from app.framework.plugins.default_preemption.importance import by_importance
 from app.framework.plugins.default_preemption.worlds import Judge, Worlds
@@ -100,6 +101,18 @@ class DryRun:
             for position, finding in zip(positions, found, strict=True):
                 out[position] = finding
         return out
+
+    @property
+    def filters(self) -> Sequence[tuple[int, FilterPlugin]]:
+        """The filters that are asked, with their places in the profile."""
+        return self._judge.filters
+
+    def fits_without(self, row: int, victims: Iterable[Pod]) -> bool:
+        """Whether the pod fits on a row once these pods have gone; those that have left already do not matter."""
+        there = [pod for pod in victims if pod.uid in self._table.pods[row]]
+        worlds = Worlds.of(self._judge, self._table, np.array((row,), np.intp), self._nominated)
+        worlds.remove(PodBatch(there), np.arange(len(there)), np.zeros(len(there), np.intp))
+        return not worlds.judge().failed[0]
 
     def _lower(self, row: int) -> list[Pod]:
         """The pods on a row that may be evicted for this one, the most important first."""

@@ -1,7 +1,7 @@
 """The plugin: preemption at the extension points."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 import numpy as np
@@ -34,7 +34,7 @@ from app.framework.runner import Framework
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, SchedulingError, Status, unresolvable, unschedulable
-from app.state.nominations import Nominations
+from app.state.nominations import Nominations, PodsByRow
 from app.state.view import Rows
 from app.wire.extender_v1 import Victims
 
@@ -100,17 +100,13 @@ class DefaultPreemption:
             statuses = [findings.by_row[row] for row in tried.tolist()]
             return _nowhere(diagnosis.node_count, [s for s in statuses if isinstance(s, Status)])
         if effects.asks_about_victims(pod):
-            agreed = await effects.agree_on_victims(pod, self._by_name(findings, candidates))
-            if not agreed:
-                return PostFilterResult(unschedulable(NO_CANDIDATE))
-            names = list(agreed)
-            node = names[least([loss(agreed[name]) for name in names], self._handle.rng)]
-            victims = agreed[node].pods
+            chosen = await self._agree(state, pod, self._by_name(findings, candidates), effects)
         else:
-            row = self._least(findings, candidates)
-            node = self._table.names[row]
-            victims = self._victims(findings, row).pods
-        effects.evict(Eviction(pod, node, victims, self._running))
+            chosen = self._least(findings, candidates)
+        if chosen is None:
+            return PostFilterResult(unschedulable(NO_CANDIDATE))
+        node, victims = chosen
+        effects.evict(Eviction(pod, node, victims.pods, self._running))
         return PostFilterResult(SUCCESS, node)
 
     def _on_nominated_node(self, pod: Pod, diagnosis: Diagnosis) -> Iterable[Pod]:
@@ -125,14 +121,11 @@ class DefaultPreemption:
 
     def _search(self, state: CycleState, pod: Pod, rows: Rows) -> tuple[Findings, Rows, Rows]:
         """What was found, the candidate rows, and the rows that were tried, from a random one on."""
-        framework = self._handle.framework
-        assert framework is not None  # noqa: S101 - set when the profile is complete
-        filters = framework.active_filters(state)
         nominated = self._nominations.concerning(pod)
-        judge = Judge(framework, filters, state, pod)
-        dry_run = DryRun(judge, self._table, self._budgets, nominated)
-        if all(isinstance(plugin, RowLocal) for _, plugin in filters):
-            findings = self._known(framework, pod)
+        dry_run = self._dry_run(state, pod, nominated)
+        if all(isinstance(plugin, RowLocal) for _, plugin in dry_run.filters):
+            epoch = (self._framework.row_local_epoch(), self._budgets.version)
+            findings = self._findings.of(pod.template, epoch)
             findings.forget_changes(nominated)
         else:
             findings = self._findings.nothing()
@@ -141,13 +134,22 @@ class DefaultPreemption:
         candidates, tried = search(order, enough, findings, dry_run.run, self._table)
         return findings, candidates, tried
 
-    def _known(self, framework: Framework, pod: Pod) -> Findings:
-        epoch = (framework.row_local_epoch(), self._budgets.version)
-        return self._findings.of(pod.template, epoch)
+    def _dry_run(self, state: CycleState, pod: Pod, nominated: PodsByRow) -> DryRun:
+        framework = self._framework
+        judge = Judge(framework, framework.active_filters(state), state, pod)
+        return DryRun(judge, self._table, self._budgets, nominated)
 
-    def _least(self, findings: Findings, candidates: Rows) -> int:
+    @property
+    def _framework(self) -> Framework:
+        framework = self._handle.framework
+        assert framework is not None  # noqa: S101 - set when the profile is complete
+        return framework
+
+    def _least(self, findings: Findings, candidates: Rows) -> tuple[str, Victims]:
+        """The node that loses least, and its victims."""
         losses = [findings.losses[row] for row in candidates.tolist()]
-        return int(candidates[least(losses, self._handle.rng)])
+        row = int(candidates[least(losses, self._handle.rng)])
+        return self._table.names[row], self._victims(findings, row)
 
     def _victims(self, findings: Findings, row: int) -> Victims:
         """The victims found on a row, each as it was last seen."""
@@ -159,6 +161,40 @@ class DefaultPreemption:
     def _by_name(self, findings: Findings, candidates: Rows) -> Mapping[str, Victims]:
         names = self._table.names
         return {names[row]: self._victims(findings, row) for row in candidates.tolist()}
+
+    # ------------------------------------------------------------ extenders
+
+    async def _agree(
+        self, state: CycleState, pod: Pod, candidates: Mapping[str, Victims], effects: Effects
+    ) -> tuple[str, Victims] | None:
+        """The node that loses least of those that the extenders leave, and its victims; None if they leave none.
+
+        Other pods may have been scheduled while the extenders thought: where anything has changed, the pod must still fit.
+        """
+        before = self._stamps(pod, candidates)
+        agreed = await effects.agree_on_victims(pod, candidates)
+        after = self._stamps(pod, candidates)
+        names = self._handle.rng.permutation(list(agreed)).tolist()
+        for name in sorted(names, key=lambda name: loss(agreed[name])):
+            unchanged = before.get(name) == after.get(name)
+            if unchanged or self._still_fits(state, pod, name, agreed[name]):
+                return name, agreed[name]
+        return None
+
+    def _stamps(self, pod: Pod, names: Iterable[str]) -> dict[str, tuple[int, Sequence[Pod]]]:
+        """By node: what is another whenever the node, the pods on it or the pods nominated there are."""
+        nominated, table = self._nominations.concerning(pod), self._table
+        rows = {name: table.row_of[name] for name in names if name in table.row_of}
+        return {
+            name: (int(table.generation[row]), nominated.get(row, ())) for name, row in rows.items()
+        }
+
+    def _still_fits(self, state: CycleState, pod: Pod, name: str, victims: Victims) -> bool:
+        row = self._table.row_of.get(name)
+        if row is None or not self._table.exists[row]:
+            return False
+        dry_run = self._dry_run(state, pod, self._nominations.concerning(pod))
+        return dry_run.fits_without(row, victims.pods)
 
 
 def _nowhere(node_count: int, statuses: Iterable[Status]) -> PostFilterResult:
