@@ -79,7 +79,8 @@ def read_port(text: str) -> int:
     return port
 
 
-def _boolean(name: str, section: str, text: str) -> Flag:
+def boolean_flag(name: str, section: str, text: str) -> Flag:
+    """An option that is true, or what follows ``=``."""
     return Flag(
         [name],
         section=section,
@@ -91,7 +92,8 @@ def _boolean(name: str, section: str, text: str) -> Flag:
     )
 
 
-def _text(name: str, section: str, text: str, **attributes: Any) -> Flag:
+def text_flag(name: str, section: str, text: str, **attributes: Any) -> Flag:
+    """An option with a value."""
     return Flag([name], section=section, help=text, **attributes)
 
 
@@ -104,50 +106,50 @@ _DEFAULT: Final = "default: what the file says, or"
 
 
 def flags() -> list[click.Parameter]:
-    """The options that mean something, grouped for the help page, and then the others, hidden."""
+    """All options but those of serving: those that mean something, grouped for the help page, then the others, hidden."""
     return [*_file_flags(), *_api_flags(), *_election_flags(), *_other_flags(), *_without_effect()]
 
 
 def _file_flags() -> Iterator[Flag]:
-    yield _text(
+    yield text_flag(
         "--config", _FILES, "KubeSchedulerConfiguration; all defaults without.", metavar="FILE"
     )
-    yield _text(
+    yield text_flag(
         "--write-config-to", _FILES, "Write the complete configuration and exit.", metavar="FILE"
     )
 
 
 def _api_flags() -> Iterator[Flag]:
-    yield _text(
+    yield text_flag(
         "--kubeconfig", _API, "Used when the configuration file names none.", metavar="FILE"
     )
-    yield _text(
+    yield text_flag(
         "--master", _API, "Address of the API server; overrides the kubeconfig's.", default=""
     )
     only = "Only without --config; "
-    yield _text("--kube-api-qps", _API, f"{only}requests per second (50).", type=float)
-    yield _text("--kube-api-burst", _API, f"{only}requests at once (100).", type=int)
-    yield _text("--kube-api-content-type", _API, f"{only}no effect: JSON is spoken.")
+    yield text_flag("--kube-api-qps", _API, f"{only}requests per second (50).", type=float)
+    yield text_flag("--kube-api-burst", _API, f"{only}requests at once (100).", type=int)
+    yield text_flag("--kube-api-content-type", _API, f"{only}no effect: JSON is spoken.")
 
 
 def _election_flags() -> Iterator[Flag]:
-    yield _boolean("--leader-elect", _ELECTION, "Lead before scheduling (true).")
+    yield boolean_flag("--leader-elect", _ELECTION, "Lead before scheduling (true).")
     for name, text in {
         "--leader-elect-lease-duration": "How long a lease is valid without renewal (15s).",
         "--leader-elect-renew-deadline": "How long a leader tries to renew before it gives up (10s).",
         "--leader-elect-retry-period": "Between two tries (2s).",
     }.items():
-        yield _text(name, _ELECTION, text, metavar="DURATION")
+        yield text_flag(name, _ELECTION, text, metavar="DURATION")
     for name, text in {
         "--leader-elect-resource-lock": "Kind of the lock: leases.",
         "--leader-elect-resource-name": "Name of the lease (kube-scheduler).",
         "--leader-elect-resource-namespace": "Namespace of the lease (kube-system).",
     }.items():
-        yield _text(name, _ELECTION, text)
+        yield text_flag(name, _ELECTION, text)
 
 
 def _other_flags() -> Iterator[Flag]:
-    yield _text(
+    yield text_flag(
         "--pod-max-in-unschedulable-pods-duration",
         "Scheduling",
         "After this long a pod that waits for a change is tried again without one (5m).",
@@ -155,16 +157,8 @@ def _other_flags() -> Iterator[Flag]:
         metavar="DURATION",
         default="5m",
     )
-    yield _text(
-        "--secure-port",
-        _SERVING,
-        "Port of the HTTPS endpoints; 0 for none (10259).",
-        type=read_port,
-        metavar="PORT",
-    )
-    yield _text("--bind-address", _SERVING, "Address to listen on (0.0.0.0).")
-    yield _boolean("--profiling", _SERVING, "Only without --config; serve profiles (true).")
-    yield _boolean("--contention-profiling", _SERVING, "Only without --config; no effect.")
+    yield boolean_flag("--profiling", _SERVING, "Only without --config; serve profiles (true).")
+    yield boolean_flag("--contention-profiling", _SERVING, "Only without --config; no effect.")
     yield Flag(
         ["-v", "--v", "verbosity"],
         section=_LOGS,
@@ -174,7 +168,7 @@ def _other_flags() -> Iterator[Flag]:
         show_default=True,
         help="How much to log: 4 and more are for debugging.",
     )
-    yield _text(
+    yield text_flag(
         "--logging-format",
         _LOGS,
         "",
@@ -184,40 +178,35 @@ def _other_flags() -> Iterator[Flag]:
     )
 
 
-_NOT_SERVED: Final = "nothing is served over HTTPS yet"
+_IN_MEMORY: Final = "a self-signed certificate is kept in memory; give --tls-cert-file for another"
+_CIPHERS: Final = "OpenSSL's default ciphers and curves are used"
+_ONE_CERTIFICATE: Final = "one certificate is served; it may be valid for several names"
+_OWN_REVIEWS: Final = (
+    "the scheduler's own credentials are used for reviews; a review that fails is an error"
+)
+_NO_FRONT_PROXY: Final = "users are not taken from headers"
 _GATES: Final = "features are those that kube-scheduler 1.36 has on by default"
 _HTTP2: Final = "HTTP/2 is not spoken"
-_METRICS: Final = "metrics are not served yet"
+_METRICS: Final = "all metrics are served, with all their labels"
 _LOGGING: Final = "the log is written line by line, at one verbosity"
 _NO_SHARING: Final = "a socket is not shared"
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
-    "--cert-dir": _NOT_SERVED,
-    "--tls-cert-file": _NOT_SERVED,
-    "--tls-private-key-file": _NOT_SERVED,
-    "--tls-cipher-suites": _NOT_SERVED,
-    "--tls-min-version": _NOT_SERVED,
-    "--tls-curve-preferences": _NOT_SERVED,
-    "--tls-sni-cert-key": _NOT_SERVED,
+    "--cert-dir": _IN_MEMORY,
+    "--tls-cipher-suites": _CIPHERS,
+    "--tls-curve-preferences": _CIPHERS,
+    "--tls-sni-cert-key": _ONE_CERTIFICATE,
     "--disable-http2-serving": _HTTP2,
     "--http2-max-streams-per-connection": _HTTP2,
     "--permit-port-sharing": _NO_SHARING,
     "--permit-address-sharing": _NO_SHARING,
-    "--authentication-kubeconfig": _NOT_SERVED,
-    "--authentication-skip-lookup": _NOT_SERVED,
-    "--authentication-token-webhook-cache-ttl": _NOT_SERVED,
-    "--authentication-tolerate-lookup-failure": _NOT_SERVED,
-    "--client-ca-file": _NOT_SERVED,
-    "--requestheader-client-ca-file": _NOT_SERVED,
-    "--requestheader-allowed-names": _NOT_SERVED,
-    "--requestheader-username-headers": _NOT_SERVED,
-    "--requestheader-group-headers": _NOT_SERVED,
-    "--requestheader-extra-headers-prefix": _NOT_SERVED,
-    "--requestheader-uid-headers": _NOT_SERVED,
-    "--authorization-kubeconfig": _NOT_SERVED,
-    "--authorization-always-allow-paths": _NOT_SERVED,
-    "--authorization-webhook-cache-authorized-ttl": _NOT_SERVED,
-    "--authorization-webhook-cache-unauthorized-ttl": _NOT_SERVED,
+    "--authentication-tolerate-lookup-failure": _OWN_REVIEWS,
+    "--requestheader-client-ca-file": _NO_FRONT_PROXY,
+    "--requestheader-allowed-names": _NO_FRONT_PROXY,
+    "--requestheader-username-headers": _NO_FRONT_PROXY,
+    "--requestheader-group-headers": _NO_FRONT_PROXY,
+    "--requestheader-extra-headers-prefix": _NO_FRONT_PROXY,
+    "--requestheader-uid-headers": _NO_FRONT_PROXY,
     "--feature-gates": _GATES,
     "--emulated-version": _GATES,
     "--min-compatibility-version": _GATES,
@@ -239,7 +228,6 @@ _BOOLEANS: Final = frozenset(
         "--disable-http2-serving",
         "--permit-port-sharing",
         "--permit-address-sharing",
-        "--authentication-skip-lookup",
         "--authentication-tolerate-lookup-failure",
         "--log-text-split-stream",
         "--log-json-split-stream",

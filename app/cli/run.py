@@ -10,6 +10,7 @@ import click
 from app.cli.flags import WITHOUT_EFFECT, FlagCommand, attribute, flags, with_dashes
 from app.cli.process import explained, run_loop
 from app.cli.root import version_option
+from app.cli.serving_flags import serving_flags, serving_options
 from app.extender.config import ExtenderConfigError
 from app.framework.registry import RegistryError
 from app.kube.errors import ConfigurationError as ConnectionSettingsError
@@ -17,6 +18,7 @@ from app.runtime import logs
 from app.runtime.main import run as run_scheduler
 from app.runtime.options import RunOptions
 from app.runtime.profiles import PluginError
+from app.runtime.serving.options import ServingError
 from app.settings.dump import to_yaml
 from app.settings.flags import Flags, apply_flags
 from app.settings.load import Loaded, load
@@ -30,6 +32,7 @@ _EXPECTED: Final = (
     ExtenderConfigError,
     PluginError,
     RegistryError,
+    ServingError,
 )
 
 
@@ -79,16 +82,13 @@ def _write_configuration(loaded: Loaded, file: Path) -> None:
 
 def _options(given: Mapping[str, Any]) -> RunOptions:
     """What is no part of the configuration."""
-    serving = {
-        name: given[name] for name in ("secure_port", "bind_address") if given[name] is not None
-    }
     return RunOptions(
         config=given["config"] and Path(given["config"]),
         master=given["master"],
         verbosity=given["verbosity"],
         logging_format=given["logging_format"],
         max_unschedulable_seconds=given["pod_max_in_unschedulable_pods_duration"],
-        **serving,
+        serving=serving_options(given),
     )
 
 
@@ -96,7 +96,7 @@ command: Final = version_option(
     FlagCommand(
         "run",
         callback=_run,
-        params=flags(),
+        params=[*flags(), *serving_flags()],
         help="Run the scheduler until SIGTERM (exit status 0) or until its lease is lost (1).\n\n"
         "Takes kube-scheduler's flags; those without a meaning here are accepted with a warning.",
         context_settings={"token_normalize_func": with_dashes},

@@ -20,14 +20,19 @@ from app.kube.connection import Connection
 from app.kube.events import EventRecorder
 from app.kube.kubeconfig import load_connection
 from app.kube.leases import LeaseClient
+from app.kube.reviews import Reviews
 from app.runtime.clock import Clock, SystemClock, make_rng
+from app.runtime.debugger import CacheDebugger
 from app.runtime.election import Callbacks, LeaseElector, Outcome, new_identity
 from app.runtime.election_rules import ElectionSettings
+from app.runtime.endpoints import Endpoints, served
 from app.runtime.extending import make_chain
+from app.runtime.metrics import gauges
 from app.runtime.options import RunOptions
-from app.runtime.recorder import NullRecorder
 from app.runtime.scheduler import Scheduler
+from app.runtime.serving.pages import fields_shown
 from app.runtime.tasks import spawn_eternal
+from app.runtime.telemetry import Telemetry
 from app.settings.load import Loaded
 
 log = logging.getLogger(__name__)
@@ -35,6 +40,8 @@ log = logging.getLogger(__name__)
 #: Collections look at everything that was allocated lately. A cache of tens of thousands of pods is no garbage: it is
 #: built with few collections on the way, then set aside (``gc.freeze``).
 _GC_THRESHOLDS: Final = (50_000, 20, 50)
+
+_DISTRIBUTION: Final = "aiokube-scheduler"
 
 EXIT_STOPPED: Final = 0
 EXIT_LOST: Final = 1
@@ -97,8 +104,12 @@ class Process:
         self._stop: Final = stop
         self._clock: Final[Clock] = SystemClock()
         self._rng, seed = make_rng(options.seed)
+        self._telemetry: Final = Telemetry(self._clock, self._child_rng())
         self._elector: LeaseElector | None = None
-        log.info("Starting aiokube-scheduler %s (seed %d)", version("aiokube-scheduler"), seed)
+        log.info("Starting aiokube-scheduler %s (seed %d)", version(_DISTRIBUTION), seed)
+
+    def _child_rng(self) -> np.random.Generator:
+        return np.random.default_rng(self._rng.integers(2**63))
 
     def may_write(self) -> bool:
         """Whether this process leads, by its own clock; always without election."""
@@ -141,8 +152,21 @@ class Process:
         leading = asyncio.Event()
         self._elector = self._make_elector(clients.lease, lease_events, leading)
         scheduler = self._make_scheduler(clients.main, events, group, chain)
-        spawn_eternal(group, events.run(), name="events")
-        spawn_eternal(group, lease_events.run(), name="lease events")
+        self._register_gauges(scheduler, events)
+        async with self._endpoints(scheduler):
+            spawn_eternal(group, events.run(), name="events")
+            spawn_eternal(group, lease_events.run(), name="lease events")
+            spawn_eternal(group, self._telemetry.lag.run(), name="event loop lag")
+            return await self._lead(group, scheduler, leading, events, lease_events)
+
+    async def _lead(
+        self,
+        group: asyncio.TaskGroup,
+        scheduler: Scheduler,
+        leading: asyncio.Event,
+        events: EventRecorder,
+        lease_events: EventRecorder,
+    ) -> int:
         campaign = None
         if not self._delayed:
             scheduler.start_watching()
@@ -221,14 +245,16 @@ class Process:
         connection = self._connection()
         limits = self._settings.configuration.client_connection
         writes = self._settings.extension.max_bindings_in_flight
+        observer = self._telemetry.client.observer(connection.server)
         main = KubeClient(
             connection,
             agent=_agent("scheduler"),
             qps=limits.qps,
             burst=limits.burst,
             limit=writes + 32,
+            observer=observer,
         )
-        events = KubeClient(connection, agent=_agent("events"), limit=8)
+        events = KubeClient(connection, agent=_agent("events"), limit=8, observer=observer)
         lease = KubeClient(
             connection,
             agent=_agent("leader-election"),
@@ -237,15 +263,17 @@ class Process:
                 1.0, self._settings.configuration.leader_election.renew_deadline.seconds / 2
             ),
             max_throttled=0,
+            observer=observer,
         )
         async with main, events, lease:
             yield _Clients(main, events, lease)
 
     @contextlib.asynccontextmanager
     async def _extenders(self) -> AsyncIterator[ExtenderChain]:
-        chain = make_chain(self._settings)
+        chain = make_chain(self._settings, self._telemetry.extenders)
         for warning in chain.warnings:
             log.warning("%s", warning)
+        self._telemetry.extenders.expect(chain.extenders)
         try:
             yield chain
         finally:
@@ -291,13 +319,74 @@ class Process:
             events=events,
             group=group,
             clock=self._clock,
-            rng=np.random.default_rng(self._rng.integers(2**63)),
-            recorder=NullRecorder(),
+            rng=self._child_rng(),
+            telemetry=self._telemetry,
             may_write=self.may_write,
             chain=chain,
             max_unschedulable_seconds=self._options.max_unschedulable_seconds,
         )
 
+    # ------------------------------------------------------------ looking in
+
+    def _register_gauges(self, scheduler: Scheduler, events: EventRecorder) -> None:
+        families = self._telemetry.families
+        gauges.register_scheduler(families, scheduler.sources())
+        gauges.register_election(
+            families, lambda: None if self._elector is None else self._elector.statistics()
+        )
+        gauges.register_events(families, lambda: [events.statistics()])
+        gauges.register_build(families, version(_DISTRIBUTION))
+
+    @contextlib.asynccontextmanager
+    async def _endpoints(self, scheduler: Scheduler) -> AsyncIterator[None]:
+        """Serves the endpoints, and dumps the cache on SIGUSR2."""
+        serving = self._options.serving
+        endpoints = Endpoints(
+            scheduler,
+            self._telemetry,
+            self._elector,
+            stopping=self._stop.is_set,
+            flags=fields_shown(self._options),
+            version=version(_DISTRIBUTION),
+            clock=self._clock,
+            rng=self._child_rng(),
+        )
+        async with (
+            self._reviews(serving.authentication_kubeconfig) as authentication,
+            self._reviews(serving.authorization_kubeconfig) as authorization,
+            served(
+                endpoints,
+                serving,
+                authentication=authentication,
+                authorization=authorization,
+                wall=self._clock.wall,
+            ),
+        ):
+            with _dumping(endpoints.debugger):
+                yield
+
+    @contextlib.asynccontextmanager
+    async def _reviews(self, kubeconfig: str) -> AsyncIterator[Reviews]:
+        """Reviews by the API server of a kubeconfig, by default the scheduler's own."""
+        connection = self._connection()
+        if kubeconfig:
+            connection = load_connection(kubeconfig=kubeconfig, wall=self._clock.wall)
+        observer = self._telemetry.client.observer(connection.server)
+        client = KubeClient(connection, agent=_agent("reviews"), limit=8, observer=observer)
+        async with client:
+            yield Reviews(client, self._child_rng())
+
+
+@contextlib.contextmanager
+def _dumping(debugger: CacheDebugger) -> Iterator[None]:
+    """Compares and dumps the cache whenever SIGUSR2 comes."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR2, debugger.to_log)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGUSR2)
+
 
 def _agent(purpose: str) -> str:
-    return user_agent(version("aiokube-scheduler"), purpose)
+    return user_agent(version(_DISTRIBUTION), purpose)

@@ -3,6 +3,8 @@
 import dataclasses
 from pathlib import Path
 
+from app.runtime.serving.options import ServingOptions
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunOptions:
@@ -11,8 +13,7 @@ class RunOptions:
     config: Path | None = None
     kubeconfig: str = ""
     master: str = ""
-    secure_port: int = 10259
-    bind_address: str = "0.0.0.0"  # noqa: S104 - kube-scheduler's default for --bind-address
+    serving: ServingOptions = dataclasses.field(default_factory=ServingOptions)
     verbosity: int = 0
     logging_format: str = "text"
     max_unschedulable_seconds: float = 300.0

@@ -1,12 +1,16 @@
 """From configured profiles to frameworks that run: plugin classes are looked up, instantiated once each, and ordered."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 from app.framework.args import Profile
 from app.framework.interface import Handle, Plugin, WaitingPods
+from app.framework.registry import capabilities
 from app.framework.runner import Framework, ProfilePlugins
+from app.settings.load import Loaded
+from app.settings.models import KubeSchedulerProfile
+from app.settings.problems import Finding, Path, Problem
 from app.state.cluster import Cluster
 from app.state.nominator import Nominator
 from app.state.table import NodeTable
@@ -30,15 +34,9 @@ def build_framework(
     handle = Handle(
         table, cluster, profile.scheduler_name, nominator=nominator, rng=rng, waiting=waiting
     )
-    instances: dict[str, Plugin] = {}
-    for name in {name for names in profile.points.values() for name in names}:
-        try:
-            instances[name] = classes[name](profile.plugin_config.get(name), handle)
-        except Exception as error:
-            raise PluginError(
-                f"initializing profiles: creating profile for scheduler name {profile.scheduler_name}: "
-                f'initializing plugin "{name}": {error}'
-            ) from error
+    instances = {
+        name: _make(name, profile, classes, handle) for name in sorted(plugin_names([profile]))
+    }
     by_point = {
         point: [instances[name] for name in names] for point, names in profile.points.items()
     }
@@ -47,6 +45,45 @@ def build_framework(
     )
     handle.framework = framework
     return framework
+
+
+def _make(name: str, profile: Profile, classes: Mapping[str, type], handle: Handle) -> Plugin:
+    try:
+        plugin: Plugin = classes[name](profile.plugin_config.get(name), handle)
+    except Exception as error:
+        raise PluginError(
+            f"initializing profiles: creating profile for scheduler name {profile.scheduler_name}: "
+            f'initializing plugin "{name}": {error}'
+        ) from error
+    return plugin
+
+
+def plugin_problems(loaded: Loaded, classes: Mapping[str, type]) -> tuple[Problem, ...]:
+    """What the plugins themselves say against the configuration, most likely their arguments: each is made, for no cluster.
+
+    Raises ConfigurationError where it is not even known which plugins run.
+    """
+    profiles = loaded.to_plain(capabilities(classes))
+    sources = loaded.settings.configuration.profiles
+    findings = [
+        finding
+        for index, (profile, source) in enumerate(zip(profiles, sources, strict=True))
+        for finding in _refusals(profile, classes, ("profiles", index), source)
+    ]
+    return tuple(loaded.locator.problems(findings))
+
+
+def _refusals(
+    profile: Profile, classes: Mapping[str, type], path: Path, source: KubeSchedulerProfile
+) -> Iterator[Finding]:
+    handle = Handle(NodeTable(), Cluster(), profile.scheduler_name)
+    places = {entry.name: index for index, entry in enumerate(source.plugin_config)}
+    for name in sorted(plugin_names([profile])):
+        try:
+            _make(name, profile, classes, handle)
+        except PluginError as error:
+            at = ("pluginConfig", places[name], "args") if name in places else ("plugins",)
+            yield Finding((*path, *at), str(error))
 
 
 def plugin_names(profiles: Iterable[Profile]) -> frozenset[str]:

@@ -20,7 +20,7 @@ from app.framework.args import Profile
 from app.framework.runner import Framework
 from app.kube.event_series import ObjectRef
 from app.kube.events import EventRecorder
-from app.kube.feed import ADDED, DELETED, ResourceKind
+from app.kube.feed import ADDED, DELETED, MODIFIED, ResourceKind
 from app.kube.informer import Informer
 from app.kube.listing import ServerFeatures
 from app.kube.transport import Guard, Transport
@@ -31,14 +31,16 @@ from app.model.status import Status
 from app.runtime import kinds
 from app.runtime.binding import Binder
 from app.runtime.clock import Clock
-from app.runtime.effects import ApiEffects
+from app.runtime.effects import ApiEffects, ApiStatusWriter
 from app.runtime.extending import ChainBinder, Search, wants_whole_nodes, wants_whole_victims
 from app.runtime.failures import StatusPatcher
 from app.runtime.loop import FailureHandler, SchedulingLoop
+from app.runtime.metrics.gauges import Sources
+from app.runtime.preemption import Evictor, VictimsAgreement
 from app.runtime.profiles import build_framework, plugin_names
-from app.runtime.recorder import Recorder
 from app.runtime.reports import Reports
 from app.runtime.tasks import spawn, spawn_eternal
+from app.runtime.telemetry import Telemetry
 from app.runtime.waiting import WaitingPods
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.load import Settings
@@ -47,12 +49,13 @@ from app.state.cluster import Cluster
 from app.state.hints import HintRegistration, with_taint_registrations
 from app.state.nominator import Nominator
 from app.state.queue import SchedulingQueue
-from app.state.queue_recorder import NULL_RECORDER, QueueRecorder
 from app.state.scheduler_state import AbandonPod, Change, Command, ReportProblem, SchedulerState
 from app.state.table import NodeTable
 
 log = logging.getLogger(__name__)
 
+#: Changes that watches report, as metrics name them.
+_ACTIONS: Final = {ADDED: "Add", MODIFIED: "Update", DELETED: "Delete"}
 #: Pods waiting for an event are tried again without one after this long (kube-scheduler's flag of this name).
 MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
 
@@ -71,8 +74,7 @@ class Scheduler:
         group: asyncio.TaskGroup,
         clock: Clock,
         rng: np.random.Generator,
-        recorder: Recorder,
-        queue_recorder: QueueRecorder = NULL_RECORDER,
+        telemetry: Telemetry,
         may_write: Guard,
         chain: ExtenderChain,
         max_unschedulable_seconds: float = MAX_IN_UNSCHEDULABLE_SECONDS,
@@ -80,8 +82,9 @@ class Scheduler:
         self._group: Final = group
         self._clock: Final = clock
         self._events: Final = events
+        self._telemetry: Final = telemetry
         self.settings: Final = settings
-        config = settings.configuration
+        config, recorder = settings.configuration, telemetry
         table = NodeTable()
         cluster = Cluster()
         self.frameworks: Final[dict[str, Framework]] = {}
@@ -97,6 +100,7 @@ class Scheduler:
                     nominator=nominator,
                     rng=rng,
                     waiting=self.waiting,
+                    probe=telemetry.probe,
                 )
             return SchedulingQueue(
                 sort_key=self._queue_sort(),
@@ -105,7 +109,7 @@ class Scheduler:
                 initial_backoff_seconds=config.pod_initial_backoff_seconds,
                 max_backoff_seconds=config.pod_max_backoff_seconds,
                 max_unschedulable_seconds=max_unschedulable_seconds,
-                recorder=queue_recorder,
+                recorder=telemetry.queue,
                 nominator=nominator,
             )
 
@@ -116,8 +120,21 @@ class Scheduler:
             profiles=[p.scheduler_name for p in profiles],
         )
         writer = KubeWriter(transport, may_write=may_write, rng=rng)
-        self.effects: Final = ApiEffects(writer, clock)
-        self.patcher: Final = StatusPatcher(self.effects, self._spawn)
+        self.patcher: Final = StatusPatcher(ApiStatusWriter(writer), self._spawn)
+        self.evictor: Final = Evictor(
+            state=self.state,
+            writer=writer,
+            events=self,
+            patcher=self.patcher,
+            recorder=recorder,
+            clock=clock,
+            spawn=self._spawn,
+            stop_unbound=self._stop_unbound,
+            poke=self.poke,
+        )
+        self.effects: Final = ApiEffects(
+            writer, clock, self.evictor, VictimsAgreement(chain, self.state)
+        )
         reports = Reports(self, self.patcher)
         percentages = {p.scheduler_name: p.percentage_of_nodes_to_score or 0 for p in profiles}
         self.failures: Final = FailureHandler(
@@ -180,16 +197,29 @@ class Scheduler:
         ]
 
     def _handler(self, model: type) -> Callable[[ResourceKind[Any], str, Any, Any], None]:
+        labels = {kind: f"{model.__name__}{action}" for kind, action in _ACTIONS.items()}
+        handled, now = self._telemetry.watches.handled, self._telemetry.probe.now
+
         def handle(_kind: ResourceKind[Any], kind: str, old: Any, new: Any) -> None:
+            started = now()
             before = None if kind == ADDED else old
             after = None if kind == DELETED else new
             self._carry_out(self.state.apply(Change(model, before, after), self._clock.wall()))
             self.poke()
+            handled(labels[kind], now() - started)
 
         return handle
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return spawn(self._group, coroutine, name=name)
+
+    def _stop_unbound(self, uid: str) -> bool:
+        """Stops a pod that waits for a permit or for its volumes; False if there is none by this uid."""
+        waiting = self.waiting.get(uid)
+        if waiting is None:
+            return self.binder.preempt(uid)
+        waiting.preempt()
+        return True
 
     def _undo(self, decided: Any, status: Status) -> None:
         self.failures.undo(decided, status)
@@ -214,9 +244,17 @@ class Scheduler:
                     log.error("%s", text)
 
     def pod_event(
-        self, pod: Pod, *, kind: str, reason: str, action: str, note: str, now: float
+        self,
+        pod: Pod,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        now: float,
+        reporter: str = "",
     ) -> None:
-        """Records an event about a pod, reported by its scheduler."""
+        """Records an event about a pod, reported by this scheduler name, else by the pod's own."""
         self._events.record(
             ObjectRef(
                 kind="Pod",
@@ -230,9 +268,38 @@ class Scheduler:
             reason=reason,
             action=action,
             note=note,
-            reporting_controller=pod.spec.scheduler_name,
+            reporting_controller=reporter or pod.spec.scheduler_name,
             now=now,
         )
+
+    # ------------------------------------------------------------ looking in
+
+    @property
+    def synced(self) -> bool:
+        """Whether every cache is whole."""
+        return all(informer.synced.is_set() for informer in self.informers)
+
+    def watched(self, kind: str) -> Mapping[str, Any]:
+        """The objects of a kind by key, as the watch shows them; empty for a kind that is not watched."""
+        return next((i.objects for i in self.informers if i.kind.name == kind), {})
+
+    def sources(self) -> Sources:
+        """Where the metrics look up how things stand."""
+        return Sources(
+            queue=self.state.queue.statistics,
+            cache=self.state.cache.statistics,
+            frameworks=self.frameworks,
+            informers=lambda: [informer.statistics() for informer in self.informers],
+            workers=self._workers,
+            patches=lambda: len(self.patcher),
+        )
+
+    def _workers(self) -> Mapping[str, float]:
+        return {
+            "binding": self.binder.running,
+            "DefaultPreemption": self.evictor.running,
+            "prioritizing_extender": self._telemetry.extenders.metrics.prioritizing(),
+        }
 
     # ------------------------------------------------------------ life
 
@@ -280,6 +347,7 @@ class Scheduler:
         try:
             async with asyncio.timeout(seconds):
                 await self.binder.wait_until_idle()
+                await self.evictor.wait_until_idle()
                 await self.patcher.wait_until_idle()
         except TimeoutError:
             log.warning("%d bindings did not finish in %.0f s", self.binder.running, seconds)

@@ -4,6 +4,7 @@ The log's lines are kube-scheduler's own, at the verbosity it has them, so that 
 """
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -11,6 +12,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 
 from app.cycle.attempt import Attempt, Choice
 from app.extender.breaker import State
+from app.extender.client import HTTPExtender
 from app.extender.config import Verb
 from app.extender.errors import ExtenderError, Outcome
 from app.model.pod import Pod
@@ -157,6 +159,12 @@ class ExtenderTelemetry:
     def __init__(self, metrics: ExtenderMetrics, stories: Stories) -> None:
         self.metrics: Final = metrics
         self._stories: Final = stories
+
+    def expect(self, extenders: Iterable[HTTPExtender]) -> None:
+        """Shows the metrics of these extenders before they are first called."""
+        for extender in extenders:
+            for verb in filter(extender.supports, Verb):
+                self.metrics.expect(extender.name, verb)
 
     def call_started(self, extender: str, verb: Verb) -> None:
         """See Observer."""

@@ -143,14 +143,13 @@ class AboutPages:
         return _told(request, "flagz", dict(sorted(flags.items())))
 
 
-def options_shown(*groups: Any) -> dict[str, Any]:
-    """The fields of some dataclasses, for /flagz; those that are dataclasses themselves are left to be given apart."""
-    return {
-        field.name: value
-        for group in groups
-        for field in dataclasses.fields(group)
-        if not dataclasses.is_dataclass(value := getattr(group, field.name))
-    }
+def fields_shown(options: Any) -> dict[str, Any]:
+    """The fields of a dataclass, and in place of a field that is a dataclass that one's fields."""
+    shown: dict[str, Any] = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        shown |= fields_shown(value) if dataclasses.is_dataclass(value) else {field.name: value}
+    return shown
 
 
 def _told(request: web.Request, page: str, pairs: Mapping[str, str]) -> web.Response:

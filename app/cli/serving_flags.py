@@ -1,0 +1,94 @@
+"""The flags of serving, authentication and authorization (spec: service.md 6.1), and ``--insecure-http``, which is our own."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from app.cli.flags import Flag, boolean_flag, read_port, read_seconds, text_flag
+from app.runtime.serving.options import ServingOptions
+
+_SERVING: Final = "Serving"
+_ACCESS: Final = "Who may see what is served"
+_LOOPBACK: Final = "127.0.0.1"
+
+#: Flag -> field of ServingOptions, where it is not the same name.
+_FIELDS: Final[Mapping[str, str]] = {
+    "secure_port": "port",
+    "bind_address": "bind_address",
+    "tls_cert_file": "cert_file",
+    "tls_private_key_file": "key_file",
+    "tls_min_version": "tls_min_version",
+    "client_ca_file": "client_ca_file",
+    "insecure_http": "insecure_http",
+    "authentication_kubeconfig": "authentication_kubeconfig",
+    "authentication_skip_lookup": "authentication_skip_lookup",
+    "authentication_token_webhook_cache_ttl": "token_ttl",
+    "authorization_kubeconfig": "authorization_kubeconfig",
+    "authorization_webhook_cache_authorized_ttl": "authorized_ttl",
+    "authorization_webhook_cache_unauthorized_ttl": "unauthorized_ttl",
+}
+
+
+def serving_flags() -> Iterator[Flag]:
+    """The options of ``run``."""
+    yield text_flag(
+        "--secure-port",
+        _SERVING,
+        "Port of the HTTPS endpoints; 0 for none (10259).",
+        type=read_port,
+        metavar="PORT",
+    )
+    yield text_flag("--bind-address", _SERVING, "Address to listen on (0.0.0.0).")
+    for name, text in {
+        "--tls-cert-file": "Certificate chain, PEM; read again when it changes. Without one, a self-signed one is made.",
+        "--tls-private-key-file": "Its key, PEM, without a password.",
+    }.items():
+        yield text_flag(name, _SERVING, text, metavar="FILE")
+    yield text_flag("--tls-min-version", _SERVING, "VersionTLS12 (the default) or VersionTLS13.")
+    yield boolean_flag(
+        "--insecure-http",
+        _SERVING,
+        f"For development: serve without TLS, on {_LOOPBACK} unless --bind-address says otherwise.",
+    )
+    yield from _access_flags()
+
+
+def _access_flags() -> Iterator[Flag]:
+    for name, text in {
+        "--client-ca-file": "Authorities of client certificates; without them nobody is known by one.",
+        "--authentication-kubeconfig": "Of the server that reviews tokens; the scheduler's own.",
+        "--authorization-kubeconfig": "Of the server that reviews access; the scheduler's own.",
+    }.items():
+        yield text_flag(name, _ACCESS, text, metavar="FILE")
+    yield boolean_flag(
+        "--authentication-skip-lookup",
+        _ACCESS,
+        "Have no tokens reviewed; their owners are anonymous.",
+    )
+    for name in (
+        "--authentication-token-webhook-cache-ttl",
+        "--authorization-webhook-cache-authorized-ttl",
+        "--authorization-webhook-cache-unauthorized-ttl",
+    ):
+        yield text_flag(
+            name,
+            _ACCESS,
+            "How long a review is good for (10s).",
+            type=read_seconds,
+            metavar="DURATION",
+        )
+    yield text_flag(
+        "--authorization-always-allow-paths",
+        _ACCESS,
+        "Paths that everybody may see, separated by commas (/healthz,/readyz,/livez).",
+    )
+
+
+def serving_options(given: Mapping[str, Any]) -> ServingOptions:
+    """What the flags say, by click's names. Raises ServingError."""
+    options = {field: given[flag] for flag, field in _FIELDS.items() if given.get(flag) is not None}
+    if options.get("insecure_http"):
+        options.setdefault("bind_address", _LOOPBACK)
+    paths = given.get("authorization_always_allow_paths")
+    if paths is not None:
+        options["always_allow_paths"] = tuple(p for p in paths.split(",") if p)
+    return ServingOptions(**options)
