@@ -1,5 +1,6 @@
 """The flags of serving, authentication and authorization (spec: service.md 6.1), and ``--insecure-http``, which is our own."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -9,23 +10,6 @@ from app.runtime.serving.options import ServingOptions
 _SERVING: Final = "Serving"
 _ACCESS: Final = "Who may see what is served"
 _LOOPBACK: Final = "127.0.0.1"
-
-#: Flag -> field of ServingOptions, where it is not the same name.
-_FIELDS: Final[Mapping[str, str]] = {
-    "secure_port": "port",
-    "bind_address": "bind_address",
-    "tls_cert_file": "cert_file",
-    "tls_private_key_file": "key_file",
-    "tls_min_version": "tls_min_version",
-    "client_ca_file": "client_ca_file",
-    "insecure_http": "insecure_http",
-    "authentication_kubeconfig": "authentication_kubeconfig",
-    "authentication_skip_lookup": "authentication_skip_lookup",
-    "authentication_token_webhook_cache_ttl": "token_ttl",
-    "authorization_kubeconfig": "authorization_kubeconfig",
-    "authorization_webhook_cache_authorized_ttl": "authorized_ttl",
-    "authorization_webhook_cache_unauthorized_ttl": "unauthorized_ttl",
-}
 
 
 def serving_flags() -> Iterator[Flag]:
@@ -84,11 +68,12 @@ def _access_flags() -> Iterator[Flag]:
 
 
 def serving_options(given: Mapping[str, Any]) -> ServingOptions:
-    """What the flags say, by click's names. Raises ServingError."""
-    options = {field: given[flag] for flag, field in _FIELDS.items() if given.get(flag) is not None}
+    """What the flags say, by click's names, which are those of the fields. Raises ServingError."""
+    fields = [field.name for field in dataclasses.fields(ServingOptions)]
+    options = {name: given[name] for name in fields if given.get(name) is not None}
     if options.get("insecure_http"):
         options.setdefault("bind_address", _LOOPBACK)
-    paths = given.get("authorization_always_allow_paths")
+    paths = options.get("authorization_always_allow_paths")
     if paths is not None:
-        options["always_allow_paths"] = tuple(p for p in paths.split(",") if p)
+        options["authorization_always_allow_paths"] = tuple(p for p in paths.split(",") if p)
     return ServingOptions(**options)

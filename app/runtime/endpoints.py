@@ -132,7 +132,7 @@ async def served(
     wall: Callable[[], float],
 ) -> AsyncIterator[Listening | None]:
     """Serves the endpoints for the length of the block; port 0 serves nothing. Raises ServingError."""
-    if not options.port:
+    if not options.secure_port:
         yield None
         return
     async with serving(

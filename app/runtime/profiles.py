@@ -7,6 +7,7 @@ import numpy as np
 from app.framework.args import Profile
 from app.framework.interface import Handle, Plugin, WaitingPods
 from app.framework.registry import capabilities
+from app.framework.probe import NULL_PROBE, Probe
 from app.framework.runner import Framework, ProfilePlugins
 from app.settings.load import Loaded
 from app.settings.models import KubeSchedulerProfile
@@ -29,6 +30,7 @@ def build_framework(
     nominator: Nominator,
     rng: np.random.Generator,
     waiting: WaitingPods | None = None,
+    probe: Probe = NULL_PROBE,
 ) -> Framework:
     """One profile's framework. Raises PluginError."""
     handle = Handle(
@@ -41,7 +43,7 @@ def build_framework(
         point: [instances[name] for name in names] for point, names in profile.points.items()
     }
     framework = Framework(
-        profile.scheduler_name, ProfilePlugins(by_point, profile.score_weights), table
+        profile.scheduler_name, ProfilePlugins(by_point, profile.score_weights), table, probe
     )
     handle.framework = framework
     return framework

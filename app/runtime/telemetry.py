@@ -50,7 +50,7 @@ class Telemetry:
         self.watches: Final = WatchMetrics(self.families)
         self.extenders: Final = ExtenderTelemetry(ExtenderMetrics(self.families), self.stories)
         self.client: Final = ClientMetrics(self.families)
-        self.lag: Final = LoopLag(self.families)
+        self.lag: Final = LoopLag(self.families, self.probe.now)
         self._attempts: Final = AttemptMetrics(self.families)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)

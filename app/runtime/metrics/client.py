@@ -48,7 +48,9 @@ class ClientMetrics:
 class LoopLag:
     """How late the event loop wakes a task that sleeps."""
 
-    def __init__(self, families: Families) -> None:
+    def __init__(self, families: Families, now: Callable[[], float]) -> None:
+        """``now``: not the loop's own time, which stands still while it is busy."""
+        self._now: Final = now
         self._lag: Final = families.histogram(
             "aiokube_scheduler_event_loop_lag_seconds",
             "How much later than asked for the event loop ran a task, looked at twice a second.",
@@ -58,8 +60,7 @@ class LoopLag:
 
     async def run(self) -> None:
         """Measures until cancelled."""
-        time = asyncio.get_running_loop().time
         while True:
-            due = time() + LAG_INTERVAL
+            due = self._now() + LAG_INTERVAL
             await asyncio.sleep(LAG_INTERVAL)
-            self._lag.observe(max(0.0, time() - due))
+            self._lag.observe(max(0.0, self._now() - due))

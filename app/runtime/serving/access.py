@@ -75,7 +75,9 @@ class Authenticator:
     def __init__(self, options: ServingOptions, reviews: Reviews | None) -> None:
         """``reviews`` None: no tokens are reviewed."""
         self._reviews: Final = None if options.authentication_skip_lookup else reviews
-        self._cache: Final[TtlCache[bytes, User | None]] = TtlCache(lambda _user: options.token_ttl)
+        self._cache: Final[TtlCache[bytes, User | None]] = TtlCache(
+            lambda _user: options.authentication_token_webhook_cache_ttl
+        )
 
     async def user(self, request: web.Request) -> User:
         """The user. Raises Refused for a token that is nobody's or cannot be reviewed."""
@@ -108,9 +110,16 @@ class Authorizer:
     def __init__(self, options: ServingOptions, reviews: Reviews | None) -> None:
         """``reviews`` None: only what everybody may see is served."""
         self._reviews: Final = reviews
-        self._open: Final = frozenset(p for p in options.always_allow_paths if p[-1:] != "*")
-        self._open_below: Final = tuple(p[:-1] for p in options.always_allow_paths if p[-1:] == "*")
-        ttl = {True: options.authorized_ttl, False: options.unauthorized_ttl}
+        self._open: Final = frozenset(
+            p for p in options.authorization_always_allow_paths if p[-1:] != "*"
+        )
+        self._open_below: Final = tuple(
+            p[:-1] for p in options.authorization_always_allow_paths if p[-1:] == "*"
+        )
+        ttl = {
+            True: options.authorization_webhook_cache_authorized_ttl,
+            False: options.authorization_webhook_cache_unauthorized_ttl,
+        }
         self._cache: Final[TtlCache[tuple[Hashable, ...], Access]] = TtlCache(
             lambda access: ttl[access.allowed]
         )

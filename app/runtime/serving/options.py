@@ -15,11 +15,11 @@ class ServingOptions:
     """Durations in seconds."""
 
     #: 0: nothing is served.
-    port: int = 10259
+    secure_port: int = 10259
     bind_address: str = "0.0.0.0"  # noqa: S104 - kube-scheduler's default for --bind-address
     #: PEM files, read again when they change; without them a self-signed certificate is made in memory.
-    cert_file: str = ""
-    key_file: str = ""
+    tls_cert_file: str = ""
+    tls_private_key_file: str = ""
     #: VersionTLS12 or VersionTLS13.
     tls_min_version: str = ""
     #: Authorities of client certificates; without them nobody is known by a certificate.
@@ -31,18 +31,18 @@ class ServingOptions:
     authorization_kubeconfig: str = ""
     #: Have no tokens reviewed: who shows no client certificate is anonymous.
     authentication_skip_lookup: bool = False
-    token_ttl: float = 10.0
-    authorized_ttl: float = 10.0
-    unauthorized_ttl: float = 10.0
+    authentication_token_webhook_cache_ttl: float = 10.0
+    authorization_webhook_cache_authorized_ttl: float = 10.0
+    authorization_webhook_cache_unauthorized_ttl: float = 10.0
     #: Paths that everybody may see; one that ends with * stands for all that begin so.
-    always_allow_paths: tuple[str, ...] = ALWAYS_ALLOWED
+    authorization_always_allow_paths: tuple[str, ...] = ALWAYS_ALLOWED
     #: How long answers under way may take once the process ends.
     grace: float = 5.0
 
     def __post_init__(self) -> None:
-        if bool(self.cert_file) != bool(self.key_file):
+        if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
             given, missing = "--tls-cert-file", "--tls-private-key-file"
-            if self.key_file:
+            if self.tls_private_key_file:
                 given, missing = missing, given
             raise ServingError(f"{given} is given without {missing}; give both, or neither")
         if self.tls_min_version not in {"", "VersionTLS12", "VersionTLS13"}:

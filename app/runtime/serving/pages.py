@@ -1,6 +1,7 @@
 """``/metrics``, ``/metrics/resources``, ``/metrics/slis``, ``/configz``, ``/statusz`` and ``/flagz``."""
 
 import asyncio
+import contextlib
 import dataclasses
 import datetime as dt
 import platform
@@ -82,10 +83,11 @@ async def streamed(
     response = web.StreamResponse(headers=headers)
     response.enable_compression()
     await response.prepare(request)
-    for part in parts:
-        await response.write(part)
-        await asyncio.sleep(0)
-    await response.write_eof()
+    with contextlib.suppress(ConnectionResetError):
+        for part in parts:
+            await response.write(part)
+            await asyncio.sleep(0)
+        await response.write_eof()
     return response
 
 

@@ -54,13 +54,13 @@ async def serving(
         site = web.TCPSite(
             runner,
             options.bind_address,
-            options.port,
+            options.secure_port,
             ssl_context=None if tls is None else tls.context,
         )
         try:
             await site.start()
         except OSError as err:
-            where = f"{options.bind_address}:{options.port}"
+            where = f"{options.bind_address}:{options.secure_port}"
             why = err.strerror or err
             raise ServingError(
                 f"failed to listen on {where}: {why}; choose another --bind-address or --secure-port, or "

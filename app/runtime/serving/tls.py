@@ -39,7 +39,7 @@ class ServerTLS:
         """``wall`` tells the time in seconds since the epoch. Raises ServingError for files that cannot be used."""
         self._options: Final = options
         self._wall: Final = wall
-        files = (options.cert_file, options.key_file, options.client_ca_file)
+        files = (options.tls_cert_file, options.tls_private_key_file, options.client_ca_file)
         self._watch: Final = FileWatch([file for file in files if file])
         self._problem = ""
         self._made_at = 0.0
@@ -60,7 +60,7 @@ class ServerTLS:
 
     def _refresh(self) -> None:
         now = asyncio.get_running_loop().time()
-        outlived = not self._options.cert_file and now - self._made_at > _SELF_SIGNED_LIFE
+        outlived = not self._options.tls_cert_file and now - self._made_at > _SELF_SIGNED_LIFE
         if not outlived and not self._watch.changed(now):
             return
         try:
@@ -83,8 +83,8 @@ class ServerTLS:
             else ssl.TLSVersion.TLSv1_2
         )
         context.set_alpn_protocols(["http/1.1"])
-        if options.cert_file:
-            _load_files(context, options.cert_file, options.key_file)
+        if options.tls_cert_file:
+            _load_files(context, options.tls_cert_file, options.tls_private_key_file)
         else:
             self._made_at = asyncio.get_running_loop().time()
             with _as_file(self_signed(_names(options.bind_address), self._wall())) as path:
