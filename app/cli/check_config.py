@@ -1,5 +1,6 @@
 """``check-config``: says what is wrong with a configuration file, or what it amounts to."""
 
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
@@ -8,6 +9,7 @@ import click
 
 from app.cli.process import explained
 from app.framework import registry
+from app.runtime.profiles import plugin_problems
 from app.settings.check import render_check
 from app.settings.load import Loaded, load
 from app.settings.problems import ConfigurationError
@@ -24,16 +26,21 @@ def _check_config(context: click.Context, file: Path) -> None:
     """
     with explained(registry.RegistryError):
         classes = registry.registry(entry_points(group=registry.GROUP))
-    text, status = render_check(str(file), _read(file), registry.capabilities(classes))
+    result = _read(file, classes)
+    text, status = render_check(str(file), result, registry.capabilities(classes))
     click.echo(text, nl=False)
     context.exit(status)
 
 
-def _read(file: Path) -> Loaded | ConfigurationError:
+def _read(file: Path, classes: Mapping[str, type]) -> Loaded | ConfigurationError:
     try:
-        return load(file)
+        loaded = load(file)
+        problems = plugin_problems(loaded, classes)
     except ConfigurationError as error:
         return error
+    if problems:
+        return ConfigurationError(problems, source=str(file), warnings=loaded.warnings)
+    return loaded
 
 
 command: Final = _check_config

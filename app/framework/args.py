@@ -16,7 +16,7 @@ class PluginArgs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
 
     ::
 
-        class PriceArgs(PluginArgs):
+        class PriceArgs(PluginArgs, frozen=True):
             label: str = "example.com/price"
             unlabelled_price: float = 1.0  # unlabelledPrice
 

@@ -1,0 +1,1 @@
+"""Two plugins for aiokube-scheduler, explained in its docs/plugins.md."""
