@@ -1,0 +1,144 @@
+"""``python -m tests.bench``; ``make bench BENCH='...'``."""
+
+import contextlib
+import itertools
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from app.cli.process import explained, run_loop
+from app.kube.errors import KubeError
+from app.runtime.children import ChildFailed
+from tests.bench.cluster import NotOurs
+from tests.bench.measuring import OURS, Load, Place, embedded_cluster, measure
+from tests.bench.results import Result, Thresholds, as_json, ratios, shortfalls, summary
+from tests.bench.workload import SHAPES
+
+POSITIVE = click.IntRange(min=1)
+
+
+def _read_delay(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    """Milliseconds, ``never``, or nothing."""
+    if text and text != "never" and not text.replace(".", "", 1).isdecimal():
+        raise click.BadParameter(f"{text!r} is neither a number of milliseconds nor 'never'")
+    return text
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--nodes", type=POSITIVE, default=1000)
+@click.option("--pods", type=POSITIVE, default=1000, help="The backlog to bind.")
+@click.option("--shape", type=click.Choice(SHAPES), default="basic", help="What the pods demand.")
+@click.option("--existing", default=0, help="Pods that run already (4 a node for preemption).")
+@click.option("--zones", type=POSITIVE, default=3)
+@click.option("--padding", default=0, metavar="BYTES", help="Makes nodes larger.")
+@click.option(
+    "--extender",
+    default="",
+    callback=_read_delay,
+    metavar="MS|never",
+    help="Ask an extender that takes so long to answer filter and prioritize; 0: at once.",
+)
+@click.option("--whole-nodes", is_flag=True, help="Send the extender nodes instead of names.")
+@click.option("--ignorable", is_flag=True, help="The extender may fail.")
+@click.option("--timeout", "timeout_seconds", default=300.0, help="Seconds for a round.")
+@click.option("--rounds", type=POSITIVE, default=1)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A live API server instead of the embedded cluster. Must hold nothing but what this program made.",
+)
+@click.option("--wipe", is_flag=True, help="Delete ALL nodes and pods of the live cluster first.")
+@click.option(
+    "--scheduler",
+    "ours",
+    default=OURS,
+    show_default="this one",
+    metavar="CMD",
+    help="Another scheduler's command line; {config} and {kubeconfig} are replaced.",
+)
+@click.option("--compare", "theirs", metavar="CMD", help="Run this one in turn; print the ratios.")
+@click.option("--at-least", type=float, metavar="PODS/S", help="Fail below this rate.")
+@click.option("--at-most-cpu", type=float, metavar="MS", help="Fail above this CPU a pod.")
+@click.option("--at-most-memory", type=float, metavar="MIB", help="Fail above this memory.")
+@click.option("--logs", type=click.Path(file_okay=False, path_type=Path), help="Keep logs here.")
+def main(
+    rounds: int,
+    kubeconfig: Path | None,
+    wipe: bool,
+    ours: str,
+    theirs: str | None,
+    at_least: float | None,
+    at_most_cpu: float | None,
+    at_most_memory: float | None,
+    logs: Path | None,
+    **load: object,
+) -> None:
+    """Measure how fast a scheduler binds a backlog of pods, and what that costs.
+
+    The scheduler runs in one process, the embedded cluster in another. Each round prints a summary and a line of JSON.
+    """
+    schedulers = {"ours": ours} | ({"theirs": theirs} if theirs else {})
+    wanted = Thresholds(
+        pods_per_s=at_least, cpu_ms_per_pod=at_most_cpu, peak_memory_mb=at_most_memory
+    )
+    with explained(NotOurs, ChildFailed, KubeError):
+        results = run_loop(_run(Load(**load), schedulers, rounds, kubeconfig, wipe=wipe, logs=logs))  # type: ignore[arg-type]  # click's types
+    sys.exit(_conclude(results, wanted))
+
+
+async def _run(
+    load: Load,
+    schedulers: Mapping[str, str],
+    rounds: int,
+    kubeconfig: Path | None,
+    *,
+    wipe: bool,
+    logs: Path | None,
+) -> dict[str, list[Result]]:
+    """The results by scheduler, in the order of the rounds; prints each as it comes."""
+    results: dict[str, list[Result]] = {who: [] for who in schedulers}
+    for number, (who, command) in itertools.product(range(1, rounds + 1), schedulers.items()):
+        with _folder(logs, f"{who}-{number}") as folder:
+            async with _place(kubeconfig, folder) as place:
+                result = await measure(load, place, command, wipe=wipe)
+        click.echo(f"{summary(who, result)}\n{as_json(who, result)}")
+        results[who].append(result)
+    return results
+
+
+@contextlib.contextmanager
+def _folder(logs: Path | None, name: str) -> Iterator[Path]:
+    """Where a round keeps its files: below ``logs``, or for its own time only."""
+    if logs is not None:
+        folder = logs / name
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="aiokube-scheduler-bench-") as temporary:
+        yield Path(temporary)
+
+
+def _place(kubeconfig: Path | None, folder: Path) -> contextlib.AbstractAsyncContextManager[Place]:
+    """The live cluster, or an embedded one that is new."""
+    if kubeconfig is None:
+        return embedded_cluster(folder)
+    return contextlib.nullcontext(Place(kubeconfig.absolute(), folder))
+
+
+def _conclude(results: Mapping[str, Sequence[Result]], wanted: Thresholds) -> int:
+    """Prints the ratios and what falls short; the exit status."""
+    if "theirs" in results:
+        found = ratios(results["ours"], results["theirs"])
+        click.echo(f"ours / theirs: {json.dumps(found)}")
+    missing = [text for result in results["ours"] for text in shortfalls(result, wanted)]
+    for text in missing:
+        click.echo(f"Error: {text}", err=True)
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The cluster under the benchmark: guarded against wiping what is somebody's, filled, and watched."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Final, TypeVar
+
+import numpy as np
+
+from app.kube.client import KubeClient
+from app.kube.errors import NotFound
+from app.kube.kubeconfig import load_connection
+from app.kube.watch import watch_once
+from app.runtime.clock import SystemClock
+from tests.bench.workload import MADE, PRIORITIES, Object
+
+T = TypeVar("T")
+
+LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
+NODES: Final = "/api/v1/nodes"
+PODS: Final = "/api/v1/namespaces/default/pods"
+ALL_PODS: Final = "/api/v1/pods"
+_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/{}/events"
+_COLLECTION: Final = {"Node": NODES, "Pod": PODS, "PriorityClass": _CLASSES}
+_AT_ONCE: Final = json.dumps({"gracePeriodSeconds": 0, "propagationPolicy": "Background"}).encode()
+_WIDTH: Final = 32
+_SHOWN: Final = 3
+_PAUSE_SECONDS: Final = 0.05
+
+# A measured pod's name and node in a watch line; the node is not yet there in most of them.
+_NAME: Final = re.compile(rb'"name":"(pod-\d+)"')
+_NODE: Final = re.compile(rb'"nodeName":"([^"]+)"')
+
+
+class NotOurs(Exception):  # noqa: N818 - what the user reads
+    """The cluster holds something that the benchmark did not make."""
+
+
+class Cluster:
+    """One API server. Made by ``connected``; its methods raise KubeApiError."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client: Final = client
+
+    async def get(self, path: str, **params: str) -> Object:
+        """An object or a list."""
+        found: Object = json.loads((await self._client.request("GET", path, params=params)).body)
+        return found
+
+    async def delete(self, path: str, **params: str) -> None:
+        """An object or a collection; harmless when there is none."""
+        with suppress(NotFound):
+            await self._client.request("DELETE", path, body=_AT_ONCE, params=params)
+
+    async def create(self, objects: Iterable[Object]) -> None:
+        """Makes many, some at the same time, in no particular order."""
+
+        async def one(made: Object) -> None:
+            body = json.dumps(made).encode()
+            await self._client.request("POST", _COLLECTION[made["kind"]], body=body)
+
+        await _concurrently(one, objects)
+
+    # ------------------------------------------------------------ wiping
+
+    async def refuse_foreign(self) -> None:
+        """Raises NotOurs if there are nodes or pods of somebody else, or a scheduler at work."""
+        for what, path in (("nodes", NODES), ("pods", ALL_PODS)):
+            items = (await self.get(path, labelSelector=f"!{MADE}", limit="500"))["items"]
+            if items:
+                names = [item["metadata"]["name"] for item in items]
+                shown = ", ".join(names[:_SHOWN]) + (" ..." if len(names) > _SHOWN else "")
+                raise NotOurs(f"the cluster holds {what} that are not the benchmark's: {shown}")
+        holder = await self._holder()
+        if holder:
+            raise NotOurs(f"a scheduler is at work or died at it: {holder} holds the lease")
+
+    async def _holder(self) -> str:
+        try:
+            return str((await self.get(LEASE))["spec"].get("holderIdentity") or "")
+        except NotFound:
+            return ""
+
+    async def wipe(self, *, everything: bool) -> None:
+        """Deletes what the benchmark made, or all nodes and pods there are, and the traces of schedulers."""
+        selector = {} if everything else {"labelSelector": MADE}
+        for namespace in await self._namespaces() if everything else ["default"]:
+            path = f"/api/v1/namespaces/{namespace}/pods"
+            while (await self.get(path, limit="1", **selector))["items"]:
+                await self.delete(path, **selector)
+                await asyncio.sleep(_PAUSE_SECONDS)
+        await self.delete(NODES, **selector)
+        for name in PRIORITIES:
+            await self.delete(f"{_CLASSES}/{name}")
+        for namespace in ("default", "kube-system"):
+            await self.delete(_EVENTS.format(namespace))
+        await self.delete(LEASE)
+
+    async def _namespaces(self) -> list[str]:
+        items = (await self.get(ALL_PODS))["items"]
+        return sorted({item["metadata"]["namespace"] for item in items})
+
+    # ------------------------------------------------------------ measured pods
+
+    async def measured(self) -> tuple[list[Object], str]:
+        """The pods of the backlog, and the resource version of that list."""
+        found = await self.get(PODS, labelSelector=f"{MADE}=measured")
+        return found["items"], found["metadata"]["resourceVersion"]
+
+    async def bindings(self, since: str) -> AsyncGenerator[tuple[str, str], None]:
+        """(pod, node) of each measured pod as it is bound, from a resource version on."""
+        params = {"labelSelector": f"{MADE}=measured", "resourceVersion": since}
+        bound: set[bytes] = set()
+        async with aclosing(
+            watch_once(self._client, PODS, params, np.random.default_rng(0))
+        ) as batches:
+            async for lines in batches:
+                for line in lines:
+                    node, name = _NODE.search(line), _NAME.search(line)
+                    if node is not None and name is not None and name[1] not in bound:
+                        bound.add(name[1])
+                        yield name[1].decode(), node[1].decode()
+
+
+@asynccontextmanager
+async def connected(kubeconfig: str) -> AsyncIterator[Cluster]:
+    """The cluster of a kubeconfig: token, client certificate, plugin, or plain http. Raises ConfigurationError."""
+    connection = load_connection(kubeconfig=kubeconfig, wall=SystemClock().wall)
+    async with KubeClient(connection, agent="aiokube-scheduler-bench", timeout=120.0) as client:
+        yield Cluster(client)
+
+
+async def _concurrently(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
+    remaining = iter(items)
+
+    async def worker() -> None:
+        for item in remaining:
+            await work(item)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_WIDTH):
+            group.create_task(worker())

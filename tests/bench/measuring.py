@@ -1,0 +1,204 @@
+"""One round: fill the cluster, start the scheduler, watch the backlog being bound."""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+from app.runtime.children import Child, child, watched
+from app.runtime.clock import SystemClock
+from tests.bench import workload
+from tests.bench.cluster import Cluster, connected
+from tests.bench.results import Measured, Result
+from tests.bench.usage import Usage, usage
+
+OURS: Final = f"{shlex.quote(sys.executable)} -m app run --config {{config}} --secure-port=0"
+"""The command of this scheduler."""
+
+_PEEK_SECONDS: Final = 0.02
+_now: Final = SystemClock().monotonic
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What the scheduler is given to do."""
+
+    nodes: int = 1000
+    pods: int = 1000
+    existing: int = 0
+    shape: str = "basic"
+    zones: int = 3
+    padding: int = 0
+    """Bytes added to each node."""
+    extender: str = ""
+    """Milliseconds before each answer of an extender, ``never``, or empty for no extender."""
+    whole_nodes: bool = False
+    """Send the extender whole nodes instead of names."""
+    ignorable: bool = False
+    timeout_seconds: float = 300.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where a round takes place: the API server, and a folder for files and logs."""
+
+    kubeconfig: Path
+    folder: Path
+
+
+@contextlib.asynccontextmanager
+async def embedded_cluster(folder: Path) -> AsyncIterator[Place]:
+    """An embedded cluster in a process of its own, whose pods stay as the scheduler leaves them."""
+    kubeconfig = folder / "kubeconfig"
+    command = [sys.executable, "-m", "app", "apiserver", "--port=0", "--no-kubelets"]
+    command += ["--kubeconfig-out", str(kubeconfig)]
+    async with child(command, log=folder / "apiserver.log", name="the embedded cluster") as server:
+        await server.wait_url()
+        yield Place(kubeconfig, folder)
+
+
+async def measure(load: Load, place: Place, scheduler: str, *, wipe: bool = False) -> Result:
+    """Wipes and fills the cluster and lets ``scheduler`` (a command line) bind the backlog.
+
+    Raises NotOurs if the cluster holds anything else and ``wipe`` is not given, ChildFailed, KubeApiError.
+    """
+    async with connected(str(place.kubeconfig)) as cluster, _extender(load, place) as url:
+        if not wipe:
+            await cluster.refuse_foreign()
+        await cluster.wipe(everything=wipe)
+        existing = await _fill(cluster, load)
+        config = place.folder / "scheduler.yaml"
+        config.write_text(configuration(load, kubeconfig=str(place.kubeconfig), extender=url))
+        command = scheduler.replace("{config}", str(config)).replace(
+            "{kubeconfig}", str(place.kubeconfig)
+        )
+        measured = await _run(cluster, load, shlex.split(command), place)
+    about = {name: getattr(load, name) for name in ("shape", "nodes", "pods")}
+    return Result(**about, existing=existing, extender=_extender_text(load), **measured.figures())
+
+
+def configuration(load: Load, *, kubeconfig: str, extender: str) -> str:
+    """What both schedulers of a comparison read (JSON is YAML)."""
+    document: dict[str, Any] = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": kubeconfig, "qps": 5000, "burst": 5000},
+        "leaderElection": {"leaderElect": True},
+    }
+    if extender:
+        document["extenders"] = [
+            {
+                "urlPrefix": extender,
+                "filterVerb": "filter",
+                "prioritizeVerb": "prioritize",
+                "weight": 1,
+                "httpTimeout": "5s",
+                "nodeCacheCapable": not load.whole_nodes,
+                "ignorable": load.ignorable,
+            }
+        ]
+    return json.dumps(document, indent=2)
+
+
+@contextlib.asynccontextmanager
+async def _extender(load: Load, place: Place) -> AsyncIterator[str]:
+    """The address of the extender, empty if there is none."""
+    if not load.extender:
+        yield ""
+        return
+    command = [sys.executable, "-m", "tests.bench.extender", "--delay", load.extender]
+    async with child(command, log=place.folder / "extender.log", name="the extender") as running:
+        yield await running.wait_url()
+
+
+def _extender_text(load: Load) -> str:
+    if not load.extender:
+        return ""
+    answers = "never answers" if load.extender == "never" else f"{load.extender} ms"
+    return f"{answers}, {'whole nodes' if load.whole_nodes else 'names'}"
+
+
+async def _fill(cluster: Cluster, load: Load) -> int:
+    """Makes everything; how many pods run already."""
+    shape, nodes = load.shape, load.nodes
+    existing = workload.existing_count(load.existing, nodes=nodes, shape=shape)
+    if shape == "preemption":
+        await cluster.create(workload.priority_classes())
+    await cluster.create(
+        workload.node(number, zones=load.zones, shape=shape, padding=load.padding)
+        for number in range(nodes)
+    )
+    await cluster.create(
+        workload.existing_pod(number, nodes=nodes, shape=shape) for number in range(existing)
+    )
+    await cluster.create(workload.measured_pod(number, shape) for number in range(load.pods))
+    return existing
+
+
+async def _run(cluster: Cluster, load: Load, command: list[str], place: Place) -> Measured:
+    _, since = await cluster.measured()
+    bindings = _Bindings(load.pods)
+    following = asyncio.create_task(bindings.follow(cluster, since))
+    started = _now()
+    try:
+        async with child(command, log=place.folder / "scheduler.log", name=command[0]) as scheduler:
+            async with watched(scheduler), _timeout(load.timeout_seconds):
+                await _until(following, bindings, scheduler)
+            return Measured(
+                started,
+                bindings.at,
+                bindings.on,
+                bindings.usage_at_first.cpu,
+                bindings.usage.cpu,
+                bindings.usage.peak_memory,
+            )
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+
+
+@contextlib.asynccontextmanager
+async def _timeout(seconds: float) -> AsyncIterator[None]:
+    """Goes on after the block when it takes too long: what was measured until then counts."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            yield
+
+
+async def _until(following: asyncio.Task[None], bindings: "_Bindings", scheduler: Child) -> None:
+    """Returns when every binding was seen; reads the scheduler's usage meanwhile."""
+    while not following.done():
+        await asyncio.wait([following], timeout=_PEEK_SECONDS)
+        bindings.note(usage(scheduler.pid))
+    following.result()
+
+
+class _Bindings:
+    """The bindings of one round as they are seen."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted: Final = wanted
+        self.at: Final[list[float]] = []
+        self.on: Final[list[str]] = []
+        self.usage = Usage(0.0, 0)
+        self.usage_at_first = Usage(0.0, 0)
+
+    async def follow(self, cluster: Cluster, since: str) -> None:
+        """Returns when all were seen."""
+        async with contextlib.aclosing(cluster.bindings(since)) as bindings:
+            async for _, node in bindings:
+                self.at.append(_now())
+                self.on.append(node)
+                if len(self.at) >= self._wanted:
+                    return
+
+    def note(self, used: Usage) -> None:
+        """The scheduler's usage as it is now."""
+        if not self.at:
+            self.usage_at_first = used
+        self.usage = Usage(used.cpu, max(used.peak_memory, self.usage.peak_memory))

@@ -1,0 +1,135 @@
+"""What a round gives, how it is shown, and what may be demanded of it."""
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One round."""
+
+    shape: str
+    nodes: int
+    pods: int
+    existing: int
+    extender: str
+    """Empty for none; else the delay of its answers and what it is sent."""
+    bound: int
+    first_bind_s: float | None
+    """From starting the scheduler's process to the first binding that was seen; None if there was none."""
+    last_bind_s: float | None
+    pods_per_s: float | None
+    """From the first binding to the last; None for fewer than two."""
+    cpu_ms_per_pod: float | None
+    """Of the scheduler, from the first binding to the last."""
+    cpu_s: float
+    """Of the scheduler, from its start to the last binding."""
+    peak_memory_mb: float
+    """Of the scheduler, MiB."""
+    nodes_used: int
+    most_pods_on_a_node: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every pod was bound."""
+        return self.bound == self.pods
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Measured:
+    """What was noted in a round: when each binding was seen, in order, and the scheduler's CPU seconds then."""
+
+    started: float
+    bound_at: Sequence[float]
+    bound_on: Sequence[str]
+    cpu_at_first: float
+    cpu: float
+    peak_memory: int
+
+    def figures(self) -> dict[str, Any]:
+        """The fields of a Result that come from here."""
+        count = len(self.bound_at)
+        span = self.bound_at[-1] - self.bound_at[0] if count > 1 else 0.0
+        per_node = [self.bound_on.count(node) for node in set(self.bound_on)]
+        return {
+            "bound": count,
+            "first_bind_s": _rounded(self.bound_at[0] - self.started) if count else None,
+            "last_bind_s": _rounded(self.bound_at[-1] - self.started) if count else None,
+            "pods_per_s": _rounded((count - 1) / span, 1) if span > 0 else None,
+            "cpu_ms_per_pod": _rounded(1000 * (self.cpu - self.cpu_at_first) / count)
+            if count
+            else None,
+            "cpu_s": _rounded(self.cpu),
+            "peak_memory_mb": _rounded(self.peak_memory / 2**20, 1),
+            "nodes_used": len(per_node),
+            "most_pods_on_a_node": max(per_node, default=0),
+        }
+
+
+def _rounded(value: float, digits: int = 3) -> float:
+    return round(value, digits)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """What a round must reach; None for whatever it is."""
+
+    pods_per_s: float | None = None
+    cpu_ms_per_pod: float | None = None
+    peak_memory_mb: float | None = None
+
+
+def shortfalls(result: Result, wanted: Thresholds) -> Iterator[str]:
+    """A sentence for each demand that a round does not meet."""
+    if not result.complete:
+        yield f"{result.pods - result.bound} of {result.pods} pods were not bound"
+    if wanted.pods_per_s is not None and (result.pods_per_s or 0.0) < wanted.pods_per_s:
+        yield f"{result.pods_per_s} pods/s, at least {wanted.pods_per_s} are wanted"
+    for field, unit in (("cpu_ms_per_pod", "ms of CPU a pod"), ("peak_memory_mb", "MiB at most")):
+        limit, value = getattr(wanted, field), getattr(result, field)
+        if limit is not None and (value is None or value > limit):
+            yield f"{value} {unit}, no more than {limit} are wanted"
+
+
+COMPARED: Final = ("pods_per_s", "cpu_ms_per_pod", "peak_memory_mb", "first_bind_s", "last_bind_s")
+
+
+def ratios(ours: Sequence[Result], theirs: Sequence[Result]) -> dict[str, float | None]:
+    """Ours over theirs, of the medians; None where either has no figure."""
+    return {field: _ratio(_median(ours, field), _median(theirs, field)) for field in COMPARED}
+
+
+def _median(results: Sequence[Result], field: str) -> float | None:
+    values = [value for result in results if (value := getattr(result, field)) is not None]
+    return statistics.median(values) if values else None
+
+
+def _ratio(ours: float | None, theirs: float | None) -> float | None:
+    return round(ours / theirs, 3) if ours is not None and theirs else None
+
+
+def as_json(who: str, result: Result) -> str:
+    """One line."""
+    return json.dumps({"scheduler": who, **dataclasses.asdict(result)})
+
+
+def summary(who: str, result: Result) -> str:
+    """A few lines for people."""
+    about = f"{result.shape} pods" + (f", {result.existing} running" if result.existing else "")
+    about += f", extender: {result.extender}" if result.extender else ""
+    lines = [
+        f"{who}: {result.bound} of {result.pods} pods bound, {result.nodes} nodes, {about}",
+        f"  {_shown(result.pods_per_s):>8} pods/s",
+        f"  {_shown(result.cpu_ms_per_pod):>8} ms CPU a pod, {result.cpu_s} s in all",
+        f"  {_shown(result.peak_memory_mb):>8} MiB at most",
+        f"  {_shown(result.first_bind_s):>8} s to the first binding, {_shown(result.last_bind_s)} s to the last",
+        f"  {result.nodes_used:>8} nodes used, at most {result.most_pods_on_a_node} pods on one",
+    ]
+    return "\n".join(lines)
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else str(value)

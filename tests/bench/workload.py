@@ -1,0 +1,176 @@
+"""The nodes and pods that are measured. Everything made here bears the label MADE."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+Object = dict[str, Any]
+
+MADE: Final = "bench.aiokube-scheduler.io/made"
+"""Label: ``measured`` or ``existing`` on pods, ``node`` on nodes."""
+ZONE: Final = "topology.kubernetes.io/zone"
+HOST: Final = "kubernetes.io/hostname"
+TYPE: Final = "node.kubernetes.io/instance-type"
+SHAPES: Final = ("basic", "mixed", "spread", "antiaffinity", "affinity", "preemption")
+PRIORITIES: Final = {"bench-high": 1000, "bench-low": 1}
+
+_FAMILIES: Final = 20
+_TYPES: Final = ("m5.large", "m5.xlarge", "m5.2xlarge")
+_VICTIMS_PER_NODE: Final = 4
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def node(number: int, *, zones: int, shape: str, padding: int) -> Object:
+    """A node of 32 CPUs (4 for preemption); ``padding`` bytes of annotation make it larger to send."""
+    name = f"node-{number:05d}"
+    amounts = {"cpu": "4" if shape == "preemption" else "32", "memory": "256Gi", "pods": "110"}
+    metadata: Object = {
+        "name": name,
+        "labels": {
+            HOST: name,
+            ZONE: f"zone-{number % zones}",
+            TYPE: _TYPES[number % len(_TYPES)],
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/os": "linux",
+            MADE: "node",
+        },
+    }
+    if padding:
+        metadata["annotations"] = {"bench.aiokube-scheduler.io/padding": "x" * padding}
+    image = {"names": [f"registry.example/image-{number % 50}:1"], "sizeBytes": 200_000_000}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": metadata,
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            "images": [image],
+        },
+    }
+
+
+def measured_pod(number: int, shape: str) -> Object:
+    """A pod of the backlog."""
+    labels = {"app": f"app-{number % _FAMILIES}", MADE: "measured"}
+    pod = _pod(f"pod-{number:06d}", labels, cpu="100m")
+    _SHAPES[shape](pod, number)
+    return pod
+
+
+def existing_pod(number: int, *, nodes: int, shape: str) -> Object:
+    """A pod that runs already, on one of the nodes in turn."""
+    labels = {"app": f"app-{number % _FAMILIES}", MADE: "existing"}
+    pod = _pod(f"old-{number:06d}", labels, cpu="900m" if shape == "preemption" else "100m")
+    pod["spec"]["nodeName"] = f"node-{number % nodes:05d}"
+    if shape == "preemption":
+        pod["spec"] |= {"priorityClassName": "bench-low", "terminationGracePeriodSeconds": 0}
+    return pod
+
+
+def existing_count(asked: int, *, nodes: int, shape: str) -> int:
+    """How many pods run at the start: for preemption the nodes are full unless said otherwise."""
+    return asked or (_VICTIMS_PER_NODE * nodes if shape == "preemption" else 0)
+
+
+def priority_classes() -> Iterator[Object]:
+    """The classes that preemption needs."""
+    for name, value in PRIORITIES.items():
+        yield {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+        }
+
+
+def _pod(name: str, labels: dict[str, str], *, cpu: str) -> Object:
+    container = {
+        "name": "c",
+        "image": "registry.example/pause:3.9",
+        "resources": {"requests": {"cpu": cpu, "memory": "200Mi"}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {"schedulerName": "default-scheduler", "containers": [container]},
+    }
+
+
+def _same_app(pod: Object) -> Object:
+    return {"labelSelector": {"matchLabels": {"app": pod["metadata"]["labels"]["app"]}}}
+
+
+def _basic(_pod: Object, _number: int) -> None:
+    pass
+
+
+def _spread(pod: Object, _number: int) -> None:
+    constraint = {"maxSkew": 5, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+    pod["spec"]["topologySpreadConstraints"] = [constraint | _same_app(pod)]
+
+
+def _antiaffinity(pod: Object, _number: int) -> None:
+    pod["metadata"]["labels"]["color"] = "green"
+    term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"color": "green"}}}
+    pod["spec"]["affinity"] = {"podAntiAffinity": {_REQUIRED: [term]}}
+
+
+def _affinity(pod: Object, _number: int) -> None:
+    pod["metadata"]["labels"]["color"] = "blue"
+    term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"color": "blue"}}}
+    pod["spec"]["affinity"] = {"podAffinity": {_REQUIRED: [term]}}
+
+
+def _preemption(pod: Object, _number: int) -> None:
+    pod["spec"]["priorityClassName"] = "bench-high"
+    pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "3", "memory": "500Mi"}
+
+
+def _selecting(pod: Object, _number: int) -> None:
+    pod["spec"]["nodeSelector"] = {TYPE: _TYPES[0]}
+
+
+def _tolerating(pod: Object, _number: int) -> None:
+    pod["spec"]["tolerations"] = [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]
+
+
+def _rather_apart(pod: Object, _number: int) -> None:
+    term = {"weight": 10, "podAffinityTerm": {"topologyKey": HOST, **_same_app(pod)}}
+    pod["spec"]["affinity"] = {"podAntiAffinity": {_PREFERRED: [term]}}
+
+
+def _rather_in_some_zones(pod: Object, _number: int) -> None:
+    zones = {"key": ZONE, "operator": "In", "values": ["zone-1", "zone-2"]}
+    term = {"weight": 5, "preference": {"matchExpressions": [zones]}}
+    pod["spec"]["affinity"] = {"nodeAffinity": {_PREFERRED: [term]}}
+
+
+_MIX: Final = (
+    _basic,
+    _selecting,
+    _tolerating,
+    _spread,
+    _rather_apart,
+    _rather_in_some_zones,
+    _basic,
+    _basic,
+    _basic,
+    _basic,
+)
+
+
+def _mixed(pod: Object, number: int) -> None:
+    _MIX[number % len(_MIX)](pod, number)
+
+
+_SHAPES: Final[dict[str, Callable[[Object, int], None]]] = {
+    "basic": _basic,
+    "mixed": _mixed,
+    "spread": _spread,
+    "antiaffinity": _antiaffinity,
+    "affinity": _affinity,
+    "preemption": _preemption,
+}
