@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import dataclasses
 import select
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ssl import SSLContext
 from typing import Final
 from weakref import WeakSet
@@ -26,7 +26,7 @@ from app.wire.extender_v1 import Body
 
 #: Bytes read of the body of an answer other than 200.
 ERROR_BODY_BYTES: Final = 4096
-#: Bytes of a request that are handed to the connection in one go; more go out in chunks, as fast as they are taken.
+#: Bytes of a request that are handed to the connection in one go; more go out in batches, as fast as they are taken.
 ONE_WRITE: Final = 256 * 1024
 _READ_BUFFER: Final = 1024 * 1024
 _HEADERS: Final = {
@@ -190,25 +190,37 @@ def _sending(protocol: ResponseHandler, head: bytes, body: Body | None) -> Itera
     """Sends a request, a large one beside whatever is done inside; what is not out by the end stays unsent."""
     sending = _Sending()
     if body is None or body.size <= ONE_WRITE:
-        if protocol.transport is None:
-            raise aiohttp.ServerDisconnectedError
-        protocol.transport.write(b"%b%b" % (head, bytes(body) if body else b""))
+        _write(protocol, (b"".join((head, *body.pieces)) if body else head,))
         yield sending
         return
-    sending.task = asyncio.create_task(_send_chunks(protocol, head, body), name="extender request")
+    sending.task = asyncio.create_task(_send_batches(protocol, head, body), name="extender request")
     try:
         yield sending
     finally:
         sending.task.cancel()
 
 
-async def _send_chunks(protocol: ResponseHandler, head: bytes, body: Body) -> None:
-    """Writes as fast as the server takes it. That a connection broke is told to whoever waits for the answer."""
+async def _send_batches(protocol: ResponseHandler, head: bytes, body: Body) -> None:
+    """Writes as fast as the server takes it. That a connection broke is told to whoever waits for the answer.
+
+    The pieces go to the kernel as they are; only TLS, which makes a record of every write, gets them joined.
+    """
     writer = StreamWriter(protocol, asyncio.get_running_loop())
     with contextlib.suppress(aiohttp.ClientError, OSError):
-        await writer.write(head)
-        for chunk in body.chunks(ONE_WRITE):
-            await writer.write(chunk)
+        _write(protocol, (head,))
+        for batch in body.batches(ONE_WRITE):
+            _write(protocol, batch)
+            await writer.drain()
+
+
+def _write(protocol: ResponseHandler, pieces: Sequence[bytes]) -> None:
+    transport = protocol.transport
+    if transport is None or transport.is_closing():
+        raise aiohttp.ServerDisconnectedError
+    if len(pieces) == 1 or transport.get_extra_info("ssl_object") is not None:
+        transport.write(b"".join(pieces))
+    else:
+        transport.writelines(pieces)
 
 
 async def _answer(

@@ -111,6 +111,15 @@ def wants_whole_victims(chain: ExtenderChain) -> bool:
     )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Shown:
+    """Nodes that extenders are shown: their names, and their rows as long as the table keeps its layout."""
+
+    names: list[str]
+    rows: Rows
+    layout: int
+
+
 class Search:
     """Finds a node for a pod together with the extenders (ExtenderSearch of app.runtime.loop)."""
 
@@ -137,22 +146,22 @@ class Search:
         """The chosen node. Raises NoNodesError, Unfit, SchedulingError."""
         asked: set[str] = set()
         while True:
-            candidates = self._candidates(attempt, asked)
-            if not candidates:
+            shown = self._candidates(attempt, asked)
+            if not shown.names:
                 raise Unfit(attempt.diagnosis())
-            asked.update(candidates)
             result = await self._chain.filter(
-                ExtenderArgs(attempt.pod, candidates, self._node_json)
+                ExtenderArgs(attempt.pod, shown.names, self._node_json)
             )
             if result.error is not None:
                 raise result.error
-            if result.survivors is not candidates:
-                attempt.extender_verdicts.update(_verdicts(candidates, result))
-            choice = await self._decide(attempt, candidates, result)
+            if result.survivors is not shown.names:
+                attempt.extender_verdicts.update(_verdicts(shown.names, result))
+            choice = await self._decide(attempt, shown, result)
             if choice is not None:
                 return choice
+            asked.update(shown.names)
 
-    def _candidates(self, attempt: Attempt, asked: set[str]) -> list[str]:
+    def _candidates(self, attempt: Attempt, asked: set[str]) -> "_Shown":
         """The best nodes that were not shown yet, as the table is now."""
         rows = attempt.find()
         if asked:
@@ -162,19 +171,19 @@ class Search:
         limit = feasible_nodes_to_find(self._table.node_count, percentage)
         if len(rows) > limit:
             rows = best_first(rows, attempt.rank(rows), limit, self._rng)
-        return attempt.names(rows)
+        return _Shown(attempt.names(rows), rows, self._table.layout)
 
     async def _decide(
-        self, attempt: Attempt, candidates: list[str], result: ChainFilterResult
+        self, attempt: Attempt, shown: "_Shown", result: ChainFilterResult
     ) -> Choice | None:
         """The best survivor; None if none is left or none fits any longer."""
-        survivors = result.known(candidates)
+        survivors = result.known(shown.names)
         if not survivors:
             return None
         extra = None
         if len(survivors) > 1:
             extra = await self._chain.prioritize(result.args)
-        rows = self._rows(survivors)
+        rows = self._rows(survivors, shown)
         fits = (rows >= 0) & attempt.still_fits(rows)
         if not fits.any():
             return None
@@ -182,13 +191,12 @@ class Search:
             extra = _aligned(survivors, result.survivors, extra)[fits]
         return attempt.choose(rows[fits], extra)
 
-    def _rows(self, names: list[str]) -> Rows:
-        """The rows of some nodes, -1 for those that have gone meanwhile."""
+    def _rows(self, names: list[str], shown: "_Shown") -> Rows:
+        """The rows of some of the nodes shown, -1 for those that have gone meanwhile."""
+        if names is shown.names and self._table.layout == shown.layout:
+            return shown.rows
         row_of = self._table.row_of
-        try:
-            return np.fromiter(map(row_of.__getitem__, names), np.intp, len(names))
-        except KeyError:
-            return np.array([row_of.get(name, -1) for name in names], np.intp)
+        return np.array([row_of.get(name, -1) for name in names], np.intp)
 
     def _node_json(self, name: str) -> bytes | None:
         """A node's JSON as extenders are sent it; None for a node that has gone meanwhile."""

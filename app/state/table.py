@@ -57,6 +57,8 @@ class NodeTable:
         self.last_generation = 0
         #: Grows whenever a name is given a row or loses it.
         self.layout = 0
+        #: Changes whenever a row gets or loses its name.
+        self.layout = 0
         self.row_of: Final[dict[str, int]] = {}
         self.names: Final[list[str]] = []
         self.nodes: Final[list[Node | None]] = []

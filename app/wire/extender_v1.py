@@ -21,12 +21,11 @@ NodeJSON = Callable[[str], bytes | None]
 
 AnswerError = GoJSONError
 
-_CHUNK: Final = 256 * 1024
 T = TypeVar("T")
 
 
 class Body:
-    """A request body in pieces that are shared with whoever keeps them; only one chunk is ever joined at a time."""
+    """A request body in pieces that are shared with whoever keeps them; nobody has to join all of them."""
 
     __slots__ = ("pieces", "size")
 
@@ -38,11 +37,11 @@ class Body:
     def __bytes__(self) -> bytes:
         return b"".join(self.pieces)
 
-    def chunks(self, size: int = _CHUNK) -> Iterator[bytes]:
-        """The body in parts of ``size`` bytes on average, as pieces go: none is ever cut."""
+    def batches(self, size: int) -> Iterator[Sequence[bytes]]:
+        """The pieces in groups of ``size`` bytes on average, at least one piece each."""
         step = max(1, len(self.pieces) * size // max(1, self.size))
         for start in range(0, len(self.pieces), step):
-            yield b"".join(self.pieces[start : start + step])
+            yield self.pieces[start : start + step]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

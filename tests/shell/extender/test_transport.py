@@ -69,10 +69,10 @@ class TestRequest:
         class Watched(Body):
             taken = 0
 
-            def chunks(self, size=256 * 1024):
-                for chunk in super().chunks(size):
-                    Watched.taken += len(chunk)
-                    yield chunk
+            def batches(self, size):
+                for batch in super().batches(size):
+                    Watched.taken += sum(map(len, batch))
+                    yield batch
 
         async def reads_nothing(connection):
             await asyncio.Event().wait()
