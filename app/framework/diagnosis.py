@@ -172,7 +172,9 @@ class Diagnosis:
             refusals += self.outcome.refusals(rows)
         refusals += [Refusal(s, count) for s, count in Counter(self.by_row.values()).items()]
         rest = self.node_count - sum(refusal.nodes for refusal in refusals)
-        return [*refusals, Refusal(self.absent, rest)] if rest > 0 else refusals
+        if rest > 0 and self.absent.reasons:
+            refusals.append(Refusal(self.absent, rest))
+        return refusals
 
     def reason_counts(self) -> Counter[str]:
         """How many nodes have each reason; a node with two reasons counts for both."""

@@ -6,8 +6,8 @@ import numpy as np
 
 from app.framework.args import Profile
 from app.framework.interface import Handle, Plugin, WaitingPods
-from app.framework.registry import capabilities
 from app.framework.probe import NULL_PROBE, Probe
+from app.framework.registry import capabilities
 from app.framework.runner import Framework, ProfilePlugins
 from app.settings.load import Loaded
 from app.settings.models import KubeSchedulerProfile

@@ -23,6 +23,8 @@ from app.model.pod import Pod
 from app.runtime.recorder import Failed
 from app.state.queued_pod import Move, QueuedPod
 
+#: What stands for all extenders where plugins are named.
+EXTENDER: Final = "Extender"
 MAX_PODS: Final = 4096
 MAX_ATTEMPTS: Final = 10
 #: Calls to extenders told of one attempt; a search may go on for many rounds.
@@ -280,10 +282,14 @@ class Stories:
 
 
 def refusals_told(diagnosis: Diagnosis) -> tuple[RefusalStory, ...]:
-    """Who turned a pod down, by plugin and reasons: most nodes first, those turned down without a word last."""
+    """Who turned a pod down, by plugin and reasons: most nodes first, those turned down without a word last.
+
+    Only extenders do that: they leave nodes out of their answer.
+    """
     counts: dict[tuple[str, str, tuple[str, ...]], int] = {}
     for status, nodes in diagnosis.refusals():
-        key = (status.plugin, status.code.name, status.reasons)
+        plugin = status.plugin or ("" if status.reasons else EXTENDER)
+        key = (plugin, status.code.name, status.reasons)
         counts[key] = counts.get(key, 0) + nodes
     ordered = sorted(counts.items(), key=lambda item: (not item[0][2], -item[1], item[0]))
     return tuple(RefusalStory(*key, nodes) for key, nodes in ordered)

@@ -1,0 +1,251 @@
+"""An explanation as people read it on a terminal."""
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from app.runtime.explaining import (
+    ASSUMED,
+    BOUND,
+    GONE,
+    NOT_OURS,
+    Chances,
+    Explanation,
+    NodeScore,
+    QueueMove,
+    Waiting,
+)
+from app.runtime.stories import AttemptStory, ExtenderCall, RefusalStory
+
+_RESULTS: Final = {
+    "bound": "green",
+    "decided": "yellow",
+    "asking": "yellow",
+    "unschedulable": "red",
+    "error": "bold red",
+}
+_WAITING: Final = {
+    "active": "is about to be tried",
+    "in flight": "is being tried right now",
+    "backoff": "was turned down and will be tried again after a pause",
+    "error backoff": "met an error and will be tried again after a pause",
+    "unschedulable": "waits for something to change",
+    "gated": "is not tried yet",
+    "outside": "is not in the queue",
+}
+
+
+def render(explanation: Explanation, console: Console, now: float) -> None:
+    """Prints it; ``now`` is in seconds since the epoch."""
+    for part in _parts(explanation, now, console.width):
+        console.print(part)
+
+
+def _parts(explanation: Explanation, now: float, width: int) -> Iterator[RenderableType]:
+    yield _head(explanation, now)
+    if not explanation.leadership.leading:
+        yield _standby(explanation)
+    if explanation.attempts:
+        yield _section("Attempts", _attempts(explanation.attempts, now))
+        yield from _details(explanation.attempts[-1])
+    elif explanation.place != NOT_OURS:
+        yield Text("\nNo attempt is remembered: none was made, or it was long ago.")
+    if explanation.now is not None:
+        yield from _chances(explanation.now, width)
+    if explanation.moves:
+        yield _section("Queue", _moves(explanation.moves, now))
+
+
+def _head(explanation: Explanation, now: float) -> RenderableType:
+    title = Text.assemble(("Pod ", ""), (f"{explanation.namespace}/{explanation.name}", "bold"))
+    facts = _facts()
+    facts.add_row("uid", explanation.uid)
+    if explanation.scheduler_name:
+        facts.add_row("scheduler", explanation.scheduler_name)
+        facts.add_row("priority", str(explanation.priority))
+    facts.add_row("where", _where(explanation, now))
+    if explanation.nominated_node:
+        facts.add_row("nominated", explanation.nominated_node)
+    return Group(title, Padding(facts, (0, 0, 0, 2)))
+
+
+def _where(explanation: Explanation, now: float) -> str:
+    place = explanation.place
+    if place == BOUND:
+        return f"bound to {explanation.node}"
+    if place == ASSUMED:
+        return f"decided for {explanation.node}, being bound"
+    if place == GONE:
+        return "gone; what follows is remembered"
+    if place == NOT_OURS:
+        return f"left to the scheduler {explanation.scheduler_name!r}: none of this one's profiles"
+    said = _WAITING.get(place, place)
+    return said if explanation.waiting is None else f"{said}{_waits(explanation.waiting, now)}"
+
+
+def _waits(waiting: Waiting, now: float) -> str:
+    if waiting.gating_plugin:
+        return f": {waiting.gating_plugin} says {waiting.gating_message}"
+    said = f", {_ago(waiting.since, now)}"
+    if waiting.backoff_until > now:
+        said += f", for another {waiting.backoff_until - now:.0f} s"
+    if waiting.rejectors:
+        said += f"; turned down by {', '.join(waiting.rejectors)}"
+    return said
+
+
+def _standby(explanation: Explanation) -> Text:
+    holder = explanation.leadership.holder or "nobody"
+    return Text(
+        f"\nThis process is on standby and decides nothing; {holder} leads. Ask the leader for attempts.",
+        style="yellow",
+    )
+
+
+def _attempts(attempts: Sequence[AttemptStory], now: float) -> Table:
+    table = _table("#", "When", "Result", "Took", "What")
+    table.columns[-1].overflow = "fold"
+    for attempt in attempts:
+        number = str(attempt.number)
+        if attempt.repeats > 1:
+            number += f" (x{attempt.repeats})"
+        table.add_row(
+            number,
+            _ago(attempt.at, now),
+            Text(attempt.result, style=_RESULTS.get(attempt.result, "")),
+            _milliseconds(attempt.seconds or attempt.deciding_seconds),
+            _what(attempt),
+        )
+    return table
+
+
+def _what(attempt: AttemptStory) -> str:
+    if attempt.message:
+        said = attempt.message
+        if attempt.nominated_node:
+            said += f" Room is made on {attempt.nominated_node} by evicting {attempt.victims} pods."
+        return said
+    if attempt.node:
+        return f"{attempt.node}, one of {attempt.feasible} that would do, of {attempt.evaluated}"
+    return ""
+
+
+def _details(attempt: AttemptStory) -> Iterator[RenderableType]:
+    """What is told of the last attempt only."""
+    if attempt.refusals:
+        yield _section("Turned down by, in the last attempt", _refusals(attempt.refusals))
+    if attempt.calls:
+        yield _section("Calls to extenders in the last attempt", _calls(attempt.calls))
+    if attempt.steps:
+        table = _table("Step", "Result", "Took")
+        for step in attempt.steps:
+            table.add_row(step.name, step.status, _milliseconds(step.seconds))
+        yield _section("Binding", table)
+
+
+def _refusals(refusals: Iterable[RefusalStory]) -> Table:
+    table = _table("Nodes", "By", "Because")
+    table.columns[0].justify = "right"
+    for refusal in refusals:
+        reasons = ", ".join(refusal.reasons) or "(left out without a reason)"
+        table.add_row(str(refusal.nodes), refusal.plugin or "-", reasons)
+    return table
+
+
+def _calls(calls: Iterable[ExtenderCall]) -> Table:
+    table = _table("Extender", "Verb", "Outcome", "Took", "Sent", "Received", "Nodes refused")
+    for call in calls:
+        outcome = Text(call.outcome, style="green" if call.outcome == "success" else "red")
+        if call.ignored_error:
+            outcome.append(f" (ignored: {call.ignored_error})", style="yellow")
+        table.add_row(
+            call.extender,
+            call.verb,
+            outcome,
+            _milliseconds(call.seconds),
+            f"{call.sent} B",
+            f"{call.received} B",
+            str(call.dropped or ""),
+        )
+    return table
+
+
+def _chances(now: Chances, width: int) -> Iterator[RenderableType]:
+    said = f"{now.feasible} of {now.evaluated} nodes would do"
+    title = f"If it were tried now, extenders not asked: {said}"
+    if now.top:
+        yield _section(title, _scores(now.top, width))
+    else:
+        yield _section(title, Text(now.message))
+    if now.refusals:
+        yield _section("Turned down by, as things are now", _refusals(now.refusals))
+
+
+def _scores(top: Sequence[NodeScore], width: int) -> Table:
+    """A column per plugin where there is room, else all in one."""
+    plugins = list(top[0].scores)
+    needed = sum(map(len, plugins)) + 3 * len(plugins) + 20 + max(len(each.node) for each in top)
+    if needed > width:
+        table = _table("Node", "Total", "Of which")
+        for each in top:
+            shares = ", ".join(f"{plugin} {score}" for plugin, score in each.scores.items())
+            table.add_row(each.node, str(each.total), shares)
+        return table
+    table = _table("Node", "Total", *plugins)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for each in top:
+        table.add_row(each.node, str(each.total), *(str(each.scores[p]) for p in plugins))
+    return table
+
+
+def _moves(moves: Iterable[QueueMove], now: float) -> Table:
+    table = _table("When", "Because of", "To")
+    for move in moves:
+        table.add_row("" if move.at is None else _ago(move.at, now), move.event, move.place)
+    return table
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def _section(title: str, body: RenderableType) -> Group:
+    return Group(Text(f"\n{title}", style="bold"), Padding(body, (0, 0, 0, 2)))
+
+
+def _facts() -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 10 else f"{seconds:.1f} s"
+
+
+def _ago(at: float, now: float) -> str:
+    """The time of day, and how long ago that was."""
+    clock = dt.datetime.fromtimestamp(at, dt.UTC).strftime("%H:%M:%SZ")
+    gone = max(0.0, now - at)
+    span = (
+        f"{gone:.0f} s"
+        if gone < 120
+        else f"{gone / 60:.0f} min"
+        if gone < 7200
+        else f"{gone / 3600:.0f} h"
+    )
+    return f"{clock} ({span} ago)"
