@@ -1,0 +1,273 @@
+"""The command line, run in this process: what it accepts, refuses and says."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from app.cli import main
+from app.cli.flags import WITHOUT_EFFECT
+from app.cli.process import explained
+from app.settings.load import Loaded, load
+
+MINIMAL = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+
+SERVING_FLAGS = [
+    "--secure-port=0",
+    "--bind-address=127.0.0.1",
+    "--tls-cert-file=a",
+    "--tls-private-key-file=b",
+    "--tls-min-version=VersionTLS12",
+    "--client-ca-file=c",
+    "--authentication-kubeconfig=d",
+    "--authentication-skip-lookup",
+    "--authentication-token-webhook-cache-ttl=1s",
+    "--authorization-kubeconfig=e",
+    "--authorization-always-allow-paths=/healthz",
+    "--authorization-webhook-cache-authorized-ttl=1s",
+    "--authorization-webhook-cache-unauthorized-ttl=1s",
+]
+OTHER_FLAGS = [
+    "--master=http://127.0.0.1:1",
+    "--kubeconfig=f",
+    "--profiling=false",
+    "--contention-profiling",
+    "--kube-api-content-type=application/json",
+    "--kube-api-qps=10",
+    "--kube-api-burst=20",
+    "--pod-max-in-unschedulable-pods-duration=1m30s",
+    "--leader-elect",
+    "--leader-elect=false",
+    "--leader-elect-lease-duration=20s",
+    "--leader-elect-renew-deadline=9s",
+    "--leader-elect-retry-period=1s",
+    "--leader-elect-resource-lock=leases",
+    "--leader-elect-resource-name=n",
+    "--leader-elect-resource-namespace=ns",
+    "--logging-format=json",
+    "--v=2",
+    "-v=2",
+    "-v2",
+]
+
+
+@pytest.fixture(autouse=True)
+def _root_logger() -> Iterator[None]:
+    """Commands configure logging for their process, which here is everybody's."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def written(tmp_path: Path, *arguments: str) -> Loaded:
+    """The configuration that ``run`` would start with."""
+    file = tmp_path / "written.yaml"
+    result = run("run", *arguments, f"--write-config-to={file}")
+    assert result.exit_code == 0, result.output
+    return load(file)
+
+
+def file_with(tmp_path: Path, text: str) -> str:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+# ---------------------------------------------------------------- the program
+
+
+def test_the_help_names_every_command():
+    result = run("--help")
+    assert result.exit_code == 0
+    for name in ("run", "demo", "apiserver", "check-config"):
+        assert name in result.output
+        assert run(name, "--help").exit_code == 0
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["run", "--version"]])
+def test_the_version(arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0
+    assert result.output.startswith("aiokube-scheduler, version ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["run", "--nonsense"], "No such option '--nonsense'"),
+        (["run", "config.yaml"], "unexpected extra argument (config.yaml)"),
+        (["run", "--leader-elect=maybe"], "'maybe' is not true or false"),
+        (["run", "-v=much"], "is not a number"),
+        (["run", "--logging-format=xml"], "'xml' is not one of"),
+        (["run", "--pod-max-in-unschedulable-pods-duration=5"], 'missing unit in duration "5"'),
+        (
+            ["run", "--secure-port=65536"],
+            "--secure-port 65536 must be between 0 and 65535, inclusive. 0 for turning off secure port",
+        ),
+        (["check-config"], "Missing argument 'FILE'"),
+    ],
+)
+def test_mistakes_on_the_command_line_end_with_1(arguments, said):
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert "Error: " in result.stderr
+    assert said in result.stderr
+
+
+def test_options_without_a_command_are_those_of_run(tmp_path):
+    file = tmp_path / "written.yaml"
+    assert run("--leader-elect=false", f"--write-config-to={file}").exit_code == 0
+    assert load(file).settings.configuration.leader_election.leader_elect is False
+
+
+# ---------------------------------------------------------------- run
+
+
+@pytest.mark.parametrize("flag", [*SERVING_FLAGS, *OTHER_FLAGS])
+def test_flags_of_kube_scheduler_are_taken(tmp_path, flag):
+    name, equals, value = flag.partition("=")
+    assert "has no effect" not in run("run", flag, f"--write-config-to={tmp_path / 'a'}").stderr
+    underscores = "--" + name[2:].replace("-", "_") if name.startswith("--") else name
+    result = run("run", underscores + equals + value, f"--write-config-to={tmp_path / 'b'}")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
+
+
+@pytest.mark.parametrize("flag", sorted(WITHOUT_EFFECT))
+def test_flags_that_mean_nothing_here_are_taken_with_a_warning(tmp_path, flag):
+    result = run("run", f"{flag}=true", f"--write-config-to={tmp_path / 'a'}")
+    assert result.exit_code == 0, result.output
+    assert f"{flag} has no effect: {WITHOUT_EFFECT[flag]}" in result.stderr
+
+
+def test_flags_of_the_election_win_over_the_file(tmp_path):
+    config = file_with(
+        tmp_path, MINIMAL + "leaderElection: {leaseDuration: 30s, resourceName: mine}\n"
+    )
+    loaded = written(
+        tmp_path, f"--config={config}", "--leader_elect_lease_duration", "45s", "--leader-elect"
+    )
+    election = loaded.settings.configuration.leader_election
+    assert str(election.lease_duration) == "45s"
+    assert (election.leader_elect, election.resource_name) == (True, "mine")
+
+
+def test_the_kubeconfig_flag_fills_what_the_file_leaves_open(tmp_path):
+    config = file_with(tmp_path, MINIMAL)
+    loaded = written(tmp_path, f"--config={config}", "--kubeconfig=/mine")
+    assert loaded.settings.configuration.client_connection.kubeconfig == "/mine"
+
+
+def test_the_kubeconfig_of_the_file_stays(tmp_path):
+    config = file_with(tmp_path, MINIMAL + "clientConnection: {kubeconfig: /file}\n")
+    arguments = ["run", f"--config={config}", "--kubeconfig=/mine"]
+    result = run(*arguments, f"--write-config-to={tmp_path / 'written'}")
+    assert "--kubeconfig is ignored because there is a configuration file" in result.stderr
+    assert "/file" in (tmp_path / "written").read_text()
+
+
+def test_every_mistake_of_a_file_is_told_with_its_line(tmp_path):
+    config = file_with(tmp_path, MINIMAL + "parallelism: 0\nfoo: 1\n")
+    result = run("run", f"--config={config}")
+    assert result.exit_code == 1
+    first, second = result.stderr.splitlines()
+    assert first.startswith(f"Error: {config}:3:1: parallelism: Invalid value: 0")
+    assert second.strip() == f'{config}:4:1: foo: unknown field "foo"'
+
+
+def test_warnings_come_before_the_mistakes_that_they_may_explain(tmp_path):
+    old = MINIMAL.replace("/v1\n", "/v1beta3\n") + "parallelism: 0\n"
+    result = run("run", f"--config={file_with(tmp_path, old)}")
+    assert result.exit_code == 1
+    warning, mistake = result.stderr.splitlines()
+    assert "v1beta3 is no longer served by kube-scheduler" in warning
+    assert "parallelism: Invalid value" in mistake
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    result = run("run", f"--config={tmp_path / 'nothing'}")
+    assert result.exit_code == 1
+    assert (
+        result.stderr.splitlines()[-1]
+        == f"Error: {tmp_path / 'nothing'}: cannot be read: No such file or directory"
+    )
+
+
+def test_nowhere_to_connect_to(monkeypatch):
+    for name in ("KUBERNETES_MASTER", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    result = run("run", "--secure-port=0")
+    assert result.exit_code == 1
+    assert "Error: invalid configuration: no configuration has been provided" in result.stderr
+
+
+def test_a_plugin_that_does_not_exist(tmp_path):
+    text = MINIMAL + "profiles: [{plugins: {multiPoint: {enabled: [{name: Nonsense}]}}}]\n"
+    config = file_with(tmp_path, text)
+    result = run("run", f"--config={config}", "--master=http://127.0.0.1:1", "--secure-port=0")
+    assert result.exit_code == 1
+    assert "Error: " in result.stderr
+    assert "Nonsense" in result.stderr.splitlines()[-1]
+
+
+def test_a_configuration_that_cannot_be_written(tmp_path):
+    result = run("run", f"--write-config-to={tmp_path / 'no' / 'where'}")
+    assert result.exit_code == 1
+    assert "No such file or directory" in result.stderr
+
+
+# ---------------------------------------------------------------- the others
+
+
+def test_check_config_says_what_a_file_amounts_to(tmp_path):
+    result = run("check-config", file_with(tmp_path, MINIMAL))
+    assert result.exit_code == 0
+    assert "valid" in result.stdout
+    assert "profile default-scheduler" in result.stdout
+
+
+def test_check_config_names_the_line_of_a_mistake(tmp_path):
+    config = file_with(tmp_path, MINIMAL + "parallelism: -1\n")
+    result = run("check-config", config)
+    assert result.exit_code == 1
+    assert f"{config}:3:1: parallelism: " in result.stdout
+
+
+def test_the_embedded_cluster_names_a_manifest_that_it_cannot_use(tmp_path):
+    manifest = tmp_path / "manifest.yaml"
+    manifest.write_text("kind: Nonsense\napiVersion: v1\n")
+    result = run("apiserver", "--port=0", f"--load={manifest}")
+    assert result.exit_code == 1
+    assert f"Error: {manifest}: document 1: kind 'Nonsense'" in result.stderr
+
+
+def test_the_demo_says_how_many_pods_it_needs():
+    result = run("demo", "--nodes=60", "--pods=60")
+    assert result.exit_code == 1
+    assert "Error: 60 nodes need at least " in result.stderr
+
+
+# ---------------------------------------------------------------- errors in groups
+
+
+def test_expected_errors_in_groups_are_told_once_each():
+    group = ExceptionGroup("", [ValueError("one"), ExceptionGroup("", [ValueError("two\nthree")])])
+    with pytest.raises(click.ClickException) as caught, explained(ValueError):
+        raise ExceptionGroup("", [group, ValueError("one")])
+    assert caught.value.message.split() == ["one", "two", "three"]
+
+
+def test_other_errors_are_not_hidden():
+    with pytest.raises(ExceptionGroup) as caught, explained(ValueError):
+        raise ExceptionGroup("", [KeyError("bug"), ValueError("mistake")])
+    assert isinstance(caught.value.exceptions[0], KeyError)
