@@ -160,8 +160,9 @@ class WhatIf(View):
         #: How many of the moves are in ``_changed``: by position, the net changes by uid.
         self._folded = 0
         self._changed: list[dict[str, tuple[Pod, int]]] = []
-        #: By position: whether a host port that a moved pod claims is in use.
+        #: By position: whether a host port that a moved pod claims is in use, and those that are so in any case.
         self._ports: dict[int, dict[HostPort, bool]] = {}
+        self._pinned: dict[int, frozenset[HostPort]] = {}
 
     # ------------------------------------------------------------ moving pods
 
@@ -180,6 +181,10 @@ class WhatIf(View):
     def remove_many(self, batch: PodBatch, chosen: Rows, positions: Rows) -> None:
         """Imagines them away."""
         self._move(_Moves(batch, chosen, positions, -1))
+
+    def pin_ports(self, position: int, ports: frozenset[HostPort]) -> None:
+        """Takes host ports for in use on a row, whichever pods are moved."""
+        self._pinned[position] = ports
 
     def _move(self, moves: "_Moves") -> None:
         batch, chosen, positions, signs = moves
@@ -232,11 +237,11 @@ class WhatIf(View):
                     PodBatch(pods), indices, np.array(places, np.intp), np.array(signs, np.int64)
                 )
             )
-        out._ports = {
-            new: dict(self._ports[old])
-            for new, old in enumerate(chosen.tolist())
-            if old in self._ports
-        }
+        for new, old in enumerate(chosen.tolist()):
+            if old in self._ports:
+                out._ports[new] = dict(self._ports[old])
+            if old in self._pinned:
+                out._pinned[new] = self._pinned[old]
         return out
 
     # ------------------------------------------------------------ columns
@@ -305,26 +310,31 @@ class WhatIf(View):
         """Whether any of these host ports would be taken, per row."""
         wanted = tuple(wanted)
         out = super().port_conflicts(wanted)
-        for position, moved in self._ports.items():
+        for position in self._ports.keys() | self._pinned.keys():
             out[position] = any(
-                conflicts(port, used)
-                for used in self._ports_in_use(position, moved)
-                for port in wanted
+                conflicts(port, used) for used in self._ports_in_use(position) for port in wanted
             )
         return out
 
-    def _ports_in_use(self, position: int, moved: dict[HostPort, bool]) -> Iterator[HostPort]:
+    def _ports_in_use(self, position: int) -> Iterator[HostPort]:
+        moved = self._ports.get(position, {})
         for pod in super().pods(position):
             yield from (port for port in pod.template.host_ports if port not in moved)
         yield from (port for port, in_use in moved.items() if in_use)
+        yield from self._pinned.get(position, ())
 
 
 def imagine(table: NodeTable, pods: Mapping[int, Sequence[Pod]]) -> WhatIf:
-    """A view of these rows, in their order, with these pods on each beside those that are there."""
+    """A view of these rows, in their order, with these pods on each beside those that are, or will be moved, there."""
     view = WhatIf(table, np.fromiter(pods, np.intp, len(pods)))
     batch = PodBatch([pod for some in pods.values() for pod in some])
     counts = np.fromiter(map(len, pods.values()), np.intp, len(pods))
-    view.add_many(batch, np.arange(len(batch)), np.repeat(np.arange(len(pods)), counts))
+    owners = np.repeat(np.arange(len(pods)), counts)
+    view.add_many(batch, np.arange(len(batch)), owners)
+    for position in set(owners[batch.with_ports].tolist()):
+        some = pods[int(view.rows[position])]
+        ports = frozenset(port for pod in some for port in pod.template.host_ports)
+        view.pin_ports(position, ports)
     return view
 
 

@@ -40,10 +40,8 @@ class Findings:
     They hold where a row is ``fresh``.
     """
 
-    def __init__(self, epoch: Hashable, layout: tuple[int, int]) -> None:
-        size = layout[1]
+    def __init__(self, epoch: Hashable, size: int) -> None:
         self.epoch: Final = epoch
-        self.layout: Final = layout
         self.kinds: npt.NDArray[np.int8] = np.zeros(size, np.int8)
         self.by_row: Final[list[Finding | None]] = [None] * size
         self.losses: Final[list[Loss]] = [_UNKNOWN] * size
@@ -86,11 +84,10 @@ class FindingsByFamily:
         self._families: Final[dict[PodTemplate, Findings]] = {}
 
     def of(self, template: PodTemplate, epoch: Hashable) -> Findings:
-        """What is known for a template; nothing if ``epoch`` is another than it was, or nodes came or went."""
-        layout = (self._table.layout, self._table.size)
+        """What is known for a template; nothing if ``epoch`` is another than it was, or the table has grown."""
         known = self._families.pop(template, None)
-        if known is None or known.epoch != epoch or known.layout != layout:
-            known = Findings(epoch, layout)
+        if known is None or known.epoch != epoch or len(known.kinds) != self._table.size:
+            known = Findings(epoch, self._table.size)
         self._families[template] = known
         if len(self._families) > _MAX_FAMILIES:
             del self._families[next(iter(self._families))]
@@ -98,7 +95,7 @@ class FindingsByFamily:
 
     def nothing(self) -> Findings:
         """For pods whose findings cannot be kept."""
-        return Findings(None, (self._table.layout, self._table.size))
+        return Findings(None, self._table.size)
 
 
 def wanted(potential: int, args: DefaultPreemptionArgs) -> int:
@@ -122,7 +119,7 @@ def search(
         kinds = findings.kinds[block]
         good = sum(map(len, harmless)) + np.cumsum(kinds == HARMLESS)
         bad = sum(map(len, violating)) + np.cumsum(kinds == VIOLATING)
-        done = np.flatnonzero((good > 0) & (good + np.minimum(bad, enough) >= enough))
+        done = np.flatnonzero((good > 0) & (good + bad >= enough))
         end = int(done[0]) + 1 if len(done) and enough else len(block)
         harmless.append(block[:end][kinds[:end] == HARMLESS])
         violating.append(block[:end][kinds[:end] == VIOLATING])

@@ -63,19 +63,17 @@ class _Potential:
         return np.diff(self.starts)
 
     def victims(self, evicted: Mask) -> list[Victims]:
-        """The evicted ones of each row."""
-        chosen = np.flatnonzero(evicted)
-        bounds = np.searchsorted(chosen, self.starts)
-        violations = np.zeros(len(bounds) - 1, np.intp)
-        if self.violating is not None:
-            so_far = np.concatenate(((0,), np.cumsum(self.violating[chosen])))
-            violations = np.diff(so_far[bounds])
+        """The evicted ones of each row, the most important first; of equal ones first those that break budgets."""
+        gone = evicted[self.order]
+        bounds = np.concatenate(((0,), np.cumsum(gone)))[self.starts].tolist()
+        chosen = self.order[gone]
         pods = [self.batch.pods[index] for index in chosen.tolist()]
+        if self.violating is None:
+            return [Victims(tuple(pods[start:end])) for start, end in pairwise(bounds)]
+        broken = np.concatenate(((0,), np.cumsum(self.violating[chosen]))).tolist()
         return [
-            Victims(tuple(pods[start:end]), number)
-            for (start, end), number in zip(
-                pairwise(bounds.tolist()), violations.tolist(), strict=True
-            )
+            Victims(tuple(by_importance(pods[start:end])), broken[end] - broken[start])
+            for start, end in pairwise(bounds)
         ]
 
 
