@@ -30,7 +30,19 @@ types: $(STAMP) ## mypy, strict
 imports: $(STAMP) ## the wall and the layers
 	$(BIN)/lint-imports
 
-unit: $(STAMP) ## all tests, in parallel
+# The Helm client, for the tests of the chart: built once, which takes some minutes. Without Go these tests are skipped, in CI
+# never.
+HELM_VERSION := v3.22.0
+HELM := $(VENV)/.helm-$(HELM_VERSION)
+HELM_DEFAULTS := -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36
+$(HELM): | $(STAMP)
+	GOBIN=$(abspath $(BIN)) GOFLAGS= CGO_ENABLED=0 go install -ldflags='-s -w $(HELM_DEFAULTS)' helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+	@touch $@
+
+.PHONY: helm
+helm: $(HELM) ## the Helm client, built with the Go toolchain
+
+unit: $(STAMP) $(if $(CI)$(shell command -v go),$(HELM)) ## all tests, in parallel
 	$(BIN)/pytest -q -n 2 --dist worksteal
 
 BENCH ?=

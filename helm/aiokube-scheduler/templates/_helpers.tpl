@@ -1,0 +1,72 @@
+{{/* Names, labels and the service account. */}}
+
+{{- define "aiokube-scheduler.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "aiokube-scheduler.fullname" -}}
+{{- $name := include "aiokube-scheduler.name" . }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* Objects outside the release's namespace carry its name, so that releases of one name do not meet there. */}}
+{{- define "aiokube-scheduler.clusterName" -}}
+{{- printf "%s:%s" .Release.Namespace (include "aiokube-scheduler.fullname" .) }}
+{{- end }}
+
+{{- define "aiokube-scheduler.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "aiokube-scheduler.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- define "aiokube-scheduler.labels" -}}
+{{- $own := dict
+  "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-")
+  "app.kubernetes.io/version" .Chart.AppVersion
+  "app.kubernetes.io/component" "scheduler"
+  "app.kubernetes.io/managed-by" .Release.Service }}
+{{- $selector := include "aiokube-scheduler.selectorLabels" . | fromYaml }}
+{{- toYaml (mergeOverwrite (dict) .Values.commonLabels $own $selector) }}
+{{- end }}
+
+{{- define "aiokube-scheduler.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "aiokube-scheduler.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- required "serviceAccount.name is needed with serviceAccount.create=false: the namespace's default account must not get a scheduler's rights" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "aiokube-scheduler.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{/* Secret with the serving certificate; empty when the scheduler signs its own. */}}
+{{- define "aiokube-scheduler.tlsSecret" -}}
+{{- if .Values.tls.secretName }}
+{{- .Values.tls.secretName }}
+{{- else if .Values.tls.certManager.enabled }}
+{{- printf "%s-tls" (include "aiokube-scheduler.fullname" .) }}
+{{- end }}
+{{- end }}
+
+{{/* A Go duration (1m30s) in whole seconds, rounded up. */}}
+{{- define "aiokube-scheduler.seconds" -}}
+{{- $factors := dict "h" 3600.0 "m" 60.0 "s" 1.0 "ms" 0.001 "us" 0.000001 "µs" 0.000001 "ns" 0.000000001 }}
+{{- $total := 0.0 }}
+{{- range regexFindAll "[0-9.]+(h|ms|us|µs|ns|m|s)" . -1 }}
+{{- $unit := regexFind "[a-zµ]+$" . }}
+{{- $total = addf $total (mulf (trimSuffix $unit . | float64) (get $factors $unit)) }}
+{{- end }}
+{{- ceil $total | int }}
+{{- end }}

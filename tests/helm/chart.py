@@ -1,0 +1,159 @@
+"""The chart as Helm renders it."""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+ROOT: Final = Path(__file__).parents[2]
+CHART: Final = ROOT / "helm" / "aiokube-scheduler"
+EXAMPLES: Final = sorted((CHART / "examples").glob("*.yaml"))
+VALUES: Final = sorted((Path(__file__).parent / "values").glob("*.yaml"))
+NAMESPACE: Final = "kube-system"
+RELEASE: Final = "aiokube-scheduler"
+#: What the chart says it needs, and what its facts are of.
+OLDEST, NEWEST = "1.30.0", "1.36.2"
+_TIMEOUT: Final = 60.0
+
+Object = dict[str, Any]
+
+
+class RenderError(Exception):
+    """What Helm says about values that it refuses."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rendered:
+    """What would be applied. ``text`` is what Helm printed."""
+
+    text: str
+
+    @cached_property
+    def objects(self) -> list[Object]:
+        """All objects, hooks among them."""
+        return [found for found in yaml.safe_load_all(self.text) if found]
+
+    def all(self, kind: str) -> list[Object]:
+        """The objects of one kind."""
+        return [found for found in self.objects if found["kind"] == kind]
+
+    def one(self, kind: str) -> Object:
+        """The only object of its kind."""
+        (found,) = self.all(kind)
+        return found
+
+    @property
+    def deployment(self) -> Object:
+        """The Deployment's spec."""
+        spec: Object = self.one("Deployment")["spec"]
+        return spec
+
+    @property
+    def pod(self) -> Object:
+        """The spec of the scheduler's pods."""
+        spec: Object = self.deployment["template"]["spec"]
+        return spec
+
+    @property
+    def container(self) -> Object:
+        """The scheduler's container."""
+        return named(self.pod["containers"], "scheduler")
+
+    @property
+    def config_text(self) -> str:
+        """The configuration file."""
+        text: str = self.one("ConfigMap")["data"]["scheduler.yaml"]
+        return text
+
+    @property
+    def config(self) -> Object:
+        """The first document of the configuration file."""
+        document: Object = next(iter(yaml.safe_load_all(self.config_text)))
+        return document
+
+    @property
+    def extension(self) -> Object | None:
+        """The second document, None if there is none."""
+        _, *rest = yaml.safe_load_all(self.config_text)
+        return rest[0] if rest else None
+
+    def pod_specs(self) -> Iterator[tuple[str, Object]]:
+        """(whose it is, spec) of everything that becomes a pod."""
+        yield "Deployment", self.pod
+        for pod in self.all("Pod"):
+            yield pod["metadata"]["name"], pod["spec"]
+
+
+def named(objects: Sequence[Object], name: str) -> Object:
+    """The one of this name in a list of containers, volumes, ports..."""
+    (found,) = [each for each in objects if each["name"] == name]
+    return found
+
+
+def nested(values: Mapping[str, Any]) -> Object:
+    """``{"image.tag": "1"}`` -> ``{"image": {"tag": "1"}}``."""
+    result: Object = {}
+    for path, value in values.items():
+        *parents, last = path.split(".")
+        place = result
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return result
+
+
+class Helm:
+    """The Helm client, away from whatever configuration its user has."""
+
+    def __init__(self, program: Path, home: Path) -> None:
+        self._program: Final = program
+        self._environment: Final = {"PATH": os.environ["PATH"], "HOME": str(home), "GOGC": "off"}
+        self._known: Final[dict[str, Rendered]] = {}
+
+    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """One command, whatever comes of it."""
+        return subprocess.run(
+            [str(self._program), *arguments],
+            env=self._environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+
+    def render(
+        self,
+        values: Mapping[str, Any] | None = None,
+        /,
+        *options: str,
+        release: str = RELEASE,
+        kube_version: str = NEWEST,
+    ) -> Rendered:
+        """``helm template`` with these values (dotted paths). Raises RenderError."""
+        given = json.dumps(nested(values or {}))
+        key = json.dumps([given, options, release, kube_version])
+        if key not in self._known:
+            done = self.run(
+                *("template", release, str(CHART), "--namespace", NAMESPACE),
+                *("--kube-version", kube_version, "--values", "-", *options),
+                stdin=given,
+            )
+            if done.returncode:
+                raise RenderError(done.stderr)
+            self._known[key] = Rendered(done.stdout)
+        return self._known[key]
+
+
+def find_program() -> Path | None:
+    """The client that ``make helm`` has built, or else the one on the PATH."""
+    built = ROOT / ".venv" / "bin" / "helm"
+    found = str(built) if built.exists() else shutil.which("helm")
+    return Path(found) if found else None
