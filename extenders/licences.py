@@ -37,7 +37,6 @@ HIGHEST_SCORE: Final = 10
 """What extenders give at most; the scheduler multiplies it with the extender's weight."""
 
 _MAX_BODY_BYTES: Final = 16 * 1024 * 1024
-_PAUSE_SECONDS: Final = 1.0
 
 T = TypeVar("T")
 
@@ -149,8 +148,10 @@ def seats_of(pod: Pod) -> int:
 class ApiServer:
     """The little that is needed of the API server: following two kinds, and bindings."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
+    def __init__(self, session: aiohttp.ClientSession, *, pause_seconds: float = 1.0) -> None:
+        """``pause_seconds``: before a collection is listed again."""
         self._session: Final = session
+        self._pause: Final = pause_seconds
 
     async def follow(
         self,
@@ -171,7 +172,7 @@ class ApiServer:
                     change(kind, item)
             except (aiohttp.ClientError, TimeoutError, DecodeError) as error:
                 log.warning("watching %s: %r", path, error)
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(self._pause)
 
     async def _watch(
         self, path: str, version: str, decoder: ObjectDecoder[T]

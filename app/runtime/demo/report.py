@@ -43,6 +43,7 @@ def report(
         *_titled("Where the pods went", _placement(workloads, ledger)),
         *_titled("Pending, and why", _pending(workloads, ledger)),
         *_titled("What the extender refused", _refused(extender)),
+        _asked(extender),
         *_lines(figures),
     )
 
@@ -88,11 +89,13 @@ def _refused(extender: Mapping[str, Any]) -> Table:
     table = _table(("nodes", True), ("reason", False))
     for reason, count in sorted(extender["refusals"].items()):
         table.add_row(str(count), reason)
+    return table
+
+
+def _asked(extender: Mapping[str, Any]) -> Text:
     calls = ", ".join(f"{count} {verb}" for verb, count in sorted(extender["calls"].items()))
     seats = ", ".join(f"{used} in {zone}" for zone, used in extender["licences"].items())
-    table.caption = f"{calls} calls; licences in use: {seats}"
-    table.caption_justify = "left"
-    return table
+    return Text(f"Calls: {calls}; licences in use: {seats}.")
 
 
 def _lines(figures: Figures) -> Iterator[RenderableType]:

@@ -1,0 +1,154 @@
+"""What comes out of a round, apart from running one."""
+
+import dataclasses
+import json
+
+import pytest
+
+from tests.bench.extender import node_names
+from tests.bench.measuring import Load, configuration
+from tests.bench.results import Measured, Result, Thresholds, as_json, ratios, shortfalls, summary
+from tests.bench.usage import Usage, peak_memory
+from tests.bench.workload import (
+    MADE,
+    SHAPES,
+    existing_count,
+    existing_pod,
+    measured_pod,
+    node,
+)
+
+MEASURED = Measured(
+    started=100.0,
+    bound_at=[101.0, 101.5, 103.0],
+    bound_on=["a", "b", "a"],
+    cpu_at_first=1.0,
+    cpu=1.6,
+    peak_memory=64 * 2**20,
+)
+
+
+def result(measured: Measured = MEASURED, *, pods: int = 3, **changes: object) -> Result:
+    about = {"shape": "basic", "nodes": 2, "pods": pods, "existing": 0, "extender": ""}
+    return Result(**{**about, **measured.figures(), **changes})
+
+
+def test_the_figures_of_a_round():
+    assert MEASURED.figures() == {
+        "bound": 3,
+        "first_bind_s": 1.0,
+        "last_bind_s": 3.0,
+        "pods_per_s": 1.0,
+        "cpu_ms_per_pod": 200.0,
+        "cpu_s": 1.6,
+        "peak_memory_mb": 64.0,
+        "nodes_used": 2,
+        "most_pods_on_a_node": 2,
+    }
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_there_is_no_rate_without_two_bindings(count):
+    measured = dataclasses.replace(
+        MEASURED, bound_at=MEASURED.bound_at[:count], bound_on=MEASURED.bound_on[:count]
+    )
+    figures = measured.figures()
+    assert figures["bound"] == count
+    assert figures["pods_per_s"] is None
+    assert (figures["first_bind_s"] is None) == (count == 0)
+    assert "- pods/s" in summary("ours", result(measured))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (Thresholds(), []),
+        (Thresholds(pods_per_s=1.0, cpu_ms_per_pod=200.0, peak_memory_mb=64.0), []),
+        (Thresholds(pods_per_s=1.1), ["1.0 pods/s, at least 1.1 are wanted"]),
+        (Thresholds(cpu_ms_per_pod=100), ["200.0 ms of CPU a pod, no more than 100 are wanted"]),
+        (Thresholds(peak_memory_mb=10), ["64.0 MiB at most, no more than 10 are wanted"]),
+    ],
+)
+def test_limits(wanted, said):
+    assert list(shortfalls(result(), wanted)) == said
+
+
+def test_a_pod_that_was_not_bound_is_always_a_shortfall():
+    assert list(shortfalls(result(pods=5), Thresholds())) == ["2 of 5 pods were not bound"]
+
+
+def test_a_figure_that_is_missing_meets_no_limit():
+    nothing = result(pods_per_s=None, cpu_ms_per_pod=None)
+    wanted = Thresholds(pods_per_s=1.0, cpu_ms_per_pod=1.0)
+    assert len(list(shortfalls(nothing, wanted))) == 2
+
+
+def test_ratios_are_of_medians():
+    ours = [result(pods_per_s=rate) for rate in (100.0, 900.0, 200.0)]
+    theirs = [result(pods_per_s=100.0, peak_memory_mb=128.0, cpu_ms_per_pod=None)]
+    found = ratios(ours, theirs)
+    assert found["pods_per_s"] == 2.0
+    assert found["peak_memory_mb"] == 0.5
+    assert found["cpu_ms_per_pod"] is None
+
+
+def test_the_line_of_json():
+    line = json.loads(as_json("ours", result()))
+    assert line["scheduler"] == "ours"
+    assert line["pods_per_s"] == 1.0
+
+
+def test_usage_adds_up():
+    assert Usage(1.0, 10) + Usage(0.5, 5) == Usage(1.5, 15)
+    assert peak_memory("Name:\tx\nVmHWM:\t    1024 kB\n") == 2**20
+    assert peak_memory("Name:\tzombie\n") == 0
+
+
+# ---------------------------------------------------------------- the load
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_everything_that_is_made_bears_the_label(shape):
+    made = [
+        node(3, zones=2, shape=shape, padding=0),
+        measured_pod(7, shape),
+        existing_pod(4, nodes=3, shape=shape),
+    ]
+    assert [each["metadata"]["labels"][MADE] for each in made] == ["node", "measured", "existing"]
+    assert made[2]["spec"]["nodeName"] == "node-00001"
+
+
+def test_preemption_finds_full_nodes():
+    assert existing_count(0, nodes=10, shape="preemption") == 40
+    assert existing_count(5, nodes=10, shape="preemption") == 5
+    assert existing_count(0, nodes=10, shape="basic") == 0
+
+
+def test_padding_makes_a_node_larger():
+    sizes = [len(json.dumps(node(0, zones=1, shape="basic", padding=p))) for p in (0, 5000)]
+    assert sizes[1] - sizes[0] > 5000
+
+
+def test_the_mix_has_every_tenth_pod_alike():
+    specs = [json.dumps(measured_pod(number, "mixed")["spec"]) for number in range(20)]
+    assert specs[:10] != [specs[0]] * 10
+    assert measured_pod(1, "mixed")["spec"]["nodeSelector"]
+    assert "podAntiAffinity" in specs[4]
+    assert "podAntiAffinity" in specs[14]
+
+
+def test_the_configuration_names_the_extender():
+    load = Load(extender="10", whole_nodes=True, ignorable=True)
+    read = json.loads(configuration(load, kubeconfig="k", extender="http://e"))
+    (extender,) = read["extenders"]
+    assert (extender["urlPrefix"], extender["nodeCacheCapable"]) == ("http://e", False)
+    assert "extenders" not in json.loads(configuration(Load(), kubeconfig="k", extender=""))
+
+
+def test_the_extender_finds_the_names_in_both_forms():
+    names = b'{"Pod":{"metadata":{"name":"p"}},"Nodes":null,"NodeNames":["a","b"]}'
+    whole = (
+        b'{"Pod":{"metadata":{"name":"p"}},"Nodes":{"metadata":{},"items":['
+        b'{"metadata":{"name":"a"},"spec":{}},{"metadata":{"name":"b"},"spec":{}}]},"NodeNames":null}'
+    )
+    assert node_names(names) == node_names(whole) == ["a", "b"]

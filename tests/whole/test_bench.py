@@ -1,0 +1,81 @@
+"""The benchmark's command, on loads too small to say anything about speed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.whole.harness import pod, running_cluster
+
+pytestmark = pytest.mark.whole
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.bench", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def results(done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def test_a_round_with_an_extender_and_a_limit_that_is_missed(tmp_path: Path) -> None:
+    arguments = ["--nodes=20", "--pods=30", "--shape=mixed", "--existing=10", "--extender=1"]
+    done = bench(*arguments, "--at-most-memory=1", f"--logs={tmp_path}")
+    (result,) = results(done)
+    assert (result["bound"], result["nodes"], result["existing"]) == (30, 20, 10), done.stderr
+    assert result["extender"] == "1 ms, names"
+    assert result["first_bind_s"] > 0
+    assert result["last_bind_s"] >= result["first_bind_s"]
+    assert result["pods_per_s"] > 0
+    assert result["cpu_s"] > 0
+    assert 20 < result["peak_memory_mb"] < 1000
+    assert "ours: 30 of 30 pods bound" in done.stdout
+    assert done.returncode == 1
+    assert "no more than 1.0 are wanted" in done.stderr
+    assert "Scheduling" in (tmp_path / "ours-1" / "scheduler.log").read_text()
+
+
+def test_two_schedulers_in_turn_on_a_live_cluster(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m app --kubeconfig {{kubeconfig}} --secure-port=0"
+    with running_cluster(tmp_path, "--no-kubelets") as cluster:
+        done = bench(
+            f"--kubeconfig={cluster.kubeconfig}",
+            "--nodes=10",
+            "--pods=10",
+            "--shape=antiaffinity",
+            f"--compare={command}",
+        )
+        ours, theirs = results(done)
+        assert done.returncode == 0, done.stderr
+        assert (ours["bound"], theirs["bound"]) == (10, 10)
+        assert (ours["nodes_used"], theirs["most_pods_on_a_node"]) == (10, 1)
+        last = done.stdout.splitlines()[-1]
+        assert last.startswith("ours / theirs: {")
+        assert json.loads(last.partition(": ")[2])["peak_memory_mb"] == pytest.approx(1.0, abs=0.5)
+        assert cluster.lease()["spec"]["holderIdentity"] == ""
+
+
+def test_a_cluster_that_is_not_its_own_is_left_alone(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, "--nodes=3") as cluster:
+        cluster.call("POST", "/api/v1/namespaces/default/pods", pod("precious"))
+        done = bench(f"--kubeconfig={cluster.kubeconfig}", "--nodes=1", "--pods=1")
+        assert done.returncode == 1
+        assert done.stderr == (
+            "Error: the cluster holds nodes that are not the benchmark's: node-0, node-1, node-2\n"
+        )
+        assert list(cluster.pods()) == ["precious"]
+
+
+def test_a_scheduler_that_does_not_start_is_told_with_its_log() -> None:
+    done = bench("--nodes=1", "--pods=1", f"--scheduler={sys.executable} -m app run --config=/nix")
+    assert done.returncode == 1
+    assert "has ended with status 1" in done.stderr
+    assert "/nix: cannot be read" in done.stderr

@@ -1,0 +1,105 @@
+"""``demo`` as users see it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.whole.harness import Process, wait_for
+
+pytestmark = pytest.mark.whole
+
+SMALL = ("--nodes=12", "--pods=60")
+
+
+@pytest.fixture(scope="module")
+def shown() -> str:
+    """What the demo prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "app", "demo"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=os.environ | {"COLUMNS": "200"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def row(shown: str) -> Callable[[str], list[str]]:
+    """The numbers in the row of a workload: pods, the three zones, pending."""
+
+    def numbers(workload: str) -> list[int]:
+        found = re.search(rf"^{workload}((?: +(?:\d+|-)){{5}})", shown, re.MULTILINE)
+        assert found, shown
+        return [0 if cell == "-" else int(cell) for cell in found[1].split()]
+
+    return numbers
+
+
+def test_every_pod_is_accounted_for(row) -> None:
+    for workload in ("ingest", "web", "api", "cache", "batch", "training", "solver", "huge", "all"):
+        pods, *zones, pending = row(workload)
+        assert pods == sum(zones) + pending, workload
+    assert row("all")[0] == 300
+    assert row("all")[-1] == 2 + 2 + 6  # huge, training, solver
+
+
+def test_pods_go_where_they_should(row) -> None:
+    assert row("web")[1:4] == [30, 30, 30]
+    assert row("solver") == [20, 8, 6, 0, 6]
+    assert row("training")[-1] == 2  # of the four that waited, two found a place on the late node
+    assert row("huge")[-1] == 2
+
+
+@pytest.mark.parametrize(
+    ("count", "workload", "reason"),
+    [
+        (2, "huge", "48 Insufficient cpu"),
+        (2, "training", "Insufficient example.com/gpu"),
+        (6, "solver", "16 the 8 licences of zone-0 are used up"),
+    ],
+)
+def test_pending_pods_come_with_the_reason(
+    shown: str, count: int, workload: str, reason: str
+) -> None:
+    line = re.compile(
+        rf"^ +{count} +{workload} +0/6\d nodes are available: .*{reason}", re.MULTILINE
+    )
+    assert line.search(shown), shown
+
+
+def test_what_the_extender_refused_and_the_figures(shown: str) -> None:
+    refused = shown.partition("What the extender refused")[2]
+    assert re.search(r"^ +\d+ +no licence server in zone-2", refused, re.MULTILINE)
+    assert re.search(r"^ +\d+ +the 6 licences of zone-1 are used up", refused, re.MULTILINE)
+    assert "licences in use: 8 of 8 in zone-0, 6 of 6 in zone-1" in refused
+    assert re.search(r"^288 pods bound in \d+\.\d\d s, \d+ pods/s", refused, re.MULTILINE)
+    assert "2 pods that had waited for it were bound within" in refused
+
+
+def test_it_stays_up_for_kubectl(tmp_path: Path) -> None:
+    demo = Process(["app", "demo", *SMALL, "--keep"], tmp_path / "demo.log")
+    try:
+        line = wait_for(
+            "the line for kubectl",
+            lambda: re.search(r"--kubeconfig (\S+) get pods", demo.output()),
+        )
+        kubeconfig = Path(line[1])
+        server = re.search(r"http://127\.0\.0\.1:\d+", kubeconfig.read_text())
+        assert server
+        assert server[0] in demo.output()
+        demo.send(signal.SIGINT)
+        assert demo.stop() == 0, demo.output()
+        assert not kubeconfig.exists()
+        assert "Traceback" not in demo.output()
+    finally:
+        demo.kill()
