@@ -44,6 +44,8 @@ class ChainFilterResult:
     error: ExtenderError | None = None
     #: Failures of ignorable extenders that were passed over.
     ignored: tuple[ExtenderError, ...] = ()
+    #: The extenders that turned down nodes, or whose error ended the attempt, by name.
+    refused_by: tuple[str, ...] = ()
     #: The earliest time, in seconds from now, for which an extender that turned down nodes asked to be called again.
     retry_after: float | None = None
 
@@ -98,7 +100,7 @@ class ExtenderChain:
                 continue
             verdicts.add(result.failed, result.failed_and_unresolvable)
             if len(result.kept) != len(args.names):
-                verdicts.ask_again(result.retry_after)
+                verdicts.refused(extender.name, result.retry_after)
             args = args.about(result.kept)
         return verdicts.result(args, ignored)
 
@@ -190,6 +192,7 @@ class _Verdicts:
     def __init__(self) -> None:
         self._failed: dict[str, str] = {}
         self._unresolvable: dict[str, str] = {}
+        self._refused_by: list[str] = []
         self._retry_after: float | None = None
 
     def add(self, failed: Mapping[str, str], unresolvable: Mapping[str, str]) -> None:
@@ -201,9 +204,10 @@ class _Verdicts:
             self._failed.pop(name, None)
             self._unresolvable[name] = reason
 
-    def ask_again(self, seconds: float | None) -> None:
-        """An extender that turned down nodes wants to be asked again after ``seconds``."""
-        times = (seconds, self._retry_after)
+    def refused(self, extender: str, retry_after: float | None) -> None:
+        """An extender turned down nodes; it may have asked to be called again after some seconds."""
+        self._refused_by.append(extender)
+        times = (retry_after, self._retry_after)
         self._retry_after = min((t for t in times if t is not None), default=None)
 
     def result(
@@ -218,6 +222,7 @@ class _Verdicts:
             self._unresolvable,
             error,
             tuple(ignored),
+            (error.extender,) if error else tuple(self._refused_by),
             error.retry_after if error else self._retry_after,
         )
 

@@ -108,7 +108,7 @@ class HTTPExtender:
             return True
         interested = self._interest.get(pod.template)
         if interested is None:
-            interested = self._interest[pod.template] = _asks_for(pod.template, self._managed)
+            interested = self._interest[pod.template] = asks_for(pod.template, self._managed)
         return interested
 
     async def filter(self, args: ExtenderArgs, *, traceparent: str = "") -> FilterResult:
@@ -341,7 +341,8 @@ def _read_bind(body: bytes) -> None:
         raise _Refusal(error)
 
 
-def _asks_for(template: PodTemplate, resources: frozenset[str]) -> bool:
+def asks_for(template: PodTemplate, resources: frozenset[str]) -> bool:
+    """Whether a container asks for, or is limited in, one of these resources (spec: service.md 2.4)."""
     spec = template.spec
     return any(
         name in resources

@@ -18,6 +18,7 @@ from app.runtime.metrics.series import Families
 from app.runtime.scheduler import Scheduler
 from app.runtime.serving.access import Authenticator, Authorizer
 from app.runtime.serving.debug import DebugPages
+from app.runtime.serving.extenders import ExtenderPages
 from app.runtime.serving.health import Check, HealthEndpoints, ping
 from app.runtime.serving.options import ServingOptions
 from app.runtime.serving.pages import AboutPages, MetricsPages
@@ -67,6 +68,7 @@ class Endpoints:
                 paths=lambda: (route.path for route in self.routes()),
                 leading=self._leading_in_words,
             ),
+            ExtenderPages(scheduler.requeue, leader=self._other_leader),
             DebugPages(
                 state.queue,
                 self.debugger,
@@ -87,6 +89,10 @@ class Endpoints:
             return Leadership(leading=True)
         statistics = self._elector.statistics()
         return Leadership(statistics.is_leader, statistics.identity, statistics.holder)
+
+    def _other_leader(self) -> str | None:
+        leadership = self._leadership()
+        return None if leadership.leading else leadership.holder
 
     def _leading_in_words(self) -> str:
         leadership = self._leadership()

@@ -6,8 +6,8 @@ come, with no await in between (docs/architecture.md).
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from app.extender.config import (
     TLSConfig,
     Verb,
 )
+from app.extender.errors import ExtenderError
 from app.extender.observer import Observer
 from app.kube.writer import KubeWriter
 from app.model.pod import Pod
@@ -111,6 +112,36 @@ def wants_whole_victims(chain: ExtenderChain) -> bool:
     )
 
 
+class Refusals(Protocol):
+    """Hears how attempts with extenders end."""
+
+    def turned_down(self, pod: Pod, extenders: Iterable[str], retry_after: float | None) -> None:
+        """No node is left; these extenders turned some down, the earliest asking to be called again after seconds."""
+
+    def failed(self, pod: Pod, error: ExtenderError) -> None:
+        """An extender that counts failed, at filter or at bind."""
+
+    def placed(self, pod: Pod) -> None:
+        """A node was found."""
+
+
+class _Heard:
+    """What the extenders said in all rounds of a search."""
+
+    def __init__(self) -> None:
+        self.refused_by: set[str] = set()
+        self.retry_after: float | None = None
+
+    def note(self, result: ChainFilterResult) -> None:
+        """One round is over."""
+        self.refused_by.update(result.refused_by)
+        if result.retry_after is not None:
+            earlier = self.retry_after
+            self.retry_after = (
+                result.retry_after if earlier is None else min(earlier, result.retry_after)
+            )
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Shown:
     """Nodes that extenders are shown: their names, and their rows as long as the table keeps its layout."""
@@ -130,12 +161,14 @@ class Search:
         *,
         percentages: Mapping[str, int],
         rng: np.random.Generator,
+        refusals: "Refusals",
     ) -> None:
         """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one."""
         self._chain: Final = chain
         self._table: Final = table
         self._percentages: Final = percentages
         self._rng: Final = rng
+        self._refusals: Final = refusals
 
     def concerns(self, pod: Pod) -> bool:
         """Whether any extender filters or prioritizes for this pod."""
@@ -144,6 +177,19 @@ class Search:
 
     async def choose(self, attempt: Attempt) -> Choice:
         """The chosen node. Raises NoNodesError, Unfit, SchedulingError."""
+        heard = _Heard()
+        try:
+            choice = await self._search(attempt, heard)
+        except Unfit:
+            self._refusals.turned_down(attempt.pod, heard.refused_by, heard.retry_after)
+            raise
+        except ExtenderError as error:
+            self._refusals.failed(attempt.pod, error)
+            raise
+        self._refusals.placed(attempt.pod)
+        return choice
+
+    async def _search(self, attempt: Attempt, heard: "_Heard") -> Choice:
         asked: set[str] = set()
         while True:
             shown = self._candidates(attempt, asked)
@@ -154,6 +200,7 @@ class Search:
             )
             if result.error is not None:
                 raise result.error
+            heard.note(result)
             if result.survivors is not shown.names:
                 attempt.extender_verdicts.update(_verdicts(shown.names, result))
             choice = await self._decide(attempt, shown, result)
@@ -231,6 +278,7 @@ class ChainBinder:
 
     chain: ExtenderChain
     writer: KubeWriter
+    refusals: Refusals
 
     async def bind(self, pod: Pod, node_name: str) -> bool:
         """True if an extender bound the pod. An answer that was lost is looked up."""
@@ -240,4 +288,8 @@ class ChainBinder:
         async def look_up() -> str | None:
             return await self.writer.bound_to(pod)
 
-        return await self.chain.bind(pod, node_name, look_up)
+        try:
+            return await self.chain.bind(pod, node_name, look_up)
+        except ExtenderError as error:
+            self.refusals.failed(pod, error)
+            raise

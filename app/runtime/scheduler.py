@@ -25,6 +25,7 @@ from app.kube.informer import Informer
 from app.kube.listing import ServerFeatures
 from app.kube.transport import Guard, Transport
 from app.kube.writer import KubeWriter
+from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import Status
@@ -32,13 +33,20 @@ from app.runtime import kinds
 from app.runtime.binding import Binder
 from app.runtime.clock import Clock
 from app.runtime.effects import ApiEffects, ApiStatusWriter
-from app.runtime.extending import ChainBinder, Search, wants_whole_nodes, wants_whole_victims
+from app.runtime.extending import (
+    EXTENDER,
+    ChainBinder,
+    Search,
+    wants_whole_nodes,
+    wants_whole_victims,
+)
 from app.runtime.failures import StatusPatcher
 from app.runtime.loop import FailureHandler, SchedulingLoop
 from app.runtime.metrics.gauges import Sources
 from app.runtime.preemption import Evictor, VictimsAgreement
 from app.runtime.profiles import build_framework, plugin_names
 from app.runtime.reports import Reports
+from app.runtime.requeue import Consequences, Requeue
 from app.runtime.tasks import spawn, spawn_eternal
 from app.runtime.telemetry import Telemetry
 from app.runtime.waiting import WaitingPods
@@ -56,6 +64,8 @@ log = logging.getLogger(__name__)
 
 #: Changes that watches report, as metrics name them.
 _ACTIONS: Final = {ADDED: "Add", MODIFIED: "Update", DELETED: "Delete"}
+#: Any event at all.
+_EVERYTHING: Final = ClusterEvent(Resource.Any, Action.All)
 #: Pods waiting for an event are tried again without one after this long (kube-scheduler's flag of this name).
 MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
 
@@ -105,7 +115,10 @@ class Scheduler:
             return SchedulingQueue(
                 sort_key=self._queue_sort(),
                 pre_enqueue=self._pre_enqueue,
-                hints={name: _hints(framework) for name, framework in self.frameworks.items()},
+                hints={
+                    name: _hints(framework, extended=bool(chain))
+                    for name, framework in self.frameworks.items()
+                },
                 initial_backoff_seconds=config.pod_initial_backoff_seconds,
                 max_backoff_seconds=config.pod_max_backoff_seconds,
                 max_unschedulable_seconds=max_unschedulable_seconds,
@@ -120,6 +133,14 @@ class Scheduler:
             profiles=[p.scheduler_name for p in profiles],
         )
         writer = KubeWriter(transport, may_write=may_write, rng=rng)
+        self.requeue: Final = Requeue(
+            self.state.queue,
+            [extender.name for extender in chain.extenders],
+            wall=clock.wall,
+            poke=self.poke,
+        )
+        telemetry.extenders.reports.tell(self)
+        refusals = Consequences(self.requeue, telemetry.extenders.reports)
         self.patcher: Final = StatusPatcher(ApiStatusWriter(writer), self._spawn)
         self.evictor: Final = Evictor(
             state=self.state,
@@ -143,7 +164,7 @@ class Scheduler:
         self.binder: Final = Binder(
             state=self.state,
             effects=self.effects,
-            extenders=ChainBinder(chain, writer) if chain else None,
+            extenders=ChainBinder(chain, writer, refusals) if chain else None,
             waiting=self.waiting,
             reports=reports,
             recorder=recorder,
@@ -155,7 +176,9 @@ class Scheduler:
         self.loop: Final = SchedulingLoop(
             state=self.state,
             frameworks=self.frameworks,
-            search=Search(chain, table, percentages=percentages, rng=rng) if chain else None,
+            search=Search(chain, table, percentages=percentages, rng=rng, refusals=refusals)
+            if chain
+            else None,
             binder=self.binder,
             failures=self.failures,
             effects=self.effects,
@@ -205,6 +228,8 @@ class Scheduler:
             before = None if kind == ADDED else old
             after = None if kind == DELETED else new
             self._carry_out(self.state.apply(Change(model, before, after), self._clock.wall()))
+            if model is Pod and (kind == DELETED or new.node_name):
+                self.requeue.gone(old.uid if kind == DELETED else new.uid)
             self.poke()
             handled(labels[kind], now() - started)
 
@@ -344,6 +369,7 @@ class Scheduler:
 
     async def wind_down(self, seconds: float) -> None:
         """Lets bindings finish and reports be written, for at most this long."""
+        self.requeue.close()
         try:
             async with asyncio.timeout(seconds):
                 await self.binder.wait_until_idle()
@@ -353,8 +379,12 @@ class Scheduler:
             log.warning("%d bindings did not finish in %.0f s", self.binder.running, seconds)
 
 
-def _hints(framework: Framework) -> tuple[HintRegistration, ...]:
-    return with_taint_registrations(
+def _hints(framework: Framework, *, extended: bool) -> tuple[HintRegistration, ...]:
+    """What wakes the pods of a profile; those that extenders turned down welcome every event (spec: service.md 2.3)."""
+    given = [
         HintRegistration(each.event, plugin, each.hint, each.template_only)
         for plugin, each in framework.queueing_hints()
-    )
+    ]
+    if extended:
+        given.append(HintRegistration(_EVERYTHING, EXTENDER))
+    return with_taint_registrations(given)

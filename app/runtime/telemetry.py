@@ -18,6 +18,7 @@ from app.extender.errors import ExtenderError, Outcome
 from app.model.pod import Pod
 from app.runtime import logs
 from app.runtime.clock import Clock, stopwatch
+from app.runtime.extender_reports import ExtenderReports
 from app.runtime.metrics.client import ClientMetrics, LoopLag
 from app.runtime.metrics.extenders import ExtenderMetrics
 from app.runtime.metrics.scheduler import (
@@ -48,7 +49,11 @@ class Telemetry:
         self.probe: Final = FrameworkMetrics(self.families, monotonic=stopwatch(), rng=rng)
         self.queue: Final = QueueMetrics(self.families)
         self.watches: Final = WatchMetrics(self.families)
-        self.extenders: Final = ExtenderTelemetry(ExtenderMetrics(self.families), self.stories)
+        self.extenders: Final = ExtenderTelemetry(
+            ExtenderMetrics(self.families),
+            self.stories,
+            ExtenderReports(wall=clock.wall, monotonic=clock.monotonic),
+        )
         self.client: Final = ClientMetrics(self.families)
         self.lag: Final = LoopLag(self.families, self.probe.now)
         self._attempts: Final = AttemptMetrics(self.families)
@@ -156,8 +161,11 @@ def log_scores(attempt: Attempt) -> None:
 class ExtenderTelemetry:
     """An Observer (app.extender.observer)."""
 
-    def __init__(self, metrics: ExtenderMetrics, stories: Stories) -> None:
+    def __init__(
+        self, metrics: ExtenderMetrics, stories: Stories, reports: ExtenderReports
+    ) -> None:
         self.metrics: Final = metrics
+        self.reports: Final = reports
         self._stories: Final = stories
 
     def expect(self, extenders: Iterable[HTTPExtender]) -> None:
@@ -185,6 +193,8 @@ class ExtenderTelemetry:
             each.call_finished(
                 extender, verb, outcome, seconds=seconds, sent=sent, received=received
             )
+        if outcome is Outcome.SUCCESS:
+            self.reports.answered(extender, verb)
 
     def call_held_back(self, extender: str, verb: Verb) -> None:
         """See Observer."""
@@ -206,14 +216,7 @@ class ExtenderTelemetry:
         """See Observer."""
         self.metrics.error_ignored(error)
         self._stories.error_ignored(error)
-        logs.warning(
-            log,
-            "Skipping extender as it returned error and has ignorable flag set or only scores",
-            extender=error.extender,
-            verb=error.verb.value,
-            pod=pod.key,
-            err=error.detail,
-        )
+        self.reports.ignored(error, pod)
 
     def warned(self, extender: str, text: str) -> None:
         """See Observer."""

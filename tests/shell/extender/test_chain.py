@@ -118,6 +118,25 @@ class TestFilter:
         made = chain(ext(FIRST, answer(0, "a")), ext(SECOND, answer(5)))
         assert (await run_filter(made)).retry_after == 0.0
 
+    async def test_who_turned_something_down(self):
+        made = chain(
+            ext(FIRST, keeps("a", "b", "c")), ext(SECOND, keeps("b")), ext(THIRD, keeps("b"))
+        )
+        assert (await run_filter(made)).refused_by == (SECOND,)
+        failing = chain(ext(FIRST, keeps("a")), ext(SECOND, {"Error": "boom"}))
+        assert (await run_filter(failing)).refused_by == (SECOND,)
+
+    async def test_a_body_is_written_once(self):
+        one, two = ext(FIRST, keeps("c", "b", "a")), ext(SECOND, keeps("a", "b", "c"))
+        asked = about("a", "b", "c")
+        result = await chain(two, one, ext(THIRD, {}, filter_verb="")).filter(asked)
+        assert result.args is not asked
+        assert result.survivors == ["c", "b", "a"]
+        same = await chain(two, ext(THIRD, {}, filter_verb="")).filter(asked)
+        assert same.args is asked
+        assert asked.body(whole=False) is asked.body(whole=False)
+        assert asked.body(whole=True) is not asked.body(whole=False)
+
     async def test_the_retry_of_an_error(self):
         made = chain(ext(FIRST, Response(503, {"Retry-After": "4"}, b"")))
         assert (await run_filter(made)).retry_after == 4.0

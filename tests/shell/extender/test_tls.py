@@ -271,3 +271,14 @@ async def test_an_extender_over_tls(tls_server, authority):
         assert (await made.filter(about("a"))).kept == []
         await made.close()
     assert made.warnings == ()
+
+
+async def test_a_large_body_over_tls(tls_server, authority):
+    tls = TLSConfig(ca_data=authority.pem)
+    pieces = [b"x" * 9_999, b","] * 100
+    async with tls_server as server:
+        transport = HTTPTransport(tls=TLSSource(config(url_prefix=server.url, tls=tls)))
+        await transport.post(server.url, Body(pieces), headers={}, timeout_seconds=5)
+        await transport.close()
+    [(_, (_, _, body))] = server.requests
+    assert body == b"".join(pieces)

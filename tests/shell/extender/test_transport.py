@@ -6,6 +6,7 @@ import hashlib
 import socket
 
 import pytest
+import uvloop
 
 from app.extender.errors import Outcome, TransportError
 from app.extender.transport import ERROR_BODY_BYTES, HTTPTransport
@@ -64,6 +65,33 @@ class TestRequest:
         assert headers["content-length"] == str(200 * len(piece))
         assert "transfer-encoding" not in headers
         assert hashlib.sha256(body).digest() == hashlib.sha256(piece * 200).digest()
+
+    def test_a_large_body_on_the_loop_that_production_runs_on(self):
+        piece = bytes(range(256)) * 40
+
+        async def call():
+            transport = HTTPTransport()
+            async with Server(polite) as server:
+                await post(transport, server.url, [piece, b","] * 500)
+                await transport.close()
+            return server.requests
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            [(_, (_, headers, body))] = runner.run(call())
+        assert headers["content-length"] == str(len(body))
+        assert body == (piece + b",") * 500
+
+    async def test_a_large_body_that_the_server_does_not_want(self, transport):
+        async def serve(connection):
+            await connection.reader.readuntil(b"\r\n\r\n")
+            connection.answer(b"too much", "413 Request Entity Too Large")
+            await asyncio.Event().wait()
+
+        async with Server(serve) as server:
+            got = await post(transport, server.url, [b"x" * 100_000] * 500)
+            assert (got.status, got.body) == (413, b"too much")
+            await asyncio.sleep(0)
+            assert len(asyncio.all_tasks()) == 2  # this one and the server's
 
     async def test_what_waits_to_be_sent_is_bounded(self, transport):
         class Watched(Body):

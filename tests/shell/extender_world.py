@@ -1,0 +1,215 @@
+"""A scheduler without an API server whose extenders are scripts: queue, loop, search and bindings on the virtual clock."""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+
+import numpy as np
+
+from app.extender.chain import ExtenderChain
+from app.framework import registry
+from app.framework.interface import POINT_METHODS, points_of
+from app.framework.testing import make_node
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.objects import Node
+from app.model.pod import Pod
+from app.runtime.binding import Binder
+from app.runtime.extender_reports import ExtenderReports
+from app.runtime.extending import EXTENDER, ChainBinder, Search
+from app.runtime.loop import FailureHandler, SchedulingLoop
+from app.runtime.profiles import build_framework
+from app.runtime.recorder import NullRecorder
+from app.runtime.requeue import Consequences, Requeue
+from app.runtime.waiting import WaitingPods
+from app.settings.load import load
+from app.state.cache import Cache
+from app.state.cluster import Cluster
+from app.state.hints import HintRegistration
+from app.state.queue import SchedulingQueue
+from app.state.scheduler_state import Change, SchedulerState
+from app.state.table import NodeTable
+from app.wire.kube import PodDecoder
+from tests.shell.extender.fakes import extender
+
+PROFILE = "default-scheduler"
+PODS = PodDecoder(keep_raw=True)
+WALL = 1_700_000_000.0
+PLUGINS = ("PrioritySort", "NodeName", "NodeResourcesFit", "DefaultBinder")
+_CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+
+
+class LoopClock:
+    """The virtual time of the loop."""
+
+    def monotonic(self):
+        return asyncio.get_running_loop().time()
+
+    def wall(self):
+        return WALL + self.monotonic()
+
+
+class World:
+    """``bound`` maps pods to nodes; ``told`` has (pod, reason, note) of every event."""
+
+    def __init__(self, *extenders, parallelism=16, percentage=100, seed=0):
+        self.clock = LoopClock()
+        self.bound, self.told, self.attempts = {}, [], []
+        self._group = asyncio.TaskGroup()
+        rng = np.random.default_rng(seed)
+        self.chain = ExtenderChain(extenders)
+        self.state = self._make_state(rng)
+        reports = ExtenderReports(wall=self.clock.wall, monotonic=self.clock.monotonic)
+        reports.tell(self)
+        self.requeue = Requeue(
+            self.state.queue,
+            [e.name for e in self.chain.extenders],
+            wall=self.clock.wall,
+            poke=self.poke,
+        )
+        refusals = Consequences(self.requeue, reports)
+        failures = FailureHandler(
+            state=self.state, reports=self, recorder=NullRecorder(), clock=self.clock
+        )
+        self.binder = Binder(
+            state=self.state,
+            effects=self,
+            extenders=ChainBinder(self.chain, self, refusals),
+            waiting=WaitingPods(),
+            reports=self,
+            recorder=NullRecorder(),
+            clock=self.clock,
+            spawn=self._spawn,
+            undo=failures.undo,
+            max_writing=64,
+        )
+        search = Search(
+            self.chain,
+            self.state.table,
+            percentages={PROFILE: percentage},
+            rng=rng,
+            refusals=refusals,
+        )
+        self.loop = SchedulingLoop(
+            state=self.state,
+            frameworks={PROFILE: self.framework},
+            search=search,
+            binder=self.binder,
+            failures=failures,
+            effects=self,
+            recorder=NullRecorder(),
+            clock=self.clock,
+            rng=rng,
+            parallelism=parallelism,
+            spawn=self._spawn,
+        )
+
+    def _make_state(self, rng):
+        table, cluster = NodeTable(), Cluster()
+        classes = {name: registry.IN_TREE[name] for name in PLUGINS}
+        points = {
+            point: tuple(name for name, cls in classes.items() if point in points_of(cls))
+            for point in POINT_METHODS
+        }
+        [defaults] = load(_CONFIG).to_plain(registry.capabilities(dict(registry.IN_TREE)))
+        profile = dataclasses.replace(defaults, points=points)
+
+        def make_queue(nominator):
+            self.framework = build_framework(
+                profile, classes, table=table, cluster=cluster, nominator=nominator, rng=rng
+            )
+            return SchedulingQueue(
+                sort_key=registry.IN_TREE["PrioritySort"](None, None).sort_key,
+                pre_enqueue=lambda _pod: (),
+                hints={
+                    PROFILE: [
+                        HintRegistration(ClusterEvent(Resource.Node, Action.Add), EXTENDER),
+                        HintRegistration(ClusterEvent(Resource.Pod, Action.Delete), EXTENDER),
+                    ]
+                },
+                initial_backoff_seconds=1.0,
+                max_backoff_seconds=10.0,
+                max_unschedulable_seconds=300.0,
+                nominator=nominator,
+            )
+
+        return SchedulerState(
+            cache=Cache(table), cluster=cluster, make_queue=make_queue, profiles=[PROFILE]
+        )
+
+    # -------------------------------------------------- driving it
+
+    @contextlib.asynccontextmanager
+    async def running(self):
+        async with self._group:
+            tasks = [self._group.create_task(t) for t in (self.loop.run(), self._flush())]
+            yield self
+            self.requeue.close()
+            for task in tasks:
+                task.cancel()
+
+    async def _flush(self):
+        while True:
+            await asyncio.sleep(0.5)
+            now = self.clock.wall()
+            if self.state.queue.flush_backoff(now) + self.state.queue.flush_unschedulable(now):
+                self.loop.wake()
+
+    def _spawn(self, coroutine, name):
+        return self._group.create_task(coroutine, name=name)
+
+    def poke(self):
+        self.loop.wake()
+
+    def apply(self, kind, old, new):
+        self.state.apply(Change(kind, old, new), self.clock.wall())
+        self.loop.wake()
+
+    def nodes(self, *names, cpu="4"):
+        for name in names:
+            status = {"allocatable": {"cpu": cpu, "memory": "16Gi", "pods": "110"}}
+            self.apply(Node, None, make_node(name, status=status))
+
+    def pod(self, name, **requests):
+        container = {"name": "main", "resources": {"requests": requests}}
+        manifest = {
+            "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
+            "spec": {"schedulerName": PROFILE, "containers": [container]},
+        }
+        pod = PODS.decode(json.dumps(manifest).encode())
+        self.apply(Pod, None, pod)
+        return pod
+
+    def gone(self, pod):
+        self.apply(Pod, pod, None)
+        self.requeue.gone(pod.uid)
+
+    def place(self, pod):
+        return self.state.queue.where(pod.uid).value
+
+    # -------------------------------------------------- what would be written
+
+    async def bind(self, pod, node_name):
+        assert pod.name not in self.bound, f"{pod.name} is bound twice"
+        self.bound[pod.name] = node_name
+
+    async def bound_to(self, pod):
+        return self.bound.get(pod.name)
+
+    def scheduled(self, pod, now):
+        self.told.append((pod.name, "Scheduled", pod.node_name))
+
+    def nominated(self, pod, node_name, now):
+        self.told.append((pod.name, "Nominated", node_name))
+
+    def failed(self, pod, *, reason, message, nominated_node, now):
+        self.told.append((pod.name, reason, message))
+
+    def pod_event(self, pod, *, kind, reason, action, note, now, reporter=""):
+        assert (kind, action in {"Scheduling", "Binding"}) == ("Warning", True)
+        self.told.append((pod.name, reason, note))
+
+
+def scripted(reply, **fields):
+    """An extender that answers ``reply(verb, request)``; filters and scores only, unless told otherwise."""
+    return extender(reply, **{"preempt_verb": "", "bind_verb": "", "prioritize_verb": "", **fields})

@@ -1,0 +1,341 @@
+"""Scheduling with extenders: which nodes they are shown, late decisions, refusals, and pods woken from outside."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+
+from app.extender.errors import Outcome, TransportError
+from app.extender.transport import Response
+from app.model.objects import Node
+from app.runtime.extender_reports import ExtenderReports
+from app.runtime.requeue import PodName, WakeRequest
+from tests.shell.extender.fakes import URL, ok
+from tests.shell.extender_world import World, scripted
+
+pytestmark = pytest.mark.looptime
+
+
+def everything(verb, request):
+    return {"NodeNames": request["NodeNames"]}
+
+
+def after(seconds, answer):
+    async def reply():
+        await asyncio.sleep(seconds() if callable(seconds) else seconds)
+        return answer
+
+    return reply()
+
+
+def refuses(reason="no licence", **headers):
+    def reply(verb, request):
+        names = request["NodeNames"]
+        return ok({"NodeNames": [], "FailedNodes": dict.fromkeys(names, reason)}, **headers)
+
+    return reply
+
+
+def shown(extender):
+    return [request["NodeNames"] for verb, request in extender.fake.requests if verb == "filter"]
+
+
+async def until(condition, seconds=60):
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+class TestChoice:
+    async def test_the_survivor_is_taken(self):
+        ext = scripted(lambda verb, request: {"NodeNames": ["n3"]})
+        async with World(ext).running() as world:
+            world.nodes("n1", "n2", "n3", "n4")
+            world.pod("p")
+            await until(lambda: world.bound)
+        assert world.bound == {"p": "n3"}
+
+    async def test_scores_of_extenders_decide(self):
+        scores = [
+            {"Host": "n1", "Score": 1},
+            {"Host": "n2", "Score": 9},
+            {"Host": "x", "Score": 99},
+        ]
+        ext = scripted(lambda verb, request: scores, filter_verb="", prioritize_verb="p", weight=5)
+        async with World(ext).running() as world:
+            world.nodes("n1", "n2", "n3")
+            world.pod("p")
+            await until(lambda: world.bound)
+        assert world.bound == {"p": "n2"}
+
+    async def test_scores_stay_with_their_nodes_whatever_the_order(self):
+        def reply(verb, request):
+            names = request["NodeNames"]
+            if verb == "filter":
+                return {"NodeNames": list(reversed(names))[:3]}
+            return [{"Host": name, "Score": 9 * (name == names[1])} for name in sorted(names)]
+
+        ext = scripted(reply, prioritize_verb="prioritize", weight=5)
+        async with World(ext).running() as world:
+            world.nodes("n1", "n2", "n3", "n4")
+            world.pod("p")
+            await until(lambda: world.bound)
+        [names] = shown(ext)
+        assert world.bound == {"p": names[-2]}
+
+    async def test_the_next_best_are_shown_when_all_were_turned_down(self):
+        def reply(verb, request):
+            return {"NodeNames": [n for n in request["NodeNames"] if n == "n007"]}
+
+        ext = scripted(reply)
+        async with World(ext, percentage=10).running() as world:
+            world.nodes(*(f"n{i:03}" for i in range(250)))
+            world.pod("p")
+            await until(lambda: world.bound)
+        assert world.bound == {"p": "n007"}
+        asked = [name for names in shown(ext) for name in names]
+        assert len(asked) == len(set(asked))
+        assert {len(names) for names in shown(ext)[:-1]} <= {100}
+
+    async def test_a_node_that_went_while_it_was_asked_about(self):
+        ext = scripted(lambda verb, request: after(2, everything(verb, request)))
+        async with World(ext).running() as world:
+            world.nodes("n1", "n2")
+            world.pod("p", cpu="1")
+            await asyncio.sleep(1)
+            gone = world.state.table.nodes[world.state.table.row_of["n1"]]
+            world.apply(Node, gone, None)
+            world.nodes("n9")
+            await until(lambda: world.bound)
+        assert world.bound == {"p": "n2"}
+
+
+class TestOverlap:
+    @pytest.mark.parametrize("seed", range(8))
+    async def test_the_last_free_place_is_filled_once(self, seed):
+        dice = random.Random(seed)
+        ext = scripted(lambda verb, request: after(dice.random, everything(verb, request)))
+        async with World(ext, seed=seed).running() as world:
+            world.nodes("n1", cpu="1")
+            for number in range(20):
+                world.pod(f"p{number}", cpu="1")
+            await until(lambda: world.bound and len(world.told) >= 20)
+        assert len(world.bound) == 1
+        assert ext.fake.most_in_flight == 16
+
+    @pytest.mark.parametrize("seed", range(4))
+    async def test_pods_in_flight_spread_as_evenly_as_one_after_another(self, seed):
+        async def spread(parallelism):
+            dice = random.Random(seed)
+            ext = scripted(lambda verb, request: after(dice.random, everything(verb, request)))
+            async with World(ext, seed=seed, parallelism=parallelism).running() as world:
+                world.nodes(*(f"n{i}" for i in range(10)))
+                for number in range(40):
+                    world.pod(f"p{number}", cpu="500m", memory="100Mi")
+                await until(lambda: len(world.bound) == 40)
+            return sorted(Counter(world.bound.values()).values())
+
+        assert await spread(16) == await spread(1) == [4] * 10
+
+    async def test_at_most_as_many_at_once_as_allowed(self):
+        ext = scripted(lambda verb, request: after(1, everything(verb, request)))
+        async with World(ext, parallelism=3).running() as world:
+            world.nodes("n1", "n2")
+            for number in range(9):
+                world.pod(f"p{number}")
+            await until(lambda: len(world.bound) == 9)
+        assert ext.fake.most_in_flight == 3
+
+
+class TestRequeue:
+    async def test_retry_after(self):
+        ext = scripted(refuses(**{"Retry-After": "20"}))
+        async with World(ext).running() as world:
+            world.nodes("n1")
+            pod = world.pod("p")
+            await asyncio.sleep(19)
+            assert world.place(pod) == "unschedulable"
+            assert len(shown(ext)) == 1
+            ext.fake.reply = everything
+            await asyncio.sleep(1.5)
+        assert world.bound == {"p": "n1"}
+        assert len(world.requeue) == 0
+
+    async def test_the_retry_after_of_an_error(self):
+        ext = scripted(
+            lambda verb, request: Response(503, {"Retry-After": "3"}, b"licence server restarts")
+        )
+        async with World(ext).running() as world:
+            world.nodes("n1")
+            world.pod("p")
+            await asyncio.sleep(0.2)
+            assert len(world.requeue) == 1
+            told = [entry for entry in world.told if entry[1] == "ExtenderFailed"]
+            world.gone(world.state.queue.pending_pods()[0])
+        code = f"failed filter with extender at URL {URL}/filter, code 503"
+        assert told == [("p", "ExtenderFailed", f"{code}: licence server restarts")]
+        assert ("p", "SchedulerError", code) in world.told
+
+    async def test_at_once_is_a_second(self):
+        ext = scripted(refuses(**{"Retry-After": "0"}))
+        async with World(ext).running() as world:
+            world.nodes("n1")
+            pod = world.pod("p")
+            await asyncio.sleep(9.9)
+            world.gone(pod)
+        assert len(shown(ext)) == 10
+
+    async def test_a_pod_that_has_gone_is_not_tried(self):
+        ext = scripted(refuses(**{"Retry-After": "5"}))
+        async with World(ext).running() as world:
+            world.nodes("n1")
+            pod = world.pod("p")
+            await asyncio.sleep(1)
+            world.gone(pod)
+            assert (len(world.requeue), world.requeue._timers) == (0, 0)
+            await asyncio.sleep(20)
+        assert len(shown(ext)) == 1
+
+    async def test_without_a_header_a_pod_waits_for_an_event(self):
+        ext = scripted(refuses())
+        async with World(ext).running() as world:
+            world.nodes("n1")
+            world.pod("p")
+            await asyncio.sleep(60)
+            assert len(shown(ext)) == 1
+            ext.fake.reply = everything
+            world.nodes("n2")
+            await until(lambda: world.bound)
+
+    async def test_woken_from_outside(self):
+        ext = scripted(refuses())
+        async with World(ext).running() as world:
+            world.nodes("n1")
+            world.pod("p")
+            world.pod("q")
+            await asyncio.sleep(30)
+            ext.fake.reply = everything
+            assert world.requeue.wake(WakeRequest(pods=(PodName("ns", "q"),))) == 1
+            await asyncio.sleep(0.1)
+            assert world.bound == {"q": "n1"}
+            assert world.requeue.wake(WakeRequest(extender=f"{URL}/")) == 1
+            await asyncio.sleep(0.1)
+            assert set(world.bound) == {"p", "q"}
+            assert world.requeue.wake(WakeRequest()) == 0
+
+    async def test_woken_while_being_tried(self):
+        ext = scripted(refuses())
+        async with World(ext).running() as world:
+            world.nodes("n1")
+            world.pod("p")
+            await asyncio.sleep(30)
+            ext.fake.reply = lambda verb, request: after(5, refuses()(verb, request))
+            world.requeue.wake(WakeRequest())
+            await asyncio.sleep(1)
+            assert world.requeue.wake(WakeRequest()) == 1
+            ext.fake.reply = everything
+            await until(lambda: world.bound)
+        assert len(shown(ext)) == 3
+
+    async def test_conditions(self):
+        other = scripted(everything, url_prefix="http://other.test")
+        async with World(scripted(refuses()), other).running() as world:
+            world.nodes("n1")
+            world.pod("p")
+            world.pod("q", **{"example.com/licence": "1"})
+            await asyncio.sleep(30)
+
+            def woken(**conditions):
+                return world.requeue.wake(WakeRequest(**conditions))
+
+            assert woken(extender="http://other.test") == 0
+            assert (
+                woken(resource="example.com/licence") == 0
+            )  # no node has any: no extender was asked
+            assert woken(resource="example.com/other") == 0
+            assert woken(pods=()) == 0
+            assert woken(pods=(PodName("other", "p"),)) == 0
+            assert woken(extender=URL, pods=(PodName("ns", "p"),)) == 1
+            with pytest.raises(
+                ValueError, match=rf'no extender "x" is configured; configured: {URL}, '
+            ):
+                woken(extender="x")
+
+    async def test_a_failed_bind_with_a_retry(self):
+        answers = [Response(500, {"Retry-After": "4"}, b'{"Error":"card is busy"}'), {"Error": ""}]
+
+        def reply(verb, request):
+            return everything(verb, request) if verb == "filter" else answers.pop(0)
+
+        ext = scripted(reply, bind_verb="bind")
+        async with World(ext).running() as world:
+            world.nodes("n1")
+            world.pod("p")
+            await asyncio.sleep(0.1)
+            assert len(world.requeue) == 1
+            await until(lambda: not answers)
+            await asyncio.sleep(0.1)
+        assert world.bound == {}  # the extender did it
+        assert ("p", "Scheduled", "n1") in world.told
+        assert any("card is busy" in note for _, _, note in world.told)
+
+    async def test_timers_are_bounded(self):
+        ext = scripted(refuses(**{"Retry-After": "50"}))
+        async with World(ext).running() as world:
+            world.requeue._max_timers = 2
+            world.nodes("n1")
+            for number in range(5):
+                world.pod(f"p{number}")
+            await asyncio.sleep(1)
+            assert (len(world.requeue), world.requeue._timers) == (5, 2)
+            await asyncio.sleep(51)
+            assert len(shown(ext)) == 7
+
+
+class TestIgnored:
+    def broken(self):
+        lost = TransportError(Outcome.UNREACHABLE, "connection refused", sent=False)
+        return scripted(lambda verb, request: lost, ignorable=True)
+
+    async def test_pods_are_told_now_and_then_and_the_log_once(self, caplog):
+        caplog.set_level("INFO")
+        ext = self.broken()
+        world = World(ext)
+        observer = Ignoring(world)
+        world.chain._observer = ext._observer = observer
+        async with world.running():
+            world.nodes("n1")
+            for number in range(6):
+                world.pod(f"p{number}")
+                await asyncio.sleep(8)
+            ext.fake.reply = everything
+            await asyncio.sleep(60)
+            world.pod("last")
+            await until(lambda: len(world.bound) == 7)
+        told = [entry for entry in world.told if entry[1] == "ExtenderIgnored"]
+        assert [name for name, _, _ in told] == ["p0", "p4"]
+        assert told[0][2] == f"extender {URL} was passed over: filter: connection refused"
+        assert told[1][2].endswith("(and 3 more times since this was last told)")
+        messages = [r.getMessage() for r in caplog.records if "xtender" in r.getMessage()]
+        assert messages == ["Extender fails and is passed over", "Extender answers again"]
+
+
+class Ignoring:
+    """An observer that hears of errors passed over, and of answers."""
+
+    def __init__(self, world):
+        self.reports = ExtenderReports(wall=world.clock.wall, monotonic=world.clock.monotonic)
+        self.reports.tell(world)
+
+    def error_ignored(self, error, pod):
+        self.reports.ignored(error, pod)
+
+    def call_finished(self, extender, verb, outcome, **_numbers):
+        if outcome is Outcome.SUCCESS:
+            self.reports.answered(extender, verb)
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: None
