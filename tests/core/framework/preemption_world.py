@@ -62,14 +62,15 @@ def finish(coroutine: Any) -> Any:
     raise AssertionError("it waits")
 
 
-def frameworks(table, cluster, nominator, rng, *, skip=(), args=None):
-    """A profile of FILTERS and DefaultPreemption; ``skip`` leaves filters out."""
+def frameworks(table, cluster, nominator, rng, *, skip=(), more=None, args=None):
+    """A profile of FILTERS and DefaultPreemption; ``skip`` leaves filters out, ``more`` are added."""
     handle = Handle(table, cluster, "default-scheduler", nominator=nominator, rng=rng)
     plugins = [registry.IN_TREE[name](None, handle) for name in FILTERS if name not in skip]
+    plugins += more or ()
     preemption = DefaultPreemption(args, handle)
     by_point = {
         "preFilter": [plugin for plugin in plugins if hasattr(plugin, "pre_filter")],
-        "filter": plugins,
+        "filter": [plugin for plugin in plugins if hasattr(plugin, "filter")],
         "postFilter": [preemption],
     }
     handle.framework = Framework("default-scheduler", ProfilePlugins(by_point, {}), table)
@@ -147,7 +148,9 @@ class Crowd:
         dice = self.dice
         port = ContainerPort(host_port=dice.choice((80, 90))) if dice.random() < 0.15 else None
         requests = {
-            "cpu": dice.choice(("500m", "1", "1", "2") if low else ("1500m", "2", "2", "3", "3500m", "5")),
+            "cpu": dice.choice(
+                ("500m", "1", "1", "2") if low else ("1500m", "2", "2", "3", "3500m", "5")
+            ),
             "memory": dice.choice(("1Gi", "2Gi")),
         }
         return PodSpec(
@@ -334,6 +337,4 @@ class Crowd:
             status = found.status(table.row_of[node])
             return None if status.ok else (status.code, status.reasons)
 
-        return twin.Situation(
-            pod, self.pods, self.nominated, list(self.budgets.values()), judge
-        )
+        return twin.Situation(pod, self.pods, self.nominated, list(self.budgets.values()), judge)
