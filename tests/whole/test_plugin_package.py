@@ -1,0 +1,337 @@
+"""The example package of docs/plugins.md, as a new user would take it: installed, configured, run against a cluster.
+
+The environment is a fresh one: the scheduler is installed into it as a wheel, its dependencies are borrowed from the environment
+that runs the tests, and nothing is fetched.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+import urllib.request
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.core.framework.guide import GUIDE, ROOT, blocks
+
+pytestmark = [pytest.mark.whole, pytest.mark.timeout(180)]
+
+TIMEOUT_SECONDS = 30.0
+MAINTENANCE = "example.com/maintenance"
+
+#: No index, no dependencies, no download of build tools.
+PIP = {
+    "PIP_NO_INDEX": "1",
+    "PIP_NO_DEPS": "1",
+    "PIP_NO_BUILD_ISOLATION": "0",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+}
+
+
+class Environment(NamedTuple):
+    """A virtual environment, and a directory with the documentation to work in."""
+
+    scripts: Path
+    directory: Path
+
+    def variables(self) -> dict[str, str]:
+        path = os.pathsep.join((str(self.scripts), os.environ["PATH"]))
+        return {"PATH": path, "HOME": str(self.directory), "LANG": "C.UTF-8"} | PIP
+
+    def start(self, command: str, **kwargs: Any) -> subprocess.Popen[str]:
+        """Starts a shell command in a process group of its own."""
+        return subprocess.Popen(
+            command,
+            shell=True,
+            cwd=self.directory,
+            env=self.variables(),
+            text=True,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            **kwargs,
+        )
+
+    def run(self, command: str) -> tuple[int, str]:
+        """Runs a shell command: its status, and all that it prints."""
+        process = self.start(command, stderr=subprocess.STDOUT)
+        try:
+            out, _ = process.communicate(timeout=120)
+        finally:
+            stop(process)
+        return process.returncode, out
+
+    def __call__(self, command: str) -> str:
+        """Runs a shell command that must succeed."""
+        status, out = self.run(command)
+        assert status == 0, (command, out)
+        return out
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """Ends a command and everything it has started."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def until(what: str, condition: Callable[[], Any]) -> Any:
+    """Waits for something to become true of another process."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.05)
+    return found
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """A fresh environment with the scheduler and without plugins; working in a copy of the documentation."""
+    root = tmp_path_factory.mktemp("environment")
+    venv.create(root / "venv", symlinks=True, with_pip=False)
+    site = root / "venv" / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    borrowed = sysconfig.get_path("purelib")
+    (site / "site-packages" / "borrowed.pth").write_text(
+        f"import site; site.addsitedir({borrowed!r})\n"
+    )
+    scripts = root / "venv" / "bin"
+    (scripts / "pip").write_text(f'#!/bin/sh\nexec "{scripts}/python" -m pip "$@"\n')
+    (scripts / "pip").chmod(0o755)
+    directory = root / "work"
+    shutil.copytree(GUIDE.parent, directory / "docs")
+    made = Environment(scripts, directory)
+    made(f"pip install --quiet '{ROOT}' 2>&1")
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(environment: Environment) -> Environment:
+    """The environment with the example package."""
+    environment("pip install --quiet ./docs/examples/plugin 2>&1")
+    return environment
+
+
+# ---------------------------------------------------------------- the guide's transcripts
+
+
+class Step(NamedTuple):
+    """A command and what it is said to print: ``…`` stands for anything, alone on a line for any lines."""
+
+    command: str
+    expected: str
+
+    @property
+    def in_background(self) -> bool:
+        return self.command.endswith(" &")
+
+    def agrees(self, printed: str) -> bool:
+        lines = []
+        for line in self.expected.splitlines():
+            words = [".*".join(map(re.escape, word.split("…"))) for word in line.split()]
+            lines.append(r"(?:.*\n)*?" if line == "…" else r"\s*" + r"\s+".join(words) + r"\s*?\n")
+        return (
+            re.fullmatch("".join(lines), printed.rstrip("\n") + "\n" if printed else "") is not None
+        )
+
+
+def steps() -> Iterator[Step]:
+    for block in blocks():
+        if block.language == "console":
+            for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+                command, _, expected = part.partition("\n")
+                yield Step(command, expected)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on the PATH")
+def test_what_the_guide_shows_happens(environment: Environment) -> None:
+    running: list[subprocess.Popen[str]] = []
+    told = list(steps())
+    assert len(told) >= 6
+    try:
+        for step in told:
+            if step.in_background:
+                running.append(environment.start(step.command.removesuffix(" &")))
+                assert running[-1].stdout is not None
+                printed = "".join(running[-1].stdout.readline() for _ in step.expected.splitlines())
+                assert step.agrees(printed), (step, printed)
+            elif " get " in step.command:
+                until(step.expected, lambda step=step: step.agrees(environment(step.command)))
+            else:
+                printed = environment(step.command)
+                assert step.agrees(printed), (step, printed)
+        assert [process.poll() for process in running] == [None] * len(running)
+    finally:
+        for process in reversed(running):
+            stop(process)
+
+
+# ---------------------------------------------------------------- the package
+
+
+def test_its_own_tests_pass_where_it_is_installed(installed: Environment) -> None:
+    status, out = installed.run(
+        "cd docs/examples/plugin/tests && python -W ignore -m pytest -q -p no:cacheprovider -p no:randomly 2>&1"
+    )
+    assert status == 0, out
+    assert re.search(r"\d\d passed", out), out
+
+
+def test_the_wheel_brings_types(installed: Environment) -> None:
+    code = "import app, pathlib; print(pathlib.Path(app.__file__).with_name('py.typed').exists())"
+    assert installed(f'python -c "{code}"').strip() == "True"
+
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+"""
+
+
+def test_mistakes_are_found_before_and_at_the_start(installed: Environment) -> None:
+    text = (ROOT / "docs/examples/plugin/scheduler.yaml").read_text()
+    text = text.replace("annotation: example", "anotation: example")
+    text = text.replace("unlabelledPrice: 0.5", "unlabelledPrice: -1")
+    (installed.directory / "mistaken.yaml").write_text(text)
+    (installed.directory / "nowhere.config").write_text(KUBECONFIG)
+    said = "initializing profiles: creating profile for scheduler name default-scheduler: initializing plugin "
+    first = f'{said}"Maintenance": args: Object contains unknown field `anotation`\n'
+    second = f'{said}"CheapNodes": args: unlabelledPrice must be between 0 and 1000000\n'
+
+    assert installed.run("aiokube-scheduler check-config mistaken.yaml") == (
+        1,
+        f"mistaken.yaml:16:5: profiles[0].pluginConfig[0].args: {first}"
+        f"mistaken.yaml:19:5: profiles[0].pluginConfig[1].args: {second}"
+        "mistaken.yaml: not valid: 2 mistakes\n",
+    )
+    status, out = installed.run(
+        "aiokube-scheduler run --config mistaken.yaml --kubeconfig nowhere.config --secure-port 0"
+    )
+    assert (status, out.endswith(f"Error: {second}")) == (1, True), out
+
+
+# ---------------------------------------------------------------- in a cluster
+
+
+class Api:
+    """The embedded cluster's objects."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __call__(self, method: str, path: str, body: Any = None) -> Any:
+        request = urllib.request.Request(
+            self._url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "Content-Type": "application/merge-patch+json"
+                if method == "PATCH"
+                else "application/json"
+            },
+        )
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return json.load(response)
+
+    def pod(self, name: str) -> Any:
+        return self("GET", f"/api/v1/namespaces/default/pods/{name}")
+
+    def create_pod(self, name: str, **spec: Any) -> None:
+        container = {"name": "main", "image": "registry.example.com/app:1"}
+        pod = {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+        self("POST", "/api/v1/namespaces/default/pods", pod)
+
+    def node_of(self, name: str) -> str:
+        return until(f"{name} on a node", lambda: self.pod(name)["spec"].get("nodeName"))
+
+    def message(self, name: str) -> str:
+        """Why a pod is pending."""
+        return until(
+            f"a condition of {name}",
+            lambda: next(
+                (
+                    c["message"]
+                    for c in self.pod(name)["status"].get("conditions", ())
+                    if "message" in c
+                ),
+                None,
+            ),
+        )
+
+    def annotate(self, node: str, **annotations: str | None) -> None:
+        body = {"metadata": {"annotations": annotations}}
+        self("PATCH", f"/api/v1/nodes/{node}", body)
+
+    def attempts(self, name: str) -> int:
+        """How often a pod was tried in vain."""
+        events = self("GET", "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+        return sum(
+            (event.get("series") or {}).get("count", 1)
+            for event in events
+            if event["regarding"]["name"] == name and event["reason"] == "FailedScheduling"
+        )
+
+
+@pytest.fixture(scope="module")
+def api(installed: Environment) -> Iterator[Api]:
+    """The embedded cluster with the example's objects and the scheduler with its profile."""
+    example = "docs/examples/plugin"
+    server = installed.start(
+        f"exec aiokube-scheduler apiserver --port 0 --load {example}/cluster.yaml --kubeconfig-out server.config"
+    )
+    scheduler = None
+    try:
+        assert server.stdout is not None
+        url = server.stdout.readline().removeprefix("listening on ").strip()
+        scheduler = installed.start(
+            f"exec aiokube-scheduler run --config {example}/scheduler.yaml --kubeconfig server.config --secure-port 0"
+        )
+        yield Api(url)
+        scheduler.send_signal(signal.SIGTERM)
+        assert scheduler.wait(timeout=20) == 0
+    finally:
+        if scheduler is not None:
+            stop(scheduler)
+        stop(server)
+
+
+def test_pods_go_where_the_plugins_want_them(api: Api) -> None:
+    assert api.node_of("anywhere") == "cheap"
+    for number in range(5):
+        api.create_pod(f"more-{number}")
+    assert {api.node_of(f"more-{number}") for number in range(5)} == {"cheap"}
+
+
+def test_a_pod_that_is_turned_down_is_told_why_and_woken_by_the_event_of_the_hint(api: Api) -> None:
+    api.annotate("dear", **{MAINTENANCE: "paint"})
+    api.create_pod("later", nodeSelector={"kubernetes.io/hostname": "dear"})
+    assert api.message("later").startswith(
+        "0/3 nodes are available: 1 node(s) were in maintenance (paint), "
+    )
+    for round_number in range(3):
+        api.annotate("dear", **{"example.com/unrelated": str(round_number)})
+        api.annotate("dear", **{MAINTENANCE: f"paint, coat {round_number}"})
+    api.create_pod("after-that")
+    assert api.node_of("after-that") == "cheap"
+    assert api.attempts("later") == 1, "woken by events that its hint turns down"
+    api.annotate("dear", **{MAINTENANCE: None})
+    assert api.node_of("later") == "dear"
