@@ -1,0 +1,443 @@
+"""Evicting the victims of a preemption: order, faults, and what everybody is told."""
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from app.extender.chain import ExtenderChain
+from app.framework.interface import CycleState, Eviction
+from app.framework.runner import Framework, ProfilePlugins
+from app.kube.bodies import ConditionChange
+from app.kube.errors import KubeApiError, NotFound, ServerUnavailable
+from app.model.objects import Node, ObjectMeta, PodSpec
+from app.model.pod import make_pod
+from app.model.status import SUCCESS, Code, Status
+from app.runtime.binding import Binder, Decided
+from app.runtime.failures import StatusPatch, StatusPatcher
+from app.runtime.preemption import MAX_EVICTING, Evictor, VictimsAgreement
+from app.runtime.recorder import NullRecorder
+from app.runtime.tasks import spawn
+from app.runtime.waiting import WaitingPods
+from app.state.nominator import Nominator, nominate
+from app.state.table import NodeTable
+from app.wire.extender_v1 import Victims
+
+pytestmark = pytest.mark.looptime
+
+NOW = 1_800_000_000.0
+#: How long the server takes to answer, seconds.
+LATENCY = 1.0
+
+
+def pod(name, priority=0, *, scheduler="default-scheduler", **fields):
+    spec = PodSpec(priority=priority, scheduler_name=scheduler)
+    return make_pod(spec, namespace="ns", name=name, uid=f"uid-{name}", **fields)
+
+
+BOSS = pod("boss", 10, scheduler="fast")
+
+
+class Server:
+    """A VictimWriter and StatusWriter that takes its time; ``faults``: (verb, pod name) -> exception."""
+
+    def __init__(self):
+        self.faults = {}
+        self.gone = set()
+        self.calls = []
+        self.conditions = {}
+        self.patches = {}
+        self.under_way = self.most_under_way = 0
+
+    async def _answer(self, verb, name):
+        self.calls.append((asyncio.get_running_loop().time(), verb, name))
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        await asyncio.sleep(LATENCY)
+        self.under_way -= 1
+        fault = self.faults.get((verb, name))
+        if fault is not None:
+            raise fault
+
+    async def patch_pod_status(self, pod, *, condition=None, nominated_node_name=None, now):
+        assert now == NOW
+        assert nominated_node_name is None
+        await self._answer("patch", pod.name)
+        self.conditions[pod.name] = condition
+        return True
+
+    async def delete_pod(self, namespace, name, uid):
+        assert (namespace, uid) == ("ns", f"uid-{name}")
+        await self._answer("delete", name)
+        return name not in self.gone
+
+    async def write_status(self, pod, patch, now):
+        self.patches[pod.name] = patch
+
+    def times(self, verb):
+        return {name: at for at, each, name in self.calls if each == verb}
+
+
+class Progress:
+    def __init__(self):
+        self.steps = []
+
+    def begin(self, uid):
+        self.steps.append(("begin", uid))
+
+    def last(self, uid, victim):
+        self.steps.append(("last", uid, victim.name))
+
+    def end(self, uid):
+        self.steps.append(("end", uid))
+
+
+class World:
+    """An Evictor with everything around it written down."""
+
+    def __init__(self, group):
+        self.server = Server()
+        self.progress = Progress()
+        self.nominator = Nominator(lambda _: True)
+        self.activated = []
+        self.pokes = 0
+        self.events = []
+        self.preempting = []
+        self.unbound = set()
+        self.stopped = []
+        queue = SimpleNamespace(activate=self._activate)
+
+        def start(coroutine, name):
+            return spawn(group, coroutine, name=name)
+
+        self.evictor = Evictor(
+            state=SimpleNamespace(queue=queue, nominator=self.nominator),
+            writer=self.server,
+            events=SimpleNamespace(pod_event=self._event),
+            patcher=StatusPatcher(self.server, start),
+            recorder=SimpleNamespace(preempting=lambda *told: self.preempting.append(told)),
+            clock=SimpleNamespace(wall=lambda: NOW, monotonic=lambda: 0.0),
+            spawn=start,
+            stop_unbound=self._stop,
+            poke=self._poke,
+        )
+
+    def _activate(self, pods, now):
+        assert now == NOW
+        self.activated += [each.name for each in pods]
+
+    def _poke(self):
+        self.pokes += 1
+
+    def _event(self, pod, **fields):
+        self.events.append((pod.name, fields))
+
+    def _stop(self, uid):
+        if uid not in self.unbound:
+            return False
+        self.stopped.append(uid)
+        return True
+
+    async def evict(self, *victims):
+        self.evictor.start(Eviction(BOSS, "node-1", victims, self.progress))
+        await self.evictor.wait_until_idle()
+
+    def noted(self):
+        return [(name, fields["note"]) for name, fields in self.events]
+
+
+@asynccontextmanager
+async def world():
+    async with asyncio.TaskGroup() as group:
+        yield World(group)
+
+
+NOTE = "Preempted by pod uid-boss on node node-1"
+
+
+async def test_the_last_victim_goes_when_all_others_have():
+    async with world() as w:
+        await w.evict(pod("a"), pod("b"), pod("c"))
+    assert w.server.times("patch") == {"a": 0.0, "b": 0.0, "c": 2.0}
+    assert w.server.times("delete") == {"a": 1.0, "b": 1.0, "c": 3.0}
+    assert w.progress.steps == [
+        ("begin", "uid-boss"),
+        ("last", "uid-boss", "c"),
+        ("end", "uid-boss"),
+    ]
+    assert w.preempting == [(BOSS, "node-1", 3)]
+    assert not w.activated
+
+
+async def test_victims_are_marked_and_told():
+    async with world() as w:
+        await w.evict(pod("a"))
+    message = "fast: preempting to accommodate a higher priority pod"
+    condition = ConditionChange("DisruptionTarget", "True", "PreemptionByScheduler", message)
+    assert w.server.conditions == {"a": condition}
+    fields = {
+        "kind": "Normal",
+        "reason": "Preempted",
+        "action": "Preempting",
+        "note": NOTE,
+        "now": NOW,
+        "reporter": "fast",
+    }
+    assert w.events == [("a", fields)]
+
+
+async def test_those_that_are_leaving_are_left_alone():
+    async with world() as w:
+        await w.evict(pod("a"), pod("b", deletion_timestamp="now"))
+    assert [(verb, name) for _, verb, name in w.server.calls] == [("patch", "a"), ("delete", "a")]
+    assert w.preempting == [(BOSS, "node-1", 2)]
+
+
+async def test_nothing_begins_where_everybody_is_leaving():
+    async with world() as w:
+        await w.evict(pod("a", deletion_timestamp="now"))
+    assert not w.server.calls
+    assert not w.progress.steps
+    assert w.preempting == [(BOSS, "node-1", 1)]
+
+
+@pytest.mark.parametrize("verb", ["patch", "delete"])
+async def test_a_failure_spares_the_last_victim_and_activates_the_preemptor(verb, caplog):
+    async with world() as w:
+        w.server.faults[verb, "a"] = ServerUnavailable("no")
+        await w.evict(pod("a"), pod("b"), pod("c"))
+    assert "c" not in w.server.times("patch")
+    assert "b" in w.server.times("delete")
+    assert w.progress.steps == [("begin", "uid-boss"), ("end", "uid-boss")]
+    assert (w.activated, w.pokes) == (["boss"], 1)
+    assert w.noted() == [("b", NOTE)]
+    assert "Error preempting pod ns/a for pod ns/boss: no" in caplog.text
+
+
+async def test_a_failure_with_the_last_victim_activates_the_preemptor(caplog):
+    async with world() as w:
+        w.server.faults["delete", "b"] = KubeApiError("refused")
+        await w.evict(pod("a"), pod("b"))
+    assert w.progress.steps[-1] == ("end", "uid-boss")
+    assert w.activated == ["boss"]
+    assert "refused" in caplog.text
+
+
+async def test_a_bug_is_logged_and_holds_nobody_up(caplog):
+    async with world() as w:
+        w.server.faults["patch", "a"] = ZeroDivisionError("a bug")
+        with caplog.at_level(logging.ERROR):
+            await w.evict(pod("a"), pod("b"))
+    assert "Error preempting for pod ns/boss" in caplog.text
+    assert w.progress.steps == [("begin", "uid-boss"), ("end", "uid-boss")]
+    assert w.activated == ["boss"]
+
+
+@pytest.mark.parametrize("when", ["patched", "deleted"])
+async def test_a_victim_that_is_gone_is_as_good_as_evicted(when):
+    async with world() as w:
+        if when == "patched":
+            w.server.faults["patch", "a"] = NotFound("gone")
+        else:
+            w.server.gone.add("a")
+        await w.evict(pod("a"), pod("b"))
+    assert w.noted() == [("b", NOTE)]
+    assert not w.activated
+
+
+async def test_a_pod_that_is_not_bound_yet_is_stopped_in_memory():
+    async with world() as w:
+        w.unbound.add("uid-a")
+        await w.evict(pod("a"), pod("b"))
+    assert w.stopped == ["uid-a"]
+    assert set(w.server.times("patch")) == {"b"}
+    assert w.noted() == [("a", f"{NOTE} (in kube-scheduler memory)."), ("b", NOTE)]
+
+
+async def test_pods_of_lower_priority_lose_the_promise_of_the_node():
+    async with world() as w:
+        for name, priority, node in (
+            ("low", 5, "node-1"),
+            ("equal", 10, "node-1"),
+            ("elsewhere", 5, "node-2"),
+        ):
+            w.nominator.add(pod(name, priority), nominate(node))
+        await w.evict(pod("a"))
+    assert w.server.patches == {"low": StatusPatch(nominated_node="")}
+
+
+async def test_only_so_many_are_evicted_at_once():
+    async with world() as w:
+        victims = [pod(f"v{number}") for number in range(2 * MAX_EVICTING + 1)]
+        await w.evict(*victims, pod("last"))
+    assert w.server.most_under_way == MAX_EVICTING
+    assert w.server.times("patch")["last"] == 6.0
+    assert len(w.server.times("delete")) == len(victims) + 1
+
+
+async def test_counts_what_is_under_way_and_ends_what_is_given_up():
+    seen = []
+
+    async def interrupted():
+        async with world() as w:
+            seen.append(w)
+            for _ in range(2):
+                w.evictor.start(Eviction(BOSS, "node-1", (pod("a"),), w.progress))
+            assert w.evictor.running == 2
+            await asyncio.sleep(LATENCY / 2)
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await interrupted()
+    (w,) = seen
+    assert w.evictor.running == 0
+    assert w.progress.steps.count(("end", "uid-boss")) == 2
+    assert not w.activated
+
+
+class OneExtender:
+    """An extender with a preempt verb for pods named boss."""
+
+    ignorable = False
+
+    def __init__(self):
+        self.asked = []
+
+    def supports(self, _verb):
+        return True
+
+    def is_interested(self, pod):
+        return pod.name == "boss"
+
+    async def preempt(self, pod, victims, pods_on, *, traceparent=""):
+        self.asked.append((pod, victims, pods_on))
+        return dict(victims)
+
+
+async def test_extenders_are_asked_with_the_pods_as_they_are():
+    table, extender = NodeTable(), OneExtender()
+    table.set_node(Node(metadata=ObjectMeta(name="n")))
+    table.add_pod(pod("a", node_name="n"))
+    table.add_pod(pod("b", node_name="ghost"))
+    chain = ExtenderChain.__new__(ExtenderChain)
+    chain.extenders = (extender,)
+    agreement = VictimsAgreement(chain, SimpleNamespace(table=table))
+    assert agreement.concerns(BOSS)
+    assert not agreement.concerns(pod("other"))
+    candidates = {"n": Victims((table.pods[0]["uid-a"],))}
+    assert await agreement.ask(BOSS, candidates) == candidates
+    ((asked, shown, pods_on),) = extender.asked
+    assert (asked, shown) == (BOSS, candidates)
+    assert list(pods_on("n")) == ["uid-a"]
+    assert pods_on("ghost") is None
+    assert pods_on("nowhere") is None
+
+
+# ---------------------------------------------------------------- pods in PreBind
+
+
+class Volumes:
+    """A PreBind plugin that waits for a volume."""
+
+    NAME = "Volumes"
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.cancelled = False
+
+    async def pre_bind(self, state, pod, node_name, effects):
+        try:
+            await asyncio.sleep(self.seconds)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        return SUCCESS
+
+
+class Bindings:
+    """A Binder around one profile, and what became of its pods."""
+
+    def __init__(self, group, plugin):
+        self.bound, self.undone = [], []
+        by_point = {"preBind": [plugin], "bind": [self]}
+        self.framework = Framework("p", ProfilePlugins(by_point, {}), NodeTable())
+        state = SimpleNamespace(
+            done=lambda uid: None, cache=SimpleNamespace(finish_binding=lambda uid: None)
+        )
+        self.binder = Binder(
+            state=state,
+            effects=None,
+            extenders=None,
+            waiting=WaitingPods(),
+            reports=SimpleNamespace(nominated=lambda *_: None, scheduled=lambda *_: None),
+            recorder=NullRecorder(),
+            clock=SimpleNamespace(wall=lambda: NOW, monotonic=lambda: 0.0),
+            spawn=lambda coroutine, name: spawn(group, coroutine, name=name),
+            undo=lambda decided, status: self.undone.append((decided.assumed.name, status)),
+            max_writing=5,
+        )
+
+    NAME = "Bind"
+
+    async def bind(self, state, pod, node_name, effects):
+        await asyncio.sleep(LATENCY)
+        self.bound.append(pod.name)
+        return SUCCESS
+
+    def start(self, victim):
+        self.binder.start(
+            Decided(SimpleNamespace(pod=victim), victim, self.framework, CycleState(), 0.0), {}
+        )
+
+
+async def test_a_pod_in_pre_bind_can_be_stopped():
+    plugin, victim = Volumes(10.0), pod("a", node_name="node-1")
+    async with asyncio.TaskGroup() as group:
+        bindings = Bindings(group, plugin)
+        bindings.start(victim)
+        await asyncio.sleep(3.0)
+        assert bindings.binder.preempt(victim.uid)
+        assert not bindings.binder.preempt(victim.uid)
+        await bindings.binder.wait_until_idle()
+    assert asyncio.get_running_loop().time() == 3.0
+    assert plugin.cancelled
+    assert bindings.undone == [("a", Status(Code.Error, ("preempted by DefaultPreemption",)))]
+    assert not bindings.bound
+
+
+async def test_a_pod_that_was_just_prepared_is_not_bound_after_all():
+    plugin, victim = Volumes(1.0), pod("a", node_name="node-1")
+    async with asyncio.TaskGroup() as group:
+        bindings = Bindings(group, plugin)
+        asyncio.get_running_loop().call_at(1.0, bindings.binder.preempt, victim.uid)
+        bindings.start(victim)
+    assert [name for name, _ in bindings.undone] == ["a"]
+    assert not bindings.bound
+
+
+async def test_a_pod_that_is_being_bound_cannot_be_stopped():
+    victim = pod("a", node_name="node-1")
+    async with asyncio.TaskGroup() as group:
+        bindings = Bindings(group, Volumes(1.0))
+        bindings.start(victim)
+        await asyncio.sleep(1.5)
+        assert not bindings.binder.preempt(victim.uid)
+        assert not bindings.binder.preempt("nobody")
+    assert bindings.bound == ["a"]
+    assert not bindings.undone
+
+
+async def test_a_time_limit_of_the_plugins_own_is_no_preemption(caplog):
+    class Impatient:
+        NAME = "Impatient"
+
+        async def pre_bind(self, state, pod, node_name, effects):
+            raise TimeoutError("no volume")
+
+    async with asyncio.TaskGroup() as group:
+        bindings = Bindings(group, Impatient())
+        bindings.start(pod("a", node_name="node-1"))
+    ((_, status),) = bindings.undone
+    assert "TimeoutError" in status.message
