@@ -60,8 +60,8 @@ class CommitPoints:
         return self._watch.point(RESERVE, self._run_reserve, state, pod, node_name)
 
     def _run_reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        for plugin in self._reserve:
-            status = self._watch.plugin(RESERVE, plugin.NAME, plugin.reserve, state, pod, node_name)
+        for plugin in self._watch.each(self._reserve):
+            status = plugin.reserve(state, pod, node_name)
             if status.code.rejected:
                 return status.by(plugin.NAME)
             if not status.ok:
@@ -77,7 +77,8 @@ class CommitPoints:
         self._watch.point(UNRESERVE, self._run_unreserve, state, pod, node_name)
 
     def _run_unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        calls = [(plugin.NAME, plugin.unreserve) for plugin in reversed(self._reserve)]
+        plugins = self._watch.each(self._reserve)
+        calls = [(plugin.NAME, plugin.unreserve) for plugin in reversed(plugins)]
         self._run_all(UNRESERVE, calls, state, pod, node_name)
 
     def permit(
@@ -90,8 +91,8 @@ class CommitPoints:
         self, state: CycleState, pod: Pod, node_name: str
     ) -> tuple[Status, dict[str, float]]:
         waits: dict[str, float] = {}
-        for plugin in self._permit:
-            result = self._watch.plugin(PERMIT, plugin.NAME, plugin.permit, state, pod, node_name)
+        for plugin in self._watch.each(self._permit):
+            result = plugin.permit(state, pod, node_name)
             status = result.status
             if status.code.rejected:
                 return status.by(plugin.NAME), {}
@@ -144,10 +145,8 @@ class CommitPoints:
         effects: Effects,
         work: Sequence[PreBindPlugin],
     ) -> None:
-        for plugin in work:
-            status = await self._watch.waiting_plugin(
-                PRE_BIND, plugin.NAME, plugin.pre_bind(state, pod, node_name, effects)
-            )
+        for plugin in self._watch.some(work):
+            status = await plugin.pre_bind(state, pod, node_name, effects)
             if not status.ok:
                 raise SchedulingError(f'running PreBind plugin "{plugin.NAME}": {status.message}')
 
@@ -158,10 +157,8 @@ class CommitPoints:
     async def _run_bind(
         self, state: CycleState, pod: Pod, node_name: str, effects: Effects
     ) -> None:
-        for plugin in self._bind:
-            status = await self._watch.waiting_plugin(
-                BIND, plugin.NAME, plugin.bind(state, pod, node_name, effects)
-            )
+        for plugin in self._watch.some(self._bind):
+            status = await plugin.bind(state, pod, node_name, effects)
             if status.code is Code.Skip:
                 continue
             if not status.ok:
@@ -175,7 +172,7 @@ class CommitPoints:
             self._watch.point(POST_BIND, self._run_post_bind, state, pod, node_name)
 
     def _run_post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        calls = [(plugin.NAME, plugin.post_bind) for plugin in self._post_bind]
+        calls = [(p.NAME, p.post_bind) for p in self._watch.each(self._post_bind)]
         self._run_all(POST_BIND, calls, state, pod, node_name)
 
     def _run_all(
@@ -185,7 +182,7 @@ class CommitPoints:
         faults: list[Exception] = []
         for name, tell in calls:
             try:
-                self._watch.plugin(point, name, tell, state, pod, node)
+                tell(state, pod, node)
             except Exception as error:  # noqa: BLE001 - raised below, once all have been told
                 error.add_note(f"plugin {name}")
                 faults.append(error)
@@ -207,11 +204,9 @@ class CommitPoints:
     ) -> PostFilterResult:
         nominated: str | None = None
         reasons: list[str] = []
-        for plugin in self._post_filter:
+        for plugin in self._watch.some(self._post_filter):
             self._post_filter_calls[plugin.NAME] += 1
-            result = await self._watch.waiting_plugin(
-                POST_FILTER, plugin.NAME, plugin.post_filter(state, pod, diagnosis, effects)
-            )
+            result = await plugin.post_filter(state, pod, diagnosis, effects)
             status = result.status
             if status.ok or status.code is Code.UnschedulableAndUnresolvable:
                 return result

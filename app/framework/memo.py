@@ -19,7 +19,7 @@ from app.framework.interface import (
     ScorePlugin,
     Verdicts,
 )
-from app.framework.probe import FILTER, SCORE, Stopwatch
+from app.framework.probe import Stopwatch
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError
 from app.state.nominations import PodsByRow
@@ -62,6 +62,10 @@ class FilterArrays:
 
     def lay_over(self, number: int, name: str, verdicts: Verdicts) -> None:
         """Records what plugin ``number`` turned down, unless an earlier plugin did. Raises SchedulingError."""
+        if verdicts.codes.shape != self.plugin.shape:
+            raise SchedulingError(
+                f'running "{name}" filter plugin: {verdicts.codes.size} verdicts on {len(self.plugin)} nodes'
+            )
         failed = (verdicts.codes != 0) & (self.plugin > number)
         rows = np.flatnonzero(failed)
         if not len(rows):
@@ -106,9 +110,12 @@ class RowLocalPlugins:
 
 
 def check_scores(name: str, scores: Int64) -> None:
-    """Raises SchedulingError for a normalised score outside 0 to 100 (spec: plugins.md 1.4)."""
+    """Raises SchedulingError for scores that are no int64, and for a normalised one outside 0 to 100 (spec: plugins.md 1.4)."""
+    if getattr(scores, "dtype", None) != np.int64:
+        kind = getattr(scores, "dtype", type(scores).__name__)
+        raise SchedulingError(f'running "{name}" score plugin: scores must be int64, not {kind}')
     # One comparison for both ends: as unsigned numbers, negative scores are large ones.
-    if len(scores) and np.asarray(scores, np.int64).view(np.uint64).max() > MAX_NODE_SCORE:
+    if len(scores) and scores.view(np.uint64).max() > MAX_NODE_SCORE:
         wrong = scores[(scores < 0) | (scores > MAX_NODE_SCORE)][0]
         raise SchedulingError(
             f'applying score defaultWeights on Score plugins: plugin "{name}" returns an invalid score {wrong}, '
@@ -205,9 +212,7 @@ class TemplateMemo:
     def _ask(self, view: View, pod: Pod) -> FilterArrays:
         arrays = FilterArrays(view.n)
         for number, plugin in self.active_filters:
-            verdicts = self._plugins.watch.plugin(
-                FILTER, plugin.NAME, plugin.filter, self.state, pod, view
-            )
+            verdicts = self._plugins.watch.one(plugin).filter(self.state, pod, view)
             if verdicts is not None:
                 arrays.lay_over(number, plugin.NAME, verdicts)
         return arrays
@@ -225,9 +230,7 @@ class TemplateMemo:
         everything = view.n == self._table.size
         total = np.zeros(view.n, np.int64)
         for number, (plugin, weight) in enumerate(self.active_scores or ()):
-            scores = self._plugins.watch.plugin(
-                SCORE, plugin.NAME, plugin.score, self.state, pod, view
-            )
+            scores = self._plugins.watch.one(plugin).score(self.state, pod, view)
             if hasattr(plugin, "normalize"):
                 if everything:
                     self._raw[number] = scores

@@ -25,7 +25,6 @@ from app.framework.interface import (
 from app.framework.memo import FilterArrays, RowLocalPlugins, TemplateMemo, check_scores
 from app.framework.probe import (
     FILTER,
-    NORMALIZE,
     NULL_PROBE,
     PRE_FILTER,
     PRE_SCORE,
@@ -243,7 +242,7 @@ class Framework(CommitPoints):
         if wide:
             view = View.everything(self._table)
             for number, plugin in wide:
-                verdicts = self._watch.plugin(FILTER, plugin.NAME, plugin.filter, state, pod, view)
+                verdicts = self._watch.one(plugin).filter(state, pod, view)
                 if verdicts is not None:
                     arrays.lay_over(number, plugin.NAME, verdicts)
         if nominated:
@@ -276,13 +275,9 @@ class Framework(CommitPoints):
         names: frozenset[str] | None = None
         narrowed_by: set[str] = set()
         refused: Status | None = None
-        for number, plugin in enumerate(self._pre_filter):
+        for number, plugin in enumerate(self._watch.each(self._pre_filter)):
             known = memo.pre_filter.get(number)
-            result = known
-            if result is None:
-                result = _as_result(
-                    self._watch.plugin(PRE_FILTER, plugin.NAME, plugin.pre_filter, state, pod)
-                )
+            result = known if known is not None else _as_result(plugin.pre_filter(state, pod))
             code = result.status.code
             if code is Code.Skip:
                 skipped.add(plugin.NAME)
@@ -402,7 +397,7 @@ class Framework(CommitPoints):
             own = self._normalized(memo.state, pod, plugin, self._of(scores, view), view)
             total = total + weight * own
         for plugin, weight in wide:
-            scores = self._watch.plugin(SCORE, plugin.NAME, plugin.score, state, pod, view)
+            scores = self._watch.one(plugin).score(state, pod, view)
             total = total + weight * self._normalized(state, pod, plugin, scores, view)
         return total
 
@@ -415,7 +410,7 @@ class Framework(CommitPoints):
         pre_score = self._pre_score_by_name.get(plugin.NAME)
         if pre_score is None:
             return True
-        status = self._watch.plugin(PRE_SCORE, plugin.NAME, pre_score.pre_score, state, pod, view)
+        status = self._watch.one(pre_score).pre_score(state, pod, view)
         if status.code not in {Code.Success, Code.Skip}:
             raise SchedulingError(f'running PreScore plugin "{plugin.NAME}": {status.message}')
         return status.ok
@@ -424,8 +419,8 @@ class Framework(CommitPoints):
         self, state: CycleState, pod: Pod, plugin: ScorePlugin, scores: Int64, view: View
     ) -> Int64:
         if hasattr(plugin, "normalize"):
-            normalize = cast("NormalizePlugin", plugin).normalize
-            scores = self._watch.plugin(NORMALIZE, plugin.NAME, normalize, state, pod, scores, view)
+            normalizer = self._watch.one(cast("NormalizePlugin", plugin))
+            scores = normalizer.normalize(state, pod, scores, view)
         check_scores(plugin.NAME, scores)
         return scores
 

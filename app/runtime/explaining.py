@@ -4,7 +4,7 @@ The past comes from the stories and the queue. For a pod that waits the filters 
 they are; extenders are not asked again, since real ones reserve things while they filter.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -15,7 +15,7 @@ from app.framework.runner import Framework
 from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.runtime.stories import AttemptStory, RefusalStory, Stories, refusals_told
-from app.state.queued_pod import Move, QueuedPod
+from app.state.queued_pod import Place, QueuedPod
 from app.state.resources import Int64
 from app.state.scheduler_state import SchedulerState
 from app.state.view import Rows
@@ -149,7 +149,7 @@ class Explainer:
             waiting=None if queued is None else _waiting(queued),
             now=None if node or place == NOT_OURS else self._chances(pod),
             attempts=[] if story is None else story.attempts,
-            moves=_moves(queued.story if queued else story.moves if story else ()),
+            moves=_moves(queued.moves if queued else story.moves if story else ()),
         )
 
     def _place(self, pod: Pod, queued: QueuedPod | None) -> tuple[str, str]:
@@ -213,5 +213,5 @@ def _waiting(queued: QueuedPod) -> Waiting:
     )
 
 
-def _moves(moves: tuple[Move, ...]) -> tuple[QueueMove, ...]:
-    return tuple(QueueMove(move.at, move.event, move.finish.value) for move in moves)
+def _moves(moves: Iterable[tuple[float | None, str, Place]]) -> tuple[QueueMove, ...]:
+    return tuple(QueueMove(at, event, place.value) for at, event, place in moves)

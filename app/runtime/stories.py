@@ -8,8 +8,9 @@ Extenders do not know whose attempt they are called for. The task that makes the
 in a context variable, and the tasks it starts inherit it, the binding cycle's among them.
 """
 
+import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Final
 
@@ -21,7 +22,7 @@ from app.extender.errors import ExtenderError, Outcome
 from app.framework.diagnosis import Diagnosis
 from app.model.pod import Pod
 from app.runtime.recorder import Failed
-from app.state.queued_pod import Move, QueuedPod
+from app.state.queued_pod import Place, QueuedPod
 
 #: What stands for all extenders where plugins are named.
 EXTENDER: Final = "Extender"
@@ -93,11 +94,6 @@ class AttemptStory(msgspec.Struct, rename="camel"):
     calls: list[ExtenderCall] = msgspec.field(default_factory=list)
     steps: tuple[BindingStep, ...] = ()
 
-    @property
-    def under_way(self) -> bool:
-        """Whether it has neither bound the pod nor failed."""
-        return self.result in {"asking", "decided"}
-
     def same_end(self, other: "AttemptStory") -> bool:
         """Whether both failed in the same words."""
         return (
@@ -108,15 +104,18 @@ class AttemptStory(msgspec.Struct, rename="camel"):
         )
 
 
-class PodStory(msgspec.Struct, rename="camel"):
+@dataclasses.dataclass(slots=True, eq=False)
+class PodStory:
     """Everything that is told of one pod; the oldest attempt first."""
 
     namespace: str
     name: str
     uid: str
-    attempts: list[AttemptStory] = msgspec.field(default_factory=list)
-    #: The way through the queue of a pod that has left it.
-    moves: tuple[Move, ...] = ()
+    attempts: list[AttemptStory] = dataclasses.field(default_factory=list)
+    #: The attempt that has neither bound the pod nor failed.
+    current: AttemptStory | None = None
+    #: The way through the queue of a pod that has left it (QueuedPod.moves).
+    moves: Sequence[tuple[float | None, str, Place]] = ()
 
 
 _CALLS: ContextVar[list[ExtenderCall] | None] = ContextVar("extender calls", default=None)
@@ -158,11 +157,11 @@ class Stories:
 
     def asking(self, queued: QueuedPod, profile: str) -> None:
         """See Recorder. Calls made by this task and those it starts belong to this attempt."""
-        _CALLS.set(self._current(queued, profile).calls)
+        _CALLS.set(self._attempt(queued, profile).calls)
 
     def decided(self, queued: QueuedPod, profile: str, choice: Choice, seconds: float) -> None:
         """See Recorder."""
-        attempt = self._current(queued, profile)
+        attempt = self._attempt(queued, profile)
         attempt.result = "decided"
         attempt.node = choice.node_name
         attempt.feasible = choice.feasible
@@ -172,32 +171,36 @@ class Stories:
     def binding_step(self, queued: QueuedPod, step: str, status: str, seconds: float) -> None:
         """See Recorder."""
         story = self._by_uid.get(queued.pod.uid)
-        if story is not None and story.attempts:
-            story.attempts[-1].steps += (BindingStep(step, status, seconds),)
+        if story is not None and story.current is not None:
+            story.current.steps += (BindingStep(step, status, seconds),)
 
     def bound(self, queued: QueuedPod, profile: str, seconds: float, now: float) -> AttemptStory:
         """See Recorder. The attempt that bound the pod."""
-        attempt = self._current(queued, profile)
+        attempt = self._attempt(queued, profile)
         attempt.result = "bound"
         attempt.at = now
         attempt.seconds = seconds
-        self._by_uid[queued.pod.uid].moves = queued.story
+        story = self._by_uid[queued.pod.uid]
+        story.moves = queued.moves
+        story.current = None
         return attempt
 
     def failed(self, failed: Failed) -> None:
         """See Recorder."""
-        attempt = self._current(failed.queued, failed.profile)
+        attempt = self._attempt(failed.queued, failed.profile)
         attempt.result = failed.result
         attempt.message = failed.message
         attempt.seconds = failed.seconds
         attempt.nominated_node = failed.nominated_node
-        attempts = self._by_uid[failed.queued.pod.uid].attempts
-        before = attempts[-2] if len(attempts) > 1 else None
+        story = self._by_uid[failed.queued.pod.uid]
+        story.current = None
+        before = story.attempts[-2] if len(story.attempts) > 1 else None
         if before is not None and attempt.same_end(before):
             attempt.refusals = before.refusals
+            attempt.evaluated = before.evaluated
             attempt.repeats = before.repeats + 1
             attempt.first_at = before.first_at
-            del attempts[-2]
+            del story.attempts[-2]
         elif failed.diagnosis is not None:
             attempt.refusals = refusals_told(failed.diagnosis)
             attempt.evaluated = failed.diagnosis.node_count
@@ -205,21 +208,26 @@ class Stories:
     def preempting(self, preemptor: Pod, victims: int) -> None:
         """See Recorder."""
         story = self._by_uid.get(preemptor.uid)
-        if story is not None and story.attempts:
-            story.attempts[-1].victims = victims
+        if story is not None and story.current is not None:
+            story.current.victims = victims
 
-    def _current(self, queued: QueuedPod, profile: str) -> AttemptStory:
+    def _attempt(self, queued: QueuedPod, profile: str) -> AttemptStory:
         """The attempt that is being made."""
+        story = self._by_uid.get(queued.pod.uid)
+        if story is not None:
+            current = story.current
+            if current is not None and current.number == queued.attempts:
+                return current
+        return self._begin(queued, profile)
+
+    def _begin(self, queued: QueuedPod, profile: str) -> AttemptStory:
         story = self._story(queued.pod)
-        attempts = story.attempts
-        if attempts and attempts[-1].under_way and attempts[-1].number == queued.attempts:
-            return attempts[-1]
         now = self._wall()
-        attempt = AttemptStory(queued.attempts, profile, now, now)
-        attempts.append(attempt)
-        if len(attempts) > self._max_attempts:
-            del attempts[0]
-        return attempt
+        story.current = AttemptStory(queued.attempts, profile, now, now)
+        story.attempts.append(story.current)
+        if len(story.attempts) > self._max_attempts:
+            del story.attempts[0]
+        return story.current
 
     def _story(self, pod: Pod) -> PodStory:
         story = self._by_uid.get(pod.uid)

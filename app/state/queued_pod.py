@@ -184,6 +184,11 @@ class QueuedPod:
         """The last moves, oldest first."""
         return tuple(Move(*move) for move in self._story)
 
+    @property
+    def moves(self) -> list[tuple[float | None, str, Place]]:
+        """The list that ``story`` is made from, which goes on changing: costs nothing to hold, and is not to be changed."""
+        return self._story
+
     def reject(self, unschedulable: Iterable[str] = (), pending: Iterable[str] = ()) -> None:
         """Records who turned the pod down in the attempt that just ended; nobody means an error ended it."""
         self.unschedulable_plugins = frozenset(unschedulable)

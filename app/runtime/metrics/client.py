@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from app.runtime.metrics.series import ALPHA, Families, exponential
+from app.runtime.metrics.series import ALPHA, Counter, Families, Histogram, exponential
 
 #: client-go's.
 _LATENCY_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
@@ -37,10 +37,20 @@ class ClientMetrics:
         """What a KubeClient of ``server`` (its URL) calls once per exchange."""
         host = server.partition("://")[2].partition("/")[0]
 
+        series: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+
         def observe(method: str, status: int, seconds: float) -> None:
-            code = str(status) if status else "<error>"
-            self._requests.labels(code, method, host).inc()
-            self._seconds.labels(method, host).observe(seconds)
+            known = series.get((method, status))
+            if known is None:
+                code = str(status) if status else "<error>"
+                known = (
+                    self._requests.labels(code, method, host),
+                    self._seconds.labels(method, host),
+                )
+                series[method, status] = known
+            requests, latency = known
+            requests.value += 1.0
+            latency.observe(seconds)
 
         return observe
 

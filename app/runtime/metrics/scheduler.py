@@ -14,8 +14,17 @@ from typing import Final
 
 import numpy as np
 
+from app.framework.probe import Observe
 from app.model.pod import Pod
-from app.runtime.metrics.series import ALPHA, BETA, STABLE, Families, exponential
+from app.runtime.metrics.series import (
+    ALPHA,
+    BETA,
+    STABLE,
+    Counter,
+    Families,
+    Histogram,
+    exponential,
+)
 from app.runtime.recorder import Failed
 from app.state.queued_pod import QueuedPod
 
@@ -53,6 +62,7 @@ class AttemptMetrics:
             "result",
             "profile",
         )
+        self._series: Final[dict[tuple[str, str], tuple[Counter, Histogram]]] = {}
         self._algorithm: Final = make.histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
             "Latency of deciding.",
@@ -97,19 +107,28 @@ class AttemptMetrics:
 
     def bound(self, queued: QueuedPod, profile: str, seconds: float, now: float) -> None:
         """A pod is bound, at ``now``, ``seconds`` after its attempt began."""
-        self._results.labels(SCHEDULED, profile).inc()
-        self._durations.labels(SCHEDULED, profile).observe(seconds)
-        self._attempts.observe(queued.attempts)
+        self._ended(SCHEDULED, profile, seconds)
+        attempts = queued.attempts
+        self._attempts.observe(attempts)
         if queued.initial_attempt_timestamp is not None:
-            waited = now - queued.initial_attempt_timestamp
-            self._sli.labels(_ATTEMPTS[min(queued.attempts, 15)]).observe(waited)
+            sli = self._sli.labels(_ATTEMPTS[min(attempts, 15)])
+            sli.observe(now - queued.initial_attempt_timestamp)
         if queued.was_flushed_from_unschedulable:
             self._after_flush.inc()
 
     def failed(self, failed: Failed) -> None:
         """An attempt failed."""
-        self._results.labels(failed.result, failed.profile).inc()
-        self._durations.labels(failed.result, failed.profile).observe(failed.seconds)
+        self._ended(failed.result, failed.profile, failed.seconds)
+
+    def _ended(self, result: str, profile: str, seconds: float) -> None:
+        series = self._series.get((result, profile))
+        if series is None:
+            labels = result, profile
+            series = self._results.labels(*labels), self._durations.labels(*labels)
+            self._series[labels] = series
+        attempts, duration = series
+        attempts.value += 1.0
+        duration.observe(seconds)
 
     def permit_waited(self, result: str, seconds: float) -> None:
         """A pod waited on Permit."""
@@ -128,7 +147,6 @@ class FrameworkMetrics:
     ) -> None:
         self.now: Final = monotonic
         self._rng: Final = rng
-        self._until_sample = 0
         self._points: Final = families.histogram(
             "scheduler_framework_extension_point_duration_seconds",
             "Latency for running all plugins of a specific extension point.",
@@ -148,21 +166,17 @@ class FrameworkMetrics:
             "status",
         )
 
-    def sample(self) -> bool:
-        """Whether to time the single plugins now: so in about one of ten times, at random."""
-        self._until_sample -= 1
-        if self._until_sample > 0:
-            return False
-        self._until_sample = int(self._rng.geometric(SAMPLED))
-        return True
+    def next_sample(self) -> int:
+        """See Probe: SAMPLED of the extension points, at random."""
+        return int(self._rng.geometric(SAMPLED))
 
-    def extension_point(self, point: str, status: str, profile: str, seconds: float) -> None:
-        """An extension point was run."""
-        self._points.labels(point, status, profile).observe(seconds)
+    def extension_point(self, point: str, status: str, profile: str) -> Observe:
+        """See Probe."""
+        return self._points.labels(point, status, profile).observe
 
-    def plugin(self, plugin: str, point: str, status: str, seconds: float) -> None:
-        """A plugin was run."""
-        self._plugins.labels(plugin, point, status).observe(seconds)
+    def plugin(self, plugin: str, point: str, status: str) -> Observe:
+        """See Probe."""
+        return self._plugins.labels(plugin, point, status).observe
 
 
 class QueueMetrics:
