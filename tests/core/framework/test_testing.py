@@ -152,6 +152,40 @@ def test_a_score_out_of_range_is_an_error():
         FakeCluster(*NODES).score(Loud(), make_pod())
 
 
+@pytest.mark.parametrize("row_local", [False, True])
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        (np.ones(3), 'running "Sloppy" score plugin: scores must be int64, not float64'),
+        ([1, 2, 3], 'running "Sloppy" score plugin: scores must be int64, not list'),
+        (np.array([0, -1, 0]), 'plugin "Sloppy" returns an invalid score -1'),
+    ],
+    ids=["floats", "list", "negative"],
+)
+def test_scores_that_are_none_are_an_error_of_the_plugin(scores, said, row_local):
+    class Sloppy(*([RowLocal] if row_local else [])):
+        NAME = "Sloppy"
+
+        def score(self, state, pod, view):
+            return scores
+
+    with pytest.raises(SchedulingError, match=said):
+        FakeCluster(*NODES).score(Sloppy(), make_pod())
+
+
+def test_too_few_verdicts_are_an_error_of_the_plugin():
+    class Lazy:
+        NAME = "Lazy"
+
+        def filter(self, state, pod, view):
+            return reject(np.ones(1, bool), Code.Unschedulable, "never")
+
+    with pytest.raises(
+        SchedulingError, match='running "Lazy" filter plugin: 1 verdicts on 3 nodes'
+    ):
+        FakeCluster(*NODES).judge(Lazy(), make_pod())
+
+
 def test_answers_are_kept_as_in_the_scheduler():
     class Counting(RowLocal, Zone):
         asked = 0
