@@ -1,0 +1,30 @@
+# The scheduler's image: locked dependencies, no package installer, nothing that runs as root.
+#   docker build --tag aiokube-scheduler:0.1.0 .
+
+FROM python:3.13-slim-bookworm AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_ROOT_USER_ACTION=ignore
+WORKDIR /src
+RUN ["python", "-m", "venv", "--without-pip", "/opt/aiokube-scheduler"]
+COPY requirements.lock requirements-build.lock ./
+RUN ["pip", "--python", "/opt/aiokube-scheduler/bin/python", "install", "--require-hashes", "--only-binary=:all:", "--requirement", "requirements.lock"]
+RUN ["pip", "install", "--require-hashes", "--only-binary=:all:", "--requirement", "requirements-build.lock"]
+COPY pyproject.toml README.md LICENSE ./
+COPY extenders extenders
+COPY app app
+RUN ["pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "/wheels", "."]
+RUN ["pip", "--python", "/opt/aiokube-scheduler/bin/python", "install", "--no-deps", "--no-index", "--find-links", "/wheels", "aiokube-scheduler"]
+
+FROM python:3.13-slim-bookworm
+LABEL org.opencontainers.image.title="aiokube-scheduler" \
+      org.opencontainers.image.description="A Kubernetes scheduler: kube-scheduler's decisions, faster, and at its best with extenders" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /opt/aiokube-scheduler /opt/aiokube-scheduler
+ENV PATH="/opt/aiokube-scheduler/bin:$PATH" \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+WORKDIR /tmp
+USER 65532:65532
+EXPOSE 10259
+ENTRYPOINT ["aiokube-scheduler"]
