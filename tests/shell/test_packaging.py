@@ -149,7 +149,7 @@ def test_its_configuration_and_arguments_are_taken(manifest, tmp_path):
     parameters = main.get_command(click.Context(main), name).make_context(name, arguments).params
     assert parameters["config"] == f"{mount}/{file.name}"
     ports = {port["containerPort"] for port in container["ports"]}
-    assert ports == {serving_options(parameters).port}
+    assert ports == {serving_options(parameters).secure_port}
 
 
 def test_its_account_may_keep_the_lease_that_is_configured(manifest, tmp_path):
