@@ -7,8 +7,8 @@ has come (docs/architecture.md, "Cycles overlap and decide late").
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -46,6 +46,13 @@ class ExtenderSearch(Protocol):
         """
 
 
+class Room(Protocol):
+    """Work that goes on beside the loop, and that the loop must not run away from."""
+
+    async def wait_for_room(self) -> None:
+        """Returns when more of it may be started."""
+
+
 class SchedulingLoop:
     """Runs while this process leads."""
 
@@ -63,7 +70,9 @@ class SchedulingLoop:
         rng: np.random.Generator,
         parallelism: int,
         spawn: Spawn,
+        evictor: Room | None = None,
     ) -> None:
+        """``parallelism``: attempts waiting for extenders at the same time; ``evictor``: where room is being made."""
         self._state: Final = state
         self._frameworks: Final = frameworks
         self._search: Final = search
@@ -74,6 +83,7 @@ class SchedulingLoop:
         self._clock: Final = clock
         self._rng: Final = rng
         self._spawn: Final = spawn
+        self._rooms: Final = (binder,) if evictor is None else (binder, evictor)
         self._slots: Final = asyncio.Semaphore(parallelism)
         self._wake: Final = asyncio.Event()
 
@@ -107,12 +117,12 @@ class SchedulingLoop:
         )
         if self._search is not None and self._search.concerns(pod):
             await self._slots.acquire()
-            self._spawn(
-                self._ask_and_schedule(self._search, queued, attempt), f"schedule {pod.key}"
-            )
+            work = self._schedule(queued, attempt, self._search)
+            self._spawn(self._in_slot(work), f"schedule {pod.key}")
         else:
             await self._schedule(queued, attempt, None)
-            await self._binder.wait_for_room()
+            for room in self._rooms:
+                await room.wait_for_room()
 
     def _skip(self, pod: Pod) -> bool:
         """Whether the pod is not to be tried: it is being deleted, or decided already."""
@@ -121,11 +131,10 @@ class SchedulingLoop:
             return True
         return self._state.cache.is_assumed(pod.uid)
 
-    async def _ask_and_schedule(
-        self, search: ExtenderSearch, queued: QueuedPod, attempt: Attempt
-    ) -> None:
+    async def _in_slot(self, work: Coroutine[Any, Any, None]) -> None:
+        """Gives the slot back that was taken for this work."""
         try:
-            await self._schedule(queued, attempt, search)
+            await work
         finally:
             self._slots.release()
 
@@ -141,7 +150,12 @@ class SchedulingLoop:
                 attempt.choose(attempt.find()) if search is None else await search.choose(attempt)
             )
         except Unfit as unfit:
-            await self._unfit(queued, attempt, unfit.diagnosis, started)
+            work = self._unfit(queued, attempt, unfit.diagnosis, started)
+            if search is None and self._asks_about_victims(queued.pod):
+                await self._slots.acquire()
+                self._spawn(self._in_slot(work), f"preempt for {queued.pod.key}")
+            else:
+                await work
         except NoNodesError as error:
             self._failures.give_back(
                 queued,
@@ -161,6 +175,10 @@ class SchedulingLoop:
         else:
             self._recorder.decided(queued, attempt, choice, self._clock.monotonic() - started)
             self._commit(queued, attempt, choice, started)
+
+    def _asks_about_victims(self, pod: Pod) -> bool:
+        """Whether extenders will be asked if the pod has to preempt others: nobody else should wait for them."""
+        return self._search is not None and self._effects.asks_about_victims(pod)
 
     async def _unfit(
         self, queued: QueuedPod, attempt: Attempt, diagnosis: Diagnosis, started: float

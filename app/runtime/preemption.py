@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 #: Victims being evicted at the same time, of all preemptions together.
 MAX_EVICTING: Final = 32
+#: Preemptions under way beyond which the loop waits: enough to keep the server busy, and few to look at with every event.
+MAX_PREEMPTING: Final = 48
 
 _CONDITION: Final = "DisruptionTarget"
 _REASON: Final = "PreemptionByScheduler"
@@ -86,6 +88,8 @@ class Evictor:
         self._poke: Final = poke
         self._slots: Final = asyncio.Semaphore(MAX_EVICTING)
         self._running = 0
+        self._room: Final = asyncio.Event()
+        self._room.set()
         self._idle: Final = asyncio.Event()
         self._idle.set()
 
@@ -94,21 +98,47 @@ class Evictor:
         """Preemptions under way."""
         return self._running
 
+    def _run_more(self, delta: int) -> None:
+        self._running += delta
+        for event, holds in (
+            (self._room, self._running < MAX_PREEMPTING),
+            (self._idle, not self._running),
+        ):
+            if holds:
+                event.set()
+            else:
+                event.clear()
+
+    async def wait_for_room(self) -> None:
+        """Returns when fewer than MAX_PREEMPTING preemptions are under way."""
+        await self._room.wait()
+
     async def wait_until_idle(self) -> None:
         """Returns when no preemption is under way."""
         await self._idle.wait()
 
     def start(self, eviction: Eviction) -> None:
-        """Starts to evict; nothing to do where all victims are on their way out already."""
+        """Starts to evict; nothing to do where all victims are on their way out, or the preemptor is gone meanwhile."""
         preemptor, victims = eviction.preemptor, eviction.victims
+        if not self._waits(preemptor):
+            return
         self._recorder.preempting(preemptor, eviction.node_name, len(victims))
         staying = [victim for victim in victims if not victim.terminating]
         if not staying:
             return
         eviction.progress.begin(preemptor.uid)
-        self._running += 1
-        self._idle.clear()
+        self._run_more(1)
         self._spawn(self._run(eviction, staying), "preempt")
+
+    def _waits(self, preemptor: Pod) -> bool:
+        """Whether the pod still needs a place."""
+        current = self._state.pods.get(preemptor.key)
+        return (
+            current is not None
+            and current.uid == preemptor.uid
+            and not current.node_name
+            and not current.terminating
+        )
 
     async def _run(self, eviction: Eviction, victims: Sequence[Pod]) -> None:
         uid, done = eviction.preemptor.uid, False
@@ -118,9 +148,7 @@ class Evictor:
             log.exception("Error preempting for pod %s", eviction.preemptor.key)
         finally:
             eviction.progress.end(uid)
-            self._running -= 1
-            if not self._running:
-                self._idle.set()
+            self._run_more(-1)
         if not done:
             self._state.queue.activate((eviction.preemptor,), self._clock.wall())
             self._poke()

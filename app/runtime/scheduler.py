@@ -187,6 +187,7 @@ class Scheduler:
             rng=rng,
             parallelism=config.parallelism,
             spawn=self._spawn,
+            evictor=self.evictor,
         )
         self._flush_sooner: Final = asyncio.Event()
         self.informers: Final = self._make_informers(transport, rng, plugin_names(profiles), chain)

@@ -17,7 +17,7 @@ from app.model.pod import make_pod
 from app.model.status import SUCCESS, Code, Status
 from app.runtime.binding import Binder, Decided
 from app.runtime.failures import StatusPatch, StatusPatcher
-from app.runtime.preemption import MAX_EVICTING, Evictor, VictimsAgreement
+from app.runtime.preemption import MAX_EVICTING, MAX_PREEMPTING, Evictor, VictimsAgreement
 from app.runtime.recorder import NullRecorder
 from app.runtime.tasks import spawn
 from app.runtime.waiting import WaitingPods
@@ -101,6 +101,7 @@ class World:
         self.server = Server()
         self.progress = Progress()
         self.nominator = Nominator(lambda _: True)
+        self.pods = {BOSS.key: BOSS}
         self.activated = []
         self.pokes = 0
         self.events = []
@@ -113,7 +114,7 @@ class World:
             return spawn(group, coroutine, name=name)
 
         self.evictor = Evictor(
-            state=SimpleNamespace(queue=queue, nominator=self.nominator),
+            state=SimpleNamespace(queue=queue, nominator=self.nominator, pods=self.pods),
             writer=self.server,
             events=SimpleNamespace(pod_event=self._event),
             patcher=StatusPatcher(self.server, start),
@@ -295,6 +296,37 @@ async def test_counts_what_is_under_way_and_ends_what_is_given_up():
     assert w.evictor.running == 0
     assert w.progress.steps.count(("end", "uid-boss")) == 2
     assert not w.activated
+
+
+@pytest.mark.parametrize(
+    "current",
+    [
+        pytest.param(None, id="gone"),
+        pytest.param(pod("boss", deletion_timestamp="now"), id="being deleted"),
+        pytest.param(pod("boss", node_name="elsewhere"), id="bound"),
+    ],
+)
+async def test_nobody_is_evicted_for_a_pod_that_needs_no_place(current):
+    async with world() as w:
+        w.pods.clear()
+        if current is not None:
+            w.pods[BOSS.key] = current
+        await w.evict(pod("a"))
+    assert not w.server.calls
+    assert not w.preempting
+
+
+async def test_the_loop_waits_while_many_preemptions_are_under_way():
+    loop = asyncio.get_running_loop()
+    async with world() as w:
+        for _ in range(MAX_PREEMPTING):
+            await w.evictor.wait_for_room()
+            assert loop.time() == 0.0
+            w.evictor.start(Eviction(BOSS, "node-1", (pod("a"),), w.progress))
+        await w.evictor.wait_for_room()
+        assert loop.time() == 2 * LATENCY
+        await w.evictor.wait_until_idle()
+    assert w.progress.steps.count(("end", "uid-boss")) == MAX_PREEMPTING
 
 
 class OneExtender:
