@@ -26,14 +26,16 @@ class Budgets:
 
     def __init__(self, lister: Lister[PodDisruptionBudget]) -> None:
         self._lister: Final = lister
-        self._version = -1
+        self._seen = -1
+        self._epoch = 0
         self._by_namespace: dict[str, list[_Budget]] = {}
         self._of_family: dict[tuple[str, LabelSet], tuple[_Budget, ...]] = {}
 
     @property
-    def version(self) -> int:
-        """Grows with every change of any budget."""
-        return self._lister.version
+    def epoch(self) -> int:
+        """Changes when budgets come to say something else; most updates of their status do not matter."""
+        self._refresh()
+        return self._epoch
 
     @property
     def any(self) -> bool:
@@ -71,15 +73,18 @@ class Budgets:
         return known
 
     def _refresh(self) -> None:
-        if self._version == self._lister.version:
+        if self._seen == self._lister.version:
             return
-        self._version = self._lister.version
-        self._by_namespace.clear()
-        self._of_family.clear()
+        self._seen = self._lister.version
+        found: dict[str, list[_Budget]] = {}
         for number, budget in enumerate(self._lister):
             compiled = _compile(number, budget)
             if compiled is not None:
-                self._by_namespace.setdefault(budget.namespace, []).append(compiled)
+                found.setdefault(budget.namespace, []).append(compiled)
+        if found != self._by_namespace:
+            self._by_namespace = found
+            self._of_family.clear()
+            self._epoch += 1
 
 
 def _compile(number: int, budget: PodDisruptionBudget) -> _Budget | None:

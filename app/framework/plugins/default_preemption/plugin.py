@@ -124,7 +124,7 @@ class DefaultPreemption:
         nominated = self._nominations.concerning(pod)
         dry_run = self._dry_run(state, pod, nominated)
         if all(isinstance(plugin, RowLocal) for _, plugin in dry_run.filters):
-            epoch = (self._framework.row_local_epoch(), self._budgets.version)
+            epoch = (self._framework.row_local_epoch(), self._budgets.epoch)
             findings = self._findings.of(pod.template, epoch)
             findings.forget_changes(nominated)
         else:
