@@ -79,7 +79,9 @@ class StopRequest:
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
-                if self.requested.is_set():  # a second request must not turn a good end into a bad one
+                if (
+                    self.requested.is_set()
+                ):  # a second request must not turn a good end into a bad one
                     signal.signal(number, signal.SIG_IGN)
 
     def _signalled(self) -> None:

@@ -63,7 +63,7 @@ async def embedded_cluster(folder: Path) -> AsyncIterator[Place]:
 
 
 async def measure(load: Load, place: Place, scheduler: str, *, wipe: bool = False) -> Result:
-    """Wipes and fills the cluster and lets ``scheduler`` (a command line) bind the backlog.
+    """Wipes and fills the cluster, lets ``scheduler`` (a command line) bind the backlog, and tidies up.
 
     Raises NotOurs if the cluster holds anything else and ``wipe`` is not given, ChildFailed, KubeApiError.
     """
@@ -78,6 +78,7 @@ async def measure(load: Load, place: Place, scheduler: str, *, wipe: bool = Fals
             "{kubeconfig}", str(place.kubeconfig)
         )
         measured = await _run(cluster, load, shlex.split(command), place)
+        await cluster.wipe(everything=False)
     about = {name: getattr(load, name) for name in ("shape", "nodes", "pods")}
     return Result(**about, existing=existing, extender=_extender_text(load), **measured.figures())
 

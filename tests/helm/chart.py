@@ -136,13 +136,14 @@ class Helm:
         *options: str,
         release: str = RELEASE,
         kube_version: str = NEWEST,
+        chart: Path = CHART,
     ) -> Rendered:
         """``helm template`` with these values (dotted paths). Raises RenderError."""
         given = json.dumps(nested(values or {}))
-        key = json.dumps([given, options, release, kube_version])
+        key = json.dumps([given, options, release, kube_version, str(chart)])
         if key not in self._known:
             done = self.run(
-                *("template", release, str(CHART), "--namespace", NAMESPACE),
+                *("template", release, str(chart), "--namespace", NAMESPACE),
                 *("--kube-version", kube_version, "--values", "-", *options),
                 stdin=given,
             )

@@ -77,6 +77,7 @@ FLIPS: Final[dict[str, Flip]] = {
     "rbac.extraClusterRules": Flip([RULE]),
     "rbac.extraRules": Flip([RULE]),
     "rbac.metricsReaders": Flip([READER]),
+    "rbac.requeueCallers": Flip([READER]),
     "securePort": Flip(10260),
     "bindAddress": Flip("::"),
     "tls.secretName": Flip("serving"),

@@ -65,7 +65,12 @@ class Recorded:
         def make_queue(nominator: Nominator) -> SchedulingQueue:
             for profile in profiles:
                 self.frameworks[profile.scheduler_name] = build_framework(
-                    profile, classes, table=table, cluster=cluster, nominator=nominator, rng=self.rng
+                    profile,
+                    classes,
+                    table=table,
+                    cluster=cluster,
+                    nominator=nominator,
+                    rng=self.rng,
                 )
             return SchedulingQueue(
                 sort_key=lambda queued: (-queued.pod.priority, queued.timestamp),
@@ -78,7 +83,10 @@ class Recorded:
             )
 
         self.state = SchedulerState(
-            cache=Cache(table), cluster=cluster, make_queue=make_queue, profiles=list(self.frameworks)
+            cache=Cache(table),
+            cluster=cluster,
+            make_queue=make_queue,
+            profiles=list(self.frameworks),
         )
         self.pods = PodDecoder(keep_raw=False, keep_bound_raw=False)
         for kind, items in case["objects"].items():
@@ -90,9 +98,13 @@ class Recorded:
             if item["status"].get("phase") not in {"Succeeded", "Failed"}:
                 self.state.apply(Change(Pod, None, self.pod(item)), NOW)
         elif kind == "Node":
-            self.state.apply(Change(objects.Node, None, _decode(NodeDecoder(keep_raw=False), item)), NOW)
+            self.state.apply(
+                Change(objects.Node, None, _decode(NodeDecoder(keep_raw=False), item)), NOW
+            )
         elif kind in KINDS:
-            self.state.apply(Change(KINDS[kind], None, _decode(decoder_for(KINDS[kind]), item)), NOW)
+            self.state.apply(
+                Change(KINDS[kind], None, _decode(decoder_for(KINDS[kind]), item)), NOW
+            )
 
     def pod(self, item: dict[str, Any]) -> Pod:
         """A pod object."""

@@ -39,11 +39,16 @@ class Onlooker:
         """Whatever the pod."""
         return True
 
-    async def agree_on_victims(self, _pod: Pod, candidates: Mapping[str, Victims]) -> dict[str, Victims]:
+    async def agree_on_victims(
+        self, _pod: Pod, candidates: Mapping[str, Victims]
+    ) -> dict[str, Victims]:
         """Agrees to all or nothing."""
         self.candidates = candidates
         self.victims = {
-            name: {"pods": [pod.key for pod in victims.pods], "numPDBViolations": victims.num_pdb_violations}
+            name: {
+                "pods": [pod.key for pod in victims.pods],
+                "numPDBViolations": victims.num_pdb_violations,
+            }
             for name, victims in candidates.items()
         }
         return dict(candidates) if self.agrees else {}
@@ -81,7 +86,9 @@ def check(recorded: Recorded, probe: dict[str, Any]) -> list[str]:
     """What differs from the recording, in words."""
     pod = recorded.pod(probe["pod"])
     attempt = recorded.attempt(pod)
-    resolvable = (probe["pod"]["metadata"].get("annotations") or {}).get("twin/reject") == "resolvable"
+    resolvable = (probe["pod"]["metadata"].get("annotations") or {}).get(
+        "twin/reject"
+    ) == "resolvable"
     feasible, diagnosis = judge(attempt, resolvable=resolvable)
     label = f"{probe['name']} {probe['tags']}"
     wrong = []
@@ -101,10 +108,14 @@ def check(recorded: Recorded, probe: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def check_preemption(attempt: Attempt, diagnosis: Diagnosis, probe: dict[str, Any], label: str) -> list[str]:
+def check_preemption(
+    attempt: Attempt, diagnosis: Diagnosis, probe: dict[str, Any], label: str
+) -> list[str]:
     """What differs from the preemption that was carried through; between equal losses either node will do."""
     effects = Onlooker(agrees=True)
-    result = asyncio.run(attempt.framework.post_filter(attempt.state, attempt.pod, diagnosis, effects))
+    result = asyncio.run(
+        attempt.framework.post_filter(attempt.state, attempt.pod, diagnosis, effects)
+    )
     node, recorded = probe["preempted"]["node"], probe["preempted"]["pods"]
     if result is None or not result.status.ok or effects.eviction is None:
         return [f"{label}: no preemption but {result}, recorded {probe['preempted']}"]
@@ -114,7 +125,9 @@ def check_preemption(attempt: Attempt, diagnosis: Diagnosis, probe: dict[str, An
         wrong.append(f"{label}: nominated {result.nominated_node}, evicted {effects.eviction}")
     evicted = sorted(pod.key for pod in theirs.pods if not pod.terminating)
     if loss(ours) != loss(theirs) or evicted != recorded:
-        wrong.append(f"{label}: preempted on {result.nominated_node}, recorded {probe['preempted']}")
+        wrong.append(
+            f"{label}: preempted on {result.nominated_node}, recorded {probe['preempted']}"
+        )
     return wrong
 
 
@@ -136,7 +149,9 @@ def check_scores(recorded: Recorded, probe: dict[str, Any], label: str) -> list[
         attempt.state, attempt.pod, attempt.memo, View(recorded.state.table, rows)
     )
     for plugin in sorted(parts.keys() | probe["plugin_scores"].keys()):
-        ours = dict(zip(names, parts.get(plugin, np.zeros(len(rows), np.int64)).tolist(), strict=True))
+        ours = dict(
+            zip(names, parts.get(plugin, np.zeros(len(rows), np.int64)).tolist(), strict=True)
+        )
         theirs = probe["plugin_scores"].get(plugin, dict.fromkeys(names, 0))
         if ours != theirs:
             wrong.append(f"{label}: {plugin} {ours}, recorded {theirs}")
