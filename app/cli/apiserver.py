@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from app.cli.process import explained, run_loop
+from app.cli.process import PORT, explained, run_loop
 from app.runtime import logs
 from app.sim import (
     ClusterOptions,
@@ -23,14 +23,16 @@ from app.sim import (
 _NODES: Final = NodeOptions()
 _KUBELETS: Final = KubeletOptions()
 
+_COUNT: Final = click.IntRange(min=0)
+
 _option = functools.partial(click.option, show_default=True)
 
 
 @click.command("apiserver")
 @_option("--host", default="127.0.0.1", help="Address to listen on.")
-@_option("--port", default=8080, help="Port to listen on; 0 takes any free one.")
-@_option("--nodes", default=0, metavar="N", help="Nodes to make.")
-@_option("--zones", default=_NODES.zones, help="Zones that they are dealt to.")
+@_option("--port", type=PORT, default=8080, help="Port to listen on; 0 takes any free one.")
+@_option("--nodes", type=_COUNT, default=0, metavar="N", help="Nodes to make.")
+@_option("--zones", type=_COUNT, default=_NODES.zones, help="Zones that they are dealt to.")
 @_option("--node-cpu", default=_NODES.cpu, metavar="QUANTITY")
 @_option("--node-memory", default=_NODES.memory, metavar="QUANTITY")
 @_option("--node-pods", default=_NODES.pods, metavar="QUANTITY")

@@ -5,7 +5,7 @@ from typing import Final
 import click
 from rich.console import Console
 
-from app.cli.process import explained, run_loop
+from app.cli.process import PORT, explained, run_loop
 from app.runtime.children import ChildFailed
 from app.runtime.demo.play import DemoFailed, DemoOptions, play
 from app.runtime.demo.scenario import TooFewPods
@@ -15,7 +15,9 @@ from app.runtime.demo.scenario import TooFewPods
 @click.option("--nodes", type=click.IntRange(min=3), default=60, show_default=True)
 @click.option("--pods", type=click.IntRange(min=1), default=300, show_default=True)
 @click.option("--keep", is_flag=True, help="Stay up for kubectl, until Ctrl-C.")
-@click.option("--port", default=0, help="Port of the API server; any free one by default.")
+@click.option(
+    "--port", type=PORT, default=0, help="Port of the API server; any free one by default."
+)
 def _demo(*, nodes: int, pods: int, keep: bool, port: int) -> None:
     """See it work: an embedded cluster, a sample extender and the scheduler in one go.
 

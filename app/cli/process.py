@@ -1,4 +1,4 @@
-"""Running a command's coroutine, and turning what users can mend into ``Error: ...`` and status 1."""
+"""What commands share: running a coroutine, and turning what users can mend into ``Error: ...`` and status 1."""
 
 import asyncio
 import contextlib
@@ -9,6 +9,9 @@ import click
 import uvloop
 
 T = TypeVar("T")
+
+PORT: Final = click.IntRange(0, 65535)
+"""A port to listen on; 0 stands for any free one."""
 
 _INDENT: Final = " " * len("Error: ")
 
