@@ -1,0 +1,352 @@
+"""Preemption through loop, queue and evictions, on the virtual clock, with an API server that is a dictionary."""
+
+import asyncio
+import contextlib
+import json
+
+import msgspec
+import numpy as np
+import pytest
+
+from app.extender.chain import ExtenderChain
+from app.framework import registry
+from app.framework.testing import make_node
+from app.kube.errors import NotFound, ServerUnavailable
+from app.model.objects import Node, PodCondition
+from app.model.pod import Pod
+from app.runtime.binding import Binder
+from app.runtime.extending import Search
+from app.runtime.failures import StatusPatcher
+from app.runtime.loop import FailureHandler, SchedulingLoop
+from app.runtime.preemption import Evictor, VictimsAgreement
+from app.runtime.profiles import build_framework
+from app.runtime.recorder import NullRecorder
+from app.runtime.reports import Reports
+from app.runtime.waiting import WaitingPods
+from app.settings.load import load
+from app.state.cache import Cache
+from app.state.cluster import Cluster
+from app.state.hints import HintRegistration
+from app.state.queue import SchedulingQueue
+from app.state.scheduler_state import Change, SchedulerState
+from app.state.table import NodeTable
+from app.wire.kube import PodDecoder
+from tests.shell.extender.fakes import extender
+
+pytestmark = pytest.mark.looptime
+
+PROFILE = "default-scheduler"
+WALL = 1_700_000_000.0
+PODS = PodDecoder(keep_raw=True)
+CONFIGURATION = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+LATENCY = 0.01
+
+
+class LoopClock:
+    def monotonic(self):
+        return asyncio.get_running_loop().time()
+
+    def wall(self):
+        return WALL + self.monotonic()
+
+
+class World:
+    """``grace``: seconds between the deletion of a pod and its end."""
+
+    def __init__(self, *extenders, grace=0.0):
+        self.clock, self.grace = LoopClock(), grace
+        self.group = asyncio.TaskGroup()
+        self.attempts, self.messages, self.notes, self.bound = [], [], [], {}
+        self.faults = []
+        rng = np.random.default_rng(0)
+        chain = ExtenderChain(extenders)
+        self.waiting = WaitingPods()
+        self.state = self._make_state(rng)
+        common = {"state": self.state, "recorder": NullRecorder(), "clock": self.clock}
+        patcher = StatusPatcher(self, self._spawn)
+        reports = Reports(self, patcher)
+        failures = FailureHandler(reports=reports, **common)
+        self.agreement = VictimsAgreement(chain, self.state)
+        self.evictor = Evictor(
+            writer=self,
+            events=self,
+            patcher=patcher,
+            spawn=self._spawn,
+            stop_unbound=lambda _uid: False,
+            poke=self._wake,
+            **common,
+        )
+        binder = Binder(
+            effects=self,
+            extenders=None,
+            waiting=self.waiting,
+            reports=reports,
+            spawn=self._spawn,
+            undo=failures.undo,
+            max_writing=8,
+            **common,
+        )
+        self.loop = SchedulingLoop(
+            frameworks={PROFILE: self.framework},
+            search=Search(chain, self.state.table, percentages={}, rng=rng, refusals=None)
+            if chain
+            else None,
+            binder=binder,
+            failures=failures,
+            effects=self,
+            rng=rng,
+            parallelism=4,
+            spawn=self._spawn,
+            evictor=self.evictor,
+            **common,
+        )
+
+    def _make_state(self, rng):
+        table, cluster = NodeTable(), Cluster()
+        [profile] = load(CONFIGURATION).to_plain(registry.capabilities())
+
+        def make_queue(nominator):
+            self.framework = build_framework(
+                profile,
+                registry.registry(),
+                table=table,
+                cluster=cluster,
+                nominator=nominator,
+                rng=rng,
+                waiting=self.waiting,
+            )
+            hints = [
+                HintRegistration(each.event, plugin, each.hint, each.template_only)
+                for plugin, each in self.framework.queueing_hints()
+            ]
+            return SchedulingQueue(
+                sort_key=self.framework.plugins.at("queueSort")[0].sort_key,
+                pre_enqueue=lambda _pod: [
+                    (p.NAME, p.pre_enqueue) for p in self.framework.pre_enqueue
+                ],
+                hints={PROFILE: hints},
+                initial_backoff_seconds=1.0,
+                max_backoff_seconds=10.0,
+                max_unschedulable_seconds=300.0,
+                nominator=nominator,
+            )
+
+        return SchedulerState(
+            cache=Cache(table), cluster=cluster, make_queue=make_queue, profiles=[PROFILE]
+        )
+
+    # -------------------------------------------------- driving it
+
+    @contextlib.asynccontextmanager
+    async def running(self):
+        async with self.group:
+            tasks = [self.group.create_task(t) for t in (self.loop.run(), self._flush())]
+            yield self
+            for task in tasks:
+                task.cancel()
+
+    async def _flush(self):
+        while True:
+            await asyncio.sleep(0.5)
+            now = self.clock.wall()
+            if self.state.queue.flush_backoff(now) + self.state.queue.flush_unschedulable(now):
+                self._wake()
+
+    def _spawn(self, coroutine, name):
+        return self.group.create_task(coroutine, name=name)
+
+    def _wake(self):
+        if self.state.queue.ready:
+            self.loop.wake()
+
+    def apply(self, kind, old, new):
+        self.state.apply(Change(kind, old, new), self.clock.wall())
+        self._wake()
+
+    def node(self, name, cpu="4"):
+        status = {"allocatable": {"cpu": cpu, "memory": "16Gi", "pods": "110"}}
+        self.apply(Node, None, make_node(name, status=status))
+
+    def pod(self, name, cpu, *, priority=0, on=""):
+        requests = {"cpu": cpu}
+        manifest = {
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"},
+            "spec": {
+                "schedulerName": PROFILE,
+                "priority": priority,
+                "nodeName": on,
+                "containers": [{"name": "main", "resources": {"requests": requests}}],
+            },
+        }
+        pod = PODS.decode(json.dumps(manifest).encode())
+        self.apply(Pod, None, pod)
+        return pod
+
+    def changed(self, name, **fields):
+        """The watch brings a new version of a pod."""
+        old = self.state.pods[f"ns/{name}"]
+        version = str(int(old.resource_version) + 1)
+        self.apply(Pod, old, msgspec.structs.replace(old, resource_version=version, **fields))
+
+    # -------------------------------------------------- what would be written
+
+    async def _answer(self):
+        await asyncio.sleep(LATENCY)
+        if self.faults:
+            raise self.faults.pop(0)
+
+    async def patch_pod_status(self, pod, *, condition=None, nominated_node_name=None, now):
+        await self._answer()
+        if pod.key not in self.state.pods:
+            raise NotFound("gone")
+        self.changed(pod.name, conditions=(PodCondition(*condition),))
+        return True
+
+    async def delete_pod(self, namespace, name, uid):
+        await self._answer()
+        if self.grace:
+            self.changed(name, deletion_timestamp="now")
+        asyncio.get_running_loop().call_later(self.grace, self._gone, f"{namespace}/{name}")
+        return True
+
+    def _gone(self, key):
+        self.apply(Pod, self.state.pods[key], None)
+
+    async def write_status(self, pod, patch, now):
+        await asyncio.sleep(LATENCY)
+        if patch.nominated_node is not None and pod.key in self.state.pods:
+            self.changed(pod.name, nominated_node_name=patch.nominated_node)
+
+    async def bind(self, pod, node_name):
+        self.bound[pod.name] = (node_name, self.clock.monotonic())
+
+    def pod_event(self, pod, *, kind, reason, action, note, now, reporter=""):
+        self.notes.append((pod.name, reason, note))
+
+    def failures_of(self, name):
+        return [
+            note for who, reason, note in self.notes if (who, reason) == (name, "FailedScheduling")
+        ]
+
+    # -------------------------------------------------- effects
+
+    def asks_about_victims(self, pod):
+        return self.agreement.concerns(pod)
+
+    async def agree_on_victims(self, pod, candidates):
+        return await self.agreement.ask(pod, candidates)
+
+    def evict(self, eviction):
+        self.evictor.start(eviction)
+
+
+async def until(condition, seconds=120.0):
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+SHORT = "0/1 nodes are available: 1 Insufficient cpu."
+
+
+async def test_a_pod_takes_the_place_of_others():
+    async with World().running() as world:
+        world.node("n1")
+        for number in range(4):
+            world.pod(f"low-{number}", "1", on="n1")
+        world.pod("boss", "3", priority=10)
+        await until(lambda: "boss" in world.bound)
+    assert world.bound["boss"][0] == "n1"
+    assert world.failures_of("boss") == [SHORT]
+    preempted = [who for who, reason, _ in world.notes if reason == "Preempted"]
+    assert len(preempted) == 3
+    assert not world.evictor.running
+
+
+async def test_a_preemptor_is_not_tried_before_its_victims_have_gone():
+    async with World(grace=30.0).running() as world:
+        world.node("n1")
+        for number in range(4):
+            world.pod(f"low-{number}", "1", on="n1")
+        boss = world.pod("boss", "3", priority=10)
+        await until(lambda: world.failures_of("boss"))
+        assert world.evictor.running
+        world.state.queue.activate([boss], world.clock.wall())
+        assert world.state.queue.where("boss").value == "gated"
+        await world.evictor.wait_until_idle()
+        await asyncio.sleep(1.0)
+        world.state.queue.activate([boss], world.clock.wall())
+        world.loop.wake()
+        await until(lambda: len(world.failures_of("boss")) == 2)
+        assert "boss" not in world.bound
+        await until(lambda: "boss" in world.bound)
+    again = "preemption: not eligible due to a terminating pod on the nominated node."
+    first, *later = world.failures_of("boss")
+    assert first == SHORT
+    assert set(later) == {f"{SHORT} no new claims to deallocate, {again}"}
+    assert world.bound["boss"][1] > 30.0
+    assert len([n for n in world.notes if n[1] == "Preempted"]) == 3
+
+
+async def test_a_preemptor_whose_eviction_failed_is_tried_again_at_once():
+    async with World().running() as world:
+        world.faults = [ServerUnavailable("away"), ServerUnavailable("away")]
+        world.node("n1")
+        for number in range(4):
+            world.pod(f"low-{number}", "1", on="n1")
+        world.pod("boss", "3", priority=10)
+        await until(lambda: "boss" in world.bound)
+    assert world.bound["boss"][1] < 1.5
+    assert len([n for n in world.notes if n[1] == "Preempted"]) == 3
+
+
+async def test_two_preemptors_do_not_take_the_same_place():
+    async with World(grace=5.0).running() as world:
+        for name in ("n1", "n2"):
+            world.node(name)
+            for number in range(4):
+                world.pod(f"low-{name}-{number}", "1", on=name)
+        for number in range(2):
+            world.pod(f"boss-{number}", "3", priority=10)
+        await until(lambda: len(world.bound) == 2)
+    assert {node for node, _ in world.bound.values()} == {"n1", "n2"}
+    assert len([n for n in world.notes if n[1] == "Preempted"]) == 6
+
+
+async def test_a_nomination_is_taken_from_a_pod_of_lower_priority():
+    async with World(grace=20.0).running() as world:
+        world.node("n1")
+        for number in range(4):
+            world.pod(f"low-{number}", "1", on="n1")
+        world.pod("middle", "3", priority=5)
+        await until(lambda: world.state.pods["ns/middle"].nominated_node_name == "n1")
+        world.pod("boss", "3", priority=10)
+        await until(lambda: world.state.nominator.node_of("boss") == "n1")
+        await until(lambda: not world.state.pods["ns/middle"].nominated_node_name)
+        await until(lambda: "boss" in world.bound)
+        assert "middle" not in world.bound
+
+
+async def test_nobody_waits_for_extenders_that_are_asked_about_somebody_elses_victims():
+    async def agree(request):
+        await asyncio.sleep(4.0)
+        return {"NodeNameToMetaVictims": request["NodeNameToMetaVictims"]}
+
+    slow = extender(
+        lambda _verb, request: agree(request),
+        filter_verb="",
+        prioritize_verb="",
+        bind_verb="",
+        node_cache_capable=True,
+    )
+    async with World(slow).running() as world:
+        world.node("n1")
+        for number in range(4):
+            world.pod(f"low-{number}", "900m", on="n1")
+        world.pod("boss", "3", priority=10)
+        world.pod("small", "100m")
+        await until(lambda: "small" in world.bound)
+        assert world.bound["small"][1] < 1.0
+        await until(lambda: "boss" in world.bound)
+    assert world.bound["boss"][1] > 4.0
+    assert [verb for verb, _ in slow.fake.requests] == ["preempt"]
