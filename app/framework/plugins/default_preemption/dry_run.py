@@ -137,10 +137,12 @@ class DryRun:
     def _reprieve(self, potential: _Potential, worlds: Worlds, fitting: Rows) -> Mask:
         """bool[m]: which potential victims have to go for good on the ``fitting`` rows."""
         evicted = np.zeros(len(potential.batch), bool)
+        if not len(fitting):
+            return evicted
         counts, starts = potential.counts, potential.starts
         rows = fitting
         worlds = worlds.take(rows)
-        for step in range(int(counts[rows].max(initial=0))):
+        for step in range(int(counts[rows].max())):
             trying = np.flatnonzero(counts[rows] > step)
             if 2 * len(trying) < len(rows):
                 worlds, rows = worlds.take(trying), rows[trying]
