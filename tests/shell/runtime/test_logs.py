@@ -1,0 +1,105 @@
+"""The log: klog's text, JSON, verbosity, and nothing that should not be there."""
+
+import io
+import json
+import logging
+import re
+
+import pytest
+
+from app.runtime import logs
+
+log = logging.getLogger("app.test")
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Starts logging into a text, and puts everything back."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    stream = io.StringIO()
+
+    def start(**options):
+        monkeypatch.setattr("sys.stderr", stream)
+        logs.configure(**options)
+        return stream
+
+    yield start
+    root.handlers[:] = before
+    logs.set_verbosity(0)
+    root.setLevel(level)
+
+
+def test_plain_lines_are_klogs(written):
+    stream = written()
+    log.info("Serving at %s", "here")
+    log.warning("careful")
+    log.error("broken")
+    lines = stream.getvalue().splitlines()
+    assert re.fullmatch(
+        r"I\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ test_logs.py:\d+\] Serving at here", lines[0]
+    )
+    assert [line[0] for line in lines] == ["I", "W", "E"]
+
+
+def test_structured_lines_quote_the_text_and_show_the_caller(written):
+    stream = written()
+    logs.info(
+        log, "Did a thing", pod="ns/p", count=3, ratio=0.5, good=True, nothing=None, many=["a", "b"]
+    )
+    line = stream.getvalue().rstrip("\n")
+    assert line.endswith(
+        '] "Did a thing" pod="ns/p" count=3 ratio=0.5 good=true nothing=null many=["a","b"]'
+    )
+    assert "test_logs.py:" in line
+
+
+def test_texts_cannot_forge_lines_or_keys(written):
+    stream = written()
+    logs.error(log, "Failed", err='no" pod="other')
+    assert stream.getvalue().rstrip("\n").endswith(r'"Failed" err="no\" pod=\"other"')
+
+
+def test_long_texts_become_blocks(written):
+    stream = written()
+    logs.info(log, "Dump", nodes="one\ntwo")
+    assert stream.getvalue().endswith('"Dump" nodes=<\n\tone\n\ttwo\n >\n')
+
+
+def test_json_lines(written):
+    stream = written(logging_format="json", verbosity=2)
+    logs.info(log, "Did a thing", v=2, pod="ns/p", error=ValueError("why"), score=7)
+    try:
+        {}["k"]
+    except KeyError:
+        log.exception("Oh")
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert (first["msg"], first["v"], first["pod"], first["error"], first["score"]) == (
+        "Did a thing",
+        2,
+        "ns/p",
+        "why",
+        7,
+    )
+    assert first["caller"].startswith("test_logs.py:")
+    assert second["level"] == "error"
+    assert "KeyError" in second["err"]
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "level", "shown"),
+    [(0, 0, True), (0, 2, False), (2, 2, True), (3, 10, False), (10, 10, True)],
+)
+def test_verbosity(written, verbosity, level, shown):
+    written(verbosity=verbosity)
+    assert logs.enabled(level) is shown
+    assert logs.current_verbosity() == verbosity
+
+
+def test_debugging_messages_from_verbosity_4_on(written):
+    stream = written(verbosity=3)
+    log.debug("not yet")
+    logs.set_verbosity(4)
+    log.debug("now")
+    assert "now" in stream.getvalue()
+    assert "not yet" not in stream.getvalue()

@@ -1,0 +1,402 @@
+"""kube-scheduler's metrics by name, type, labels, buckets and stability; and what the scheduler's life makes of them."""
+
+import asyncio
+
+import msgspec
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.extender.breaker import State
+from app.extender.config import Verb
+from app.extender.errors import ExtenderError, Outcome
+from app.framework.testing import make_pod
+from app.kube.events import EventStatistics
+from app.model.objects import PodSpec
+from app.model.pod import Pod, PodTemplate
+from app.runtime.election import ElectionStatistics
+from app.runtime.metrics import gauges
+from app.runtime.metrics.client import LAG_INTERVAL, ClientMetrics, LoopLag
+from app.runtime.metrics.exposition import exposition
+from app.runtime.metrics.extenders import ExtenderMetrics
+from app.runtime.metrics.resources import SLICE, pod_resource_metrics
+from app.runtime.metrics.scheduler import FrameworkMetrics
+from app.runtime.metrics.series import Families, go_float
+from tests.shell.runtime.world import running
+
+
+def exp(start, factor, count):
+    bounds = [start]
+    while len(bounds) < count:
+        bounds.append(bounds[-1] * factor)
+    return bounds
+
+
+ATTEMPT = exp(0.001, 2, 15)
+POINT = exp(0.0001, 2, 12)
+PLUGIN = exp(0.00001, 1.5, 20)
+RESULT = {"result", "profile"}
+
+#: name: (type, stability, labels, buckets), from the table of service.md 7: everything stable and beta, and some alpha.
+SPEC = {
+    "scheduler_schedule_attempts": ("counter", "STABLE", RESULT, None),
+    "scheduler_scheduling_attempt_duration_seconds": ("histogram", "STABLE", RESULT, ATTEMPT),
+    "scheduler_preemption_victims": ("histogram", "STABLE", set(), exp(1, 2, 7)),
+    "scheduler_preemption_attempts": ("counter", "STABLE", set(), None),
+    "scheduler_pending_pods": ("gauge", "STABLE", {"queue"}, None),
+    "scheduler_pod_scheduling_attempts": ("histogram", "STABLE", set(), exp(1, 2, 5)),
+    "scheduler_framework_extension_point_duration_seconds": (
+        "histogram",
+        "STABLE",
+        {"extension_point", "status", "profile"},
+        POINT,
+    ),
+    "scheduler_queue_incoming_pods": ("counter", "STABLE", {"queue", "event"}, None),
+    "scheduler_goroutines": ("gauge", "BETA", {"operation"}, None),
+    "scheduler_pod_scheduling_sli_duration_seconds": (
+        "histogram",
+        "BETA",
+        {"attempts"},
+        exp(0.01, 2, 20),
+    ),
+    "scheduler_permit_wait_duration_seconds": ("histogram", "BETA", {"result"}, ATTEMPT),
+    "scheduler_unschedulable_pods": ("gauge", "BETA", {"plugin", "profile"}, None),
+    "scheduler_plugin_evaluation": (
+        "counter",
+        "BETA",
+        {"plugin", "extension_point", "profile"},
+        None,
+    ),
+    "scheduler_scheduling_algorithm_duration_seconds": ("histogram", "ALPHA", set(), ATTEMPT),
+    "scheduler_event_handling_duration_seconds": ("histogram", "ALPHA", {"event"}, POINT),
+    "scheduler_inflight_events": ("gauge", "ALPHA", {"event"}, None),
+    "scheduler_plugin_execution_duration_seconds": (
+        "histogram",
+        "ALPHA",
+        {"plugin", "extension_point", "status"},
+        PLUGIN,
+    ),
+    "scheduler_cache_size": ("gauge", "ALPHA", {"type"}, None),
+    "scheduler_pod_scheduled_after_flush": ("counter", "ALPHA", set(), None),
+    "leader_election_master_status": ("gauge", "ALPHA", {"name"}, None),
+    "leader_election_slowpath": ("counter", "ALPHA", {"name"}, None),
+    "rest_client_requests": ("counter", "ALPHA", {"code", "method", "host"}, None),
+    "rest_client_request_duration_seconds": ("histogram", "ALPHA", {"verb", "host"}, None),
+}
+
+
+async def scrape(registry):
+    body, content_type = await exposition(registry, "")
+    assert content_type.startswith("text/plain; version=0.0.4")
+    return {family.name: family for family in text_string_to_metric_families(body.decode())}
+
+
+def value(families, name, /, **labels):
+    family = next(f for f in families.values() if name in {s.name for s in f.samples})
+    return next(s.value for s in family.samples if s.name == name and s.labels == labels)
+
+
+async def lived(world):
+    """One pod bound, one that fits nowhere, and everything that registers metrics."""
+    families = world.telemetry.families
+    gauges.register_scheduler(families, world.scheduler.sources())
+    gauges.register_election(families, lambda: ElectionStatistics("me", True, "me", 3, 2))
+    gauges.register_events(families, lambda: [EventStatistics(1, 2, 3, 4, 5)])
+    gauges.register_build(families, "0.1.0")
+    world.telemetry.client.observer("https://api:6443/prefix")("POST", 201, 0.02)
+    world.telemetry.permit_waited("Success", 0.5)
+    world.telemetry.watches.handled("PodAdd", 0.0003)
+    world.telemetry.probe.plugin("Fit", "Filter", "Success")(0.00002)
+    world.add(make_pod("fits"))
+    world.add(make_pod("too-big", spec={"containers": [requests("1000")]}))
+    await world.settle()
+    return await scrape(world.telemetry.registry)
+
+
+def requests(cpu):
+    return {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+
+
+async def test_the_table_of_the_specification():
+    async with running("a", "b") as world:
+        families = await lived(world)
+    for name, (kind, stability, labels, buckets) in SPEC.items():
+        family = families[name]
+        assert family.type == kind, name
+        assert family.documentation.startswith(f"[{stability}] "), name
+        assert family.samples, name
+        for sample in family.samples:
+            assert set(sample.labels) - {"le"} == labels, name
+        if buckets is not None:
+            first = {k: v for k, v in family.samples[0].labels.items() if k != "le"}
+            edges = [
+                s.labels["le"]
+                for s in family.samples
+                if "le" in s.labels and {k: v for k, v in s.labels.items() if k != "le"} == first
+            ]
+            assert edges == [*map(go_float, buckets), "+Inf"], name
+
+
+async def test_every_metric_says_how_stable_it_is():
+    async with running() as world:
+        families = await lived(world)
+    ours = {n: f for n, f in families.items() if not n.startswith(("python_", "process_"))}
+    assert ours
+    for name, family in ours.items():
+        assert family.documentation.startswith(("[STABLE] ", "[BETA] ", "[ALPHA] ")), name
+
+
+async def test_what_two_pods_leave_behind():
+    async with running("a", "b") as world:
+        families = await lived(world)
+    profile = "default-scheduler"
+    attempts = "scheduler_schedule_attempts_total"
+    assert value(families, attempts, result="scheduled", profile=profile) == 1
+    assert value(families, attempts, result="unschedulable", profile=profile) == 1
+    assert value(families, "scheduler_pending_pods", queue="unschedulable") == 1
+    assert value(families, "scheduler_pending_pods", queue="active") == 0
+    assert value(families, "scheduler_pod_scheduling_attempts_count") == 1
+    sli = "scheduler_pod_scheduling_sli_duration_seconds_count"
+    assert value(families, sli, attempts="1") == 1
+    rejected = value(
+        families, "scheduler_unschedulable_pods", plugin="NodeResourcesFit", profile=profile
+    )
+    assert rejected == 1
+    incoming = "scheduler_queue_incoming_pods_total"
+    assert value(families, incoming, queue="active", event="UnschedulablePodAdd") == 2
+    failure = value(families, incoming, queue="unschedulable", event="ScheduleAttemptFailure")
+    assert failure == 1
+    assert value(families, "scheduler_preemption_attempts_total") == 1
+    assert value(families, "scheduler_cache_size", type="nodes") == 2
+    assert value(families, "leader_election_master_status", name="kube-scheduler") == 1
+    assert (
+        value(families, "rest_client_requests_total", code="201", method="POST", host="api:6443")
+        == 1
+    )
+    assert value(families, "aiokube_scheduler_events_dropped_total") == 4
+
+
+@pytest.mark.parametrize(
+    ("point", "status", "count"),
+    [
+        ("PreFilter", "Success", 2),
+        ("Filter", "Success", 2),
+        ("PostFilter", "Unschedulable", 1),
+        ("PreScore", "Success", 1),
+        ("Score", "Success", 1),
+        ("Reserve", "Success", 1),
+        ("Bind", "Success", 1),
+    ],
+)
+async def test_extension_points_are_timed(point, status, count):
+    async with running("a", "b") as world:
+        families = await lived(world)
+    name = "scheduler_framework_extension_point_duration_seconds_count"
+    labels = {"extension_point": point, "status": status, "profile": "default-scheduler"}
+    assert value(families, name, **labels) == count
+
+
+@pytest.mark.parametrize(
+    ("plugin", "point", "count"),
+    [
+        ("NodeResourcesFit", "PreFilter", 2),
+        ("NodeResourcesFit", "Filter", 2),
+        ("NodeResourcesFit", "Score", 1),
+        ("NodeResourcesFit", "PreScore", 1),
+        ("ImageLocality", "Score", 1),
+        ("NodePorts", "Filter", 0),
+        ("VolumeBinding", "PreFilter", 0),
+    ],
+)
+async def test_plugins_count_the_attempts_they_take_part_in(plugin, point, count):
+    async with running("a", "b") as world:
+        families = await lived(world)
+    labels = {"plugin": plugin, "extension_point": point, "profile": "default-scheduler"}
+    assert value(families, "scheduler_plugin_evaluation_total", **labels) == count
+
+
+def test_about_one_extension_point_of_ten_is_looked_at_closely():
+    probe = FrameworkMetrics(
+        Families(CollectorRegistry()), monotonic=lambda: 0.0, rng=np.random.default_rng(1)
+    )
+    gaps = [probe.next_sample() for _ in range(2000)]
+    assert min(gaps) == 1
+    assert 9 < sum(gaps) / len(gaps) < 11
+
+
+async def test_openmetrics_for_those_who_ask():
+    registry = CollectorRegistry()
+    Families(registry).counter("c_total", "C.", "ALPHA")
+    body, content_type = await exposition(registry, "application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
+
+
+# ---------------------------------------------------------------- extenders
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+async def test_calls_to_extenders(registry):
+    metrics = ExtenderMetrics(Families(registry))
+    metrics.expect("http://a", Verb.FILTER)
+    metrics.expect("http://a", Verb.PRIORITIZE)
+    labels = {"extender": "http://a", "verb": "filter"}
+    before = await scrape(registry)
+    state = "aiokube_scheduler_extender_breaker_state"
+    assert value(before, state, **labels, state="closed") == 1
+    assert value(before, state, **labels, state="open") == 0
+
+    metrics.call_started("http://a", Verb.FILTER)
+    metrics.call_started("http://a", Verb.PRIORITIZE)
+    during = await scrape(registry)
+    assert value(during, "aiokube_scheduler_extender_requests_in_flight", **labels) == 1
+    assert metrics.prioritizing() == 1
+
+    metrics.call_finished(
+        "http://a", Verb.FILTER, Outcome.SUCCESS, seconds=0.02, sent=100, received=40
+    )
+    metrics.nodes_dropped("http://a", 7)
+    metrics.call_held_back("http://a", Verb.FILTER)
+    metrics.breaker_changed("http://a", Verb.FILTER, State.OPEN)
+    metrics.error_ignored(
+        ExtenderError("no", extender="http://a", verb=Verb.FILTER, outcome=Outcome.TIMEOUT)
+    )
+    after = await scrape(registry)
+    prefix = "aiokube_scheduler_extender_"
+    assert value(after, f"{prefix}requests_in_flight", **labels) == 0
+    assert value(after, f"{prefix}requests_total", **labels, outcome="success") == 1
+    assert value(after, f"{prefix}requests_total", **labels, outcome="held_back") == 1
+    assert value(after, f"{prefix}request_duration_seconds_count", **labels) == 1
+    assert value(after, f"{prefix}request_bytes_total", **labels) == 100
+    assert value(after, f"{prefix}response_bytes_total", **labels) == 40
+    assert value(after, f"{prefix}nodes_dropped_total", **labels) == 7
+    assert value(after, f"{prefix}errors_ignored_total", **labels) == 1
+    assert value(after, state, **labels, state="open") == 1
+    assert value(after, state, **labels, state="closed") == 0
+
+
+# ---------------------------------------------------------------- client and loop
+
+
+async def test_requests_without_an_answer_have_a_code_of_their_own(registry):
+    observe = ClientMetrics(Families(registry)).observer("https://api")
+    observe("GET", 0, 30.0)
+    families = await scrape(registry)
+    name = "rest_client_requests_total"
+    assert value(families, name, code="<error>", method="GET", host="api") == 1
+
+
+@pytest.mark.looptime
+async def test_lag_is_what_the_loop_is_late(registry):
+    now = asyncio.get_running_loop().time
+    late = iter((0.0, 0.25, 0.25))
+    times = []
+
+    def slow():
+        times.append(now() + next(late, 0.25))
+        return times[-1]
+
+    lag = asyncio.ensure_future(LoopLag(Families(registry), slow).run())
+    await asyncio.sleep(LAG_INTERVAL * 1.5)
+    lag.cancel()
+    await asyncio.wait([lag])
+    families = await scrape(registry)
+    assert value(families, "aiokube_scheduler_event_loop_lag_seconds_count") == 1
+    assert value(families, "aiokube_scheduler_event_loop_lag_seconds_sum") == pytest.approx(0.25)
+
+
+# ---------------------------------------------------------------- pods' resources
+
+
+def resources_of(*pods: Pod):
+    text = b"".join(pod_resource_metrics(pods)).decode()
+    return {
+        (sample.name, sample.labels["pod"], sample.labels["resource"]): (
+            sample.value,
+            sample.labels,
+        )
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_requests_and_limits_with_their_units():
+    resources = {
+        "requests": {"cpu": "250m", "memory": "64Mi", "hugepages-2Mi": "4Mi", "a.b/gpu": "2"},
+        "limits": {"cpu": "1", "attachable-volumes-x": "3"},
+    }
+    spec = {
+        "schedulerName": "special",
+        "priority": 7,
+        "containers": [{"name": "c", "resources": resources}],
+        "overhead": {"cpu": "50m"},
+    }
+    found = resources_of(make_pod("p", spec=spec).on("n1"))
+    request = {
+        resource: (amount, labels["unit"])
+        for (name, _, resource), (amount, labels) in found.items()
+        if name.endswith("request")
+    }
+    limit = {
+        resource: (amount, labels["unit"])
+        for (name, _, resource), (amount, labels) in found.items()
+        if name.endswith("limit")
+    }
+    assert request == {
+        "cpu": (0.3, "cores"),
+        "memory": (64 * 2**20, "bytes"),
+        "hugepages-2Mi": (4 * 2**20, "bytes"),
+        "a.b/gpu": (2, ""),
+    }
+    assert limit == {"cpu": (1.05, "cores"), "attachable-volumes-x": (3, "integer")}
+    _, labels = found["kube_pod_resource_request", "p", "cpu"]
+    assert labels == {
+        "namespace": "default",
+        "pod": "p",
+        "node": "n1",
+        "scheduler": "special",
+        "priority": "7",
+        "resource": "cpu",
+        "unit": "cores",
+    }
+
+
+def test_limits_of_the_pod_and_of_init_containers():
+    spec = {
+        "containers": [{"name": "c", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}],
+        "initContainers": [{"name": "i", "resources": {"limits": {"cpu": "3"}}}],
+        "resources": {"limits": {"memory": "2Gi"}},
+    }
+    found = resources_of(make_pod("p", spec=spec))
+    assert found["kube_pod_resource_limit", "p", "cpu"][0] == 3
+    assert found["kube_pod_resource_limit", "p", "memory"][0] == 2 * 2**30
+
+
+def test_pods_that_have_ended_and_amounts_of_zero_are_left_out():
+    ended = make_pod("done", spec={"containers": [requests("1")]})
+    ended = msgspec.structs.replace(ended, phase="Succeeded")
+    nothing = make_pod("idle", spec={"containers": [requests("0")]})
+    assert resources_of(ended.on("n1"), nothing) == {}
+
+
+def test_a_quantity_that_cannot_be_read_costs_no_other_pod_its_metrics():
+    broken = {"name": "c", "resources": {"limits": {"cpu": "lots"}}}
+    fine = {"name": "c", "resources": {"limits": {"cpu": "1"}}}
+    pods = [make_pod(n, spec={"containers": [c]}) for n, c in (("bad", broken), ("good", fine))]
+    assert [pod for _, pod, _ in resources_of(*pods)] == ["good"]
+
+
+def test_many_pods_come_in_slices():
+    template = PodTemplate(PodSpec())
+    labels = make_pod("x").labels
+    pods = [
+        Pod(namespace="d", name=f"p{n}", uid=f"u{n}", template=template, labels=labels)
+        for n in range(SLICE * 2 + 1)
+    ]
+    parts = list(pod_resource_metrics(pods))
+    assert len(parts) == 2 * (1 + 3)

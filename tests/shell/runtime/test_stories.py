@@ -1,0 +1,277 @@
+"""The stories of pods: what is remembered, what is told once, what is forgotten, and whose calls are whose."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from app.cycle.attempt import Choice
+from app.extender.config import Verb
+from app.extender.errors import ExtenderError, Outcome
+from app.framework.diagnosis import NONE, Diagnosis
+from app.framework.diagnosis import Outcome as Verdicts
+from app.framework.testing import make_pod
+from app.model.status import Code, Status, unschedulable
+from app.runtime.recorder import Failed
+from app.runtime.stories import MAX_CALLS, RefusalStory, Stories, refusals_told
+from app.state.queued_pod import ACTIVE, QueuedPod
+
+PROFILE = "default-scheduler"
+CHOICE = Choice(3, "n3", 5, 9)
+
+
+class Wall:
+    """Seconds that pass by one with each look."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+@pytest.fixture
+def stories():
+    return Stories(Wall(), max_pods=3, max_attempts=4)
+
+
+def queued(name="p", attempts=1):
+    return QueuedPod(make_pod(name), 1.0, attempts=attempts)
+
+
+def fail(stories, pod, message="0/9 nodes are available: 9 no.", *, result="unschedulable", **more):
+    diagnosis = Diagnosis(node_count=9, absent=unschedulable("no", plugin="Fit"))
+    stories.failed(Failed(pod, PROFILE, result, message, 0.5, diagnosis, **more))
+
+
+def attempts(stories, name="p"):
+    return stories.of("default", name).attempts
+
+
+def test_a_pod_that_is_bound(stories):
+    pod = queued()
+    stories.decided(pod, PROFILE, CHOICE, 0.01)
+    assert attempts(stories)[0].result == "decided"
+    stories.binding_step(pod, "PreBind", "Success", 0.2)
+    stories.binding_step(pod, "Bind", "Success", 0.1)
+    pod.place = ACTIVE
+    pod.note(7.0, "Add")
+    stories.bound(pod, PROFILE, 0.4, 250.0)
+    (attempt,) = attempts(stories)
+    assert (attempt.result, attempt.node, attempt.feasible, attempt.evaluated) == (
+        "bound",
+        "n3",
+        5,
+        9,
+    )
+    assert (attempt.deciding_seconds, attempt.seconds, attempt.at) == (0.01, 0.4, 250.0)
+    assert [(s.name, s.status, s.seconds) for s in attempt.steps] == [
+        ("PreBind", "Success", 0.2),
+        ("Bind", "Success", 0.1),
+    ]
+    assert stories.of("default", "p").moves == [(7.0, "Add", ACTIVE)]
+
+
+def test_a_binding_that_fails_ends_the_same_attempt(stories):
+    pod = queued()
+    stories.decided(pod, PROFILE, CHOICE, 0.01)
+    stories.binding_step(pod, "Bind", "Error", 0.1)
+    stories.failed(Failed(pod, PROFILE, "error", "the server said no", 0.2, None, ""))
+    (attempt,) = attempts(stories)
+    assert (attempt.result, attempt.node, attempt.message) == ("error", "n3", "the server said no")
+    assert attempt.nominated_node == ""
+    assert attempt.refusals == ()
+
+
+def test_a_pod_that_fits_nowhere(stories):
+    fail(stories, queued(), nominated_node="n4")
+    (attempt,) = attempts(stories)
+    assert attempt.refusals == (RefusalStory("Fit", "Unschedulable", ("no",), 9),)
+    assert (attempt.result, attempt.evaluated, attempt.nominated_node) == ("unschedulable", 9, "n4")
+
+
+def test_attempts_that_end_alike_are_told_once(stories):
+    for number in (1, 2, 3):
+        fail(stories, queued(attempts=number))
+    (attempt,) = attempts(stories)
+    assert (attempt.number, attempt.repeats) == (3, 3)
+    assert attempt.first_at < attempt.at
+    assert attempt.refusals[0].nodes == 9
+    fail(stories, queued(attempts=4), "something else")
+    assert [a.repeats for a in attempts(stories)] == [3, 1]
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        {"message": "other"},
+        {"result": "error"},
+        {"nominated_node": "n1"},
+    ],
+)
+def test_attempts_that_end_differently_are_told_apart(stories, different):
+    fail(stories, queued(attempts=1))
+    fail(stories, queued(attempts=2), **different)
+    assert len(attempts(stories)) == 2
+
+
+def test_only_the_last_attempts_are_kept(stories):
+    for number in range(1, 8):
+        fail(stories, queued(attempts=number), f"message {number}")
+    assert [a.number for a in attempts(stories)] == [4, 5, 6, 7]
+
+
+def test_the_pod_dealt_with_longest_ago_is_forgotten(stories):
+    for name in ("a", "b", "c"):
+        fail(stories, queued(name))
+    fail(stories, queued("a", attempts=2))
+    fail(stories, queued("d"))
+    assert len(stories) == 3
+    assert stories.of("default", "b") is None
+    assert [story.name for story in stories.latest(2)] == ["d", "a"]
+
+
+def test_a_pod_that_takes_a_name_over_has_a_story_of_its_own(stories):
+    import msgspec
+
+    fail(stories, queued())
+    successor = queued()
+    successor.pod = msgspec.structs.replace(successor.pod, uid="another")
+    stories.decided(successor, PROFILE, CHOICE, 0.01)
+    assert [a.result for a in attempts(stories)] == ["decided"]
+    for name in ("x", "y"):
+        fail(stories, queued(name))
+    assert stories.of("default", "p").uid == "another", "the first of that name was forgotten"
+
+
+def test_an_attempt_that_came_to_nothing_does_not_become_the_next(stories):
+    stories.decided(queued(attempts=1), PROFILE, CHOICE, 0.01)
+    fail(stories, queued(attempts=2))
+    assert [a.result for a in attempts(stories)] == ["decided", "unschedulable"]
+
+
+def test_a_pod_that_starts_afresh_does_not_overwrite_its_past(stories):
+    fail(stories, queued(attempts=1), "first life")
+    fail(stories, queued(attempts=1), "second life")
+    assert [a.message for a in attempts(stories)] == ["first life", "second life"]
+
+
+def test_victims_belong_to_the_attempt_under_way(stories):
+    pod = queued()
+    stories.preempting(pod.pod, 9)
+    assert stories.of("default", "p") is None
+    stories.asking(pod, PROFILE)
+    stories.preempting(pod.pod, 2)
+    fail(stories, pod, nominated_node="n1")
+    assert attempts(stories)[0].victims == 2
+
+
+# ---------------------------------------------------------------- extenders
+
+
+def call(stories, extender, verb=Verb.FILTER, outcome=Outcome.SUCCESS):
+    stories.call_finished(extender, verb, outcome, seconds=0.1, sent=10, received=5)
+
+
+async def test_calls_belong_to_the_attempt_of_their_task(stories):
+    async def attempt(name):
+        stories.asking(queued(name), PROFILE)
+        await asyncio.sleep(0)
+        call(stories, f"http://{name}")
+        stories.nodes_dropped(f"http://{name}", 4)
+        await asyncio.sleep(0)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(score(name))
+
+    async def score(name):
+        await asyncio.sleep(0)
+        call(stories, f"http://{name}", Verb.PRIORITIZE, Outcome.TIMEOUT)
+        error = ExtenderError(
+            "too slow",
+            extender=f"http://{name}",
+            verb=Verb.PRIORITIZE,
+            outcome=Outcome.STATUS,
+            status=500,
+            body_excerpt="out of licences",
+        )
+        stories.error_ignored(error)
+
+    await asyncio.gather(attempt("a"), attempt("b"))
+    for name in ("a", "b"):
+        filtered, scored = attempts(stories, name)[0].calls
+        assert (filtered.extender, filtered.verb, filtered.dropped) == (
+            f"http://{name}",
+            "filter",
+            4,
+        )
+        assert (scored.verb, scored.outcome) == ("prioritize", "timeout")
+        assert scored.ignored_error == "too slow: out of licences"
+
+
+async def test_calls_made_for_nobody_are_not_told(stories):
+    call(stories, "http://a")
+    stories.nodes_dropped("http://a", 4)
+    assert len(stories) == 0
+
+
+async def test_a_long_search_is_cut(stories):
+    pod = queued()
+    stories.asking(pod, PROFILE)
+    for _ in range(MAX_CALLS + 10):
+        call(stories, "http://a")
+    stories.call_held_back("http://a", Verb.FILTER)
+    assert len(attempts(stories)[0].calls) == MAX_CALLS
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def judged():
+    """Rows 0 to 5: Name, Fit for reason 0, Fit for reason 1 twice, nobody, not looked at."""
+    plugin = np.array([0, 1, 1, 1, NONE, 0], np.int8)
+    reasons = np.array([0, 0, 1, 1, 0, 0], np.int32)
+    codes = np.where(plugin == NONE, 0, int(Code.Unschedulable)).astype(np.int8)
+    texts = {0: lambda _n: ("wrong name",), 1: lambda n: (("cpu",), ("cpu", "memory"))[n]}
+    considered = np.array([True] * 5 + [False])
+    return Verdicts(["Name", "Fit"], plugin, codes, reasons, texts, considered)
+
+
+def test_refusals_by_plugin_and_reasons_most_nodes_first():
+    diagnosis = Diagnosis(node_count=6, outcome=judged(), absent=unschedulable("narrowed"))
+    assert refusals_told(diagnosis) == (
+        RefusalStory("", "Unschedulable", ("narrowed",), 2),
+        RefusalStory("Fit", "Unschedulable", ("cpu", "memory"), 2),
+        RefusalStory("Fit", "Unschedulable", ("cpu",), 1),
+        RefusalStory("Name", "Unschedulable", ("wrong name",), 1),
+    )
+    assert diagnosis.reason_counts() == {"narrowed": 2, "cpu": 3, "memory": 2, "wrong name": 1}
+
+
+def test_what_extenders_say_replaces_the_filters_and_silence_comes_last():
+    diagnosis = Diagnosis(node_count=5, outcome=judged())
+    diagnosis.by_row[0] = unschedulable("no licence", plugin="Extender")
+    diagnosis.by_row[4] = Status(Code.UnschedulableAndUnresolvable)
+    told = refusals_told(diagnosis)
+    assert RefusalStory("Extender", "Unschedulable", ("no licence",), 1) in told
+    assert told[-1] == RefusalStory("Extender", "UnschedulableAndUnresolvable", (), 1)
+    assert "Name" not in {refusal.plugin for refusal in told}
+
+
+def test_many_reasons_are_counted_as_well():
+    rows = 3000
+    numbers = np.arange(rows, dtype=np.int32) * 100_000
+    diagnosis = Diagnosis(
+        node_count=rows,
+        outcome=Verdicts(
+            ["Fit"],
+            np.zeros(rows, np.int8),
+            np.full(rows, int(Code.Unschedulable), np.int8),
+            numbers % 700_000,
+            {0: lambda n: (f"reason {n}",)},
+            np.ones(rows, bool),
+        ),
+    )
+    counts = diagnosis.reason_counts()
+    assert sum(counts.values()) == rows
+    assert set(counts) == {f"reason {n * 100_000}" for n in range(7)}

@@ -1,0 +1,97 @@
+"""A whole Scheduler with its telemetry and a fake API server that agrees to everything, on whatever clock the loop has."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import numpy as np
+
+from app.extender.chain import ExtenderChain
+from app.framework import registry
+from app.framework.testing import make_node
+from app.kube.events import EventRecorder
+from app.model.objects import Node
+from app.model.pod import Pod
+from app.runtime.scheduler import Scheduler
+from app.runtime.telemetry import Telemetry
+from app.settings.load import load
+from app.state.scheduler_state import Change
+from tests.shell.kube.fakes import FakeTransport, ok
+
+CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+WALL = 1_700_000_000.0
+
+
+class LoopClock:
+    """The loop's time."""
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall(self) -> float:
+        return WALL + self.monotonic()
+
+
+class World:
+    """``scheduler`` with a few nodes; ``transport`` has what was written."""
+
+    def __init__(self, group: asyncio.TaskGroup, *, chain: ExtenderChain | None = None) -> None:
+        self.clock, rng = LoopClock(), np.random.default_rng(7)
+        self.telemetry = Telemetry(self.clock, rng)
+        self.transport = FakeTransport(handler=lambda _sent: ok(status=201))
+        self.loaded = load(CONFIG)
+        classes = registry.registry()
+        events = EventRecorder(
+            self.transport, host="here", wall=self.clock.wall, rng=rng, api="events.k8s.io/v1"
+        )
+        self.scheduler = Scheduler(
+            self.loaded.settings,
+            self.loaded.to_plain(registry.capabilities(classes)),
+            classes,
+            transport=self.transport,
+            events=events,
+            group=group,
+            clock=self.clock,
+            rng=rng,
+            telemetry=self.telemetry,
+            may_write=lambda: True,
+            chain=chain or ExtenderChain([]),
+        )
+        self.state = self.scheduler.state
+
+    def add_nodes(self, *names: str, **fields) -> None:
+        for name in names:
+            self.change(Node, None, make_node(name, **fields))
+
+    def add(self, pod: Pod) -> Pod:
+        self.change(Pod, None, pod)
+        return pod
+
+    def change(self, kind: type, old: object, new: object) -> None:
+        self.state.apply(Change(kind, old, new), self.clock.wall())
+        self.scheduler.poke()
+
+    async def settle(self) -> None:
+        """Schedules until nothing is active or being bound."""
+        work = asyncio.ensure_future(self.scheduler.schedule())
+        try:
+            await asyncio.sleep(0)
+            while (
+                self.state.queue.statistics().active
+                or self.state.queue.statistics().in_flight
+                or self.scheduler.binder.running
+            ):
+                await asyncio.sleep(0.001)
+            await self.scheduler.patcher.wait_until_idle()
+        finally:
+            work.cancel()
+            await asyncio.wait([work])
+
+
+@contextlib.asynccontextmanager
+async def running(*nodes: str, chain: ExtenderChain | None = None) -> AsyncIterator[World]:
+    """A world for the length of the block, which must leave no task behind."""
+    async with asyncio.TaskGroup() as group:
+        world = World(group, chain=chain)
+        world.add_nodes(*nodes)
+        yield world
