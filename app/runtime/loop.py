@@ -18,6 +18,7 @@ from app.framework.interface import Effects
 from app.framework.runner import Framework
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
+from app.runtime import logs
 from app.runtime.binding import Binder, Decided
 from app.runtime.clock import Clock
 from app.runtime.recorder import Failed, Recorder
@@ -112,6 +113,8 @@ class SchedulingLoop:
         if framework is None or self._skip(pod):
             self._state.done(pod.uid)
             return
+        if logs.enabled(3):
+            logs.info(log, "Attempting to schedule pod", v=3, pod=pod.key)
         attempt = Attempt(
             framework, self._state.table, pod, nominated=self._state.nominated_for, rng=self._rng
         )
