@@ -18,7 +18,8 @@ from app.runtime.demo.scenario import TooFewPods
 @click.option(
     "--port", type=PORT, default=0, help="Port of the API server; any free one by default."
 )
-def _demo(*, nodes: int, pods: int, keep: bool, port: int) -> None:
+@click.pass_context
+def _demo(context: click.Context, *, nodes: int, pods: int, keep: bool, port: int) -> None:
     """See it work: an embedded cluster, a sample extender and the scheduler in one go.
 
     Shows where the pods went, which are pending and why, and what the extender refused. Needs no cluster, and leaves
@@ -26,7 +27,8 @@ def _demo(*, nodes: int, pods: int, keep: bool, port: int) -> None:
     """
     options = DemoOptions(nodes=nodes, pods=pods, keep=keep, port=port)
     with explained(TooFewPods, DemoFailed, ChildFailed, OSError):
-        run_loop(play(options, Console()))
+        shown = run_loop(play(options, Console()))
+    context.exit(0 if shown else 1)
 
 
 command: Final = _demo

@@ -8,9 +8,11 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 #: Seconds between asking a child to end and ending it.
 GRACE: Final = 10.0
@@ -117,6 +119,22 @@ async def child(
     finally:
         await running.stop()
         running.kill()
+
+
+async def interruptible(work: Coroutine[Any, Any, T]) -> T | None:
+    """Runs to the end, or until SIGINT or SIGTERM cancels it: None. For the top of a program; blocks of ``child`` end their processes."""
+    loop = asyncio.get_running_loop()
+    running = asyncio.ensure_future(work)
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, running.cancel)
+    try:
+        return await running
+    except asyncio.CancelledError:
+        return None
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ import click
 
 from app.cli.process import explained, run_loop
 from app.kube.errors import KubeError
-from app.runtime.children import ChildFailed
+from app.runtime.children import ChildFailed, interruptible
 from tests.bench.cluster import NotOurs
 from tests.bench.measuring import OURS, Load, Place, embedded_cluster, measure
 from tests.bench.results import Result, Thresholds, as_json, ratios, shortfalls, summary
@@ -86,8 +86,12 @@ def main(
         pods_per_s=at_least, cpu_ms_per_pod=at_most_cpu, peak_memory_mb=at_most_memory
     )
     with explained(NotOurs, ChildFailed, KubeError):
-        results = run_loop(_run(Load(**load), schedulers, rounds, kubeconfig, wipe=wipe, logs=logs))  # type: ignore[arg-type]  # click's types
-    sys.exit(_conclude(results, wanted))
+        results = run_loop(
+            interruptible(
+                _run(Load(**load), schedulers, rounds, kubeconfig, wipe=wipe, logs=logs)  # type: ignore[arg-type]  # click's types
+            )
+        )
+    sys.exit(_conclude(results, wanted) if results is not None else 1)
 
 
 async def _run(

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.whole.harness import Process, wait_for
@@ -84,6 +85,28 @@ def test_what_the_extender_refused_and_the_figures(shown: str) -> None:
     assert "licences in use: 8 of 8 in zone-0, 6 of 6 in zone-1" in refused
     assert re.search(r"^288 pods bound in \d+\.\d\d s, \d+ pods/s", refused, re.MULTILINE)
     assert "2 pods that had waited for it were bound within" in refused
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    log = tmp_path / "demo.log"
+    with log.open("wb") as out:
+        demo = subprocess.Popen(
+            [sys.executable, "-m", "app", "demo"], stdout=out, stderr=out, env=environment
+        )
+    try:
+        me = psutil.Process(demo.pid)
+        wait_for("the scheduler", lambda: list(tmp_path.glob("*/scheduler.log")))
+        family = wait_for("both children", lambda: len(c := me.children(recursive=True)) == 2 and c)
+        demo.send_signal(number)
+        assert demo.wait(30) == 1, log.read_text()
+        assert not [child for child in family if child.is_running()]
+        assert list(tmp_path.iterdir()) == [log]
+        assert "Traceback" not in log.read_text()
+    finally:
+        demo.kill()
+        demo.wait()
 
 
 def test_it_stays_up_for_kubectl(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import aiohttp
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from app.runtime.children import Child, child, watched
+from app.runtime.children import Child, child, interruptible, watched
 from app.runtime.clock import SystemClock
 from app.runtime.demo.ledger import Ledger
 from app.runtime.demo.report import Figures, report
@@ -45,11 +44,16 @@ class DemoOptions:
     """Of the API server; 0 takes any free one."""
 
 
-async def play(options: DemoOptions, console: Console) -> None:
-    """Shows the demo. Raises TooFewPods, DemoFailed, ChildFailed or OSError, some of them in groups."""
+async def play(options: DemoOptions, console: Console) -> bool:
+    """Shows the demo; whether it came to its tables before SIGINT or SIGTERM.
+
+    Raises TooFewPods, DemoFailed, ChildFailed or OSError, some of them in groups.
+    """
     scenario = Scenario(nodes=options.nodes, pods=options.pods)
     with tempfile.TemporaryDirectory(prefix="aiokube-scheduler-demo-") as folder:
-        await _Demo(scenario, options, console, Path(folder)).run()
+        demo = _Demo(scenario, options, console, Path(folder))
+        await interruptible(demo.run())
+        return demo.shown
 
 
 class _Demo:
@@ -63,6 +67,7 @@ class _Demo:
         self._kubeconfig: Final = folder / "kubeconfig"
         self._now: Final[Callable[[], float]] = SystemClock().monotonic
         self._began: Final = self._now()
+        self.shown = False
 
     async def run(self) -> None:
         """The whole evening."""
@@ -77,6 +82,7 @@ class _Demo:
                     figures = await self._act(cluster, ledger, scheduler)
                     refused = await _statistics(url)
                     self._console.print(report(self._scenario.workloads, ledger, refused, figures))
+                    self.shown = True
                     if self._options.keep:
                         await self._stay(cluster, scheduler)
 
@@ -163,10 +169,7 @@ class _Demo:
             f"    kubectl --kubeconfig {self._kubeconfig} describe pod huge-000\n\n"
             f"The scheduler's log is {scheduler.log}, the API server's address {cluster.url}."
         )
-        stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await stop.wait()
+        await asyncio.Event().wait()
 
 
 async def _statistics(extender: str) -> dict[str, Any]:
