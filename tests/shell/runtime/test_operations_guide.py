@@ -1,0 +1,85 @@
+"""docs/operations.md against the program: metrics, alerts and paths that it names are there, and all that are there it names."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from app.runtime.endpoints import Endpoints
+from app.runtime.metrics import gauges
+from tests.shell.runtime.world import running
+
+GUIDE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+
+
+def section(title):
+    return GUIDE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def documented():
+    """name -> labels, from the tables."""
+    rows = re.findall(r"^\| `([a-z_]+)` \| ([a-z_, ]*) ?\|", section("Metrics"), re.MULTILINE)
+    return {
+        name: {label for label in labels.replace(" ", "").split(",") if label}
+        for name, labels in rows
+    }
+
+
+def real(world):
+    families = world.telemetry.families
+    gauges.register_scheduler(families, world.scheduler.sources())
+    gauges.register_election(families, lambda: None)
+    gauges.register_events(families, list)
+    gauges.register_build(families, "1")
+    found = {}
+    for metric in world.telemetry.registry._collector_to_names:
+        if hasattr(metric, "name"):
+            labels = metric.label_names if hasattr(metric, "label_names") else metric._labels
+            found[metric.name] = set(labels)
+    return found
+
+
+async def test_all_metrics_are_described_with_their_labels():
+    async with running() as world:
+        assert documented() == real(world)
+
+
+async def test_alerts_are_about_metrics_that_exist():
+    async with running() as world:
+        names = set(real(world))
+    rules = yaml.safe_load(section("Alerts").split("```yaml\n")[1].split("```")[0])
+    for rule in rules["groups"][0]["rules"]:
+        used = re.findall(
+            r"\b(?:aiokube_scheduler|scheduler|leader_election|rest_client)_[a-z_]+", rule["expr"]
+        )
+        assert used, rule
+        assert {re.sub(r"_bucket$", "", name) for name in used} <= names, rule
+
+
+async def test_the_paths_are_those_that_are_served():
+    async with running() as world:
+        endpoints = Endpoints(
+            world.scheduler,
+            world.telemetry,
+            None,
+            stopping=lambda: False,
+            flags={},
+            version="1",
+            clock=world.clock,
+            rng=np.random.default_rng(0),
+        )
+        served = {route.path for route in endpoints.routes()}
+    rows = re.findall(r"^\| (`[^|]+`[^|]*)\|", section("Endpoints"), re.MULTILINE)
+    told = {path for row in rows for path in re.findall(r"(/[a-zA-Z/{}-]+)", row)}
+    told = {path.replace("NAMESPACE/POD", "{namespace}/{name}") for path in told}
+    assert {path for path in served if path.count("/") == 1 or path.startswith("/debug")} <= told
+    assert told <= served
+
+
+def test_symptoms_speak_of_metrics_that_exist():
+    described = set(documented())
+    mentioned = set(
+        re.findall(r"`((?:aiokube_scheduler|scheduler|leader_election|rest_client)_[a-z_]+)", GUIDE)
+    )
+    assert mentioned <= described
