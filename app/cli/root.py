@@ -23,6 +23,9 @@ _COMMANDS: Final = {
     ),
     "apiserver": _Entry("app.cli.apiserver", "Run the embedded cluster alone, for kubectl."),
     "check-config": _Entry("app.cli.check_config", "Validate a configuration file."),
+    "check-extender": _Entry(
+        "app.cli.check_extender", "Call extenders and say what is wrong with their answers."
+    ),
     "explain": _Entry("app.cli.explain", "Say why a pod is where it is, or why it is pending."),
 }
 _OWN_OPTIONS: Final = frozenset({"-h", "--help", "--version"})

@@ -69,15 +69,10 @@ class HTTPExtender:
         self.name: Final = config.name
         self._observer: Final = observer or NullObserver()
         self._tls: Final = TLSSource(config)
-        self._token: Final = _token_file(config)
+        self._token: Final = token_file(config)
         #: What a user should know before trusting this extender.
         self.warnings: Final = self._tls.warnings + _token_warnings(config)
-        self._transport: Final = transport or HTTPTransport(
-            tls=self._tls,
-            proxy=_proxy(config, environ),
-            keepalive_timeout=config.keepalive_timeout,
-            max_answer_bytes=config.max_answer_bytes,
-        )
+        self._transport: Final = transport or transport_for(config, self._tls, environ)
         self._factor: Final = _int64(config.weight * SCORE_SCALE)
         self._breakers: Final = {verb: Breaker(config.breaker) for verb in Verb}
         self._last_failure: Final = dict.fromkeys(Verb, "")
@@ -370,7 +365,20 @@ def _check_url(config: ExtenderConfig) -> None:
         )
 
 
-def _token_file(config: ExtenderConfig) -> TokenFile | None:
+def transport_for(
+    config: ExtenderConfig, tls: TLSSource, environ: Mapping[str, str]
+) -> HTTPTransport:
+    """Connections as the configuration wants them. Raises ExtenderConfigError."""
+    return HTTPTransport(
+        tls=tls,
+        proxy=_proxy(config, environ),
+        keepalive_timeout=config.keepalive_timeout,
+        max_answer_bytes=config.max_answer_bytes,
+    )
+
+
+def token_file(config: ExtenderConfig) -> TokenFile | None:
+    """Where the bearer token comes from, None without one. Raises ExtenderConfigError."""
     if not config.bearer_token_file:
         return None
     try:

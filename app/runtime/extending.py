@@ -40,17 +40,17 @@ EXTENDER: Final = "Extender"
 
 def make_chain(settings: Settings, observer: Observer | None = None) -> ExtenderChain:
     """The configured extenders. Raises ExtenderConfigError."""
+    extenders = [HTTPExtender(config, observer=observer) for config in extender_configs(settings)]
+    return ExtenderChain(extenders, observer)
+
+
+def extender_configs(settings: Settings) -> list[ExtenderConfig]:
+    """What the client is to know of each configured extender, in the order of the configuration."""
     options = {entry.url_prefix.rstrip("/"): entry for entry in settings.extension.extenders}
-    return ExtenderChain(
-        [
-            HTTPExtender(
-                _config(extender, options.get(extender.url_prefix.rstrip("/")), settings),
-                observer=observer,
-            )
-            for extender in settings.configuration.extenders
-        ],
-        observer,
-    )
+    return [
+        _config(extender, options.get(extender.url_prefix.rstrip("/")), settings)
+        for extender in settings.configuration.extenders
+    ]
 
 
 def _config(

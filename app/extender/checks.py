@@ -1,0 +1,422 @@
+"""What is wrong with an extender's answers, in plain words (the ``check-extender`` command).
+
+Everything here is a function from one exchange, as it was seen on the wire, to findings; nothing is asked. kube-scheduler's
+own reading (spec: service.md 2.6 to 2.10) is the measure: an ERROR keeps pods from being scheduled, a WARNING is something that
+works and surprises, a NOTE is worth knowing.
+"""
+
+import dataclasses
+import enum
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from app.extender.answers import excerpt
+from app.extender.config import Verb
+from app.wire import extender_v1 as wire
+from app.wire.extender_v1 import AnswerError
+from app.wire.go_json import first_value
+
+#: By convention; the scheduler multiplies with 10 and the weight and clamps nothing.
+HIGHEST_SCORE: Final = 10
+_SHOWN: Final = 3
+
+
+class Severity(enum.StrEnum):
+    """How bad it is."""
+
+    ERROR = "ERROR"
+    WARNING = "WARNING"
+    NOTE = "note"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """One deviation, or something worth knowing."""
+
+    severity: Severity
+    #: What was asked, such as ``filter, 3 names``; empty for what is true of the whole extender.
+    about: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Exchange:
+    """A call and its answer."""
+
+    verb: Verb
+    #: Whether whole objects were sent, else names or uids.
+    whole: bool
+    #: The nodes asked about, in the order sent.
+    names: Sequence[str]
+    #: Bytes of the request.
+    sent: int
+    seconds: float = 0.0
+    status: int = 200
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    body: bytes = b""
+    #: Why there is no answer, in Go's words; empty if there is one.
+    failure: str = ""
+    #: The victims sent, by node name and uid.
+    victims: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def about(self) -> str:
+        """The call in a few words."""
+        if self.verb is Verb.BIND:
+            return str(self.verb)
+        count = len(self.names)
+        if self.verb is Verb.PREEMPT:
+            form = "whole victims" if self.whole else "victims by UID"
+            return f"{self.verb}, {_number(count, 'node')}, {form}"
+        return f"{self.verb}, {_number(count, 'whole node' if self.whole else 'name')}"
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer that a scheduler reads."""
+        return not self.failure and self.status == 200
+
+
+def examine(exchange: Exchange, *, timeout: float) -> list[Finding]:
+    """Everything that can be said of one exchange. ``timeout``: httpTimeout in seconds."""
+    findings = [*_speed(exchange, timeout), *_status(exchange)]
+    if exchange.answered:
+        findings += [*_body(exchange)]
+    return findings
+
+
+def counts(findings: Iterable[Finding]) -> Counter[Severity]:
+    """How many there are of each severity."""
+    return Counter(finding.severity for finding in findings)
+
+
+def _error(exchange: Exchange, text: str) -> Finding:
+    return Finding(Severity.ERROR, exchange.about, text)
+
+
+def _warning(exchange: Exchange, text: str) -> Finding:
+    return Finding(Severity.WARNING, exchange.about, text)
+
+
+def _note(exchange: Exchange, text: str) -> Finding:
+    return Finding(Severity.NOTE, exchange.about, text)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _some(names: Iterable[object]) -> str:
+    """The first few of many, quoted."""
+    listed = [json.dumps(name, ensure_ascii=False) for name in names]
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more
+
+
+# ---------------------------------------------------------------- the exchange
+
+_STATUS_HINTS: Final = {
+    301: "give the address it redirects to",
+    400: "it could not read the request, or uses 400 for an ordinary no: that belongs into FailedNodes",
+    401: "it wants credentials: a bearerTokenFile, or a client certificate in tlsConfig",
+    403: "it wants other credentials",
+    404: "is the path of this verb right?",
+    405: "is this the path of the verb? It must take POST",
+    411: "it does not take requests with Content-Length",
+    413: "its limit for request bodies is too low; raise it, or send names (nodeCacheCapable: true)",
+    415: "it does not take Content-Type application/json",
+}
+
+
+def _status(exchange: Exchange) -> Iterator[Finding]:
+    if exchange.failure:
+        yield _error(exchange, f"no answer: {exchange.failure}")
+        return
+    if exchange.status == 200:
+        return
+    said = excerpt(exchange.body)
+    text = f"answers with status {exchange.status}, anything but 200 is an error"
+    hint = _STATUS_HINTS.get(exchange.status, "")
+    if hint:
+        text = f"{text} ({hint})"
+    yield _error(exchange, f"{text}. It said: {said}" if said else f"{text}. It said nothing")
+
+
+def _speed(exchange: Exchange, timeout: float) -> Iterator[Finding]:
+    taken = f"took {exchange.seconds:.1f} s"
+    if not exchange.failure and exchange.seconds > timeout / 2:
+        yield _warning(exchange, f"{taken}, of {timeout:g} s that httpTimeout allows")
+    elif not exchange.failure and exchange.seconds > 1:
+        yield _note(exchange, f"{taken}: each pod waits as long, once per verb")
+
+
+def _body(exchange: Exchange) -> Iterator[Finding]:
+    if not exchange.body.strip():
+        yield _error(exchange, "answers 200 with an empty body, which cannot be decoded (EOF)")
+        return
+    content_type = exchange.headers.get("Content-Type", "")
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        yield _note(exchange, f'Content-Type is "{content_type}", should be "application/json"')
+    try:
+        value = first_value(exchange.body)
+    except AnswerError as error:
+        yield _error(exchange, f"the answer is not JSON: {error}")
+        return
+    if _has_more(exchange.body):
+        yield _warning(exchange, "more follows the JSON value; only the first one is read")
+    try:
+        yield from _READERS[exchange.verb](exchange, value)
+    except AnswerError as error:
+        yield _error(exchange, _explained(str(error), value))
+
+
+def _has_more(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except ValueError as error:
+        return str(error).startswith("Extra data")
+    return False
+
+
+def _explained(error: str, value: Any) -> str:
+    """Go's words, and what to do in the cases that are known to happen."""
+    nodes = _member(value, "Nodes")
+    if isinstance(nodes, list):
+        return f'Nodes is a list; it must be a NodeList, an object: {{"items": [...]}}. ({error})'
+    if isinstance(_member(value, "Items"), list) or "HostPriorityList" in error:
+        return f"scores must be a list: [{{...Host..., ...Score...}}]. ({error})"
+    if "int64" in error:
+        return f"scores must be whole numbers. ({error})"
+    for name in ("FailedNodes", "FailedAndUnresolvableNodes"):
+        if f".{name}" in error:
+            return f"{name} must map node names to reasons, both strings. ({error})"
+    return f"cannot be decoded: {error}"
+
+
+def _member(value: Any, name: str) -> Any:
+    if not isinstance(value, dict):
+        return None
+    return next((item for key, item in value.items() if key.casefold() == name.casefold()), None)
+
+
+# ---------------------------------------------------------------- spelling
+
+
+def _spelling(exchange: Exchange, value: Any, fields: Sequence[str]) -> Iterator[Finding]:
+    """Keys in another case, which Go takes and others may not; and keys that nobody reads."""
+    if not isinstance(value, dict):
+        return
+    proper = {field.casefold(): field for field in fields}
+    for key in value:
+        field = proper.get(key.casefold())
+        if field is None:
+            yield _note(exchange, f'nobody reads the key "{key}"')
+        elif field != key:
+            text = f'the key "{key}" should be spelled "{field}"; schedulers take any case, other clients may not'
+            yield _note(exchange, text)
+
+
+# ---------------------------------------------------------------- filter
+
+_FILTER_FIELDS: Final = (
+    "Nodes",
+    "NodeNames",
+    "FailedNodes",
+    "FailedAndUnresolvableNodes",
+    "Error",
+)
+
+
+def _filter(exchange: Exchange, value: Any) -> Iterator[Finding]:
+    answer = wire.read_filter(exchange.body)
+    yield from _spelling(exchange, value, _FILTER_FIELDS)
+    if answer.error:
+        text = "answers with an Error, which fails the scheduling attempt whatever else is in the answer"
+        yield _error(exchange, f"{text}. It said: {answer.error}")
+        return
+    kept, complaint = _kept(exchange, answer)
+    if complaint is not None:
+        yield complaint
+        return
+    yield from _kept_names(exchange, kept)
+    if exchange.whole:
+        yield from _stripped(exchange, value)
+    yield from _reasons(exchange, kept, answer)
+
+
+def _kept(exchange: Exchange, answer: wire.FilterAnswer) -> tuple[list[str], Finding | None]:
+    """The nodes that pass as a scheduler reads them, and what there is to say if it looks in another place."""
+    reasons = answer.failed or answer.failed_and_unresolvable
+    if exchange.whole:
+        if answer.nodes is None and answer.node_names:
+            text = "answers NodeNames, which are not read when whole nodes were sent (nodeCacheCapable: false)"
+            return [], _error(exchange, f"{text}: every node is turned down. Answer Nodes")
+        if answer.nodes is None and not reasons:
+            return [], _error(
+                exchange, "answers neither Nodes nor reasons: every node is turned down"
+            )
+        return answer.nodes or [], None
+    if answer.node_names is None:
+        if answer.nodes is not None:
+            text = "answers Nodes where names were sent; that is read, but NodeNames is shorter"
+            return answer.nodes, _note(exchange, text)
+        if not reasons:
+            text = "answers neither NodeNames nor reasons: every node is turned down"
+            return [], _error(exchange, text)
+    return answer.node_names or [], None
+
+
+def _kept_names(exchange: Exchange, kept: Sequence[str]) -> Iterator[Finding]:
+    strangers = dict.fromkeys(name for name in kept if name not in set(exchange.names))
+    if strangers and exchange.whole:
+        text = f"lets nodes pass that were not sent: {_some(strangers)}; kube-scheduler believes it"
+        yield _warning(exchange, text)
+    elif strangers:
+        text = f"NodeNames has names that were not sent: {_some(strangers)}; the whole answer is refused"
+        yield _error(exchange, text)
+    if twice := [name for name, count in Counter(kept).items() if count > 1]:
+        yield _warning(exchange, f"nodes come more than once: {_some(twice)}")
+
+
+def _stripped(exchange: Exchange, value: Any) -> Iterator[Finding]:
+    items = _member(_member(value, "Nodes"), "items") or ()
+    if any(set(item or ()) <= {"metadata"} for item in items):
+        yield _note(
+            exchange,
+            "nodes come back without spec and status; kube-scheduler passes them on to the next extender like that",
+        )
+
+
+def _reasons(
+    exchange: Exchange, kept: Sequence[str], answer: wire.FilterAnswer
+) -> Iterator[Finding]:
+    given = {**answer.failed, **answer.failed_and_unresolvable}
+    if both := [name for name in kept if name in given]:
+        yield _warning(exchange, f"nodes pass and have a reason not to: {_some(both)}; they pass")
+    if strangers := [name for name in given if name not in set(exchange.names)]:
+        yield _warning(exchange, f"gives reasons for nodes that were not sent: {_some(strangers)}")
+    silent = [name for name in exchange.names if name not in given and name not in set(kept)]
+    if silent:
+        yield _warning(
+            exchange,
+            f"drops nodes without a reason: {_some(silent)}; users are told nothing, and preemption is not tried there",
+        )
+    if empty := [name for name, reason in given.items() if not reason.strip()]:
+        yield _warning(exchange, f"gives an empty reason for {_some(empty)}")
+
+
+# ---------------------------------------------------------------- prioritize
+
+
+def _prioritize(exchange: Exchange, value: Any) -> Iterator[Finding]:
+    hosts, scores = wire.read_prioritize(exchange.body)
+    for entry in (value or ())[:1]:
+        yield from _spelling(exchange, entry, ("Host", "Score"))
+    if not hosts:
+        yield _note(exchange, "scores no node, which counts as 0 for all")
+        return
+    sent = set(exchange.names)
+    if strangers := dict.fromkeys(host for host in hosts if host not in sent):
+        yield _warning(exchange, f"scores nodes that were not sent: {_some(strangers)}")
+    if missing := [name for name in exchange.names if name not in set(hosts)]:
+        yield _warning(exchange, f"leaves nodes without a score: {_some(missing)}; they get 0")
+    if twice := [host for host, count in Counter(hosts).items() if count > 1]:
+        yield _warning(
+            exchange, f"scores nodes more than once: {_some(twice)}; the scores are added"
+        )
+    beyond = sorted({score for score in scores if not 0 <= score <= HIGHEST_SCORE})
+    if beyond:
+        yield _warning(
+            exchange,
+            f"gives scores outside 0 to {HIGHEST_SCORE}: {_some(beyond)}; nothing limits them, so they outweigh "
+            "all plugins",
+        )
+
+
+# ---------------------------------------------------------------- preempt and bind
+
+
+def _preempt(exchange: Exchange, value: Any) -> Iterator[Finding]:
+    if _member(value, "NodeNameToVictims") and not _member(value, "NodeNameToMetaVictims"):
+        text = "answers NodeNameToVictims, which is not read: victims are answered in NodeNameToMetaVictims"
+        yield _error(exchange, text)
+        return
+    yield from _spelling(exchange, value, ("NodeNameToMetaVictims",))
+    answer = wire.read_preempt(exchange.body)
+    if not answer and exchange.victims:
+        yield _note(exchange, "agrees to no node, so nothing is preempted")
+    for node, victims in answer.items():
+        sent = exchange.victims.get(node)
+        if sent is None:
+            yield _error(exchange, f"names victims on a node that was not sent: {_some([node])}")
+        elif strangers := [uid for uid in victims.uids if uid not in sent]:
+            text = f"names victims on node {_some([node])} that are not there: {_some(strangers)}"
+            yield _error(exchange, text)
+        elif sent and not victims.uids:
+            text = f"names no victims on node {_some([node])}; kube-scheduler before 1.38 takes that for an error"
+            yield _warning(exchange, text)
+
+
+def _bind(exchange: Exchange, value: Any) -> Iterator[Finding]:
+    yield from _spelling(exchange, value, ("Error",))
+    error = wire.read_bind(exchange.body)
+    if error:
+        yield _note(exchange, f"refused, as it should with a pod that does not exist: {error}")
+    else:
+        yield _error(exchange, "says that it bound a pod that does not exist")
+
+
+_READERS: Final[Mapping[Verb, Callable[[Exchange, Any], Iterator[Finding]]]] = {
+    Verb.FILTER: _filter,
+    Verb.PRIORITIZE: _prioritize,
+    Verb.PREEMPT: _preempt,
+    Verb.BIND: _bind,
+}
+
+
+# ---------------------------------------------------------------- several exchanges
+
+
+def compare_forms(
+    configured: Sequence[Finding], other: Sequence[Finding], *, node_cache_capable: bool, verb: Verb
+) -> list[Finding]:
+    """What it means that an extender answers well in one form and not in the other."""
+    fails, other_fails = (counts(f)[Severity.ERROR] > 0 for f in (configured, other))
+    setting = f"nodeCacheCapable is {str(node_cache_capable).lower()}"
+    needs, gets = ("whole nodes", "names") if node_cache_capable else ("names", "whole nodes")
+    if fails and not other_fails:
+        opposite = str(not node_cache_capable).lower()
+        text = f"needs {needs}, but {setting}, so it gets {gets}: set nodeCacheCapable: {opposite}"
+        return [Finding(Severity.ERROR, str(verb), text)]
+    if not fails and not other_fails:
+        return [Finding(Severity.NOTE, str(verb), "understands both forms, names and whole nodes")]
+    return []
+
+
+def compare_repeats(first: Exchange, second: Exchange) -> list[Finding]:
+    """What it means that the same request is answered in another way the second time."""
+    if not first.answered:
+        return []
+    if not second.answered or wire_error(second):
+        text = "fails when asked about the same pod again; a pod is asked about in every attempt, so it must not"
+        return [_warning(second, text)]
+    if _meaning(first) == _meaning(second):
+        return []
+    text = "answers differently when asked about the same pod again: it remembers pods, or it decides by chance"
+    return [_note(second, text)]
+
+
+def wire_error(exchange: Exchange) -> str:
+    """The error in an answer to filter, or with reading it; empty without."""
+    try:
+        return wire.read_filter(exchange.body).error
+    except AnswerError as error:
+        return str(error)
+
+
+def _meaning(exchange: Exchange) -> Any:
+    try:
+        return first_value(exchange.body)
+    except AnswerError:
+        return exchange.body

@@ -1,0 +1,33 @@
+"""A small kit for extenders in Python: typed requests and answers, and a web application out of functions.
+
+Needs aiohttp and msgspec only; see README.md.
+"""
+
+from .app import make_app, run  # noqa: TID252 - so that the folder can be copied
+from .types import (  # noqa: TID252 - so that the folder can be copied
+    BindRequest,
+    Filtered,
+    Metadata,
+    Node,
+    NodesRequest,
+    Pod,
+    PreemptRequest,
+    Refusal,
+    Victims,
+)
+from .waking import Scheduler  # noqa: TID252 - so that the folder can be copied
+
+__all__ = [
+    "BindRequest",
+    "Filtered",
+    "Metadata",
+    "Node",
+    "NodesRequest",
+    "Pod",
+    "PreemptRequest",
+    "Refusal",
+    "Scheduler",
+    "Victims",
+    "make_app",
+    "run",
+]

@@ -1,0 +1,287 @@
+"""check-extender against real servers: made with the kit, and as bad as those found in the wild."""
+
+import asyncio
+import contextlib
+import json
+import threading
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from click.testing import CliRunner
+
+from app.cli.check_extender import command
+from app.extender.checks import Severity
+from app.extender.config import (
+    ExtenderConfig,
+    ExtenderConfigError,
+    ManagedResource,
+    TLSConfig,
+    Verb,
+)
+from app.extender.probes import made_up
+from app.runtime.check_extender import CheckOptions, check
+from extenders.kit import Filtered, Refusal, make_app
+
+VERBS = {f"{verb}_verb": str(verb) for verb in (Verb.FILTER, Verb.PRIORITIZE)}
+QUICK = CheckOptions(large=20)
+
+
+def good(**more):
+    return make_app(
+        filter=lambda request: Filtered(request.names[1:], {request.names[0]: "no"}),
+        prioritize=lambda request: dict.fromkeys(request.names, 5),
+        **more,
+    )
+
+
+def answering(*answers, limit=1 << 20):
+    """Answers each request with the next of these, the last one for ever."""
+    left = list(answers)
+
+    async def handle(request):
+        await request.read()
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, web.Response):
+            return web.Response(status=answer.status, body=answer.body)
+        return web.json_response(answer)
+
+    app = web.Application(client_max_size=limit)
+    app.router.add_post("/{verb:.*}", handle)
+    return app
+
+
+async def checked(app, options=QUICK, material=None, **fields):
+    async with TestServer(app) as server:
+        url = str(server.make_url("/")).rstrip("/")
+        config = ExtenderConfig(**{"url_prefix": url, "weight": 1, **VERBS, **fields})
+        resource = config.managed_resources[0].name if config.managed_resources else ""
+        return await check(config, material or made_up(resource), options, environ={})
+
+
+def found(report, severity):
+    return [f"{f.about}: {f.text}" for f in report.findings if f.severity is severity]
+
+
+@pytest.mark.parametrize("capable", [True, False])
+async def test_a_good_one(capable):
+    report = await checked(good(), node_cache_capable=capable)
+    assert found(report, Severity.ERROR) == found(report, Severity.WARNING) == []
+    form = "name" if capable else "whole node"
+    assert [exchange.about for exchange in report.exchanges] == [
+        f"{verb}, {count} {form}s" for verb in ("filter", "prioritize") for count in (3, 20)
+    ]
+    assert found(report, Severity.NOTE) == [
+        "filter: understands both forms, names and whole nodes",
+        "prioritize: understands both forms, names and whole nodes",
+    ]
+
+
+async def test_the_wrong_form():
+    def whole(request):
+        return Filtered([node.name for node in request.whole_nodes()])
+
+    report = await checked(make_app(filter=whole), node_cache_capable=True, prioritize_verb="")
+    assert found(report, Severity.ERROR) == [
+        "filter, 3 names: answers with an Error, which fails the scheduling attempt whatever else is in the answer. It "
+        "said: this extender needs whole nodes: set nodeCacheCapable: false for it",
+        "filter: needs whole nodes, but nodeCacheCapable is true, so it gets names: set nodeCacheCapable: false",
+    ]
+
+
+async def test_a_body_limit():
+    report = await checked(
+        good(max_body_bytes=30_000), CheckOptions(large=50), node_cache_capable=False
+    )
+    errors = found(report, Severity.ERROR)
+    assert len(errors) == 2
+    assert errors[0].startswith("filter, 50 whole nodes: answers with status 413")
+    assert "limit for request bodies is too low" in errors[0]
+
+
+async def test_a_list_for_a_node_list():
+    report = await checked(answering({"Nodes": [], "FailedNodes": {}}), prioritize_verb="")
+    [error] = found(report, Severity.ERROR)
+    assert error.startswith("filter, 3 whole nodes: Nodes is a list; it must be a NodeList")
+
+
+async def test_one_that_reserves_what_it_is_asked_about():
+    names = list(made_up("").nodes)
+    app = answering({"NodeNames": names}, {"NodeNames": names}, {"Error": "had been predicated!"})
+    report = await checked(app, CheckOptions(large=0), node_cache_capable=True, prioritize_verb="")
+    [warning] = found(report, Severity.WARNING)
+    assert "fails when asked about the same pod again" in warning
+
+
+async def test_nobody_there():
+    config = ExtenderConfig(
+        url_prefix="http://127.0.0.1:1", preempt_verb="p", bind_verb="b", **VERBS
+    )
+    report = await check(config, made_up(""), QUICK, environ={})
+    [error] = found(report, Severity.ERROR)
+    assert error.endswith("dial tcp 127.0.0.1:1: connect: connection refused")
+    assert len(report.exchanges) == 1
+
+
+async def test_preempt_and_bind():
+    def refuse(request):
+        raise Refusal("no such pod")
+
+    app = good(preempt=lambda request: request.victims, bind=refuse)
+    report = await checked(
+        app, CheckOptions(large=0, bind=True), preempt_verb="preempt", bind_verb="bind"
+    )
+    assert found(report, Severity.ERROR) == []
+    assert [e.about for e in report.exchanges[-2:]] == ["preempt, 2 nodes, whole victims", "bind"]
+    assert "bind: refused, as it should with a pod that does not exist: no such pod" in found(
+        report, Severity.NOTE
+    )
+
+
+async def test_bind_is_not_called_unless_asked_for():
+    report = await checked(good(), CheckOptions(large=0), bind_verb="bind")
+    assert "bind: not called; --bind calls it with a pod that does not exist" in found(
+        report, Severity.NOTE
+    )
+
+
+async def test_no_verb():
+    report = await checked(good(), filter_verb="", prioritize_verb="")
+    assert found(report, Severity.ERROR) == [
+        ": no verb is configured, so it is never called: set filterVerb, prioritizeVerb, ..."
+    ]
+
+
+async def test_the_pod_asks_for_what_the_extender_manages():
+    seen = []
+
+    def note(request):
+        seen.append(request.pod.asks_for("example.com/gpu"))
+        return Filtered(request.names)
+
+    managed = (ManagedResource("example.com/gpu"),)
+    await checked(make_app(filter=note), prioritize_verb="", managed_resources=managed)
+    assert set(seen) == {True}
+
+
+async def test_what_the_scheduler_would_warn_of_or_refuse():
+    tls = TLSConfig(insecure=True)
+    report = await check(
+        ExtenderConfig(url_prefix="https://127.0.0.1:1", enable_https=True, tls=tls, **VERBS),
+        made_up(""),
+        QUICK,
+        environ={},
+    )
+    [warning] = found(report, Severity.WARNING)
+    assert "tlsConfig.insecure is set" in warning
+    with pytest.raises(ExtenderConfigError, match="urlPrefix must be"):
+        await check(ExtenderConfig(url_prefix="ftp://x", **VERBS), made_up(""), QUICK, environ={})
+
+
+# ---------------------------------------------------------------- the command
+
+
+@contextlib.contextmanager
+def serving(app):
+    """The application's address; it is served by another thread, for the command runs a loop of its own."""
+    started, address = threading.Event(), []
+
+    async def serve(stop):
+        async with TestServer(app) as server:
+            address.append(str(server.make_url("/")).rstrip("/"))
+            started.set()
+            await stop.wait()
+
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(stop),))
+    thread.start()
+    started.wait(10)
+    try:
+        yield address[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(10)
+        loop.close()
+
+
+def run(*arguments):
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+FLAGS = ("--filter-verb", "filter", "--prioritize-verb", "prioritize", "--large", "5")
+
+
+class TestCommand:
+    def test_a_good_one(self):
+        with serving(good()) as url:
+            result = run("--url", url, *FLAGS)
+        assert result.exit_code == 0
+        first, *rest = result.output.splitlines()
+        assert first == f"extender {url} (nodeCacheCapable: false)"
+        assert rest[-1] == "  no errors, no warnings"
+        assert "note    filter: understands both forms, names and whole nodes" in result.output
+
+    def test_a_bad_one_of_a_configuration(self, tmp_path):
+        with serving(answering([])) as bad, serving(good()) as fine:
+            extenders = [
+                {"urlPrefix": fine, "filterVerb": "filter"},
+                {"urlPrefix": bad, "filterVerb": "filter", "nodeCacheCapable": True},
+            ]
+            file = tmp_path / "config.yaml"
+            file.write_text(
+                json.dumps(
+                    {
+                        "apiVersion": "kubescheduler.config.k8s.io/v1",
+                        "kind": "KubeSchedulerConfiguration",
+                        "extenders": extenders,
+                    }
+                )
+            )
+            result = run("--config", file, "--large", "0")
+            as_json = run("--config", file, "--large", "0", "-o", "json")
+        assert result.exit_code == as_json.exit_code == 1
+        one, two = result.output.split("\n\n")
+        assert "no errors" in one
+        assert "cannot unmarshal array into Go value of type v1.ExtenderFilterResult" in two
+        assert [entry["errors"] for entry in json.loads(as_json.output)] == [0, 1]
+
+    def test_with_manifests(self, tmp_path):
+        pods, seen = tmp_path / "pod.yaml", []
+        pods.write_text("kind: Pod\nmetadata: {name: mine}\nspec: {containers: []}\n")
+        nodes = tmp_path / "nodes.yaml"
+        nodes.write_text("kind: List\nitems:\n- {kind: Node, metadata: {name: n1}}\n")
+
+        def note(request):
+            seen.append((request.pod.name, *request.names))
+            return Filtered(request.names)
+
+        with serving(make_app(filter=note)) as url:
+            result = run("--url", url, *FLAGS[:2], "--large", 0, "--pod", pods, "--nodes", nodes)
+        assert (result.exit_code, set(seen)) == (0, {("mine", "n1")})
+
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            ((), "give either --config FILE, or --url URL with the verbs"),
+            (("--url", "http://x"), "name the verbs to call"),
+            (("--config", "/nonexistent.yaml"), "nonexistent.yaml"),
+            (("--config", "x", "--url", "y"), "give either --config FILE"),
+            (("--url", "x", "--filter-verb", "f"), "urlPrefix must be an http:// or https:// URL"),
+            (("--url", "http://x", "--filter-verb", "f", "--http-timeout", "1"), "missing unit"),
+            (("--url", "http://x", "--filter-verb", "f", "--pod", "/no.yaml"), "/no.yaml: No such"),
+            (("--url", "http://x", "--filter-verb", "f", "--ca-file", "/no.pem"), "/no.pem"),
+        ],
+    )
+    def test_bad_arguments(self, arguments, text):
+        result = run(*arguments)
+        assert result.exit_code != 0
+        assert text in result.output
+        assert "Traceback" not in result.output
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+
+    def test_a_file_without_what_is_looked_for(self, tmp_path):
+        file = tmp_path / "x.yaml"
+        file.write_text("kind: Service\nmetadata: {name: s}\n")
+        result = run("--url", "http://x", "--filter-verb", "f", "--nodes", file)
+        assert f"{file}: there is no Node in it" in result.output
