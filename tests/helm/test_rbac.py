@@ -64,6 +64,7 @@ ELECTED: Final = {
     ("update", LEASE.group, LEASE.resource),
     ("watch", LEASE.group, LEASE.resource),
     ("create", "", "events"),
+    ("patch", "", "events"),
 }
 
 
