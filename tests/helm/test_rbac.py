@@ -64,7 +64,6 @@ ELECTED: Final = {
     ("update", LEASE.group, LEASE.resource),
     ("watch", LEASE.group, LEASE.resource),
     ("create", "", "events"),
-    ("patch", "", "events"),
 }
 
 
