@@ -1,7 +1,9 @@
 """The stories of pods: what is remembered, what is told once, what is forgotten, and whose calls are whose."""
 
 import asyncio
+import json
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,6 +17,8 @@ from app.model.status import Code, Status, unschedulable
 from app.runtime.recorder import Failed
 from app.runtime.stories import MAX_CALLS, RefusalStory, Stories, refusals_told
 from app.state.queued_pod import ACTIVE, QueuedPod
+from tests.shell.extender.fakes import extender
+from tests.shell.runtime.world import running
 
 PROFILE = "default-scheduler"
 CHOICE = Choice(3, "n3", 5, 9)
@@ -133,8 +137,6 @@ def test_the_pod_dealt_with_longest_ago_is_forgotten(stories):
 
 
 def test_a_pod_that_takes_a_name_over_has_a_story_of_its_own(stories):
-    import msgspec
-
     fail(stories, queued())
     successor = queued()
     successor.pod = msgspec.structs.replace(successor.pod, uid="another")
@@ -222,6 +224,44 @@ async def test_a_long_search_is_cut(stories):
         call(stories, "http://a")
     stories.call_held_back("http://a", Verb.FILTER)
     assert len(attempts(stories)[0].calls) == MAX_CALLS
+
+
+@pytest.mark.looptime
+async def test_extenders_in_the_stories_of_pods_that_are_decided_side_by_side():
+    def answer(path, body):
+        return {"filter": slowly, "prioritize": scores, "bind": lambda _body: {}}[path](body)
+
+    async def slowly(body):
+        name = body["Pod"]["metadata"]["name"]
+        await asyncio.sleep(3 if name == "slow" else 1)
+        if name == "unlucky":
+            return {"NodeNames": [], "FailedNodes": {"a": "no licence"}}
+        return {"NodeNames": ["a", "b"], "FailedNodes": {"c": "no licence"}}
+
+    def scores(body):
+        return [{"Host": name, "Score": 1} for name in body["NodeNames"]]
+
+    def extenders(observer):
+        return [extender(answer, observer=observer, preempt_verb="")]
+
+    async with running("a", "b", "c", extenders=extenders) as world:
+        for name in ("slow", "quick", "unlucky"):
+            pod = make_pod(name)
+            raw = json.dumps({"metadata": {"name": name, "namespace": "default"}}).encode()
+            world.add(msgspec.structs.replace(pod, raw=raw))
+        await world.settle()
+        told = world.telemetry.stories
+        for name, seconds in (("slow", 3.0), ("quick", 1.0)):
+            (attempt,) = attempts(told, name)
+            assert attempt.result == "bound"
+            assert [call.verb for call in attempt.calls] == ["filter", "prioritize", "bind"]
+            assert attempt.calls[0].seconds == pytest.approx(seconds, abs=0.01)
+            assert [call.dropped for call in attempt.calls] == [1, 0, 0]
+            assert all(call.outcome == "success" for call in attempt.calls)
+        (attempt,) = attempts(told, "unlucky")
+        assert [(call.verb, call.dropped) for call in attempt.calls] == [("filter", 3)]
+        reasons = {(r.plugin, r.reasons, r.nodes) for r in attempt.refusals}
+        assert reasons == {("Extender", ("no licence",), 1), ("Extender", (), 2)}
 
 
 # ---------------------------------------------------------------- refusals

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import numpy as np
 
 from app.extender.chain import ExtenderChain
+from app.extender.client import HTTPExtender
+from app.extender.observer import Observer
 from app.framework import registry
 from app.framework.testing import make_node
 from app.kube.events import EventRecorder
@@ -35,9 +37,12 @@ class LoopClock:
 class World:
     """``scheduler`` with a few nodes; ``transport`` has what was written."""
 
-    def __init__(self, group: asyncio.TaskGroup, *, chain: ExtenderChain | None = None) -> None:
+    def __init__(
+        self, group: asyncio.TaskGroup, extenders: Callable[[Observer], list[HTTPExtender]]
+    ) -> None:
         self.clock, rng = LoopClock(), np.random.default_rng(7)
         self.telemetry = Telemetry(self.clock, rng)
+        observer = self.telemetry.extenders
         self.transport = FakeTransport(handler=lambda _sent: ok(status=201))
         self.loaded = load(CONFIG)
         classes = registry.registry()
@@ -55,7 +60,7 @@ class World:
             rng=rng,
             telemetry=self.telemetry,
             may_write=lambda: True,
-            chain=chain or ExtenderChain([]),
+            chain=ExtenderChain(extenders(observer), observer),
         )
         self.state = self.scheduler.state
 
@@ -89,9 +94,11 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def running(*nodes: str, chain: ExtenderChain | None = None) -> AsyncIterator[World]:
+async def running(
+    *nodes: str, extenders: Callable[[Observer], list[HTTPExtender]] = lambda _observer: []
+) -> AsyncIterator[World]:
     """A world for the length of the block, which must leave no task behind."""
     async with asyncio.TaskGroup() as group:
-        world = World(group, chain=chain)
+        world = World(group, extenders)
         world.add_nodes(*nodes)
         yield world
