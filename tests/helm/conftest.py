@@ -10,6 +10,7 @@ from tests.helm.chart import Helm, find_program
 HINT = "'make helm' builds it, with the Go toolchain"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what runs the Helm client: all who ask for it."""
     for item in items:

@@ -6,12 +6,13 @@ that runs with the rendered rights and configuration behind a gate that enforces
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
+import yaml
 
 from app.framework.registry import IN_TREE
 from app.kube.client import KubeClient
@@ -20,11 +21,12 @@ from app.kube.events import EventRecorder
 from app.kube.kubeconfig import load_connection
 from app.kube.reviews import Reviews, User
 from app.runtime import kinds
-from tests.helm.chart import EXAMPLES, NAMESPACE, RELEASE, VALUES, Helm, Object, Rendered
+from tests.helm.chart import EXAMPLES, NAMESPACE, RELEASE, ROOT, VALUES, Helm, Object, Rendered
 from tests.helm.gate import Gate
 from tests.helm.rbac import Access, allows, needs, rules_of
 from tests.whole.harness import WAIT_SECONDS, Cluster, Process, pod, running_cluster, wait_for
 
+MANIFEST: Final = ROOT / "config" / "manifests" / "second-scheduler.yaml"
 READS: Final = {
     "": (
         *("pods", "nodes", "namespaces", "services", "replicationcontrollers"),
@@ -179,6 +181,62 @@ def test_others_get_what_they_are_named_for(
     assert all(allows(rules, Access(verb, path=path)) for verb, path in may)
     assert not any(allows(rules, Access(verb, path=path)) for verb, path in may_not)
     assert rights(rendered) == rights(helm.render())
+
+
+def test_the_plain_manifest_gives_the_same_rights(helm: Helm) -> None:
+    plain = list(yaml.safe_load_all(MANIFEST.read_text()))
+    chart = rights(helm.render())
+    assert by_place(rules_of(plain, RELEASE, NAMESPACE)) == by_place(chart)
+
+
+def by_place(rules: Iterable[tuple[str, Object]]) -> set[tuple[Any, ...]]:
+    """Rules taken apart, so that they can be compared."""
+    return {
+        (where, tuple(rule.get("resourceNames", ())), each)
+        for where, rule in rules
+        for each in granted([(where, rule)])
+    }
+
+
+def test_kube_scheduler_s_own_rights_suffice() -> None:
+    """Which is what a static pod in its place has. Its lease is the one named kube-scheduler."""
+    wanted = {Access(*kind) for kind in WATCHED | WRITTEN | REVIEWED}
+    wanted |= {
+        Access(*kind, NAMESPACE, "" if kind[0] == "create" else "kube-scheduler")
+        for kind in ELECTED
+    }
+    assert {access for access in wanted if not allows(KUBE_SCHEDULER, access)} == set()
+
+
+def rule(groups: str, resources: str, verbs: str, *names: str) -> tuple[str, Object]:
+    """A rule for everywhere; lists are words, ``core`` is the group without a name."""
+    found: Object = {
+        "apiGroups": ["" if group == "core" else group for group in groups.split()],
+        "resources": resources.split(),
+        "verbs": verbs.split(),
+    }
+    return "", {**found, "resourceNames": list(names)} if names else found
+
+
+READ: Final = "get list watch"
+#: The ClusterRoles system:kube-scheduler and system:volume-scheduler (spec: service.md 9), as far as they matter.
+KUBE_SCHEDULER: Final = [
+    rule("core events.k8s.io", "events", "create update patch"),
+    rule("coordination.k8s.io", "leases", "create"),
+    rule("coordination.k8s.io", "leases", f"{READ} update", "kube-scheduler"),
+    rule("core", "nodes services replicationcontrollers namespaces", READ),
+    rule("core", "pods", f"{READ} delete"),
+    rule("core", "pods/binding bindings", "create"),
+    rule("core", "pods/status", "patch update"),
+    rule("apps extensions", "replicasets", READ),
+    rule("apps", "statefulsets", READ),
+    rule("policy", "poddisruptionbudgets", READ),
+    rule("core", "persistentvolumes persistentvolumeclaims", f"{READ} update patch"),
+    rule("authentication.k8s.io", "tokenreviews", "create"),
+    rule("authorization.k8s.io", "subjectaccessreviews", "create"),
+    rule("storage.k8s.io", "csinodes volumeattachments csidrivers csistoragecapacities", READ),
+    rule("storage.k8s.io", "storageclasses", READ),
+]
 
 
 # ------------------------------------------------------------ the evaluation itself
