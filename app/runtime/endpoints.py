@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from aiohttp import web
@@ -24,6 +24,13 @@ from app.runtime.serving.options import ServingOptions
 from app.runtime.serving.pages import AboutPages, MetricsPages
 from app.runtime.serving.server import Listening, serving
 from app.runtime.telemetry import Telemetry
+
+
+class _Pages(Protocol):
+    """A few paths and what they show."""
+
+    def routes(self) -> list[web.RouteDef]:
+        """The paths."""
 
 
 class Endpoints:
@@ -57,7 +64,7 @@ class Endpoints:
             rng=rng,
         )
         slis = CollectorRegistry()
-        self._pages: Final = (
+        self._pages: Final[Sequence[_Pages]] = (
             HealthEndpoints(self._checks(), Families(slis)),
             MetricsPages(telemetry.registry, slis, telemetry.families, self._pods),
             AboutPages(
@@ -68,7 +75,7 @@ class Endpoints:
                 paths=lambda: (route.path for route in self.routes()),
                 leading=self._leading_in_words,
             ),
-            ExtenderPages(scheduler.requeue, leader=self._other_leader),
+            *self._for_extenders(),
             DebugPages(
                 state.queue,
                 self.debugger,
@@ -77,6 +84,12 @@ class Endpoints:
                 profiling=scheduler.settings.configuration.enable_profiling,
             ),
         )
+
+    def _for_extenders(self) -> Sequence[ExtenderPages]:
+        scheduler = self._scheduler
+        if not scheduler.settings.extension.requeue_endpoint.enabled:
+            return ()
+        return (ExtenderPages(scheduler.requeue, leader=self._other_leader),)
 
     def routes(self) -> list[web.RouteDef]:
         """All paths."""

@@ -75,7 +75,9 @@ def _config(
         serial=options.serial,
         bearer_token_file=options.bearer_token_file,
         breaker=BreakerSettings(
-            failures=options.breaker.failures, open_seconds=options.breaker.open_seconds.seconds
+            failures=options.breaker.failures,
+            open_seconds=options.breaker.open_seconds.seconds,
+            max_open_seconds=options.breaker.max_open_seconds.seconds,
         ),
         require_verified_tls=settings.extension.refuse_insecure_tls,
     )

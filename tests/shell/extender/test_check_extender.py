@@ -1,9 +1,6 @@
 """check-extender against real servers: made with the kit, and as bad as those found in the wild."""
 
-import asyncio
-import contextlib
 import json
-import threading
 
 import pytest
 from aiohttp import web
@@ -22,6 +19,7 @@ from app.extender.config import (
 from app.extender.probes import made_up
 from app.runtime.check_extender import CheckOptions, check
 from extenders.kit import Filtered, Refusal, make_app
+from tests.shell.extender.servers import in_a_thread
 
 VERBS = {f"{verb}_verb": str(verb) for verb in (Verb.FILTER, Verb.PRIORITIZE)}
 QUICK = CheckOptions(large=20)
@@ -181,30 +179,6 @@ async def test_what_the_scheduler_would_warn_of_or_refuse():
 # ---------------------------------------------------------------- the command
 
 
-@contextlib.contextmanager
-def serving(app):
-    """The application's address; it is served by another thread, for the command runs a loop of its own."""
-    started, address = threading.Event(), []
-
-    async def serve(stop):
-        async with TestServer(app) as server:
-            address.append(str(server.make_url("/")).rstrip("/"))
-            started.set()
-            await stop.wait()
-
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(stop),))
-    thread.start()
-    started.wait(10)
-    try:
-        yield address[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
-        loop.close()
-
-
 def run(*arguments):
     return CliRunner().invoke(command, [str(argument) for argument in arguments])
 
@@ -214,7 +188,7 @@ FLAGS = ("--filter-verb", "filter", "--prioritize-verb", "prioritize", "--large"
 
 class TestCommand:
     def test_a_good_one(self):
-        with serving(good()) as url:
+        with in_a_thread(good()) as url:
             result = run("--url", url, *FLAGS)
         assert result.exit_code == 0
         first, *rest = result.output.splitlines()
@@ -223,7 +197,7 @@ class TestCommand:
         assert "note    filter: understands both forms, names and whole nodes" in result.output
 
     def test_a_bad_one_of_a_configuration(self, tmp_path):
-        with serving(answering([])) as bad, serving(good()) as fine:
+        with in_a_thread(answering([])) as bad, in_a_thread(good()) as fine:
             extenders = [
                 {"urlPrefix": fine, "filterVerb": "filter"},
                 {"urlPrefix": bad, "filterVerb": "filter", "nodeCacheCapable": True},
@@ -256,7 +230,7 @@ class TestCommand:
             seen.append((request.pod.name, *request.names))
             return Filtered(request.names)
 
-        with serving(make_app(filter=note)) as url:
+        with in_a_thread(make_app(filter=note)) as url:
             result = run("--url", url, *FLAGS[:2], "--large", 0, "--pod", pods, "--nodes", nodes)
         assert (result.exit_code, set(seen)) == (0, {("mine", "n1")})
 
