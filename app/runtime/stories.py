@@ -8,7 +8,6 @@ Extenders do not know whose attempt they are called for. The task that makes the
 in a context variable, and the tasks it starts inherit it, the binding cycle's among them.
 """
 
-import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -104,14 +103,13 @@ class AttemptStory(msgspec.Struct, rename="camel"):
         )
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class PodStory:
+class PodStory(msgspec.Struct, eq=False):
     """Everything that is told of one pod; the oldest attempt first."""
 
     namespace: str
     name: str
     uid: str
-    attempts: list[AttemptStory] = dataclasses.field(default_factory=list)
+    attempts: list[AttemptStory] = msgspec.field(default_factory=list)
     #: The attempt that has neither bound the pod nor failed.
     current: AttemptStory | None = None
     #: The way through the queue of a pod that has left it (QueuedPod.moves).

@@ -69,7 +69,7 @@ class ExtenderMetrics:
     def prioritizing(self) -> float:
         """Prioritize calls under way."""
         verb = Verb.PRIORITIZE.value
-        return sum(gauge.value for labels, gauge in self._in_flight.items() if labels[1] == verb)
+        return sum(gauge.value for labels, gauge in self._in_flight.of.items() if labels[1] == verb)
 
     def expect(self, extender: str, verb: Verb) -> None:
         """Shows an extender's verb before it is called for the first time."""

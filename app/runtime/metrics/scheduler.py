@@ -20,9 +20,7 @@ from app.runtime.metrics.series import (
     ALPHA,
     BETA,
     STABLE,
-    Counter,
     Families,
-    Histogram,
     exponential,
 )
 from app.runtime.recorder import Failed
@@ -62,7 +60,6 @@ class AttemptMetrics:
             "result",
             "profile",
         )
-        self._series: Final[dict[tuple[str, str], tuple[Counter, Histogram]]] = {}
         self._algorithm: Final = make.histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
             "Latency of deciding.",
@@ -111,7 +108,7 @@ class AttemptMetrics:
         attempts = queued.attempts
         self._attempts.observe(attempts)
         if queued.initial_attempt_timestamp is not None:
-            sli = self._sli.labels(_ATTEMPTS[min(attempts, 15)])
+            sli = self._sli.of[_ATTEMPTS[min(attempts, 15)],]
             sli.observe(now - queued.initial_attempt_timestamp)
         if queued.was_flushed_from_unschedulable:
             self._after_flush.inc()
@@ -121,14 +118,9 @@ class AttemptMetrics:
         self._ended(failed.result, failed.profile, failed.seconds)
 
     def _ended(self, result: str, profile: str, seconds: float) -> None:
-        series = self._series.get((result, profile))
-        if series is None:
-            labels = result, profile
-            series = self._results.labels(*labels), self._durations.labels(*labels)
-            self._series[labels] = series
-        attempts, duration = series
-        attempts.value += 1.0
-        duration.observe(seconds)
+        labels = result, profile
+        self._results.of[labels].value += 1.0
+        self._durations.of[labels].observe(seconds)
 
     def permit_waited(self, result: str, seconds: float) -> None:
         """A pod waited on Permit."""
@@ -214,15 +206,15 @@ class QueueMetrics:
 
     def incoming(self, queue: str, event: str) -> None:
         """See QueueRecorder."""
-        self._incoming.labels(queue, event).inc()
+        self._incoming.of[queue, event].value += 1.0
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
         """See QueueRecorder."""
-        self._unschedulable.labels(plugin, profile).inc(delta)
+        self._unschedulable.of[plugin, profile].value += delta
 
     def in_flight(self, event: str, delta: int) -> None:
         """See QueueRecorder."""
-        self._in_flight.labels(event).inc(delta)
+        self._in_flight.of[event,].value += delta
 
     def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
         """See QueueRecorder."""
@@ -244,4 +236,4 @@ class WatchMetrics:
 
     def handled(self, event: str, seconds: float) -> None:
         """A change was taken over; ``event`` is such as NodeAdd."""
-        self._handling.labels(event).observe(seconds)
+        self._handling.of[event,].observe(seconds)

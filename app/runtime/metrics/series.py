@@ -85,6 +85,20 @@ class Histogram:
 S = TypeVar("S", Counter, Histogram)
 
 
+class _Series(dict[Labels, S]):
+    def __init__(self, name: str, labels: Labels, make: Callable[[], S]) -> None:
+        super().__init__()
+        self._name: Final = name
+        self._labels: Final = labels
+        self._make: Final[Callable[[], S]] = make
+
+    def __missing__(self, values: Labels) -> S:
+        if len(values) != len(self._labels):
+            raise ValueError(f"{self._name} has the labels {self._labels}, not {values}")
+        series = self[values] = self._make()
+        return series
+
+
 class Family(Generic[S]):
     """One metric with its series by label values; a prometheus_client collector."""
 
@@ -94,25 +108,16 @@ class Family(Generic[S]):
         self.name: Final = name
         self.help: Final = f"[{stability}] {text}"
         self.label_names: Final = labels
-        self._make: Final[Callable[[], S]] = make
-        self._series: Final[dict[Labels, S]] = {}
+        #: The series by label values, each made when it is first asked for.
+        self.of: Final[_Series[S]] = _Series(name, labels, make)
 
     def labels(self, *values: str) -> S:
-        """The series of these label values, made when first asked for."""
-        series = self._series.get(values)
-        if series is None:
-            if len(values) != len(self.label_names):
-                raise ValueError(f"{self.name} has the labels {self.label_names}, not {values}")
-            series = self._series[values] = self._make()
-        return series
-
-    def items(self) -> Iterable[tuple[Labels, S]]:
-        """All series with their label values."""
-        return self._series.items()
+        """The series of these label values."""
+        return self.of[values]
 
     def reset(self) -> None:
         """Starts all series again from nothing; those that somebody holds stay in use."""
-        for series in self._series.values():
+        for series in self.of.values():
             series.reset()
 
     def describe(self) -> Iterable[Metric]:
@@ -121,7 +126,7 @@ class Family(Generic[S]):
 
     def collect(self) -> Iterator[Metric]:
         """All series."""
-        yield self._filled(self._series.items())
+        yield self._filled(self.of.items())
 
     def _family(self) -> Metric:
         raise NotImplementedError

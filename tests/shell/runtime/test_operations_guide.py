@@ -8,7 +8,7 @@ import yaml
 
 from app.runtime.endpoints import Endpoints
 from app.runtime.metrics import gauges
-from tests.shell.runtime.world import running
+from tests.shell.runtime.world import CONFIG, running
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
 
@@ -57,8 +57,14 @@ async def test_alerts_are_about_metrics_that_exist():
         assert {re.sub(r"_bucket$", "", name) for name in used} <= names, rule
 
 
+REQUEUE = (
+    "---\napiVersion: aiokube-scheduler.io/v1alpha1\nkind: AiokubeSchedulerConfiguration\n"
+    "requeueEndpoint: {enabled: true}\n"
+)
+
+
 async def test_the_paths_are_those_that_are_served():
-    async with running() as world:
+    async with running(config=CONFIG + REQUEUE) as world:
         endpoints = Endpoints(
             world.scheduler,
             world.telemetry,

@@ -38,13 +38,16 @@ class World:
     """``scheduler`` with a few nodes; ``transport`` has what was written."""
 
     def __init__(
-        self, group: asyncio.TaskGroup, extenders: Callable[[Observer], list[HTTPExtender]]
+        self,
+        group: asyncio.TaskGroup,
+        extenders: Callable[[Observer], list[HTTPExtender]],
+        config: str,
     ) -> None:
         self.clock, rng = LoopClock(), np.random.default_rng(7)
         self.telemetry = Telemetry(self.clock, rng)
         observer = self.telemetry.extenders
         self.transport = FakeTransport(handler=lambda _sent: ok(status=201))
-        self.loaded = load(CONFIG)
+        self.loaded = load(config)
         classes = registry.registry()
         events = EventRecorder(
             self.transport, host="here", wall=self.clock.wall, rng=rng, api="events.k8s.io/v1"
@@ -95,10 +98,12 @@ class World:
 
 @contextlib.asynccontextmanager
 async def running(
-    *nodes: str, extenders: Callable[[Observer], list[HTTPExtender]] = lambda _observer: []
+    *nodes: str,
+    extenders: Callable[[Observer], list[HTTPExtender]] = lambda _observer: [],
+    config: str = CONFIG,
 ) -> AsyncIterator[World]:
     """A world for the length of the block, which must leave no task behind."""
     async with asyncio.TaskGroup() as group:
-        world = World(group, extenders)
+        world = World(group, extenders, config)
         world.add_nodes(*nodes)
         yield world
