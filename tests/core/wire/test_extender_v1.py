@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.model.pod import make_pod
+from app.wire import go_json
 from app.wire.extender_v1 import (
     Body,
+    ExtenderArgs,
     FilterAnswer,
     Victims,
     bind_request,
@@ -88,6 +90,29 @@ class TestRequests:
             filter_request(make_pod(name="q", namespace="ns", uid="u"), [], None)
 
 
+class TestExtenderArgs:
+    def test_a_body_is_written_once_per_form(self):
+        asked = []
+
+        def node_json(name):
+            asked.append(name)
+            return NODES.get(name)
+
+        args = ExtenderArgs(POD, ["n1", "n2"], node_json)
+        assert bytes(args.body(whole=False)) == bytes(filter_request(POD, ["n1", "n2"], None))
+        assert asked == []
+        assert bytes(args.body(whole=True)) == bytes(filter_request(POD, ["n1", "n2"], NODES.get))
+        assert args.body(whole=True) is args.body(whole=True)
+        assert asked == ["n1", "n2"]
+
+    def test_about_other_nodes(self):
+        args = ExtenderArgs(POD, ["n1", "n2"], NODES.get)
+        assert args.about(args.names) is args
+        other = args.about(["n2"])
+        assert (other.pod, other.names) == (POD, ["n2"])
+        assert bytes(other.body(whole=True)) == bytes(filter_request(POD, ["n2"], NODES.get))
+
+
 class TestBody:
     def test_pieces_are_not_copied(self):
         body = filter_request(POD, list(NODES), NODES.get)
@@ -163,6 +188,28 @@ class TestAnswers:
     def test_one_key_in_another_case_among_exact_ones(self):
         body = b'{"NodeNames":["a"],"Nodes":null,"failedNodes":{"b":"no"},"Error":""}'
         assert read_filter(body).failed == {"b": "no"}
+
+    @pytest.mark.parametrize(
+        ("read", "body", "meaning"),
+        [
+            (read_filter, b'{"NodeNames":["a"],"Error":""}', FilterAnswer(["a"])),
+            (
+                read_filter,
+                b'{"nodes":{"items":[{"metadata":{"name":"a"}}]},"nodenames":null,"failedNodes":{"b":"x"},"error":""}',
+                FilterAnswer(None, ["a"], {"b": "x"}),
+            ),
+            (read_prioritize, b'[{"Host":"a","Score":3}]', (["a"], [3])),
+            (read_prioritize, b'[{"host":"a","score":-3}]', (["a"], [-3])),
+            (read_prioritize, b"[]", ([], [])),
+        ],
+    )
+    def test_what_extenders_mostly_answer_is_read_fast(self, monkeypatch, read, body, meaning):
+        monkeypatch.setattr(go_json, "unmarshal", None)
+        assert read(body) == meaning
+
+    def test_a_key_given_in_two_spellings(self):
+        assert read_prioritize(b'[{"Host":"a","Score":1,"score":5}]') == (["a"], [5])
+        assert read_filter(b'{"NodeNames":["a"],"nodenames":["b"]}').node_names == ["b"]
 
     def test_the_echo_of_whole_nodes(self):
         items = [json.loads(n) | {"status": {"images": [{"names": ["x"]}]}} for n in NODES.values()]

@@ -1,5 +1,7 @@
 """TLS as kube-scheduler does it: who is verified, who is warned about, what changes while we run."""
 
+import asyncio
+import contextlib
 import socket
 
 import pytest
@@ -282,3 +284,63 @@ async def test_a_large_body_over_tls(tls_server, authority):
         await transport.close()
     [(_, (_, _, body))] = server.requests
     assert body == b"".join(pieces)
+
+
+class Tunnel:
+    """A proxy that answers CONNECT, and passes bytes on when it may."""
+
+    def __init__(self, status="200 Connection established"):
+        self.status, self.lines, self.tasks = status, [], []
+
+    async def __aenter__(self):
+        self.server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self.server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_):
+        self.server.close()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.server.wait_closed()
+
+    async def _accept(self, reader, writer):
+        self.tasks.append(asyncio.current_task())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.lines.append(head.splitlines()[0])
+        writer.write(f"HTTP/1.1 {self.status}\r\n\r\n".encode())
+        if self.status.startswith("200"):
+            host, port = head.split()[1].rsplit(":", 1)
+            there, back = await asyncio.open_connection(host, int(port))
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
+            back.close()
+        writer.close()
+
+
+async def pass_on(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+
+
+class TestThroughAProxy:
+    def transport(self, authority, proxy, url):
+        tls = TLSSource(config(url_prefix=url, tls=TLSConfig(ca_data=authority.pem)))
+        return HTTPTransport(tls=tls, proxy=f"http://127.0.0.1:{proxy.port}", keepalive_timeout=30)
+
+    async def test_a_tunnel(self, tls_server, authority):
+        async with tls_server as server, Tunnel() as proxy:
+            made = self.transport(authority, proxy, server.url)
+            for _ in range(2):
+                await made.post(f"{server.url}/f", Body([b"{}"]), headers={}, timeout_seconds=5)
+            await made.close()
+        assert proxy.lines == [f"CONNECT 127.0.0.1:{server.port} HTTP/1.1"]
+        assert [line for _, (line, _, _) in server.requests] == ["POST /f HTTP/1.1"] * 2
+
+    async def test_a_proxy_that_refuses(self, tls_server, authority):
+        async with tls_server as server, Tunnel("403 Forbidden") as proxy:
+            made = self.transport(authority, proxy, server.url)
+            with pytest.raises(TransportError, match="proxy answered 403 Forbidden") as caught:
+                await made.post(server.url, Body([b"{}"]), headers={}, timeout_seconds=5)
+            await made.close()
+        assert not caught.value.sent
