@@ -1,7 +1,6 @@
 """Helm for the tests of the chart."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -26,4 +25,7 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
         if os.environ.get("CI"):
             pytest.fail(f"CI must test the chart, and there is no helm: {HINT}")
         pytest.skip(f"there is no helm: {HINT}")
-    return Helm(Path(program), tmp_path_factory.mktemp("helm"))
+    run = tmp_path_factory.getbasetemp()
+    home = (run.parent if "PYTEST_XDIST_WORKER" in os.environ else run) / "helm"
+    home.mkdir(exist_ok=True)
+    return Helm(program, home)

@@ -6,13 +6,12 @@ that runs with the rendered rights and configuration behind a gate that enforces
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
-import yaml
 
 from app.framework.registry import IN_TREE
 from app.kube.client import KubeClient
@@ -21,12 +20,11 @@ from app.kube.events import EventRecorder
 from app.kube.kubeconfig import load_connection
 from app.kube.reviews import Reviews, User
 from app.runtime import kinds
-from tests.helm.chart import EXAMPLES, NAMESPACE, RELEASE, ROOT, VALUES, Helm, Object, Rendered
+from tests.helm.chart import EXAMPLES, NAMESPACE, RELEASE, VALUES, Helm, Object, Rendered
 from tests.helm.gate import Gate
 from tests.helm.rbac import Access, allows, needs, rules_of
 from tests.whole.harness import WAIT_SECONDS, Cluster, Process, pod, running_cluster, wait_for
 
-MANIFEST: Final = ROOT / "config" / "manifests" / "second-scheduler.yaml"
 READS: Final = {
     "": (
         *("pods", "nodes", "namespaces", "services", "replicationcontrollers"),
@@ -181,21 +179,6 @@ def test_others_get_what_they_are_named_for(
     assert all(allows(rules, Access(verb, path=path)) for verb, path in may)
     assert not any(allows(rules, Access(verb, path=path)) for verb, path in may_not)
     assert rights(rendered) == rights(helm.render())
-
-
-def test_the_plain_manifest_gives_the_same_rights(helm: Helm) -> None:
-    plain = list(yaml.safe_load_all(MANIFEST.read_text()))
-    chart = rights(helm.render())
-    assert by_place(rules_of(plain, RELEASE, NAMESPACE)) == by_place(chart)
-
-
-def by_place(rules: Iterable[tuple[str, Object]]) -> set[tuple[Any, ...]]:
-    """Rules taken apart, so that they can be compared."""
-    return {
-        (where, tuple(rule.get("resourceNames", ())), each)
-        for where, rule in rules
-        for each in granted([(where, rule)])
-    }
 
 
 def test_kube_scheduler_s_own_rights_suffice() -> None:
