@@ -129,8 +129,7 @@ class Attempt:
 
     def names(self, rows: Rows) -> list[str]:
         """The node names of some rows."""
-        names = self._table.names
-        return [names[row] for row in rows.tolist()]
+        return list(map(self._table.names.__getitem__, rows.tolist()))
 
     def rank(self, rows: Rows) -> Int64:
         """int64[len(rows)]: the profile's weighted totals, normalised over ``rows``. Raises SchedulingError."""

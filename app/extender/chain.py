@@ -6,11 +6,11 @@ concerns binds. Nothing is ever asked twice.
 """
 
 import asyncio
-import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from app.extender.client import HTTPExtender, PodsOn
@@ -26,8 +26,7 @@ from app.wire.extender_v1 import ExtenderArgs, Victims
 LookUp = Callable[[], Awaitable[str | None]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ChainFilterResult:
+class ChainFilterResult(msgspec.Struct, frozen=True):
     """What the extenders left of the candidates, or the error that ended the attempt.
 
     ``survivors`` is as the last extender answered and is what prioritize is to be asked about: a name may come twice,

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 
 from app.extender.answers import excerpt, retry_after
@@ -37,8 +38,7 @@ _UNSIGNED: Final = 2**64
 _SIGN: Final = 2**63
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FilterResult:
+class FilterResult(msgspec.Struct, frozen=True):
     """What one extender's filter left over.
 
     ``kept`` is in the extender's order and as it answered: a name may come twice, and from an extender of whole
@@ -125,7 +125,7 @@ class HTTPExtender:
         """
         call = _Call(Verb.PRIORITIZE, traceparent)
         hosts, scores = await self._ask(call, self._body(args), wire.read_prioritize)
-        return _aligned(args.names, hosts, scores) * np.int64(self._factor)
+        return _aligned(args, hosts, scores) * np.int64(self._factor)
 
     async def preempt(
         self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn, *, traceparent: str = ""
@@ -320,14 +320,14 @@ def _int64(number: int) -> int:
     return (number + _SIGN) % _UNSIGNED - _SIGN
 
 
-def _aligned(names: list[str], hosts: list[str], scores: list[int]) -> Int64:
-    """The sum of the scores given to each of ``names``, 0 where there is none."""
-    if hosts == names and len(set(names)) == len(names):
+def _aligned(args: ExtenderArgs, hosts: list[str], scores: list[int]) -> Int64:
+    """int64[len(args.names)]: the sum of the scores given to each, 0 where there is none."""
+    if args.distinct and hosts == args.names:
         return np.array(scores, np.int64)
     sums: dict[str, int] = {}
     for host, score in zip(hosts, scores, strict=True):
         sums[host] = sums.get(host, 0) + score
-    return np.array([_int64(sums.get(name, 0)) for name in names], np.int64)
+    return np.array([_int64(sums.get(name, 0)) for name in args.names], np.int64)
 
 
 def _read_bind(body: bytes) -> None:

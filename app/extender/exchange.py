@@ -7,14 +7,14 @@ small call, so requests are written here: the head of a request to a given URL i
 
 import asyncio
 import contextlib
-import dataclasses
 import select
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ssl import SSLContext
 from typing import Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import aiohttp
+import msgspec
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
@@ -41,8 +41,7 @@ class Stale(Exception):  # noqa: N818 - a signal to take another connection
     """The server has closed a kept connection; nothing was written."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """An answer: the whole body of a 200, the first ERROR_BODY_BYTES of any other."""
 
     status: int
@@ -112,7 +111,10 @@ class Pool:
         self._connector: Final = aiohttp.TCPConnector(
             limit=0, keepalive_timeout=keepalive_timeout, ttl_dns_cache=dns_cache_seconds
         )
-        self._used: Final[WeakSet[BaseProtocol]] = WeakSet()
+        #: The connections that have carried a request.
+        self._polls: Final[WeakKeyDictionary[BaseProtocol, select.poll | None]] = (
+            WeakKeyDictionary()
+        )
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -135,17 +137,21 @@ class Pool:
         try:
             protocol = self._take(connection)
             protocol.set_response_params(read_until_eof=True, read_bufsize=_READ_BUFFER)
-            head = target.head(body, extra)
             progress.sent = True
-            with _sending(protocol, head, body) as sending:
+            sending = _send(protocol, target.head(body, extra), body)
+            try:
                 response, whole = await _answer(protocol, progress, max_bytes)
-            if whole and sending.over:
-                connection.release()
-            else:
-                connection.close()
+                whole = whole and (sending is None or sending.done())
+            finally:
+                if sending is not None:
+                    sending.cancel()
         except BaseException:
             connection.close()
             raise
+        if whole:
+            connection.release()
+        else:
+            connection.close()
         return response
 
     def _take(self, connection: Connection) -> ResponseHandler:
@@ -155,49 +161,33 @@ class Pool:
         event loop knows of it so far.
         """
         protocol = connection.protocol
-        if protocol is None or (protocol in self._used and _closed(protocol.transport)):
+        if protocol is None or protocol.transport is None:
+            raise aiohttp.ServerDisconnectedError
+        if protocol not in self._polls:
+            self._polls[protocol] = _poll(protocol.transport)
+            return protocol
+        poll = self._polls[protocol]
+        if protocol.transport.is_closing() or (poll is not None and poll.poll(0)):
             raise Stale
-        self._used.add(protocol)
         return protocol
 
 
-def _closed(transport: asyncio.Transport | None) -> bool:
-    """Whether a connection at rest is closed, is closing, or has bytes waiting that nobody asked for."""
-    if transport is None or transport.is_closing():
-        return True
+def _poll(transport: asyncio.Transport) -> "select.poll | None":
+    """Tells whether a connection can be read from; None for one that has no socket."""
     socket = transport.get_extra_info("socket")
     if socket is None or socket.fileno() < 0:
-        return socket is not None
+        return None
     poll = select.poll()
     poll.register(socket.fileno(), select.POLLIN | select.POLLERR | select.POLLHUP)
-    return bool(poll.poll(0))
+    return poll
 
 
-class _Sending:
-    """A request on its way out."""
-
-    def __init__(self) -> None:
-        self.task: asyncio.Task[None] | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether all of it is on its way."""
-        return self.task is None or self.task.done()
-
-
-@contextlib.contextmanager
-def _sending(protocol: ResponseHandler, head: bytes, body: Body | None) -> Iterator[_Sending]:
-    """Sends a request, a large one beside whatever is done inside; what is not out by the end stays unsent."""
-    sending = _Sending()
+def _send(protocol: ResponseHandler, head: bytes, body: Body | None) -> asyncio.Task[None] | None:
+    """Sends a request; a large one is sent by the task, which is to be cancelled when the answer is in."""
     if body is None or body.size <= ONE_WRITE:
         _write(protocol, (b"".join((head, *body.pieces)) if body else head,))
-        yield sending
-        return
-    sending.task = asyncio.create_task(_send_batches(protocol, head, body), name="extender request")
-    try:
-        yield sending
-    finally:
-        sending.task.cancel()
+        return None
+    return asyncio.create_task(_send_batches(protocol, head, body), name="extender request")
 
 
 async def _send_batches(protocol: ResponseHandler, head: bytes, body: Body) -> None:

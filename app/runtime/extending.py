@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+import msgspec
 import numpy as np
 
 from app.cycle.attempt import DROPPED, Attempt, Choice, Unfit
@@ -144,8 +145,7 @@ class _Heard:
             )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Shown:
+class _Shown(msgspec.Struct, frozen=True):
     """Nodes that extenders are shown: their names, and their rows as long as the table keeps its layout."""
 
     names: list[str]

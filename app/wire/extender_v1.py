@@ -61,17 +61,24 @@ class ExtenderArgs:
     A body is written once per form, however many calls it goes out with. ``names`` must not be changed afterwards.
     """
 
-    __slots__ = ("_bodies", "_node_json", "names", "pod")
+    __slots__ = ("_bodies", "_node_json", "distinct", "names", "pod")
 
-    def __init__(self, pod: Pod, names: list[str], node_json: NodeJSON) -> None:
+    def __init__(
+        self, pod: Pod, names: list[str], node_json: NodeJSON, *, distinct: bool = True
+    ) -> None:
         self.pod: Final = pod
         self.names: Final = names
+        #: Whether no name comes twice.
+        self.distinct: Final = distinct
         self._node_json: Final = node_json
         self._bodies: Final[dict[bool, Body]] = {}
 
     def about(self, names: list[str]) -> "ExtenderArgs":
         """The same question about these nodes; this one if they are the same list."""
-        return self if names is self.names else ExtenderArgs(self.pod, names, self._node_json)
+        if names is self.names:
+            return self
+        distinct = len(set(names)) == len(names)
+        return ExtenderArgs(self.pod, names, self._node_json, distinct=distinct)
 
     def body(self, *, whole: bool) -> Body:
         """The request with whole nodes or with names. Raises ValueError for a pod without its JSON."""
@@ -174,14 +181,13 @@ def _bare_node(name: str) -> bytes:
 # ---------------------------------------------------------------- answers
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FilterAnswer:
+class FilterAnswer(msgspec.Struct, frozen=True):
     """ExtenderFilterResult. The two lists are None when absent or null; ``nodes`` holds names, "" for a nameless node."""
 
     node_names: list[str] | None = None
     nodes: list[str] | None = None
-    failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    failed_and_unresolvable: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    failed: Mapping[str, str] = {}
+    failed_and_unresolvable: Mapping[str, str] = {}
     error: str = ""
 
 
