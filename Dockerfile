@@ -8,12 +8,15 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
 WORKDIR /src
 RUN ["python", "-m", "venv", "--without-pip", "/opt/aiokube-scheduler"]
 COPY requirements.lock requirements-build.lock ./
+# Steps of their own: layers of this stage cost nothing, it is thrown away.
 RUN ["pip", "--python", "/opt/aiokube-scheduler/bin/python", "install", "--require-hashes", "--only-binary=:all:", "--requirement", "requirements.lock"]
+# hadolint ignore=DL3059
 RUN ["pip", "install", "--require-hashes", "--only-binary=:all:", "--requirement", "requirements-build.lock"]
 COPY pyproject.toml README.md LICENSE ./
 COPY extenders extenders
 COPY app app
 RUN ["pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "/wheels", "."]
+# hadolint ignore=DL3013,DL3059
 RUN ["pip", "--python", "/opt/aiokube-scheduler/bin/python", "install", "--no-deps", "--no-index", "--find-links", "/wheels", "aiokube-scheduler"]
 
 FROM python:3.13-slim-bookworm

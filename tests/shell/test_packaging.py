@@ -64,6 +64,23 @@ def test_everything_that_is_copied_exists_and_nothing_else_is_sent():
     assert any(fnmatch.fnmatch("app/__pycache__", line) for line in ignore if line)
 
 
+def linted(dockerfile: str) -> str:
+    """What hadolint says, one remark a line."""
+    command = [Path(sys.executable).with_name("hadolint"), "--no-color", "-"]
+    done = subprocess.run(command, input=dockerfile, capture_output=True, text=True, timeout=60)
+    assert done.returncode == bool(done.stdout), done.stderr
+    return done.stdout
+
+
+def test_hadolint_has_nothing_to_say():
+    assert linted((ROOT / "Dockerfile").read_text()) == ""
+
+
+def test_hadolint_would_say_something():
+    careless = "FROM python\nRUN pip install numpy | cat\nUSER root\n"
+    assert {"DL3006", "DL3013", "DL4006", "DL3002"} <= set(re.findall(r"DL\d+", linted(careless)))
+
+
 def test_it_ends_as_somebody_without_rights():
     users = of("USER")
     assert users[-1].text == "65532:65532"
