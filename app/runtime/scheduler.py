@@ -30,7 +30,7 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import Status
 from app.runtime import kinds
-from app.runtime.binding import Binder
+from app.runtime.binding import Binder, Decided
 from app.runtime.clock import Clock
 from app.runtime.effects import ApiEffects, ApiStatusWriter
 from app.runtime.extending import (
@@ -71,7 +71,17 @@ MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
 
 
 class Scheduler:
-    """Everything between the API server's watches and its writes. One instance per process."""
+    """Everything between the API server's watches and its writes. One instance per process.
+
+    Who tells whom::
+
+        informers -> state <- loop                              what is known, and what is decided
+                              loop -> search -> extenders       a say for webhooks, where there are any
+                              loop -> binder -> effects         decided pods are bound,
+                              loop -> effects -> evictor        or others make room for them,
+                      loop, binder -> failures -> reports       or they wait, and people are told why
+                          effects, evictor, patcher -> writer   what the API server is told
+    """
 
     def __init__(
         self,
@@ -91,14 +101,45 @@ class Scheduler:
     ) -> None:
         self._group: Final = group
         self._clock: Final = clock
+        self._rng: Final = rng
         self._events: Final = events
         self._telemetry: Final = telemetry
+        self._chain: Final = chain
+        self._flush_sooner: Final = asyncio.Event()
         self.settings: Final = settings
-        config, recorder = settings.configuration, telemetry
-        table = NodeTable()
-        cluster = Cluster()
+
         self.frameworks: Final[dict[str, Framework]] = {}
         self.waiting: Final = WaitingPods()
+        self.state: Final = self._make_state(profiles, plugin_classes, max_unschedulable_seconds)
+
+        self._writer: Final = KubeWriter(transport, may_write=may_write, rng=rng)
+        self.patcher: Final = StatusPatcher(ApiStatusWriter(self._writer), self._spawn)
+        self._reports: Final = Reports(self, self.patcher)
+        self.failures: Final = FailureHandler(
+            state=self.state, reports=self._reports, recorder=telemetry, clock=clock
+        )
+        telemetry.extenders.reports.tell(self)
+        self.requeue: Final = self._make_requeue()
+        self._refusals: Final = Consequences(self.requeue, telemetry.extenders.reports)
+
+        self.evictor: Final = self._make_evictor()
+        self.effects: Final = ApiEffects(
+            self._writer, clock, self.evictor, VictimsAgreement(chain, self.state)
+        )
+        self.binder: Final = self._make_binder()
+        self.loop: Final = self._make_loop(profiles)
+        self.informers: Final = self._make_informers(transport, plugin_names(profiles))
+
+    # ------------------------------------------------------------ what is known
+
+    def _make_state(
+        self,
+        profiles: Sequence[Profile],
+        plugin_classes: Mapping[str, type],
+        max_unschedulable_seconds: float,
+    ) -> SchedulerState:
+        """The state, and in ``self.frameworks`` each profile's plugins, which look at it and say how its queue works."""
+        table, cluster = NodeTable(), Cluster()
 
         def make_queue(nominator: Nominator) -> SchedulingQueue:
             for profile in profiles:
@@ -108,91 +149,37 @@ class Scheduler:
                     table=table,
                     cluster=cluster,
                     nominator=nominator,
-                    rng=rng,
+                    rng=self._rng,
                     waiting=self.waiting,
-                    probe=telemetry.probe,
+                    probe=self._telemetry.probe,
                 )
-            return SchedulingQueue(
-                sort_key=self._queue_sort(),
-                pre_enqueue=self._pre_enqueue,
-                hints={
-                    name: _hints(framework, extended=bool(chain))
-                    for name, framework in self.frameworks.items()
-                },
-                initial_backoff_seconds=config.pod_initial_backoff_seconds,
-                max_backoff_seconds=config.pod_max_backoff_seconds,
-                max_unschedulable_seconds=max_unschedulable_seconds,
-                recorder=telemetry.queue,
-                nominator=nominator,
-            )
+            return self._make_queue(nominator, max_unschedulable_seconds)
 
-        self.state: Final = SchedulerState(
+        return SchedulerState(
             cache=Cache(table),
             cluster=cluster,
             make_queue=make_queue,
             profiles=[p.scheduler_name for p in profiles],
         )
-        writer = KubeWriter(transport, may_write=may_write, rng=rng)
-        self.requeue: Final = Requeue(
-            self.state.queue,
-            [extender.name for extender in chain.extenders],
-            wall=clock.wall,
-            poke=self.poke,
-        )
-        telemetry.extenders.reports.tell(self)
-        refusals = Consequences(self.requeue, telemetry.extenders.reports)
-        self.patcher: Final = StatusPatcher(ApiStatusWriter(writer), self._spawn)
-        self.evictor: Final = Evictor(
-            state=self.state,
-            writer=writer,
-            events=self,
-            patcher=self.patcher,
-            recorder=recorder,
-            clock=clock,
-            spawn=self._spawn,
-            stop_unbound=self._stop_unbound,
-            poke=self.poke,
-        )
-        self.effects: Final = ApiEffects(
-            writer, clock, self.evictor, VictimsAgreement(chain, self.state)
-        )
-        reports = Reports(self, self.patcher)
-        percentages = {p.scheduler_name: p.percentage_of_nodes_to_score or 0 for p in profiles}
-        self.failures: Final = FailureHandler(
-            state=self.state, reports=reports, recorder=recorder, clock=clock
-        )
-        self.binder: Final = Binder(
-            state=self.state,
-            effects=self.effects,
-            extenders=ChainBinder(chain, writer, refusals) if chain else None,
-            waiting=self.waiting,
-            reports=reports,
-            recorder=recorder,
-            clock=clock,
-            spawn=self._spawn,
-            undo=self._undo,
-            max_writing=settings.extension.max_bindings_in_flight,
-        )
-        self.loop: Final = SchedulingLoop(
-            state=self.state,
-            frameworks=self.frameworks,
-            search=Search(chain, table, percentages=percentages, rng=rng, refusals=refusals)
-            if chain
-            else None,
-            binder=self.binder,
-            failures=self.failures,
-            effects=self.effects,
-            recorder=recorder,
-            clock=clock,
-            rng=rng,
-            parallelism=config.parallelism,
-            spawn=self._spawn,
-            evictor=self.evictor,
-        )
-        self._flush_sooner: Final = asyncio.Event()
-        self.informers: Final = self._make_informers(transport, rng, plugin_names(profiles), chain)
 
-    # ------------------------------------------------------------ parts
+    def _make_queue(
+        self, nominator: Nominator, max_unschedulable_seconds: float
+    ) -> SchedulingQueue:
+        config = self.settings.configuration
+        extended = bool(self._chain)
+        return SchedulingQueue(
+            sort_key=self._queue_sort(),
+            pre_enqueue=self._pre_enqueue,
+            hints={
+                name: _hints(framework, extended=extended)
+                for name, framework in self.frameworks.items()
+            },
+            initial_backoff_seconds=config.pod_initial_backoff_seconds,
+            max_backoff_seconds=config.pod_max_backoff_seconds,
+            max_unschedulable_seconds=max_unschedulable_seconds,
+            recorder=self._telemetry.queue,
+            nominator=nominator,
+        )
 
     def _queue_sort(self) -> Callable[[Any], Any]:
         first = next(iter(self.frameworks.values()))
@@ -202,21 +189,15 @@ class Scheduler:
         framework = self.frameworks.get(pod.spec.scheduler_name)
         return [(p.NAME, p.pre_enqueue) for p in framework.pre_enqueue] if framework else []
 
-    def _make_informers(
-        self,
-        transport: Transport,
-        rng: np.random.Generator,
-        plugins: frozenset[str],
-        chain: ExtenderChain,
-    ) -> list[Informer[Any]]:
-        features = ServerFeatures()
+    def _make_informers(self, transport: Transport, plugins: frozenset[str]) -> list[Informer[Any]]:
+        chain, features = self._chain, ServerFeatures()
         pods = kinds.pods(keep_raw=bool(chain), keep_bound_raw=wants_whole_victims(chain))
         nodes = kinds.nodes(keep_raw=wants_whole_nodes(chain))
         foreign = not plugins <= IN_TREE_CAPABILITIES.keys()
         watched: list[tuple[type, ResourceKind[Any]]] = [(Node, nodes), (Pod, pods)]
         watched += kinds.others(plugins, foreign=foreign)
         return [
-            Informer(kind, transport, self._handler(model), features=features, rng=rng)
+            Informer(kind, transport, self._handler(model), features=features, rng=self._rng)
             for model, kind in watched
         ]
 
@@ -236,6 +217,69 @@ class Scheduler:
 
         return handle
 
+    # ------------------------------------------------------------ deciding, and what follows
+
+    def _make_requeue(self) -> Requeue:
+        return Requeue(
+            self.state.queue,
+            [extender.name for extender in self._chain.extenders],
+            wall=self._clock.wall,
+            poke=self.poke,
+        )
+
+    def _make_evictor(self) -> Evictor:
+        return Evictor(
+            state=self.state,
+            writer=self._writer,
+            events=self,
+            patcher=self.patcher,
+            recorder=self._telemetry,
+            clock=self._clock,
+            spawn=self._spawn,
+            stop_unbound=self._stop_unbound,
+            poke=self.poke,
+        )
+
+    def _make_binder(self) -> Binder:
+        chain = self._chain
+        return Binder(
+            state=self.state,
+            effects=self.effects,
+            extenders=ChainBinder(chain, self._writer, self._refusals) if chain else None,
+            waiting=self.waiting,
+            reports=self._reports,
+            recorder=self._telemetry,
+            clock=self._clock,
+            spawn=self._spawn,
+            undo=self._undo,
+            max_writing=self.settings.extension.max_bindings_in_flight,
+        )
+
+    def _make_loop(self, profiles: Sequence[Profile]) -> SchedulingLoop:
+        return SchedulingLoop(
+            state=self.state,
+            frameworks=self.frameworks,
+            search=self._make_search(profiles) if self._chain else None,
+            binder=self.binder,
+            failures=self.failures,
+            effects=self.effects,
+            recorder=self._telemetry,
+            clock=self._clock,
+            rng=self._rng,
+            parallelism=self.settings.configuration.parallelism,
+            spawn=self._spawn,
+            evictor=self.evictor,
+        )
+
+    def _make_search(self, profiles: Sequence[Profile]) -> Search:
+        return Search(
+            self._chain,
+            self.state.table,
+            percentages={p.scheduler_name: p.percentage_of_nodes_to_score or 0 for p in profiles},
+            rng=self._rng,
+            refusals=self._refusals,
+        )
+
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return spawn(self._group, coroutine, name=name)
 
@@ -247,7 +291,7 @@ class Scheduler:
         waiting.preempt()
         return True
 
-    def _undo(self, decided: Any, status: Status) -> None:
+    def _undo(self, decided: Decided, status: Status) -> None:
         self.failures.undo(decided, status)
         self.poke()
 
