@@ -7,7 +7,7 @@ has come (docs/architecture.md, "Cycles overlap and decide late").
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -256,13 +256,14 @@ class FailureHandler:
         reports: Reports,
         recorder: Recorder,
         clock: Clock,
-        wake: "asyncio.Event | None" = None,
+        poke: Callable[[], None],
     ) -> None:
+        """``poke`` is called whenever pods may have become active or begun to back off: nobody else would notice."""
         self._state: Final = state
         self._reports: Final = reports
         self._recorder: Final = recorder
         self._clock: Final = clock
-        self._wake = wake
+        self._poke: Final = poke
 
     def skipped_deleting(self, pod: Pod) -> None:
         """A pod that is being deleted was popped."""
@@ -313,6 +314,7 @@ class FailureHandler:
             started=decided.started,
         )
         self._state.freed(pod, self._clock.wall(), but=pod.uid)
+        self._poke()
 
     def give_back(
         self,
@@ -340,3 +342,4 @@ class FailureHandler:
             self._reports.failed(
                 failure.pod, reason=reason, message=message, nominated_node=nominated_node, now=now
             )
+        self._poke()

@@ -30,7 +30,7 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import Status
 from app.runtime import kinds
-from app.runtime.binding import Binder, Decided
+from app.runtime.binding import Binder
 from app.runtime.clock import Clock
 from app.runtime.effects import ApiEffects, ApiStatusWriter
 from app.runtime.extending import (
@@ -116,7 +116,11 @@ class Scheduler:
         self.patcher: Final = StatusPatcher(ApiStatusWriter(self._writer), self._spawn)
         self._reports: Final = Reports(self, self.patcher)
         self.failures: Final = FailureHandler(
-            state=self.state, reports=self._reports, recorder=telemetry, clock=clock
+            state=self.state,
+            reports=self._reports,
+            recorder=telemetry,
+            clock=clock,
+            poke=self.poke,
         )
         telemetry.extenders.reports.tell(self)
         self.requeue: Final = self._make_requeue()
@@ -251,7 +255,7 @@ class Scheduler:
             recorder=self._telemetry,
             clock=self._clock,
             spawn=self._spawn,
-            undo=self._undo,
+            undo=self.failures.undo,
             max_writing=self.settings.extension.max_bindings_in_flight,
         )
 
@@ -290,10 +294,6 @@ class Scheduler:
             return self.binder.preempt(uid)
         waiting.preempt()
         return True
-
-    def _undo(self, decided: Decided, status: Status) -> None:
-        self.failures.undo(decided, status)
-        self.poke()
 
     # ------------------------------------------------------------ what happened
 

@@ -69,7 +69,11 @@ class World:
         )
         refusals = Consequences(self.requeue, reports)
         failures = FailureHandler(
-            state=self.state, reports=self, recorder=NullRecorder(), clock=self.clock
+            state=self.state,
+            reports=self,
+            recorder=NullRecorder(),
+            clock=self.clock,
+            poke=self.poke,
         )
         self.binder = Binder(
             state=self.state,

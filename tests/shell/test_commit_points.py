@@ -85,7 +85,11 @@ class World:
         )
         recorder = NullRecorder()
         self._failures = FailureHandler(
-            state=self.state, reports=self, recorder=recorder, clock=self._clock
+            state=self.state,
+            reports=self,
+            recorder=recorder,
+            clock=self._clock,
+            poke=self._wake,
         )
         self.binder = Binder(
             state=self.state,
@@ -113,6 +117,9 @@ class World:
             spawn=self._spawn,
         )
         self.apply(Node, make_node("node-1"))
+
+    def _wake(self) -> None:
+        self.loop.wake()
 
     def _spawn(self, coroutine, name):
         return self._group.create_task(coroutine, name=name)

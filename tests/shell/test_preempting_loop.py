@@ -65,7 +65,7 @@ class World:
         common = {"state": self.state, "recorder": NullRecorder(), "clock": self.clock}
         patcher = StatusPatcher(self, self._spawn)
         reports = Reports(self, patcher)
-        failures = FailureHandler(reports=reports, **common)
+        failures = FailureHandler(reports=reports, poke=self._wake, **common)
         self.agreement = VictimsAgreement(chain, self.state)
         self.evictor = Evictor(
             writer=self,
