@@ -225,6 +225,13 @@ class Framework(CommitPoints):
             FILTER, self._run_filter, state, pod, memo, nominated, skipped, names, narrowed_by
         )
 
+    def fresh_state(self, pod: Pod) -> CycleState:
+        """What PreFilter says of a pod as the table is now. Raises Rejected and SchedulingError as ``filter``."""
+        memo = self.memo(pod)
+        state = CycleState(memo.state)
+        self._run_pre_filter(state, pod, memo)
+        return state
+
     def _run_filter(
         self,
         state: CycleState,

@@ -55,8 +55,6 @@ class NodeTable:
         self.node_count = 0
         #: Number of the last change anywhere in the table.
         self.last_generation = 0
-        #: Grows whenever a name is given a row or loses it.
-        self.layout = 0
         #: Changes whenever a row gets or loses its name.
         self.layout = 0
         self.row_of: Final[dict[str, int]] = {}

@@ -88,17 +88,17 @@ class View:
         return self.table.unschedulable[self._at]
 
     def label(self, key: str) -> tuple[LabelColumn, Codes]:
-        """The column of a label key, and each row's code in it."""
+        """The column of a label key, and each row's code in it; good until a node changes."""
         column = self.table.labels.column(key)
         return column, column.codes[self._at]
 
     def taints(self) -> Codes:
-        """Each row's number in ``table.taints.sets``."""
+        """Each row's number in ``taint_sets``, for as long as ``table.taints.epoch`` is the same."""
         return self.table.taints.codes[self._at]
 
     def taint_sets(self) -> list[tuple[Taint, ...]]:
         """The distinct taint lists."""
-        return self.table.taints.sets
+        return self.table.taints.values
 
     def names(self) -> list[str]:
         """Node names, in row order of the view. For messages and extenders, not for the cycle."""

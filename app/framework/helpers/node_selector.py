@@ -23,7 +23,7 @@ from app.model.objects import (
 )
 from app.model.requests import is_qualified_name
 from app.model.selectors import Requirement, Selector, SelectorError, check_requirement
-from app.state.labels import MISSING, Codes, LabelColumn, Mask
+from app.state.labels import MISSING, NO_CODE, Codes, LabelColumn, Mask
 from app.state.resources import Int64
 from app.state.view import View
 
@@ -51,7 +51,7 @@ class NodeMatcher(Protocol):
 
 
 def _is_in(column: LabelColumn, codes: Codes, values: tuple[str, ...]) -> Mask:
-    wanted = [code for code in map(column.code, values) if code != MISSING]
+    wanted = [code for code in map(column.code, values) if code != NO_CODE]
     if not wanted:
         return np.zeros(len(codes), bool)
     if len(wanted) == 1:

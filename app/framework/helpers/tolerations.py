@@ -65,18 +65,22 @@ def is_untolerated(tolerations: Collection[Toleration]) -> Callable[[tuple[Taint
 
 
 class TaintTable:
-    """What one pod template makes of each distinct taint list: an int64 per list, judged once."""
+    """What one pod template makes of each distinct taint list: an int64 per list, judged once per epoch of the lists."""
 
-    __slots__ = ("_all_zero", "_judge", "_known", "_table")
+    __slots__ = ("_all_zero", "_epoch", "_judge", "_known", "_table")
 
     def __init__(self, judge: Callable[[tuple[Taint, ...]], int]) -> None:
         self._judge = judge
+        self._epoch = -1
         self._known: list[int] = []
         self._table: Int64 = np.zeros(0, np.int64)
         self._all_zero = True
 
     def _update(self, view: View) -> None:
         sets = view.taint_sets()
+        if self._epoch != view.table.taints.epoch:
+            self._epoch = view.table.taints.epoch
+            self._known.clear()
         if len(sets) != len(self._known):
             self._known += map(self._judge, sets[len(self._known) :])
             self._table = np.array(self._known, np.int64)

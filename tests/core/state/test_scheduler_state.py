@@ -94,7 +94,7 @@ def facts(table: NodeTable) -> dict[str, object]:
             int(table.pod_count[row]),
             int(table.allocatable_pods[row]),
             bool(table.unschedulable[row]),
-            table.taints.sets[table.taints.codes[row]],
+            table.taints.values[table.taints.codes[row]],
             zone.values[zone.codes[row]],
             sorted(table.pods[row]),
             int(counter.counts[row]),

@@ -30,7 +30,7 @@ from app.framework.plugins.default_preemption.eligibility import why_not
 from app.framework.plugins.default_preemption.importance import least, loss
 from app.framework.plugins.default_preemption.progress import Preemptions
 from app.framework.plugins.default_preemption.worlds import Judge
-from app.framework.runner import Framework
+from app.framework.runner import Framework, Rejected
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, SchedulingError, Status, unresolvable, unschedulable
@@ -100,7 +100,7 @@ class DefaultPreemption:
             statuses = [findings.by_row[row] for row in tried.tolist()]
             return _nowhere(diagnosis.node_count, [s for s in statuses if isinstance(s, Status)])
         if effects.asks_about_victims(pod):
-            chosen = await self._agree(state, pod, self._by_name(findings, candidates), effects)
+            chosen = await self._agree(pod, self._by_name(findings, candidates), effects)
         else:
             chosen = self._least(findings, candidates)
         if chosen is None:
@@ -165,7 +165,7 @@ class DefaultPreemption:
     # ------------------------------------------------------------ extenders
 
     async def _agree(
-        self, state: CycleState, pod: Pod, candidates: Mapping[str, Victims], effects: Effects
+        self, pod: Pod, candidates: Mapping[str, Victims], effects: Effects
     ) -> tuple[str, Victims] | None:
         """The node that loses least of those that the extenders leave, and its victims; None if they leave none.
 
@@ -177,7 +177,7 @@ class DefaultPreemption:
         names = self._handle.rng.permutation(list(agreed)).tolist()
         for name in sorted(names, key=lambda name: loss(agreed[name])):
             unchanged = before.get(name) == after.get(name)
-            if unchanged or self._still_fits(state, pod, name, agreed[name]):
+            if unchanged or self._still_fits(pod, name, agreed[name]):
                 return name, agreed[name]
         return None
 
@@ -189,9 +189,13 @@ class DefaultPreemption:
             name: (int(table.generation[row]), nominated.get(row, ())) for name, row in rows.items()
         }
 
-    def _still_fits(self, state: CycleState, pod: Pod, name: str, victims: Victims) -> bool:
+    def _still_fits(self, pod: Pod, name: str, victims: Victims) -> bool:
         row = self._table.row_of.get(name)
         if row is None or not self._table.exists[row]:
+            return False
+        try:
+            state = self._framework.fresh_state(pod)
+        except Rejected:
             return False
         dry_run = self._dry_run(state, pod, self._nominations.concerning(pod))
         return dry_run.fits_without(row, victims.pods)

@@ -21,7 +21,7 @@ from app.framework.plugins.pod_topology_spread.counting import (
 )
 from app.model.pod import Pod
 from app.state.families import Counter
-from app.state.labels import MISSING, Codes, LabelColumn, Mask
+from app.state.labels import MISSING, NO_CODE, Codes, LabelColumn, Mask
 from app.state.resources import Int64
 from app.state.view import View
 
@@ -160,7 +160,7 @@ def _count(
 def _missing_as_empty(column: LabelColumn, codes: Codes) -> Codes:
     """A node without the label shares a domain with those where it is empty, though it gets no credit for it."""
     empty = column.code("")
-    return codes if empty == MISSING else np.where(codes == MISSING, np.int32(empty), codes)
+    return codes if empty == NO_CODE else np.where(codes == MISSING, np.int32(empty), codes)
 
 
 def _weight(size: int) -> float:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from app.framework.helpers.node_selector import compile_node_selector, match_node_selector
 from app.model.objects import NodeSelector, NodeSelectorTerm, PersistentVolume
 from app.model.selectors import LabelSelector, Requirement
-from app.state.labels import MISSING, LabelColumn, Mask
+from app.state.labels import NO_CODE, LabelColumn, Mask
 from app.state.view import View
 
 #: int32[depth, ...]: positions in some order of preference, ascending along the first axis, NOWHERE for none.
@@ -93,9 +93,8 @@ def reach_of(view: View, volume: PersistentVolume) -> Mask:
     place = place_of(affinity.required if affinity is not None else None)
     if place.key:
         column, codes = view.label(place.key)
-        code = column.code(place.value)
-        mask: Mask = codes == code
-        return mask & (code != MISSING)
+        mask: Mask = codes == column.code(place.value)
+        return mask
     if place.selector is None:
         return np.ones(view.n, bool)
     return match_node_selector(view, place.selector)
@@ -111,7 +110,7 @@ class _LabelPlaces:
         #: Codes and numbers as looked up so far.
         self._codes: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self._at: npt.NDArray[np.intp] = np.zeros(0, np.intp)
-        self._seen = 0
+        self._epoch, self._seen = -1, 0
 
     def add(self, number: int, value: str) -> None:
         self._numbers.append(number)
@@ -119,6 +118,8 @@ class _LabelPlaces:
 
     def _look_up(self, column: LabelColumn) -> None:
         """Brings the codes up to date; values that no node had are looked up again once nodes have new ones."""
+        if self._epoch != column.epoch:
+            self._epoch, self._codes = column.epoch, np.zeros(0, np.intp)
         known = len(self._codes)
         if known < len(self._values):
             fresh = [column.code(value) for value in self._values[known:]]
@@ -126,16 +127,16 @@ class _LabelPlaces:
             self._at = np.array(self._numbers, np.intp)
         if self._seen != len(column.values):
             self._seen = len(column.values)
-            for position in np.flatnonzero(self._codes == MISSING).tolist():
+            for position in np.flatnonzero(self._codes == NO_CODE).tolist():
                 self._codes[position] = column.code(self._values[position])
 
     def spread(self, view: View, ranks: Ranks) -> Ranks:
         """int32[depth, n] from int32[depth, places]."""
         column, codes = view.label(self._key)
         self._look_up(column)
-        by_code = np.full((len(ranks), len(column.values)), NOWHERE)
+        # One entry more than there are codes, at the end, where NO_CODE points: no row asks for it.
+        by_code = np.full((len(ranks), len(column.values) + 1), NOWHERE)
         by_code[:, self._codes] = ranks[:, self._at]
-        by_code[:, MISSING] = NOWHERE
         found: Ranks = by_code[:, codes]
         return found
 
