@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.helm.chart import CHART, NAMESPACE, RELEASE, Helm
-from tests.helm.real import ASSETS, RealApiServer
+from tests.whole.real import NEEDS_REAL, RealApiServer
 from tests.whole.harness import Process, pod, wait_for
 
 pytestmark = [

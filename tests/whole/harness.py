@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from typing import Any
 import yaml
 
 WAIT_SECONDS = 30.0
+JSON = "application/json"
 
 
 def wait_for(what: str, check: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
@@ -66,39 +68,67 @@ class Process:
         self._process.wait()
 
 
-class Cluster:
-    """An embedded cluster; ``call`` speaks JSON to its API server."""
+class ApiServer:
+    """An API server in a process of its own; ``call`` speaks JSON to it, as somebody who may do everything."""
 
-    def __init__(self, directory: Path, *flags: str) -> None:
-        self.kubeconfig = directory / "kubeconfig"
-        arguments = ["app.sim", "--kubeconfig-out", str(self.kubeconfig), "--debug", *flags]
-        self.process = Process(arguments, directory / "cluster.log")
-        wait_for("a kubeconfig", self._has_kubeconfig)
-        config = yaml.safe_load(self.kubeconfig.read_text())
-        self.url = config["clusters"][0]["cluster"]["server"]
+    kubeconfig: Path
+    url: str
+    token = ""
+    tls: ssl.SSLContext | None = None
 
-    def _has_kubeconfig(self) -> bool:
-        assert self.process.status is None, self.process.output()
-        return self.kubeconfig.exists() and "server" in self.kubeconfig.read_text()
-
-    def call(self, method: str, path: str, body: Any = None) -> Any:
+    def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:
         """The answer, decoded; None for 404. Raises for other errors."""
-        data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
-            self.url + path, data=data, method=method, headers={"Content-Type": "application/json"}
+            self.url + path,
+            data=None if body is None else json.dumps(body).encode(),
+            method=method,
+            headers={"Content-Type": content_type}
+            | ({"Authorization": f"Bearer {self.token}"} if self.token else {}),
         )
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=10, context=self.tls) as answer:
                 return json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
-            if error.code == 404:
-                return None
-            raise AssertionError(f"{method} {path}: {error.code} {error.read()!r}") from error
+            with error:
+                if error.code == 404:
+                    return None
+                raise AssertionError(f"{method} {path}: {error.code} {error.read()!r}") from error
 
-    def debug(self, action: str, body: Any = None) -> None:
-        """One of /debug/cluster; its answer may be cut off with the connection."""
-        with contextlib.suppress(OSError):
-            self.call("POST", f"/debug/cluster/{action}", body or {})
+    def wipe(self) -> None:
+        """Deletes what tests make, whatever holds it."""
+        collections = (
+            *("/api/v1/namespaces/default/pods", "/api/v1/nodes", "/api/v1/persistentvolumes"),
+            "/api/v1/namespaces/default/persistentvolumeclaims",
+            "/apis/storage.k8s.io/v1/storageclasses",
+            "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+            "/apis/events.k8s.io/v1/namespaces/default/events",
+            "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+        )
+        for path in collections:
+            for item in self.call("GET", path)["items"]:
+                where = f"{path}/{item['metadata']['name']}"
+                if item["metadata"].get("finalizers"):
+                    free = {"metadata": {"finalizers": None}}
+                    self.call("PATCH", where, free, "application/merge-patch+json")
+                self.call("DELETE", where, {"gracePeriodSeconds": 0})
+        for item in self.call("GET", "/apis/scheduling.k8s.io/v1/priorityclasses")["items"]:
+            if not (name := item["metadata"]["name"]).startswith("system-"):
+                self.call("DELETE", f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
+
+    def create_nodes(self, count: int, *, cpu: str = "4", zones: int = 3) -> None:
+        """node-0, node-1 and so on, ready, in zone-0, zone-1 and so on by turns."""
+        for number in range(count):
+            name, zone = f"node-{number}", f"zone-{number % zones}"
+            labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone}
+            amounts = {"cpu": cpu, "memory": "32Gi", "pods": "1000"}
+            self.call(
+                "POST",
+                "/api/v1/nodes",
+                {
+                    "metadata": {"name": name, "labels": labels},
+                    "status": {"capacity": amounts, "allocatable": amounts},
+                },
+            )
 
     def create_pods(self, count: int, *, prefix: str = "p", **spec: Any) -> None:
         for number in range(count):
@@ -117,9 +147,34 @@ class Cluster:
         answer: dict[str, Any] | None = self.call("GET", path)
         return answer
 
+    def holder(self) -> str:
+        """Whose name is in kube-scheduler's lease."""
+        return ((self.lease() or {}).get("spec") or {}).get("holderIdentity") or ""
+
     def all_bound(self, count: int) -> bool:
         pods = self.pods()
         return len(pods) == count and all(p["spec"].get("nodeName") for p in pods.values())
+
+
+class Cluster(ApiServer):
+    """An embedded cluster."""
+
+    def __init__(self, directory: Path, *flags: str) -> None:
+        self.kubeconfig = directory / "kubeconfig"
+        arguments = ["app.sim", "--kubeconfig-out", str(self.kubeconfig), "--debug", *flags]
+        self.process = Process(arguments, directory / "cluster.log")
+        wait_for("a kubeconfig", self._has_kubeconfig)
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        self.url = config["clusters"][0]["cluster"]["server"]
+
+    def _has_kubeconfig(self) -> bool:
+        assert self.process.status is None, self.process.output()
+        return self.kubeconfig.exists() and "server" in self.kubeconfig.read_text()
+
+    def debug(self, action: str, body: Any = None) -> None:
+        """One of /debug/cluster; its answer may be cut off with the connection."""
+        with contextlib.suppress(OSError):
+            self.call("POST", f"/debug/cluster/{action}", body or {})
 
 
 def pod(name: str, *, cpu: str = "100m", **spec: Any) -> dict[str, Any]:
@@ -136,12 +191,12 @@ def pod(name: str, *, cpu: str = "100m", **spec: Any) -> dict[str, Any]:
 class Schedulers:
     """Starts ``run`` with a configuration for one cluster."""
 
-    def __init__(self, cluster: Cluster, directory: Path) -> None:
+    def __init__(self, cluster: ApiServer, directory: Path) -> None:
         self._cluster = cluster
         self._directory = directory
         self._started: list[Process] = []
 
-    def start(self, **configuration: Any) -> Process:
+    def start(self, *flags: str, **configuration: Any) -> Process:
         number = len(self._started)
         path = self._directory / f"config-{number}.yaml"
         document = {
@@ -155,7 +210,7 @@ class Schedulers:
             **configuration,
         }
         path.write_text(yaml.safe_dump(document))
-        arguments = ["app", "run", f"--config={path}", "--secure-port=0"]
+        arguments = ["app", "run", f"--config={path}", "--secure-port=0", *flags]
         process = Process(arguments, self._directory / f"scheduler-{number}.log")
         self._started.append(process)
         return process

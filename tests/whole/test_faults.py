@@ -103,27 +103,3 @@ def test_history_is_compacted_while_the_scheduler_is_cut_off(
     scheduler.send(signal.SIGCONT)
     wait_for("the later pods bound", lambda: cluster.all_bound(9))
     assert scheduler.stop() == 0
-
-
-def test_a_stopped_leader_hands_over_and_a_lost_lease_ends_the_process(
-    cluster: Cluster, schedulers: Schedulers
-) -> None:
-    first = schedulers.start()
-    wait_for("a leader", lambda: (cluster.lease() or {}).get("spec", {}).get("holderIdentity"))
-    second = schedulers.start()
-    wait_for("a standby", lambda: "Caches are synced" in second.output())
-    before = cluster.lease()
-    assert before is not None
-    assert first.stop() == 0
-    wait_for("the standby to lead", lambda: (cluster.lease() or before)["spec"]["holderIdentity"] not in
-             {"", before["spec"]["holderIdentity"]})  # fmt: skip
-    cluster.create_pods(3)
-    wait_for("pods bound by the second", lambda: cluster.all_bound(3))
-    stolen = cluster.lease()
-    assert stolen is not None
-    stolen["spec"]["holderIdentity"] = "somebody else"
-    cluster.call(
-        "PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler", stolen
-    )
-    assert wait_for("the second to give up", lambda: second.status, seconds=20) == 1
-    assert "Leaderelection lost" in second.output()
