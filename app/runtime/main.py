@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Coroutine, Iterator
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from importlib.metadata import entry_points, version
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +45,13 @@ _GC_THRESHOLDS: Final = (50_000, 20, 50)
 
 _DISTRIBUTION: Final = "aiokube-scheduler"
 
+#: Signals that end a process by default and say nothing to this one.
+_MEANINGLESS: Final = {
+    signal.SIGHUP: "SIGHUP has no effect: the configuration is read when the process starts, "
+    "certificates and tokens whenever they change",
+    signal.SIGUSR1: "SIGUSR1 has no effect: SIGUSR2 dumps the cache",
+}
+
 EXIT_STOPPED: Final = 0
 EXIT_LOST: Final = 1
 
@@ -62,7 +71,11 @@ class _Clients(NamedTuple):
 
 
 class StopRequest:
-    """SIGTERM and SIGINT: the first asks to stop, the second ends the process at once with status 1."""
+    """SIGTERM and SIGINT: the first asks to stop, the second ends the process at once with status 1.
+
+    SIGHUP does the same where the log goes to a terminal, whose end it tells. Elsewhere people send it to have files read
+    again, or SIGUSR1 in place of SIGUSR2: neither may end a scheduler, so they are answered in the log.
+    """
 
     def __init__(self) -> None:
         self.requested: Final = asyncio.Event()
@@ -71,18 +84,27 @@ class StopRequest:
     def installed(self) -> Iterator["StopRequest"]:
         """Listens for the signals."""
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        for number in numbers:
-            loop.add_signal_handler(number, self._signalled)
+        handlers = self._handlers()
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
         try:
             yield self
         finally:
-            for number in numbers:
+            for number in handlers:
                 loop.remove_signal_handler(number)
                 if (
                     self.requested.is_set()
                 ):  # a second request must not turn a good end into a bad one
                     signal.signal(number, signal.SIG_IGN)
+
+    def _handlers(self) -> dict[signal.Signals, Callable[[], None]]:
+        handlers = {signal.SIGTERM: self._signalled, signal.SIGINT: self._signalled}
+        for number, answer in _MEANINGLESS.items():
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it to stay ignored
+                handlers[number] = functools.partial(log.warning, "%s", answer)
+        if signal.SIGHUP in handlers and sys.stderr.isatty():
+            handlers[signal.SIGHUP] = self._signalled
+        return handlers
 
     def _signalled(self) -> None:
         if self.requested.is_set():
