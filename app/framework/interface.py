@@ -183,8 +183,8 @@ class EvictionProgress(Protocol):
     def last(self, uid: str, victim: Pod) -> None:
         """All victims but this one are evicted, and it is next."""
 
-    def end(self, uid: str) -> None:
-        """The eviction has ended, however it did."""
+    def end(self, uid: str, *, evicted: bool) -> bool:
+        """The eviction has ended, successfully or not; whether the preemptor has nothing to wait for any more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Effects(Protocol):
         """The victims by node that the extenders with a preempt verb leave of ``candidates``. Raises SchedulingError."""
 
     def evict(self, eviction: Eviction) -> None:
-        """Starts to make room, in the background. If that fails the preemptor is tried again at once."""
+        """Starts to make room, in the background. The preemptor is tried again at once if that fails, or if all are gone."""
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Writes the Binding. Raises SchedulingError."""

@@ -127,6 +127,8 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
     generation: int = 0
     #: metadata.deletionTimestamp as text, None while the pod is not being deleted.
     deletion_timestamp: str | None = None
+    #: Whether it is being deleted without any grace, and without a finalizer: its end is the very next thing to be heard.
+    leaves_at_once: bool = False
     #: The controlling owner reference.
     owner: OwnerReference | None = None
     #: spec.nodeName, empty while the pod waits.

@@ -1,7 +1,8 @@
 """Making room: what happens to the victims of a preemption, beside the scheduling of other pods (spec: service.md 3.7).
 
 All victims but one are evicted side by side, then the last one. From the beginning until the last is going the preemptor is
-held out of the queues (see EvictionProgress); if anything fails it is tried again at once.
+held out of the queues (see EvictionProgress); if anything fails it is tried again at once, and also if everybody had left
+before anybody waited for that.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from app.runtime.failures import StatusPatch, StatusPatcher
 from app.runtime.recorder import Recorder
 from app.runtime.reports import PodEvents
 from app.runtime.spawn import Spawn
+from app.state.queued_pod import GATED
 from app.state.scheduler_state import SchedulerState
 from app.wire.extender_v1 import Victims
 
@@ -147,9 +149,9 @@ class Evictor:
         except Exception:
             log.exception("Error preempting for pod %s", eviction.preemptor.key)
         finally:
-            eviction.progress.end(uid)
+            free = eviction.progress.end(uid, evicted=done)
             self._run_more(-1)
-        if not done:
+        if not done or (free and self._state.queue.where(uid) is GATED):
             self._state.queue.activate((eviction.preemptor,), self._clock.wall())
             self._poke()
 

@@ -43,6 +43,8 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
     generation: int = 0
     labels: dict[str, str] | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    finalizers: tuple[str, ...] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
@@ -135,6 +137,7 @@ class PodDecoder(ObjectDecoder[Pod]):
             resource_version=meta.resource_version,
             generation=meta.generation,
             deletion_timestamp=meta.deletion_timestamp,
+            leaves_at_once=meta.deletion_grace_period_seconds == 0 and not meta.finalizers,
             owner=_controller(meta.owner_references),
             node_name=node_name,
             nominated_node_name=sys.intern(status.nominated_node_name),

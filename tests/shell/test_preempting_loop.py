@@ -204,6 +204,8 @@ class World:
 
     async def delete_pod(self, namespace, name, uid):
         await self._answer()
+        if f"{namespace}/{name}" not in self.state.pods:
+            return False
         if self.grace:
             self.changed(name, deletion_timestamp="now")
         asyncio.get_running_loop().call_later(self.grace, self._gone, f"{namespace}/{name}")
@@ -298,6 +300,21 @@ async def test_a_preemptor_whose_eviction_failed_is_tried_again_at_once():
         await until(lambda: "boss" in world.bound)
     assert world.bound["boss"][1] < 1.5
     assert len([n for n in world.notes if n[1] == "Preempted"]) == 3
+
+
+async def test_a_preemptor_whose_victims_leave_by_themselves_is_not_forgotten():
+    """The news that its last victim has left comes while it is held back for the others."""
+    async with World().running() as world:
+        world.node("n1")
+        for number in range(4):
+            world.pod(f"low-{number}", "1", on="n1")
+        world.pod("boss", "3", priority=10)
+        await until(lambda: world.evictor.running)
+        for number in range(4):
+            world._gone(f"ns/low-{number}")
+        assert world.state.queue.where("boss").value == "gated"
+        await until(lambda: "boss" in world.bound, seconds=5)
+    assert world.failures_of("boss") == [SHORT]
 
 
 async def test_two_preemptors_do_not_take_the_same_place():

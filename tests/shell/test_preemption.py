@@ -22,6 +22,7 @@ from app.runtime.recorder import NullRecorder
 from app.runtime.tasks import spawn
 from app.runtime.waiting import WaitingPods
 from app.state.nominator import Nominator, nominate
+from app.state.queued_pod import BACKOFF, GATED
 from app.state.table import NodeTable
 from app.wire.extender_v1 import Victims
 
@@ -82,7 +83,8 @@ class Server:
 
 class Progress:
     def __init__(self):
-        self.steps = []
+        self.steps, self.outcomes = [], []
+        self.free = False
 
     def begin(self, uid):
         self.steps.append(("begin", uid))
@@ -90,8 +92,10 @@ class Progress:
     def last(self, uid, victim):
         self.steps.append(("last", uid, victim.name))
 
-    def end(self, uid):
+    def end(self, uid, *, evicted):
         self.steps.append(("end", uid))
+        self.outcomes.append(evicted)
+        return self.free
 
 
 class World:
@@ -108,7 +112,8 @@ class World:
         self.preempting = []
         self.unbound = set()
         self.stopped = []
-        queue = SimpleNamespace(activate=self._activate)
+        self.place = GATED
+        queue = SimpleNamespace(activate=self._activate, where=lambda _uid: self.place)
 
         def start(coroutine, name):
             return spawn(group, coroutine, name=name)
@@ -246,6 +251,18 @@ async def test_a_victim_that_is_gone_is_as_good_as_evicted(when):
         await w.evict(pod("a"), pod("b"))
     assert w.noted() == [("b", NOTE)]
     assert not w.activated
+
+
+@pytest.mark.parametrize(
+    ("free", "place", "activated"),
+    [(True, GATED, ["boss"]), (True, BACKOFF, []), (False, GATED, [])],
+)
+async def test_a_preemptor_that_nothing_will_wake_is_activated(free, place, activated):
+    async with world() as w:
+        w.progress.free, w.place = free, place
+        await w.evict(pod("a"), pod("b"))
+    assert w.progress.outcomes == [True]
+    assert w.activated == activated
 
 
 async def test_a_pod_that_is_not_bound_yet_is_stopped_in_memory():

@@ -179,6 +179,11 @@ class TestPod:
         obj = pod()
         obj["metadata"]["deletionTimestamp"] = "2025-01-01T00:00:00Z"
         assert decoded(obj).terminating
+        assert not decoded(obj).leaves_at_once
+        obj["metadata"]["deletionGracePeriodSeconds"] = 0
+        assert decoded(obj).leaves_at_once
+        obj["metadata"]["finalizers"] = ["example.com/keep"]
+        assert not decoded(obj).leaves_at_once
 
 
 class TestResize:

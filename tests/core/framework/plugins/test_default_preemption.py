@@ -483,9 +483,68 @@ def test_a_preemptor_is_held_until_its_last_victim_is_going():
     assert not hold(boss).ok
     town.table.remove_pod(last)
     assert hold(boss) == SUCCESS
-    progress.end(boss.uid)
+    assert progress.end(boss.uid, evicted=True)
     assert hold(boss) == SUCCESS
     assert not len(progress)
+
+
+def held_for(town, boss):
+    """The boss has evicted its victims; the last of them, as it still is in the cache."""
+    effects = Extenders(asked=False)
+    town.preempt(boss, effects)
+    (eviction,) = effects.evictions
+    eviction.progress.begin(boss.uid)
+    last = eviction.victims[-1]
+    eviction.progress.last(boss.uid, last)
+    return eviction.progress, last
+
+
+def test_a_preemptor_is_held_until_the_watch_has_shown_what_the_server_confirmed():
+    town = town_of_full_nodes("a")
+    boss, hold = pod("boss", "2", 10), town.plugin.pre_enqueue
+    progress, last = held_for(town, boss)
+    assert not progress.end(boss.uid, evicted=True)
+    assert not hold(boss).ok
+    marked = msgspec.structs.replace(last, resource_version="7")
+    town.table.replace_pod(last, marked)
+    assert not hold(boss).ok
+    going = msgspec.structs.replace(marked, deletion_timestamp="now")
+    town.table.replace_pod(marked, going)
+    assert hold(boss) == SUCCESS
+
+
+def test_a_preemptor_is_held_until_a_victim_without_grace_is_gone():
+    town = town_of_full_nodes("a")
+    boss, hold = pod("boss", "2", 10), town.plugin.pre_enqueue
+    progress, last = held_for(town, boss)
+    at_once = msgspec.structs.replace(last, deletion_timestamp="now", leaves_at_once=True)
+    town.table.replace_pod(last, at_once)
+    assert not hold(boss).ok
+    assert not progress.end(boss.uid, evicted=True)
+    assert not hold(boss).ok
+    town.table.remove_pod(at_once)
+    assert hold(boss) == SUCCESS
+
+
+def test_a_preemptor_whose_eviction_failed_is_not_held():
+    town = town_of_full_nodes("a")
+    boss = pod("boss", "2", 10)
+    progress, _ = held_for(town, boss)
+    assert progress.end(boss.uid, evicted=False)
+    assert town.plugin.pre_enqueue(boss) == SUCCESS
+
+
+def test_preemptors_that_nobody_asks_about_are_forgotten():
+    town = town_of_full_nodes("a")
+    progress, last = held_for(town, pod("boss", "2", 10))
+    for number in range(1000):
+        victim = msgspec.structs.replace(last, uid=f"victim-{number}")
+        town.table.add_pod(victim)
+        progress.begin(f"boss-{number}")
+        progress.last(f"boss-{number}", victim)
+        assert not progress.end(f"boss-{number}", evicted=True)
+        town.table.remove_pod(victim)
+    assert len(progress._leaving) <= 257
 
 
 def test_a_deleted_pod_wakes_nobody_by_itself():
