@@ -149,11 +149,6 @@ class TemplateMemo:
         #: Raw scores of the plugins that normalise, by position in ``active_scores``.
         self._raw: dict[int, Int64] = {}
 
-    @property
-    def size(self) -> int:
-        """Bytes held, roughly."""
-        return len(self._filtered.plugin) * 6 + len(self._total) * 8 * (1 + len(self._raw))
-
     def _changed_since(self, generation: int, length: int) -> View:
         table = self._table
         if generation < 0 or length != table.size:

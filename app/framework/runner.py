@@ -43,8 +43,11 @@ from app.state.view import View, imagine
 
 #: Cycle state: the names of the plugins whose PreFilter said Skip.
 _SKIPPED: Final = "Framework/skipped"
-#: Bytes of verdicts and scores kept per profile before those of the template asked least recently are dropped.
+#: Bytes kept per profile for templates, before those of the template asked least recently are dropped: what a memo takes by
+#: itself and keeps alive (the template, compiled selectors), and for each row.
 _MEMO_BYTES: Final = 24 * 2**20
+_BYTES_PER_MEMO: Final = 8 * 2**10
+_BYTES_PER_ROW: Final = 30
 #: Events that wake pods turned down by a plugin which does not say what it waits for.
 _ANY_CHANGE: Final = tuple(
     EventRegistration(ClusterEvent(resource, Action.All))
@@ -188,11 +191,9 @@ class Framework(CommitPoints):
         return memo
 
     def _new_memo(self, pod: Pod) -> TemplateMemo:
-        held = sum(memo.size for memo in self._memos.values())
-        for template in list(self._memos):
-            if held <= _MEMO_BYTES:
-                break
-            held -= self._memos.pop(template).size
+        limit = _MEMO_BYTES // (_BYTES_PER_MEMO + _BYTES_PER_ROW * self._table.size)
+        while len(self._memos) > limit:
+            del self._memos[next(iter(self._memos))]
         memo = TemplateMemo(self._row_local, self._table)
         skipped = set()
         for number, plugin in enumerate(self._pre_filter):

@@ -21,6 +21,8 @@ from app.state.families import Counts
 from app.state.resources import Int64
 from app.state.selector_index import Scope, SelectorIndex
 
+#: Namespaces at most for which the parsed terms of one template are kept at a time.
+MAX_NAMESPACES: Final = 1024
 #: Answers to "which terms match these pods" kept at a time.
 _MAX_MATCHES: Final = 4096
 #: A term with fewer rows than this keeps a dict; with more, once an array takes less memory, an array.
@@ -234,6 +236,8 @@ class Terms:
             by_namespace = self._parsed[pod.template] = {}
         parsed = by_namespace.get(pod.namespace)
         if parsed is None:
+            if len(by_namespace) >= MAX_NAMESPACES:
+                by_namespace.clear()
             parsed = parse_terms(pod.spec.affinity, pod.namespace)
             by_namespace[pod.namespace] = parsed
         return parsed

@@ -10,7 +10,7 @@ from app.model.selectors import Labels, Selector
 from app.state.cluster import Cluster
 from app.state.families import Counter, Families
 from app.state.selector_index import Scope
-from app.state.terms import AffinityTerm, PodTerms, Terms
+from app.state.terms import MAX_NAMESPACES, AffinityTerm, PodTerms, Terms
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,6 +70,8 @@ class IncomingTerms:
         kept = by_namespace.get(pod.namespace)
         if kept is None or kept[0] not in {None, self._namespaces.version}:
             terms = self._terms.of(pod)
+            if len(by_namespace) >= MAX_NAMESPACES:
+                by_namespace.clear()
             version = self._namespaces.version if _selects_namespaces(terms) else None
             kept = by_namespace[pod.namespace] = (version, self._expand(terms))
         return kept[1]

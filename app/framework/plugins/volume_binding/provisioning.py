@@ -82,15 +82,23 @@ class Capacities:
 
     def room(self, view: View, class_name: str, size: int) -> Mask:
         """bool[n]: whether a volume of ``size`` bytes can be made within reach."""
-        if self._classes is None:
-            self._classes = defaultdict(_ClassCapacities)
-            for capacity in self._lister:
-                self._changed(None, capacity)
-            self._lister.follow(self._changed)
+        classes = self._known_classes()
         ranks = np.full((1, len(self._places)), NOWHERE)
-        ranks[0, self._classes[class_name].places_with(max(size, 0))] = 0
+        ranks[0, classes[class_name].places_with(max(size, 0))] = 0
         mask: Mask = self._places.spread(view, ranks)[0] != NOWHERE
         return mask
+
+    def _known_classes(self) -> defaultdict[str, _ClassCapacities]:
+        """All capacities by class; read from the lister at first, and again when too many places have gone since."""
+        if self._classes is None:
+            self._lister.follow(self._changed)
+        elif not self._places.wasteful(len(self._lister)):
+            return self._classes
+        self._places = Places()
+        self._classes = defaultdict(_ClassCapacities)
+        for capacity in self._lister:
+            self._changed(None, capacity)
+        return self._classes
 
     def _changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> None:
         if self._classes is None:

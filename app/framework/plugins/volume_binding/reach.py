@@ -23,6 +23,8 @@ Ranks = npt.NDArray[np.int32]
 
 NOWHERE: Final = np.int32(2**31 - 1)
 
+#: Places that may have numbers although nobody needs them any more.
+_SPARE_PLACES: Final = 1024
 _LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
@@ -142,7 +144,7 @@ class _LabelPlaces:
 
 
 class Places:
-    """Numbers for places. There are about as many as nodes; they are not forgotten."""
+    """Numbers for places. They are given for good: see ``wasteful``."""
 
     def __init__(self) -> None:
         self._numbers: dict[Place, int] = {ANYWHERE: 0}
@@ -151,6 +153,10 @@ class Places:
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    def wasteful(self, used: int) -> bool:
+        """Whether so many have numbers, of which at most ``used`` are needed, that their owner had better start afresh."""
+        return len(self._numbers) > _SPARE_PLACES + 2 * used
 
     def number(self, place: Place) -> int:
         """The number of a place, a new one if it has none yet."""

@@ -126,6 +126,10 @@ class ClassStock:
         trait = self._traits.setdefault(Traits.of(volume), len(self._traits))
         return self._places.number(place), trait
 
+    def renumber(self, places: Places) -> None:
+        """Takes the numbers of places from these instead."""
+        self._places, self._columns = places, None
+
     def _numbered(self) -> tuple[_Numbers, _Numbers]:
         if self._columns is None:
             pairs = np.array([self._number(v) for v in self.free], np.int32).reshape(-1, 2)
@@ -188,6 +192,10 @@ class Stock:
             self._class(self._classes, class_of_volume(old)).drop(old)
         if new is not None:
             self._class(self._classes, class_of_volume(new)).put(new)
+        if self._places.wasteful(sum(len(stock.free) for stock in self._classes.values())):
+            self._places = Places()
+            for stock in self._classes.values():
+                stock.renumber(self._places)
 
     def named(self, names: Iterable[str]) -> Sequence[PersistentVolume]:
         """The volumes with these names that are not being deleted, smallest first."""
