@@ -19,6 +19,7 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.http import StreamWriter
+from aiohttp.streams import StreamReader
 from yarl import URL
 
 from app.extender.failures import too_large
@@ -29,6 +30,14 @@ ERROR_BODY_BYTES: Final = 4096
 #: Bytes of a request that are handed to the connection in one go; more go out in batches, as fast as they are taken.
 ONE_WRITE: Final = 256 * 1024
 _READ_BUFFER: Final = 1024 * 1024
+#: What headers of answers may come to; proxies and gateways add more to them than one would think.
+_MAX_HEADER_BYTES: Final = 1024 * 1024
+_MAX_HEADERS: Final = 4096
+#: Seconds to wait for the end of an answer from which everything is known already.
+_END_SECONDS: Final = 0.1
+#: Answers that are longer are read to their end, whatever is in them.
+_SMALL_ANSWER: Final = 1024 * 1024
+_SWITCHING_PROTOCOLS: Final = 101
 _HEADERS: Final = {
     "Accept": "*/*",
     "Accept-Encoding": "gzip",
@@ -42,7 +51,7 @@ class Stale(Exception):  # noqa: N818 - a signal to take another connection
 
 
 class Response(msgspec.Struct, frozen=True):
-    """An answer: the whole body of a 200, the first ERROR_BODY_BYTES of any other."""
+    """An answer: the whole body of a 200, at most the first ERROR_BODY_BYTES of any other."""
 
     status: int
     headers: Mapping[str, str]
@@ -52,7 +61,9 @@ class Response(msgspec.Struct, frozen=True):
 class Progress:
     """How far a call got."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
+        #: Where it is now: redirects lead elsewhere.
+        self.url = url
         #: Whether any byte was handed to a connection.
         self.sent = False
         #: Whether the headers of an answer are in.
@@ -136,7 +147,13 @@ class Pool:
         connection = await self._connector.connect(target.request, [], _NO_LIMITS)
         try:
             protocol = self._take(connection)
-            protocol.set_response_params(read_until_eof=True, read_bufsize=_READ_BUFFER)
+            protocol.set_response_params(
+                read_until_eof=True,
+                read_bufsize=_READ_BUFFER,
+                max_line_size=_MAX_HEADER_BYTES,
+                max_field_size=_MAX_HEADER_BYTES,
+                max_headers=_MAX_HEADERS,
+            )
             progress.sent = True
             sending = _send(protocol, target.head(body, extra), body)
             try:
@@ -218,21 +235,74 @@ async def _answer(
 ) -> tuple[Response, bool]:
     """The answer, and whether that is all of it. Raises TransportError for a 200 of more than ``max_bytes``."""
     message, payload = await protocol.read()
-    while message.code < 200:
+    while message.code < 200 and message.code != _SWITCHING_PROTOCOLS:
         message, payload = await protocol.read()
     progress.in_body = True
-    good = message.code == 200
-    if good and _declared(message.headers) > max_bytes:
+    if message.code != 200:
+        body = await _beginning(payload)
+    elif _declared(message.headers) > max_bytes:
         raise too_large(max_bytes)
-    missing = max_bytes + 1 if good else ERROR_BODY_BYTES
+    else:
+        body = await _value(payload, max_bytes + 1)
+        if len(body) > max_bytes:
+            raise too_large(max_bytes)
+    return Response(message.code, message.headers, body), payload.at_eof()
+
+
+async def _beginning(payload: StreamReader) -> bytes:
+    """The first ERROR_BODY_BYTES of a body, or what comes of them before long: the status says enough."""
     chunks: list[bytes] = []
+    missing = ERROR_BODY_BYTES
+    with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(_END_SECONDS):
+            while missing and not payload.at_eof():
+                chunks.append((await payload.readany())[:missing])
+                missing -= len(chunks[-1])
+    return b"".join(chunks)
+
+
+async def _value(payload: StreamReader, limit: int) -> bytes:
+    """A body, at most ``limit`` bytes. Like kube-scheduler it needs no more than a whole JSON object or array.
+
+    Raises ClientError or OSError when the connection ends before that.
+    """
+    chunks: list[bytes] = []
+    missing = limit
     while missing and not payload.at_eof():
-        chunk = await payload.readany()
+        try:
+            chunk = await _more(payload, chunks)
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            # What came in together with the end of the connection is there, but readany does not give it.
+            left = payload._read_nowait(-1)[:missing]  # noqa: SLF001
+            if left:
+                chunks.append(left)
+            if not _is_whole(chunks):
+                raise
+            break
         chunks.append(chunk[:missing])
         missing -= len(chunks[-1])
-    if good and not missing:
-        raise too_large(max_bytes)
-    return Response(message.code, message.headers, b"".join(chunks)), payload.at_eof()
+    return b"".join(chunks)
+
+
+async def _more(payload: StreamReader, chunks: Sequence[bytes]) -> bytes:
+    """What comes next. Raises TimeoutError soon if nothing comes and nothing is missing."""
+    if not _is_whole(chunks):
+        return await payload.readany()
+    async with asyncio.timeout(_END_SECONDS):
+        return await payload.readany()
+
+
+def _is_whole(chunks: Sequence[bytes]) -> bool:
+    """Whether this is a JSON object or array, and not a long one."""
+    if not b"".join(chunk[-8:] for chunk in chunks[-2:]).rstrip().endswith((b"}", b"]")):
+        return False
+    if sum(map(len, chunks)) > _SMALL_ANSWER:
+        return False
+    try:
+        msgspec.json.decode(b"".join(chunks), type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def _declared(headers: Mapping[str, str]) -> int:

@@ -29,8 +29,15 @@ def too_large(limit: int) -> TransportError:
     return TransportError(Outcome.BAD_ANSWER, f"the answer has more than {limit} bytes", sent=True)
 
 
+def misled(url: str, reason: str) -> TransportError:
+    """An answer that leads nowhere."""
+    return TransportError(Outcome.BAD_ANSWER, _post(url, reason), sent=True)
+
+
 def broken(err: Exception, url: str, *, in_body: bool, sent: bool) -> TransportError:
     """A connection that could not be made, or that broke."""
+    if in_body and "content-encoding" in str(err):
+        return TransportError(Outcome.BAD_ANSWER, "gzip: invalid header", sent=sent)
     if in_body:
         return TransportError(Outcome.BROKEN, "unexpected EOF", sent=sent)
     outcome = Outcome.BROKEN if sent else Outcome.UNREACHABLE
@@ -38,7 +45,12 @@ def broken(err: Exception, url: str, *, in_body: bool, sent: bool) -> TransportE
 
 
 def _post(url: str, reason: str) -> str:
-    return f"Post {json.dumps(redacted(url), ensure_ascii=False)}: {reason}"
+    return f"Post {quoted(redacted(url))}: {reason}"
+
+
+def quoted(text: str) -> str:
+    """A text in quotation marks, on one line."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _reason(err: Exception) -> str:  # noqa: PLR0911 - one line per kind of failure
@@ -62,7 +74,7 @@ def _reason(err: Exception) -> str:  # noqa: PLR0911 - one line per kind of fail
         case aiohttp.ServerDisconnectedError():
             return "EOF"
         case aiohttp.ClientResponseError() | aiohttp.http.HttpProcessingError():
-            return f"net/http: HTTP/1.x transport connection broken: malformed HTTP response: {_line(err.message)}"
+            return f"net/http: HTTP/1.x transport connection broken: malformed HTTP response: {_joined(err.message)}"
         case OSError():
             return f"{_NAMED.get(err.errno or 0, 'connection')}: {_os_reason(err)}"
     return _line(str(err)) or type(err).__name__
@@ -81,3 +93,8 @@ def _os_reason(err: OSError) -> str:
 def _line(text: str) -> str:
     """The first line of a text, which may quote what a server sent."""
     return text.strip().partition("\n")[0][:200]
+
+
+def _joined(text: str) -> str:
+    """The lines of a text as one, without the mark that points at a place in the line before."""
+    return " ".join(text.removesuffix("^").split())[:200]

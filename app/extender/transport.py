@@ -21,7 +21,7 @@ import aiohttp
 from yarl import URL
 
 from app.extender.exchange import ERROR_BODY_BYTES, Pool, Progress, Response, Stale, Target
-from app.extender.failures import broken, timed_out
+from app.extender.failures import broken, misled, quoted, timed_out
 from app.extender.tls import TLSSource
 from app.wire.extender_v1 import Body
 
@@ -69,14 +69,14 @@ class HTTPTransport:
         self, url: str, body: Body, *, headers: Mapping[str, str], timeout_seconds: float
     ) -> Response:
         """Sends one POST and reads the answer. Raises TransportError."""
-        progress = Progress()
+        progress = Progress(url)
         try:
             async with asyncio.timeout(timeout_seconds):
                 return await self._follow(self._target(url), body, headers, progress)
         except TimeoutError as err:
-            raise timed_out(url, in_body=progress.in_body, sent=progress.sent) from err
+            raise timed_out(progress.url, in_body=progress.in_body, sent=progress.sent) from err
         except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError) as err:
-            raise broken(err, url, in_body=progress.in_body, sent=progress.sent) from err
+            raise broken(err, progress.url, in_body=progress.in_body, sent=progress.sent) from err
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -94,13 +94,14 @@ class HTTPTransport:
         for _ in range(_MAX_REDIRECTS + 1):
             response = await self._ask(target, body, headers, progress)
             location = response.headers.get("Location") if response.status in _REDIRECTS else None
-            if location is None:
+            if not location:
                 return response
-            url = target.url.join(URL(location))
+            url = _destination(target.url, location)
             if url.origin() != target.url.origin():
                 headers = {k: v for k, v in headers.items() if k != "Authorization"}
             if response.status in _REDIRECTS_AS_GET:
                 body = None
+            progress.url = str(url)
             target = self._make_target("GET" if body is None else "POST", url)
         progress.in_body = False
         raise aiohttp.TooManyRedirects(target.request.request_info, ())
@@ -138,3 +139,15 @@ class HTTPTransport:
 
     def _open(self) -> Pool:
         return Pool(keepalive_timeout=self._keepalive_timeout, dns_cache_seconds=_DNS_CACHE_SECONDS)
+
+
+def _destination(url: URL, location: str) -> URL:
+    """Where an answer of ``url`` with this Location leads. Raises TransportError."""
+    try:
+        destination = url.join(URL(location))
+    except ValueError as err:
+        reason = f"failed to parse Location header {quoted(location)}"
+        raise misled(str(url), reason) from err
+    if destination.scheme not in {"http", "https"}:
+        raise misled(str(destination), f"unsupported protocol scheme {quoted(destination.scheme)}")
+    return destination

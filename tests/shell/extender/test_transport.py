@@ -123,6 +123,18 @@ class TestAnswer:
         assert (got.status, got.body) == (200, b'{"b":2}')
         assert got.headers["retry-after"] == "3"
 
+    async def test_long_headers_and_many(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(
+                **{f"X-{number}": "x" * 99 for number in range(1000)}, Long="y" * 99_999
+            )
+
+        async with Server(serve) as server:
+            got = await post(transport, server.url)
+        assert len(got.headers["Long"]) == 99_999
+        assert got.headers["X-999"]
+
     async def test_compressed(self, transport):
         async def serve(connection):
             await connection.request()
@@ -287,6 +299,75 @@ class TestFailure:
             err = await fail(transport, server.url)
         assert (str(err), err.outcome) == ("unexpected EOF", Outcome.BROKEN)
 
+    @pytest.mark.parametrize(
+        "pieces", [[b'["whole"]'], [b'["whole"', b"]\n"], [b'["whole"]', b"\n"]]
+    )
+    @pytest.mark.parametrize("stays", [True, False])
+    async def test_a_whole_value_in_an_answer_without_end(self, transport, pieces, stays):
+        """Some count their bytes wrongly; kube-scheduler reads no further than the value goes."""
+
+        async def serve(connection):
+            await connection.request()
+            connection.answer(pieces[0], length=100)
+            for piece in pieces[1:]:
+                await connection.writer.drain()
+                connection.writer.write(piece)
+            if stays:
+                await connection.request()
+
+        async with Server(serve) as server:
+            for _ in range(2):
+                got = await post(transport, server.url)
+                assert (got.status, got.body) == (200, b"".join(pieces))
+        assert len(server.connections) == 2
+
+    async def test_an_end_that_comes_later(self, transport):
+        async def serve(connection):
+            while await connection.request():
+                head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                connection.writer.write(head + b"2\r\n{}\r\n")
+                await connection.writer.drain()
+                await asyncio.sleep(0)
+                connection.writer.write(b"0\r\n\r\n")
+
+        async with Server(serve) as server:
+            for _ in range(2):
+                assert (await post(transport, server.url)).body == b"{}"
+        assert len(server.connections) == 1
+
+    @pytest.mark.parametrize("stays", [True, False])
+    async def test_an_error_whose_body_does_not_come(self, transport, stays):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(b"no", "503 Service Unavailable", length=100)
+            if stays:
+                await connection.request()
+
+        async with Server(serve) as server:
+            got = await post(transport, server.url)
+        assert got.status == 503
+        assert got.body == (b"no" if stays else got.body)
+
+    async def test_a_body_that_is_not_what_it_says(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(b"plain", Content_Encoding="gzip")
+
+        async with Server(serve) as server:
+            err = await fail(transport, server.url)
+        assert (str(err), err.outcome) == ("gzip: invalid header", Outcome.BAD_ANSWER)
+
+    async def test_another_protocol(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.writer.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n")
+            connection.writer.write(b"Connection: Upgrade\r\n\r\n")
+            await connection.request()
+
+        async with Server(serve) as server:
+            assert (await post(transport, server.url)).status == 101
+            assert (await post(transport, server.url)).status == 101
+
     async def test_an_answer_that_is_no_http(self, transport):
         async def serve(connection):
             await connection.request()
@@ -297,6 +378,7 @@ class TestFailure:
             err = await fail(transport, f"{server.url}/f")
         start = f'Post "{server.url}/f": net/http: HTTP/1.x transport connection broken: malformed HTTP response'
         assert str(err).startswith(start)
+        assert "b'SSH-2.0-OpenSSH_9.6'" in str(err)
         assert "\n" not in str(err)
         assert err.sent
 
@@ -384,6 +466,27 @@ class TestRedirect:
         async with Server(serve) as server:
             got = await post(transport, server.url)
         assert (got.status, got.body) == (302, b"gone")
+
+    async def test_nowhere_named(self, transport):
+        got, requests = await self.answers(transport, 307, location="")
+        assert (got.status, len(requests)) == (307, 1)
+
+    @pytest.mark.parametrize(
+        ("location", "text"),
+        [
+            ("http://[::1", 'failed to parse Location header "http://[::1"'),
+            ("http://a:99999/x", 'failed to parse Location header "http://a:99999/x"'),
+            ("ftp://elsewhere/x", 'Post "ftp://elsewhere/x": unsupported protocol scheme "ftp"'),
+            (
+                "http://127.0.0.1:1/x",
+                'Post "http://127.0.0.1:1/x": dial tcp 127.0.0.1:1: connect: ',
+            ),
+        ],
+    )
+    async def test_where_nobody_can_go(self, transport, location, text):
+        with pytest.raises(TransportError) as caught:
+            await self.answers(transport, 307, location)
+        assert text in str(caught.value)
 
     async def test_a_token_does_not_follow_to_another_host(self, transport):
         async def serve_first(connection):
