@@ -16,6 +16,7 @@ from typing import Final, NoReturn, Self
 from urllib.parse import urlencode
 
 import aiohttp
+from aiohttp.http import HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -28,6 +29,7 @@ from app.kube.errors import (
     Unauthorized,
     error_from_response,
 )
+from app.kube.exchange import Answer, Peer, Progress, exchange
 from app.kube.pace import TokenBucket
 from app.kube.transport import JSON, Guard, Response
 
@@ -100,6 +102,7 @@ class KubeClient:
         self._observer: Final = observer
         self._credentials: Final = _Credentials(connection)
         self._session: aiohttp.ClientSession | None = None
+        self._peer: Peer | None = None
 
     async def __aenter__(self) -> Self:
         """Reads the credentials and opens the session. Raises ConfigurationError."""
@@ -158,7 +161,7 @@ class KubeClient:
         guard: Guard | None = None,
     ) -> Response:
         """See Transport.request. A 401 is tried once more with renewed credentials; a 429 is waited out."""
-        url = self._url(path, params)
+        target = f"{path}?{urlencode(params)}" if params else path
         limits = self._limits(timeout or self._timeout)
         throttled, renewed = 0, False
         while True:
@@ -169,7 +172,7 @@ class KubeClient:
                 if guard is not None and not guard():
                     raise NotLeading(method, path)
                 response, retry_after = await self._exchange(
-                    method, url, body, credentials.headers(content_type, body), limits
+                    method, target, body, credentials.headers(content_type, body), limits
                 )
             if response.status < 300:
                 return response
@@ -188,26 +191,69 @@ class KubeClient:
     async def _exchange(
         self,
         method: str,
-        url: URL,
+        target: str,
         body: bytes | None,
         headers: Mapping[str, str],
         limits: aiohttp.ClientTimeout,
     ) -> tuple[Response, str | None]:
         started = asyncio.get_running_loop().time()
-        status = 0
+        status, progress = 0, Progress()
         try:
-            answer = await self._open(method, url, body=body, headers=headers, limits=limits)
-            try:
-                content = await answer.read()
-            finally:
-                answer.release()
+            if self._connection.proxy is None:
+                answer = await self._send(method, target, body, headers, limits, progress)
+            else:
+                answer = await self._send_by_proxy(method, target, body, headers, limits)
+                progress.sent = True
             status = answer.status
-        except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            _fail(method, url, err)
+        except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError) as err:
+            _fail(method, target, err, sent=progress.sent or self._connection.proxy is not None)
         finally:
             if self._observer is not None:
                 self._observer(method, status, asyncio.get_running_loop().time() - started)
-        return Response(status, content), answer.headers.get("Retry-After")
+        return Response(status, answer.body), answer.headers.get("Retry-After")
+
+    async def _send(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        limits: aiohttp.ClientTimeout,
+        progress: Progress,
+    ) -> Answer:
+        session = self._opened()
+        assert session.connector is not None  # noqa: S101 - the session is open
+        peer = self._peer
+        if peer is None or peer.tls is not self._credentials.tls:
+            peer = self._peer = Peer(
+                self._connection.server,
+                self._default_headers().items(),
+                tls=self._credentials.tls,
+                server_hostname=self._connection.tls_server_name,
+            )
+        head = peer.head(method, target, body, headers)
+        return await exchange(session.connector, peer, method, head, body, limits, progress)
+
+    async def _send_by_proxy(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        limits: aiohttp.ClientTimeout,
+    ) -> Answer:
+        url = URL(f"{self._connection.server}{target}", encoded=True)
+        answer = await self._open(method, url, body=body, headers=headers, limits=limits)
+        try:
+            content = await answer.read()
+        finally:
+            answer.release()
+        return Answer(answer.status, answer.headers, content)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise RuntimeError("KubeClient is used outside of its context")
+        return self._session
 
     async def _open(
         self,
@@ -218,9 +264,7 @@ class KubeClient:
         headers: Mapping[str, str],
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        if self._session is None:
-            raise RuntimeError("KubeClient is used outside of its context")
-        return await self._session.request(
+        return await self._opened().request(
             method,
             url,
             data=body,
@@ -277,7 +321,7 @@ class KubeClient:
                         return answer
                     content = await answer.read()
             except (aiohttp.ClientError, TimeoutError, OSError) as err:
-                _fail("GET", url, err)
+                _fail("GET", url.raw_path, err)
             retry_after = answer.headers.get("Retry-After")
             error = error_from_response("GET", path, answer.status, content, retry_after)
             if not isinstance(error, Unauthorized) or renewed:
@@ -301,19 +345,22 @@ class _Chunks:
         try:
             chunk = await self._content.readany()
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            _fail("GET", self._url, err)
+            _fail("GET", self._url.raw_path, err)
         if not chunk:
             raise StopAsyncIteration
         return chunk
 
 
-def _fail(method: str, url: URL, err: Exception) -> NoReturn:
-    """Raises the ConnectionFailed for an exception of aiohttp or the operating system."""
-    never_sent = isinstance(err, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+def _fail(method: str, target: str, err: Exception, *, sent: bool = True) -> NoReturn:
+    """Raises the ConnectionFailed for an exception of aiohttp or the operating system; ``sent``: perhaps, at least."""
+    never_sent = not sent or isinstance(
+        err, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
+    )
     cause = str(err) or type(err).__name__
     if isinstance(err, TimeoutError) and not never_sent:
         cause = "no answer in time"
-    raise ConnectionFailed(f"{method} {url.raw_path}: {cause}", sent=not never_sent) from err
+    path = target.partition("?")[0]
+    raise ConnectionFailed(f"{method} {path}: {cause}", sent=not never_sent) from err
 
 
 def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:

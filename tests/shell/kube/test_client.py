@@ -111,6 +111,90 @@ async def test_a_server_behind_a_path():
     assert "authorization" not in request.headers
 
 
+async def test_a_header_may_be_repeated():
+    groups = (("Impersonate-User", "jane"), ("Impersonate-Group", "a"), ("Impersonate-Group", "b"))
+    heads = []
+
+    async def raw(reader, writer):
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        writer.close()
+
+    listener = await asyncio.start_server(raw, "127.0.0.1", 0)
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+        connection = Connection(f"http://127.0.0.1:{port}", headers=groups)
+        async with KubeClient(connection, agent="test/1") as client:
+            await client.request("GET", "/version")
+    assert b"Impersonate-Group: a\r\nImpersonate-Group: b\r\n" in heads[0]
+
+
+async def test_a_header_cannot_smuggle_lines():
+    async with serving(fine) as server:
+        connection = Connection(server.url, headers=(("Impersonate-User", "a\r\nX: y"),))
+        async with KubeClient(connection, agent="test/1") as client:
+            with pytest.raises(ValueError, match="line break"):
+                await client.request("GET", "/version")
+    assert not server.seen
+
+
+@pytest.mark.parametrize(
+    ("method", "repeated"), [("GET", True), ("DELETE", True), ("PATCH", False), ("POST", False)]
+)
+async def test_a_connection_that_was_closed_meanwhile(method, repeated):
+    """The server hangs up on the second request of a connection, as if it had given up on it just before."""
+    on_connection = []
+
+    async def once(request):
+        on_connection.append(request.writer)
+        if on_connection.count(request.writer) == 2:
+            request.hang_up()
+        else:
+            await request.answer(200)
+
+    async with serving(once) as server, client_of(server.url) as client:
+        await client.request("GET", "/x")
+        if repeated:
+            assert (await client.request(method, "/x")).status == 200
+        else:
+            with pytest.raises(ConnectionFailed) as caught:
+                await client.request(method, "/x", body=b"{}")
+            assert caught.value.sent is True
+    assert len(server.seen) == (3 if repeated else 2)
+
+
+async def test_interim_answers_are_passed_over():
+    async def patiently(request):
+        await request.send(b"HTTP/1.1 102 Processing\r\n\r\n")
+        await request.answer(201, {"kind": "Event"})
+
+    async with serving(patiently) as server, client_of(server.url) as client:
+        answer = await client.request("POST", "/x", body=b"{}")
+    assert (answer.status, json.loads(answer.body)) == (201, {"kind": "Event"})
+
+
+async def test_an_answer_in_chunks():
+    async def in_chunks(request):
+        await request.begin_stream()
+        for part in (b"[1,", b"2]", b""):
+            await request.chunk(part)
+
+    async with serving(in_chunks) as server, client_of(server.url) as client:
+        for _ in range(2):
+            assert (await client.request("GET", "/x")).body == b"[1,2]"
+    assert server.connections == 1
+
+
+async def test_an_answer_that_is_no_http():
+    async def babble(request):
+        await request.send(b"250 Hello\r\n\r\n")
+
+    async with serving(babble) as server, client_of(server.url) as client:
+        with pytest.raises(ConnectionFailed) as caught:
+            await client.request("POST", "/x", body=b"{}")
+    assert caught.value.sent is True
+
+
 async def test_through_a_proxy():
     async with serving(fine) as proxy:
         connection = Connection("http://api.test:8080", proxy=proxy.url)

@@ -1,0 +1,162 @@
+"""One request and its answer on one connection of aiohttp's pool.
+
+aiohttp makes, pools and secures the connections and parses what comes back. What its ClientSession adds for everybody
+(cookies, middlewares, a task and a writer per request, headers put together anew) costs more than all the rest of a small
+request, and there are a dozen for every preemption. So requests are written here: all of a head but its first line is the
+same every time.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from yarl import URL
+
+_READ_BUFFER: Final = 1024 * 1024
+#: Heads that are kept ready: few are needed until the credentials change.
+_MAX_HEADERS: Final = 16
+#: Methods that may be sent once more on another connection, as aiohttp's session does.
+_REPEATABLE: Final = frozenset({"GET", "DELETE"})
+_BROKEN: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
+
+
+class Answer(NamedTuple):
+    """A whole answer, whatever its status."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Progress:
+    """How far an exchange got."""
+
+    __slots__ = ("sent",)
+
+    def __init__(self) -> None:
+        #: Whether any byte was handed to a connection.
+        self.sent = False
+
+
+class Peer:
+    """A server, as whom to speak to it over which TLS, and what that makes of heads."""
+
+    def __init__(
+        self,
+        server: str,
+        fixed: Iterable[tuple[str, str]],
+        *,
+        tls: ssl.SSLContext | bool,
+        server_hostname: str | None,
+    ) -> None:
+        """``server``: URL without a slash at its end; ``fixed``: headers of every request, names perhaps repeated."""
+        url = URL(f"{server}/", encoded=True)
+        self.tls: Final = tls
+        #: What aiohttp connects by.
+        self.request: Final = aiohttp.ClientRequest(
+            "GET",
+            url,
+            loop=asyncio.get_running_loop(),
+            ssl=tls,
+            server_hostname=server_hostname,
+        )
+        self._prefix: Final = url.raw_path.removesuffix("/")
+        self._fixed: Final = (("Host", self.request.headers["Host"]), *fixed)
+        #: By the identity of the headers, which are kept so that it stays theirs.
+        self._rest: Final[dict[int, tuple[Mapping[str, str], bytes]]] = {}
+
+    def head(
+        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> bytes:
+        """The head of a request. ``headers`` are remembered by their identity: an object must not change.
+
+        Raises ValueError for headers that would break out of their lines.
+        """
+        known = self._rest.get(id(headers))
+        if known is None:
+            if len(self._rest) >= _MAX_HEADERS:
+                self._rest.clear()
+            known = self._rest[id(headers)] = (headers, _lines((*self._fixed, *headers.items())))
+        length = b"" if body is None else b"Content-Length: %d\r\n" % len(body)
+        return b"%b %b%b HTTP/1.1\r\n%b%b\r\n" % (
+            method.encode(),
+            self._prefix.encode(),
+            target.encode(),
+            known[1],
+            length,
+        )
+
+
+def _lines(headers: Iterable[tuple[str, str]]) -> bytes:
+    lines = [f"{name}: {value}" for name, value in headers]
+    for line in lines:
+        if any(char in "\r\n\0" for char in line):
+            raise ValueError(f"header {line.partition(':')[0]!r} holds a line break or NUL")
+    return "".join(f"{line}\r\n" for line in lines).encode()
+
+
+async def exchange(
+    connector: aiohttp.BaseConnector,
+    peer: Peer,
+    method: str,
+    head: bytes,
+    body: bytes | None,
+    limits: aiohttp.ClientTimeout,
+    progress: Progress,
+) -> Answer:
+    """Sends one request and reads the answer, within ``limits``.
+
+    A connection that the server had closed while it was at rest is replaced, where the method allows it. Raises
+    TimeoutError, ClientError, OSError, HttpProcessingError.
+    """
+    async with asyncio.timeout(limits.total):
+        if method in _REPEATABLE:
+            try:
+                return await _once(connector, peer, head, body, limits, progress)
+            except aiohttp.ClientConnectorError:
+                raise
+            except _BROKEN:
+                pass
+        return await _once(connector, peer, head, body, limits, progress)
+
+
+async def _once(
+    connector: aiohttp.BaseConnector,
+    peer: Peer,
+    head: bytes,
+    body: bytes | None,
+    limits: aiohttp.ClientTimeout,
+    progress: Progress,
+) -> Answer:
+    connection = await connector.connect(peer.request, [], limits)
+    try:
+        protocol, transport = _open(connection)
+        protocol.set_response_params(
+            read_until_eof=True, auto_decompress=False, read_bufsize=_READ_BUFFER
+        )
+        progress.sent = True
+        transport.write(head if body is None else head + body)
+        answer = await _answer(protocol)
+    except BaseException:
+        connection.close()
+        raise
+    connection.release()
+    return answer
+
+
+def _open(connection: Connection) -> tuple[ResponseHandler, asyncio.Transport]:
+    protocol = connection.protocol
+    if protocol is None or protocol.transport is None or protocol.transport.is_closing():
+        raise aiohttp.ServerDisconnectedError
+    return protocol, protocol.transport
+
+
+async def _answer(protocol: ResponseHandler) -> Answer:
+    message, payload = await protocol.read()
+    while message.code < 200:
+        message, payload = await protocol.read()
+    return Answer(message.code, message.headers, await payload.read())
