@@ -23,6 +23,8 @@ from app.sim import (
 _NODES: Final = NodeOptions()
 _KUBELETS: Final = KubeletOptions()
 
+#: A large cluster is no garbage: it is built with few collections on the way.
+_GC_THRESHOLDS: Final = (50_000, 20, 100)
 _COUNT: Final = click.IntRange(min=0)
 
 _option = functools.partial(click.option, show_default=True)
@@ -89,6 +91,7 @@ def _apiserver(
         kubeconfig_out=kubeconfig_out,
         debug=debug,
     )
+    gc.set_threshold(*_GC_THRESHOLDS)
     with explained(ManifestError, OSError):
         run_loop(_serve_until_signalled(options))
 

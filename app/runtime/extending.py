@@ -47,17 +47,10 @@ def make_chain(settings: Settings, observer: Observer | None = None) -> Extender
 
 def extender_configs(settings: Settings) -> list[ExtenderConfig]:
     """What the client is to know of each configured extender, in the order of the configuration."""
-    options = {entry.url_prefix.rstrip("/"): entry for entry in settings.extension.extenders}
-    return [
-        _config(extender, options.get(extender.url_prefix.rstrip("/")), settings)
-        for extender in settings.configuration.extenders
-    ]
+    return [_config(*configured, settings) for configured in settings.extenders]
 
 
-def _config(
-    extender: Extender, options: ExtenderOptions | None, settings: Settings
-) -> ExtenderConfig:
-    options = options or ExtenderOptions()
+def _config(extender: Extender, options: ExtenderOptions, settings: Settings) -> ExtenderConfig:
     return ExtenderConfig(
         url_prefix=extender.url_prefix,
         filter_verb=extender.filter_verb,

@@ -260,7 +260,7 @@ class Process:
     def _connection(self) -> Connection:
         client = self._settings.configuration.client_connection
         return load_connection(
-            kubeconfig=self._options.kubeconfig or client.kubeconfig,
+            kubeconfig=client.kubeconfig,
             master=self._options.master,
             wall=self._clock.wall,
         )

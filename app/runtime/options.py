@@ -11,7 +11,6 @@ class RunOptions:
     """Options of ``run`` that are no part of the configuration; durations in seconds."""
 
     config: Path | None = None
-    kubeconfig: str = ""
     master: str = ""
     serving: ServingOptions = dataclasses.field(default_factory=ServingOptions)
     verbosity: int = 0

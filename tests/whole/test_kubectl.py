@@ -23,8 +23,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     kubeconfig = tmp_path_factory.mktemp("cluster") / "kubeconfig"
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "app.sim", "--nodes", "3", "--kubeconfig-out", str(kubeconfig)),
-            *("--start-delay", "0.05", "--grace-factor", "0.01"),
+            *(sys.executable, "-m", "app", "apiserver", "--port=0", "--nodes=3"),
+            *("--start-delay=0.05", "--grace-factor=0.01", f"--kubeconfig-out={kubeconfig}"),
         ],
         stdout=subprocess.PIPE,
         text=True,
