@@ -1,8 +1,9 @@
 """Events about pods and leases, written in the background.
 
 ``record`` is synchronous and cheap: it finds the series that the occurrence belongs to, and puts that into a bounded queue.
-A few workers send what has changed since a series was last sent. A full queue drops (and counts): an event must never hold up
-a binding.
+A few workers send what has changed since a series was last sent. An event must never hold up a binding: workers give way for
+some seconds while there is something more important to write, and a full queue drops (and counts). Warnings are dropped first:
+an attempt that fails again tells it again, but that a pod was preempted or scheduled is told once.
 
     first occurrence     created
     second               sent again, as a series with its count
@@ -35,7 +36,6 @@ logger = logging.getLogger(__name__)
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 
-QUEUE_SIZE: Final = 1000
 WORKERS: Final = 4
 #: How often an event is sent while the server cannot be reached, and the wait between, seconds (plus up to a quarter).
 ATTEMPTS: Final = 12
@@ -45,6 +45,14 @@ IDLE: Final = 360.0
 REFRESH: Final = 1800.0
 #: Series kept at most: beyond, the oldest is closed early.
 MAX_SERIES: Final = 20_000
+#: Series that wait to be sent at most. They are among those that are kept in any case, so waiting costs no memory of its own;
+#: 2500 preemptors with three victims each make 12,500.
+QUEUE_SIZE: Final = MAX_SERIES
+#: The places of the queue that warnings may take.
+WARNINGS: Final = QUEUE_SIZE // 2
+#: Seconds that an event waits at most while something else is to be written, and how often that is looked at.
+PATIENCE: Final = 3.0
+LOOK: Final = 0.05
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
@@ -64,6 +72,10 @@ class EventStatistics:
 
 def _always() -> bool:
     return True
+
+
+def _never() -> bool:
+    return False
 
 
 class EventRecorder:
@@ -90,10 +102,16 @@ class EventRecorder:
         self._rng: Final = rng
         self._api: EventsApi | None = api
         self._may_write: Final = may_write
-        self._queue: Final[asyncio.Queue[Series]] = asyncio.Queue(QUEUE_SIZE)
+        self._queue: Final[asyncio.Queue[Series]] = asyncio.Queue()
         self._series: Final[dict[EventKey, Series]] = {}
         self._last_stamp = 0
         self._sent = self._dropped = self._failed = 0
+        self._busy: Callable[[], bool] = _never
+        self._hurried = False
+
+    def give_way_while(self, busy: Callable[[], bool]) -> None:
+        """Lets events wait, PATIENCE seconds at most, while ``busy`` says that there is something more important to write."""
+        self._busy = busy
 
     # ------------------------------------------------------------ recording
 
@@ -125,11 +143,11 @@ class EventRecorder:
     def _put(self, series: Series) -> bool:
         if series.queued:
             return True
-        try:
-            self._queue.put_nowait(series)
-        except asyncio.QueueFull:
+        places = WARNINGS if series.key.type == WARNING else QUEUE_SIZE
+        if self._queue.qsize() >= places:
             self._dropped += 1
             return False
+        self._queue.put_nowait(series)
         series.queued = True
         return True
 
@@ -161,12 +179,15 @@ class EventRecorder:
         for series in self._series.values():
             if series.news:
                 self._put(series)
+        self._hurried = True
         try:
             async with asyncio.timeout(seconds):
                 await self._queue.join()
         except TimeoutError:
             logger.warning("%d events were not sent in time", self._queue.qsize())
             return False
+        finally:
+            self._hurried = False
         return True
 
     def statistics(self) -> EventStatistics:
@@ -194,9 +215,16 @@ class EventRecorder:
         while True:
             series = await self._queue.get()
             try:
+                await self._give_way(series)
                 await self._tell(series, api)
             finally:
                 self._queue.task_done()
+
+    async def _give_way(self, series: Series) -> None:
+        """Waits while there is something more important to write, until the event gets old."""
+        until = series.last + PATIENCE
+        while self._busy() and not self._hurried and self._wall() < until:  # noqa: ASYNC110 - asked, not told
+            await asyncio.sleep(LOOK)
 
     async def _tell(self, series: Series, api: EventsApi) -> None:
         try:

@@ -85,6 +85,11 @@ class Binder:
         """Binding cycles under way."""
         return self._running
 
+    @property
+    def writing(self) -> int:
+        """How many of them are about to write."""
+        return self._writing
+
     async def wait_for_room(self) -> None:
         """Returns when fewer than ``max_writing`` bindings are being written."""
         await self._room.wait()

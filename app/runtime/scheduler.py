@@ -105,6 +105,7 @@ class Scheduler:
         self._events: Final = events
         self._telemetry: Final = telemetry
         self._chain: Final = chain
+        events.give_way_while(lambda: bool(self.binder.writing or self.evictor.running))
         self._flush_sooner: Final = asyncio.Event()
         self.settings: Final = settings
 

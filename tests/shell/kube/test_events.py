@@ -8,7 +8,15 @@ import pytest
 
 from app.kube.errors import ConnectionFailed
 from app.kube.event_series import ObjectRef, truncate_note
-from app.kube.events import ATTEMPTS, MAX_SERIES, NORMAL, QUEUE_SIZE, WARNING, EventRecorder
+from app.kube.events import (
+    ATTEMPTS,
+    MAX_SERIES,
+    NORMAL,
+    QUEUE_SIZE,
+    WARNING,
+    WARNINGS,
+    EventRecorder,
+)
 from app.kube.transport import STRATEGIC_MERGE_PATCH
 from tests.shell.kube.fakes import FakeTransport, ok, refused
 
@@ -222,9 +230,62 @@ async def test_a_full_queue_drops_and_counts():
     transport = FakeTransport(handler=accept)
     recorder = recorder_of(transport)
     for number in range(QUEUE_SIZE + 7):
-        record(recorder, pod(f"p{number}"))
+        record(recorder, pod(f"p{number}"), type=NORMAL)
     figures = recorder.statistics()
     assert (figures.queued, figures.dropped, figures.series) == (QUEUE_SIZE, 7, QUEUE_SIZE)
+
+
+async def test_warnings_leave_room_for_what_is_told_once():
+    recorder = recorder_of(FakeTransport(handler=accept))
+    for number in range(WARNINGS + 7):
+        record(recorder, pod(f"p{number}"))
+    assert (recorder.statistics().queued, recorder.statistics().dropped) == (WARNINGS, 7)
+    for number in range(QUEUE_SIZE - WARNINGS):
+        record(recorder, pod(f"p{number}"), type=NORMAL, reason="Preempted")
+    assert (recorder.statistics().queued, recorder.statistics().dropped) == (QUEUE_SIZE, 7)
+
+
+async def test_a_warning_that_was_dropped_is_told_by_the_next_attempt():
+    transport = FakeTransport(handler=accept)
+    recorder = recorder_of(transport)
+    for number in range(WARNINGS + 1):
+        record(recorder, pod(f"p{number}"))
+    task = asyncio.create_task(recorder.run())
+    assert await recorder.drain(100)
+    record(recorder, pod(f"p{WARNINGS}"))
+    assert await recorder.drain(1)
+    task.cancel()
+    assert transport.sent[-1].body["regarding"]["name"] == f"p{WARNINGS}"
+
+
+async def test_events_give_way_for_a_while(looptime):
+    busy = True
+    transport = FakeTransport(handler=accept)
+    async with running(transport) as recorder:
+        recorder.give_way_while(lambda: busy)
+        for number in range(20):
+            record(recorder, pod(f"p{number}"))
+        await asyncio.sleep(1)
+        assert not transport.sent
+        busy = False
+        await asyncio.sleep(0.1)
+        assert len(transport.sent) == 20
+        busy = True
+        record(recorder, pod("late"))
+        await asyncio.sleep(2.9)
+        assert len(transport.sent) == 20
+        await asyncio.sleep(0.2)
+        assert len(transport.sent) == 21
+
+
+async def test_events_do_not_give_way_at_the_end(looptime):
+    transport = FakeTransport(handler=accept)
+    async with running(transport) as recorder:
+        recorder.give_way_while(lambda: True)
+        record(recorder)
+        assert await recorder.drain(1)
+    assert looptime < 0.1
+    assert len(transport.sent) == 1
 
 
 async def test_the_number_of_series_is_bounded():
