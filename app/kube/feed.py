@@ -8,7 +8,7 @@ import msgspec
 
 from app.kube.errors import KubeApiError, error_from_status
 from app.model.objects import Named
-from app.wire.envelope import ApiStatus, Bookmark, DecodeError
+from app.wire.envelope import ApiStatus, Bookmark, ListPage
 
 logger = logging.getLogger(__name__)
 
@@ -42,22 +42,25 @@ class KubeObject(Protocol):
 
 
 T = TypeVar("T", bound=KubeObject)
+T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
 
 #: An event's type and object. A BOOKMARK comes with a Bookmark, a DELETED perhaps with a mere Named.
 Event = tuple[str, T | Bookmark]
 
 
-class Decoder(Protocol[T]):
+class Decoder(Protocol[T_co]):
     """Reads the objects of one kind (app.wire.kube.ObjectDecoder)."""
 
-    def decode_line(self, line: bytes) -> tuple[str, T | Bookmark | ApiStatus]:
+    def decode_line(self, line: bytes) -> tuple[str, T_co | Bookmark | ApiStatus]:
         """A watch line as (type, object)."""
         ...
 
-    def decode_list(
-        self, body: bytes, skipped: list[DecodeError] | None = None
-    ) -> tuple[list[T], str, str]:
-        """A list as (items, resourceVersion, continue token)."""
+    def split_list(self, body: bytes) -> ListPage:
+        """A list whose objects are still to be decoded."""
+        ...
+
+    def decode(self, body: msgspec.Raw) -> T_co:
+        """One object."""
         ...
 
 
@@ -76,11 +79,11 @@ class ResourceKind(Generic[T]):
         return {"fieldSelector": self.field_selector} if self.field_selector else {}
 
 
-class Snapshot(NamedTuple, Generic[T]):
-    """All objects of a kind at one moment; ``unreadable`` holds the keys of those that exist but cannot be decoded."""
+class ListPart(NamedTuple, Generic[T]):
+    """Some objects of a list. The last part has ``keys``: those of all that exist, the undecodable ones included."""
 
     items: list[T]
-    unreadable: frozenset[str] = frozenset()
+    keys: frozenset[str] | None = None
 
 
 class LineSplitter:

@@ -6,7 +6,7 @@ store has it; then other tasks get their turn. Nothing should be decided before 
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -21,10 +21,10 @@ from app.kube.feed import (
     Event,
     Feed,
     KubeObject,
+    ListPart,
     ResourceKind,
-    Snapshot,
 )
-from app.kube.listing import ServerFeatures
+from app.kube.listing import SLICE
 from app.kube.transport import Transport
 from app.kube.watch import watch_forever
 
@@ -32,9 +32,6 @@ T = TypeVar("T", bound=KubeObject)
 
 #: (kind, ADDED | MODIFIED | DELETED, old, new): ``old`` is None for ADDED, ``new`` for DELETED. Must not raise.
 Handler = Callable[[ResourceKind[T], str, T | None, T | None], None]
-
-#: Changes of a list that are applied before other tasks get their turn.
-SLICE: Final = 500
 
 
 class Change(NamedTuple, Generic[T]):
@@ -61,16 +58,15 @@ class Store(Generic[T]):
         elif kind != BOOKMARK:
             yield from self._put(item)  # type: ignore[arg-type]  # only a BOOKMARK comes with a Bookmark
 
-    def replace(self, snapshot: Snapshot[T]) -> Iterator[Change[T]]:
-        """The changes that lead to a list: first what has vanished, then what is new or different.
-
-        Each is made when the iterator reaches it. Objects that exist but could not be read stay as they were.
-        """
-        there = {item.key for item in snapshot.items} | snapshot.unreadable
-        for key in [key for key in self._objects if key not in there]:
-            yield Change(DELETED, self._objects.pop(key), None)
-        for item in snapshot.items:
+    def put(self, items: Iterable[T]) -> Iterator[Change[T]]:
+        """The changes that objects of a list make: those that are new or different. Each is made when it is reached."""
+        for item in items:
             yield from self._put(item)
+
+    def retain(self, keys: Container[str]) -> Iterator[Change[T]]:
+        """The changes that leave only these keys: what a complete list did not have is gone."""
+        for key in [key for key in self._objects if key not in keys]:
+            yield Change(DELETED, self._objects.pop(key), None)
 
     def _put(self, item: T) -> Iterator[Change[T]]:
         key = item.key
@@ -120,7 +116,6 @@ class Informer(Generic[T]):
         transport: Transport,
         handler: Handler[T],
         *,
-        features: ServerFeatures,
         rng: np.random.Generator,
     ) -> None:
         self.kind: Final = kind
@@ -128,7 +123,6 @@ class Informer(Generic[T]):
         self.synced: Final = asyncio.Event()
         self._transport: Final = transport
         self._handler: Final = handler
-        self._features: Final = features
         self._rng: Final = rng
         self._feed: Final = Feed(kind)
         self._store: Final = Store[T]()
@@ -140,22 +134,24 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """Lists, watches and hands on, for ever."""
-        updates = watch_forever(self._transport, self._feed, self._features, self._rng)
-        async with aclosing(updates):
+        async with aclosing(watch_forever(self._transport, self._feed, self._rng)) as updates:
             async for update in updates:
-                if isinstance(update, Snapshot):
-                    await self._replace(update)
-                    self.synced.set()
+                if isinstance(update, ListPart):
+                    await self._take(update)
                 else:
                     for event in update:
                         self._hand_on(self._store.apply(event))
                 await asyncio.sleep(0)
 
-    async def _replace(self, snapshot: Snapshot[T]) -> None:
-        for number, change in enumerate(self._store.replace(snapshot), start=1):
+    async def _take(self, part: ListPart[T]) -> None:
+        self._hand_on(self._store.put(part.items))
+        if part.keys is None:
+            return
+        for number, change in enumerate(self._store.retain(part.keys), start=1):
             self._handler(self.kind, *change)
             if number % SLICE == 0:
                 await asyncio.sleep(0)
+        self.synced.set()
 
     def _hand_on(self, changes: Iterable[Change[T]]) -> None:
         for change in changes:

@@ -1,7 +1,7 @@
-"""All objects of one kind at one moment: streamed where the server can do that, in pages elsewhere.
+"""All objects of one kind at one moment, in pages.
 
-A streaming list (KEP-3157) is a watch that begins with everything there is and says when that is complete. Servers without
-it refuse its parameters; the answer is remembered for all kinds.
+The next page is asked for before the one at hand is decoded, and what is decoded is handed on at once: server and
+scheduler work side by side. (docs/decisions/0004: why not a streaming list, KEP-3157.)
 
 Pages are read at the newest resourceVersion. (client-go's first list takes any version, ``resourceVersion=0``, for which
 servers ignore the page size: the answer is one body as large as the cluster. A scheduler starts too seldom for the server
@@ -9,106 +9,84 @@ to mind, and must not start from the past.)
 """
 
 import asyncio
-import dataclasses
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
 from typing import Final, TypeVar
 
-from app.kube.errors import Gone, KubeApiError, KubeError
-from app.kube.feed import BOOKMARK, DELETED, Event, Feed, KubeObject, Snapshot
+import msgspec
+
+from app.kube.errors import Gone, KubeApiError
+from app.kube.feed import Feed, KubeObject, ListPart, ResourceKind
 from app.kube.transport import Transport
-from app.model.objects import Named
-from app.wire.envelope import INITIAL_EVENTS_END, DecodeError
+from app.wire.envelope import DecodeError, ListPage
 
 T = TypeVar("T", bound=KubeObject)
 
-PAGE_SIZE: Final = 500
-#: Seconds for one page, or between two chunks of a streaming list.
+PAGE_SIZE: Final = 1000
+#: Objects that are decoded before other tasks get their turn.
+SLICE: Final = 250
+#: Seconds for one page.
 LIST_PATIENCE: Final = 30.0
 
-STREAMING: Final = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
-
-class ListInterrupted(KubeError):  # noqa: N818 - an ordinary outcome
-    """A streaming list is not to be had now; pages are."""
-
-
-@dataclasses.dataclass(slots=True)
-class ServerFeatures:
-    """What one server has turned out to offer; shared by all who talk to it. None: not known yet."""
-
-    streaming_lists: bool | None = None
-
-
-def is_refusal(err: KubeApiError) -> bool:
-    """Whether a server that cannot stream lists has said so (and did not merely forbid the watch)."""
-    if err.status == 403:
-        return any(word in err.message for word in STREAMING)
-    return err.status in {400, 422}
-
-
-async def collect_initial_events(
-    batches: AsyncGenerator[list[Event[T]], None], feed: Feed[T]
-) -> tuple[Snapshot[T], list[Event[T]]]:
-    """Reads a streaming list to its end; what came behind the end in the same batch is returned beside it.
-
-    Raises TimeoutError when the server falls silent, ListInterrupted when it hangs up before the end.
-    """
-    loop = asyncio.get_running_loop()
-    objects: dict[str, T] = {}
-    feed.unreadable.clear()
-    async with asyncio.timeout(LIST_PATIENCE) as patience:
-        async for events in batches:
-            patience.reschedule(loop.time() + LIST_PATIENCE)
-            for position, event in enumerate(events):
-                if _is_end(event):
-                    feed.lists += 1
-                    snapshot = Snapshot(list(objects.values()), frozenset(feed.unreadable))
-                    return snapshot, events[position + 1 :]
-                _note(objects, event)
-    raise ListInterrupted("the server ended a streaming list before it was complete")
-
-
-def _is_end(event: Event[T]) -> bool:
-    kind, item = event
-    return kind == BOOKMARK and isinstance(item, Named) and INITIAL_EVENTS_END in item.annotations
-
-
-def _note(objects: dict[str, T], event: Event[T]) -> None:
-    kind, item = event
-    if kind == DELETED:
-        objects.pop(item.key, None)
-    elif kind != BOOKMARK:
-        objects[item.key] = item  # type: ignore[assignment]  # only a BOOKMARK comes with a Bookmark
-
-
-async def list_pages(transport: Transport, feed: Feed[T]) -> Snapshot[T]:
-    """Reads the list in pages; when its continue token grows too old in between, once more and in one piece."""
-    loop = asyncio.get_running_loop()
+async def list_pages(transport: Transport, feed: Feed[T]) -> AsyncGenerator[ListPart[T], None]:
+    """The list in parts; when its continue token grows too old in between, it begins again and comes in one piece."""
+    limited = {**feed.kind.params, "limit": str(PAGE_SIZE)}
     try:
-        snapshot = await _pages(transport, feed, {"limit": str(PAGE_SIZE)})
+        async with aclosing(_parts(transport, feed, limited)) as parts:
+            async for part in parts:
+                yield part
     except Gone:
-        snapshot = await _pages(transport, feed, {})
-    feed.heard_at = loop.time()
-    feed.lists += 1
-    return snapshot
+        async with aclosing(_parts(transport, feed, feed.kind.params)) as parts:
+            async for part in parts:
+                yield part
 
 
-async def _pages(transport: Transport, feed: Feed[T], limit: dict[str, str]) -> Snapshot[T]:
-    objects: list[T] = []
-    skipped: list[DecodeError] = []
-    params = {**feed.kind.params, **limit}
-    while True:
-        page = await transport.request("GET", feed.kind.path, params=params, timeout=LIST_PATIENCE)
-        try:
-            items, version, token = feed.kind.decoder.decode_list(page.body, skipped)
-        except DecodeError as err:
-            raise KubeApiError(f"GET {feed.kind.path}: {err}", status=page.status) from err
-        objects += items
-        if not token:
-            break
-        params["continue"] = token
-    feed.resource_version = version
+async def _parts(
+    transport: Transport, feed: Feed[T], params: dict[str, str]
+) -> AsyncGenerator[ListPart[T], None]:
+    keys: set[str] = set()
     feed.unreadable.clear()
-    for broken in skipped:
-        feed.skip(broken.key, broken)
-    return Snapshot(objects, frozenset(feed.unreadable))
+    coming = _ask(transport, feed.kind, params)
+    try:
+        while True:
+            page = await coming
+            feed.heard_at = asyncio.get_running_loop().time()
+            if page.continue_token:
+                following = {**params, "continue": page.continue_token}
+                coming = _ask(transport, feed.kind, following)
+            for start in range(0, len(page.objects), SLICE):
+                items = list(_decoded(feed, page.objects[start : start + SLICE]))
+                keys.update(item.key for item in items)
+                yield ListPart(items)
+            if not page.continue_token:
+                break
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
+    feed.resource_version = page.resource_version
+    feed.lists += 1
+    yield ListPart([], frozenset(keys | feed.unreadable))
+
+
+def _ask(
+    transport: Transport, kind: ResourceKind[T], params: dict[str, str]
+) -> asyncio.Task[ListPage]:
+    return asyncio.create_task(_page(transport, kind, params), name=f"list {kind.name}")
+
+
+async def _page(transport: Transport, kind: ResourceKind[T], params: dict[str, str]) -> ListPage:
+    answer = await transport.request("GET", kind.path, params=params, timeout=LIST_PATIENCE)
+    try:
+        return kind.decoder.split_list(answer.body)
+    except DecodeError as err:
+        raise KubeApiError(f"GET {kind.path}: {err}", status=answer.status) from err
+
+
+def _decoded(feed: Feed[T], objects: Iterable[msgspec.Raw]) -> Iterator[T]:
+    decode = feed.kind.decoder.decode
+    for raw in objects:
+        try:
+            yield decode(raw)
+        except DecodeError as err:
+            feed.skip(err.key, err)

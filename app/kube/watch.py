@@ -24,22 +24,17 @@ from app.kube.errors import (
     ServerUnavailable,
     TooManyRequests,
 )
-from app.kube.feed import Event, Feed, KubeObject, LineSplitter, Snapshot
-from app.kube.listing import (
-    LIST_PATIENCE,
-    STREAMING,
-    ListInterrupted,
-    ServerFeatures,
-    collect_initial_events,
-    is_refusal,
-    list_pages,
-)
+from app.kube.feed import Event, Feed, KubeObject, LineSplitter, ListPart
+from app.kube.listing import list_pages
 from app.kube.pace import Backoff
 from app.kube.transport import Transport
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=KubeObject)
+
+#: What a watch brings: part of a list, or a batch of changes.
+Update = ListPart[T] | list[Event[T]]
 
 #: Seconds after which the server is asked to end a watch, from .. to.
 CONNECTION_LIFE: Final = (300.0, 600.0)
@@ -103,17 +98,17 @@ async def watch_resuming(
 
 
 async def watch_forever(
-    transport: Transport, feed: Feed[T], features: ServerFeatures, rng: np.random.Generator
-) -> AsyncGenerator[Snapshot[T] | list[Event[T]], None]:
-    """A Snapshot, then batches of changes; another Snapshot whenever history is lost. Raises nothing of its own."""
+    transport: Transport, feed: Feed[T], rng: np.random.Generator
+) -> AsyncGenerator[Update[T], None]:
+    """A list in parts, then batches of changes; another list whenever history is lost. Raises nothing of its own."""
     backoff = _retries(rng)
     complaints = _Complaints(feed.kind.name)
     while True:
         try:
-            async with aclosing(_list_and_follow(transport, feed, features, rng)) as updates:
+            async with aclosing(_list_and_follow(transport, feed, rng)) as updates:
                 async for update in updates:
                     feed.served = True
-                    if update and not isinstance(update, Snapshot):
+                    if update and not isinstance(update, ListPart):
                         backoff.reset()
                     yield update
         except Gone as err:
@@ -121,7 +116,7 @@ async def watch_forever(
         except NotFound as err:
             feed.served = False
             complaints.note(err, "The server does not have %s, taken for empty: %s")
-            yield Snapshot([])
+            yield ListPart([], frozenset())
             await asyncio.sleep(ABSENT_RETRY * (1.0 + rng.random()))
             continue
         except KubeApiError as err:
@@ -130,54 +125,14 @@ async def watch_forever(
 
 
 async def _list_and_follow(
-    transport: Transport, feed: Feed[T], features: ServerFeatures, rng: np.random.Generator
-) -> AsyncGenerator[Snapshot[T] | list[Event[T]], None]:
-    try:
-        async with aclosing(_stream(transport, feed, features, rng)) as updates:
-            async for update in updates:
-                yield update
-    except ListInterrupted as err:
-        logger.debug("%s: %s", feed.kind.name, err)
-        yield await list_pages(transport, feed)
+    transport: Transport, feed: Feed[T], rng: np.random.Generator
+) -> AsyncGenerator[Update[T], None]:
+    async with aclosing(list_pages(transport, feed)) as parts:
+        async for part in parts:
+            yield part
     async with aclosing(watch_resuming(transport, feed, rng)) as changes:
         async for events in changes:
             yield events
-
-
-async def _stream(
-    transport: Transport, feed: Feed[T], features: ServerFeatures, rng: np.random.Generator
-) -> AsyncGenerator[Snapshot[T] | list[Event[T]], None]:
-    """A streaming list and the changes after it, over one connection.
-
-    Raises ListInterrupted when the list did not come: not offered, refused, or broken off.
-    """
-    if features.streaming_lists is False:
-        raise ListInterrupted("the server has no streaming lists")
-    lines = watch_once(transport, feed.kind.path, {**feed.kind.params, **STREAMING}, rng)
-    async with aclosing(_decoded(feed, lines)) as batches:
-        try:
-            snapshot, events = await collect_initial_events(batches, feed)
-        except TimeoutError as err:
-            features.streaming_lists = False
-            raise ListInterrupted(
-                f"a streaming list fell silent for {LIST_PATIENCE:.0f} s"
-            ) from err
-        except ConnectionFailed as err:
-            raise ListInterrupted(f"a streaming list broke off: {err}") from err
-        except KubeApiError as err:
-            if not is_refusal(err):
-                raise
-            features.streaming_lists = False
-            raise ListInterrupted(f"streaming lists are refused: {err}") from err
-        features.streaming_lists = True
-        yield snapshot
-        yield events
-        try:
-            async for events in batches:
-                yield events
-        except _RESUMABLE as err:
-            logger.debug("Watch of %s broke off: %s", feed.kind.name, err)
-    feed.reconnects += 1
 
 
 def _follow(

@@ -22,7 +22,6 @@ from app.kube.event_series import ObjectRef
 from app.kube.events import EventRecorder
 from app.kube.feed import ADDED, DELETED, MODIFIED, ResourceKind
 from app.kube.informer import Informer
-from app.kube.listing import ServerFeatures
 from app.kube.transport import Guard, Transport
 from app.kube.writer import KubeWriter
 from app.model.cluster_event import Action, ClusterEvent, Resource
@@ -195,14 +194,14 @@ class Scheduler:
         return [(p.NAME, p.pre_enqueue) for p in framework.pre_enqueue] if framework else []
 
     def _make_informers(self, transport: Transport, plugins: frozenset[str]) -> list[Informer[Any]]:
-        chain, features = self._chain, ServerFeatures()
+        chain = self._chain
         pods = kinds.pods(keep_raw=bool(chain), keep_bound_raw=wants_whole_victims(chain))
         nodes = kinds.nodes(keep_raw=wants_whole_nodes(chain))
         foreign = not plugins <= IN_TREE_CAPABILITIES.keys()
         watched: list[tuple[type, ResourceKind[Any]]] = [(Node, nodes), (Pod, pods)]
         watched += kinds.others(plugins, foreign=foreign)
         return [
-            Informer(kind, transport, self._handler(model), features=features, rng=self._rng)
+            Informer(kind, transport, self._handler(model), rng=self._rng)
             for model, kind in watched
         ]
 

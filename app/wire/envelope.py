@@ -7,7 +7,7 @@ its own, so that one object that cannot be read costs itself only.
 import re
 import sys
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -64,6 +64,14 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
+class ListPage(NamedTuple):
+    """A list, or a page of one: the JSON of its objects, its resourceVersion, and the token for the next page or ""."""
+
+    objects: list[msgspec.Raw]
+    resource_version: str
+    continue_token: str
+
+
 class _Key(msgspec.Struct):
     namespace: Any = ""
     name: Any = ""
@@ -114,6 +122,15 @@ class ObjectDecoder(Generic[T]):
         """
         return self._decode_usual_line(line) or self._decode_any_line(line)
 
+    def split_list(self, body: bytes) -> ListPage:
+        """Takes a list apart without looking into its objects. Raises DecodeError."""
+        try:
+            page = _LIST.decode(body)
+        except _UNREADABLE as err:
+            raise DecodeError(self.kind, f"unreadable list: {err}") from err
+        meta = page.metadata
+        return ListPage(page.items or [], meta.resource_version, meta.continue_ or "")
+
     def decode_list(
         self, body: bytes, skipped: list[DecodeError] | None = None
     ) -> tuple[list[T], str, str]:
@@ -122,19 +139,16 @@ class ObjectDecoder(Generic[T]):
         Objects that cannot be read are left out and their errors put into ``skipped``; without it the first one is
         raised. Raises DecodeError when the list itself cannot be read.
         """
-        try:
-            page = _LIST.decode(body)
-        except _UNREADABLE as err:
-            raise DecodeError(self.kind, f"unreadable list: {err}") from err
+        page = self.split_list(body)
         items: list[T] = []
-        for raw in page.items or ():
+        for raw in page.objects:
             try:
                 items.append(self.decode(raw))
             except DecodeError as err:
                 if skipped is None:
                     raise
                 skipped.append(err)
-        return items, page.metadata.resource_version, page.metadata.continue_ or ""
+        return items, page.resource_version, page.continue_token
 
     def _decode_usual_line(self, line: bytes) -> tuple[str, T] | None:
         """Spares a pass over the object; None for an unusual line as for an object that cannot be read."""

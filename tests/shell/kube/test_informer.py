@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from app.kube.informer import Informer, wait_synced
-from app.kube.listing import ServerFeatures
+from app.kube.listing import SLICE
+from app.kube.watch import RETRY_FIRST
 from tests.shell.kube.fakes import (
     SERVICES,
     FakeTransport,
@@ -37,16 +38,10 @@ class Told:
 
 
 @asynccontextmanager
-async def running(*transports, features=None, handlers=None):
+async def running(*transports, handlers=None):
     handlers = handlers or [Told() for _ in transports]
     informers = [
-        Informer(
-            SERVICES,
-            transport,
-            handler,
-            features=features or ServerFeatures(),
-            rng=np.random.default_rng(3),
-        )
+        Informer(SERVICES, transport, handler, rng=np.random.default_rng(3))
         for transport, handler in zip(transports, handlers, strict=True)
     ]
     tasks = [asyncio.create_task(informer.run()) for informer in informers]
@@ -61,12 +56,12 @@ async def running(*transports, features=None, handlers=None):
 async def test_from_list_to_changes():
     transport = FakeTransport(
         [
-            added("a", 1) + added("b", 2) + bookmark(3, end=True),
             Silence(1),
             modified("a", 4) + deleted("b", 5) + added("c", 6),
             Hang(),
         ]
     )
+    transport.answers.append(page(service("a", 1), service("b", 2), version=3))
     async with running(transport) as ([informer], [told]):
         await informer.synced.wait()
         assert set(informer.objects) == {"shop/a", "shop/b"}
@@ -90,16 +85,15 @@ async def test_a_second_list_tells_the_difference_only():
         page(service("same", 1), service("old", 2), service("again", 3), version=9),
         page(service("same", 1), service("again", 7, uid="other"), service("new", 8), version=20),
     ]
-    features = ServerFeatures(streaming_lists=False)
-    async with running(transport, features=features) as ([informer], [told]):
+    async with running(transport) as ([informer], [told]):
         await informer.synced.wait()
         told.changes.clear()
         await asyncio.sleep(5)
         assert told.changes == [
-            ("DELETED", "old", None),
             ("DELETED", "again", None),
             ("ADDED", None, "again"),
             ("ADDED", None, "new"),
+            ("DELETED", "old", None),
         ]
         assert informer.statistics().lists == 2
 
@@ -116,7 +110,8 @@ async def test_a_chunk_is_handled_in_one_go():
             await asyncio.sleep(0)
 
     events = b"".join(added(f"s{number}", number) for number in range(100))
-    transport = FakeTransport([bookmark(1, end=True), events, events[:0], Hang()])
+    transport = FakeTransport([events, events[:0], Hang()])
+    transport.answers.append(page(version=1))
     async with running(transport, handlers=[handler]):
         watcher = asyncio.create_task(onlooker())
         while len(seen) < 100:
@@ -134,9 +129,8 @@ async def test_others_get_their_turn_between_chunks():
             turns += 1
             await asyncio.sleep(0)
 
-    transport = FakeTransport(
-        [bookmark(1, end=True), *(added(f"s{number}", number) for number in range(50)), Hang()]
-    )
+    transport = FakeTransport([*(added(f"s{number}", number) for number in range(50)), Hang()])
+    transport.answers.append(page(version=1))
     async with running(transport) as ([informer], _):
         watcher = asyncio.create_task(onlooker())
         while len(informer.objects) < 50:
@@ -146,12 +140,13 @@ async def test_others_get_their_turn_between_chunks():
 
 
 async def test_the_barrier_waits_for_the_slowest(looptime):
-    quick = FakeTransport([bookmark(1, end=True), Hang()])
-    slow = FakeTransport([Silence(7), bookmark(1, end=True), Hang()])
-    absent = FakeTransport(refused(404))
+    quick, slow, absent = FakeTransport(), FakeTransport(), FakeTransport()
+    quick.answers.append(page(version=1))
+    slow.answers += [refused(500), page(version=1)]
+    absent.answers.append(refused(404))
     async with running(quick, slow, absent) as (informers, _):
         await wait_synced(informers)
-        assert looptime == 7
+        assert RETRY_FIRST <= looptime <= 2 * RETRY_FIRST
         assert [informer.statistics().served for informer in informers] == [True, True, False]
 
 
@@ -159,25 +154,17 @@ async def test_a_handler_that_fails_ends_the_informer():
     def handler(*_):
         raise RuntimeError("a bug")
 
-    informer = Informer(
-        SERVICES,
-        FakeTransport([added("a", 1), bookmark(2, end=True), Hang()]),
-        handler,
-        features=ServerFeatures(),
-        rng=np.random.default_rng(3),
-    )
+    transport = FakeTransport()
+    transport.answers.append(page(service("a", 1), version=2))
+    informer = Informer(SERVICES, transport, handler, rng=np.random.default_rng(3))
     with pytest.raises(RuntimeError, match="a bug"):
         await informer.run()
 
 
 async def test_statistics():
-    transport = FakeTransport(
-        [
-            added("a", 1) + added("bad", 2, spec={"selector": 7}) + bookmark(3, end=True),
-            Silence(10),
-            bookmark(4),
-        ],
-        [Hang()],
+    transport = FakeTransport([Silence(10), bookmark(4)], [Hang()])
+    transport.answers.append(
+        page(service("a", 1), service("bad", 2, spec={"selector": 7}), version=3)
     )
     async with running(transport) as ([informer], _):
         before = informer.statistics()
@@ -191,15 +178,26 @@ async def test_statistics():
 
 
 async def test_a_large_list_lets_others_have_their_turn():
-    sizes = []
+    """So does one in which most of the objects are missing that were there before."""
+    sizes, onlookers = [], []
 
-    async def onlooker(informer):
-        while not informer.synced.is_set():
+    async def onlooker(last):
+        while len(informer.objects) != last:
             sizes.append(len(informer.objects))
             await asyncio.sleep(0)
 
-    events = b"".join(added(f"s{number}", number) for number in range(2000))
-    transport = FakeTransport([events + bookmark(2001, end=True), Hang()])
-    async with running(transport) as ([informer], _):
-        await onlooker(informer)
-    assert {500, 1000, 1500} <= set(sizes)
+    def handler(_kind, type_, _old, _new):
+        if type_ == "DELETED" and not onlookers:
+            onlookers.append(asyncio.create_task(onlooker(2)))
+
+    many = [service(f"s{number}", number) for number in range(4 * SLICE)]
+    transport = FakeTransport([Silence(1), error_line(410)], [Hang()])
+    transport.answers += [page(*many, version=9), page(*many[:2], version=9999)]
+    async with running(transport, handlers=[handler]) as ([informer], _):
+        await onlooker(4 * SLICE)
+        assert {SLICE, 2 * SLICE, 3 * SLICE} <= set(sizes)
+        sizes.clear()
+        await asyncio.sleep(5)
+        (deleting,) = onlookers
+        await deleting
+        assert {3 * SLICE, 2 * SLICE, SLICE} <= set(sizes)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube.feed import Snapshot
+from app.kube.feed import ListPart
 from app.kube.informer import Store
 from app.model.objects import Named, ObjectMeta
 
@@ -24,9 +24,19 @@ def described(changes):
     ]
 
 
+def replace(store, part):
+    """What the only part of a list changes."""
+    yield from store.put(part.items)
+    yield from store.retain(part.keys)
+
+
+def whole(items, unreadable=()):
+    return ListPart(items, frozenset({item.key for item in items} | set(unreadable)))
+
+
 def store_of(*items):
     store = Store()
-    list(store.replace(Snapshot(list(items))))
+    list(replace(store, whole(list(items))))
     return store
 
 
@@ -59,30 +69,27 @@ def test_an_event(event, expected):
 
 def test_a_list_is_compared_with_what_is_known():
     store = store_of(thing("same", 1), thing("changed", 1), thing("gone", 1), thing("new uid", 1))
-    changes = store.replace(
-        Snapshot(
-            [thing("same", 1), thing("changed", 2), thing("new", 3), thing("new uid", 4, uid="2")]
-        )
-    )
+    items = [thing("same", 1), thing("changed", 2), thing("new", 3), thing("new uid", 4, uid="2")]
+    changes = replace(store, whole(items))
     assert described(changes) == [
-        ("DELETED", ("gone", "1"), None),
         ("MODIFIED", ("changed", "1"), ("changed", "2")),
         ("ADDED", None, ("new", "3")),
         ("DELETED", ("new uid", "1"), None),
         ("ADDED", None, ("new uid", "4")),
+        ("DELETED", ("gone", "1"), None),
     ]
     assert set(store.objects) == {"same", "changed", "new", "new uid"}
 
 
 def test_an_object_that_exists_but_cannot_be_read_stays_as_it_was():
     store = store_of(thing("a", 1))
-    assert described(store.replace(Snapshot([], frozenset({"a"})))) == []
+    assert described(replace(store, whole([], {"a"}))) == []
     assert set(store.objects) == {"a"}
 
 
 def test_the_handler_sees_the_store_as_the_change_left_it():
     store = store_of(thing("a", 1), thing("b", 1))
-    for change in store.replace(Snapshot([thing("b", 2), thing("c", 1)])):
+    for change in replace(store, whole([thing("b", 2), thing("c", 1)])):
         if change.type == "DELETED":
             assert change.old.key not in store.objects
         else:
@@ -96,21 +103,21 @@ def test_the_view_cannot_be_written_to():
 
 THINGS = st.builds(thing, st.sampled_from("abcd"), st.integers(1, 3), st.sampled_from("12"))
 EVENTS = st.tuples(st.sampled_from(["ADDED", "MODIFIED", "DELETED"]), THINGS)
-LISTS = st.lists(THINGS, unique_by=lambda t: t.name).map(Snapshot)
+LISTS = st.lists(THINGS, unique_by=lambda t: t.name).map(whole)
 
 
 @given(st.lists(EVENTS | LISTS, max_size=15))
 def test_replaying_the_changes_gives_the_store(steps):
     store, replayed = Store(), {}
     for step in steps:
-        changes = store.replace(step) if isinstance(step, Snapshot) else store.apply(step)
+        changes = replace(store, step) if isinstance(step, ListPart) else store.apply(step)
         for change in changes:
             if change.old is not None:
                 assert replayed.pop(change.old.key) is change.old
             if change.new is not None:
                 assert change.new.key not in replayed
                 replayed[change.new.key] = change.new
-        if isinstance(step, Snapshot):
+        if isinstance(step, ListPart):
             assert {(t.name, t.uid, t.resource_version) for t in step.items} == {
                 (t.name, t.uid, t.resource_version) for t in store.objects.values()
             }

@@ -11,8 +11,8 @@ import pytest
 
 from app.kube import watch
 from app.kube.errors import ConnectionFailed, Forbidden, Gone
-from app.kube.feed import Feed, ResourceKind, Snapshot
-from app.kube.listing import PAGE_SIZE, ServerFeatures, list_pages
+from app.kube.feed import Feed, ListPart, ResourceKind
+from app.kube.listing import PAGE_SIZE, SLICE, list_pages
 from app.kube.watch import watch_forever, watch_once, watch_resuming
 from tests.shell.kube.fakes import (
     SERVICES,
@@ -21,7 +21,6 @@ from tests.shell.kube.fakes import (
     Silence,
     added,
     bookmark,
-    deleted,
     error_line,
     modified,
     page,
@@ -38,21 +37,20 @@ def rng():
     return np.random.default_rng(1)
 
 
-def no_streaming():
-    return ServerFeatures(streaming_lists=False)
-
-
 def names(events):
     return [(kind, item.name, int(item.resource_version)) for kind, item in events]
 
 
 async def take(updates, count):
-    """The first ``count`` updates, empty batches left out."""
-    taken = []
+    """The first ``count`` updates, the parts of a list put together and empty batches left out."""
+    taken, listed = [], []
     async with aclosing(updates):
         async for update in updates:
-            if isinstance(update, Snapshot):
-                taken.append(sorted(item.name for item in update.items))
+            if isinstance(update, ListPart):
+                listed += [item.name for item in update.items]
+                if update.keys is not None:
+                    taken.append(sorted(listed))
+                    listed = []
             elif update:
                 taken.append(names(update))
             if len(taken) == count:
@@ -197,6 +195,13 @@ async def test_cancelling_closes_the_connection():
 # ---------------------------------------------------------------- pages
 
 
+async def listed(transport, feed):
+    """The list as a whole: its names, and the keys that the last part has."""
+    parts = [part async for part in list_pages(transport, feed)]
+    assert [part.keys is None for part in parts] == [True] * (len(parts) - 1) + [False]
+    return [item.name for part in parts for item in part.items], parts[-1].keys
+
+
 async def test_pages_are_joined():
     transport = FakeTransport()
     transport.answers += [
@@ -205,25 +210,57 @@ async def test_pages_are_joined():
         page(service("c", 3), version=30),
     ]
     feed = Feed(SERVICES)
-    snapshot = await list_pages(transport, feed)
-    assert [item.name for item in snapshot.items] == ["a", "b", "c"]
+    assert await listed(transport, feed) == (["a", "b", "c"], {"shop/a", "shop/b", "shop/c"})
     assert feed.resource_version == "30"
     assert [sent.params.get("continue") for sent in transport.sent] == [None, "more", "and more"]
     assert {sent.params["limit"] for sent in transport.sent} == {str(PAGE_SIZE)}
 
 
+async def test_the_next_page_is_on_its_way_while_one_is_handed_out():
+    transport = FakeTransport()
+    transport.answers += [
+        page(*(service(f"s{i}", i) for i in range(2 * SLICE)), version=30, token="more"),
+        page(service("last", 2), version=30),
+    ]
+    async with aclosing(list_pages(transport, Feed(SERVICES))) as parts:
+        assert len((await anext(parts)).items) == SLICE
+        await asyncio.sleep(0)
+        assert [sent.params.get("continue") for sent in transport.sent] == [None, "more"]
+
+
+async def test_a_list_that_is_not_read_to_its_end_leaves_nothing_behind():
+    transport = FakeTransport()
+    transport.answers += [page(service("a", 1), version=30, token="more"), refused(500)]
+    feed = Feed(SERVICES)
+    async with aclosing(list_pages(transport, feed)) as parts:
+        await anext(parts)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert (feed.resource_version, feed.lists) == ("", 0)
+
+
 async def test_an_old_continue_token_means_one_whole_list():
     transport = FakeTransport()
     transport.answers += [
-        page(service("a", 1), version=30, token="more"),
+        page(service("a", 1), service("gone", 1), version=30, token="more"),
         refused(410),
         page(service("a", 1), service("b", 2), version=40),
     ]
     feed = Feed(SERVICES)
-    snapshot = await list_pages(transport, feed)
-    assert [item.name for item in snapshot.items] == ["a", "b"]
+    assert await listed(transport, feed) == (["a", "gone", "a", "b"], {"shop/a", "shop/b"})
     assert feed.resource_version == "40"
     assert transport.sent[-1].params == {}
+
+
+async def test_a_list_that_fails_begins_again(looptime):
+    transport = FakeTransport([modified("a", 41), Hang()])
+    transport.answers += [
+        page(service("a", 1), version=30, token="more"),
+        refused(500),
+        page(service("a", 1), version=40),
+    ]
+    taken = await take(watch_forever(transport, Feed(SERVICES), rng()), 2)
+    assert taken == [["a", "a"], [("MODIFIED", "a", 41)]]
+    assert transport.streamed[0]["resourceVersion"] == "40"
 
 
 async def test_an_unreadable_object_in_a_list_costs_itself_only(caplog):
@@ -232,17 +269,16 @@ async def test_an_unreadable_object_in_a_list_costs_itself_only(caplog):
         page(service("a", 1), service("bad", 2, spec={"selector": 7}), version=30)
     )
     feed = Feed(SERVICES)
-    snapshot = await list_pages(transport, feed)
-    assert [item.name for item in snapshot.items] == ["a"]
-    assert snapshot.unreadable == {"shop/bad"}
+    assert await listed(transport, feed) == (["a"], {"shop/a", "shop/bad"})
     assert feed.decode_errors == 1
+    assert feed.unreadable == {"shop/bad"}
 
 
 async def test_the_field_selector_is_part_of_every_request():
     kind = ResourceKind("Service", "/api/v1/services", SERVICES.decoder, "spec.type=ClusterIP")
     transport = FakeTransport([added("a", 31), Hang()])
     transport.answers.append(page(version=30))
-    await take(watch_forever(transport, Feed(kind), no_streaming(), rng()), 2)
+    await take(watch_forever(transport, Feed(kind), rng()), 2)
     assert transport.sent[0].params["fieldSelector"] == "spec.type=ClusterIP"
     assert transport.streamed[0]["fieldSelector"] == "spec.type=ClusterIP"
 
@@ -253,7 +289,7 @@ async def test_the_field_selector_is_part_of_every_request():
 async def test_list_then_watch():
     transport = FakeTransport([modified("a", 31), Hang()])
     transport.answers.append(page(service("a", 1), version=30))
-    taken = await take(watch_forever(transport, Feed(SERVICES), no_streaming(), rng()), 2)
+    taken = await take(watch_forever(transport, Feed(SERVICES), rng()), 2)
     assert taken == [["a"], [("MODIFIED", "a", 31)]]
     assert transport.streamed[0]["resourceVersion"] == "30"
 
@@ -264,27 +300,21 @@ async def test_list_then_watch():
 async def test_lost_history_means_another_list(answer):
     transport = FakeTransport(answer, [added("c", 51), Hang()])
     transport.answers += [page(service("a", 1), version=30), page(service("b", 2), version=50)]
-    taken = await take(watch_forever(transport, Feed(SERVICES), no_streaming(), rng()), 3)
+    taken = await take(watch_forever(transport, Feed(SERVICES), rng()), 3)
     assert taken == [["a"], ["b"], [("ADDED", "c", 51)]]
 
 
 async def test_a_server_that_always_forgets_is_not_asked_all_the_time(looptime):
     transport = FakeTransport(*[refused(410) for _ in range(20)])
     transport.answers += [page(version=number) for number in range(21)]
-    await take(watch_forever(transport, Feed(SERVICES), no_streaming(), rng()), 21)
-    assert looptime > 60
-
-
-async def test_nor_when_it_streams_its_lists(looptime):
-    transport = FakeTransport(*[[bookmark(1, end=True), error_line(410)] for _ in range(21)])
-    await take(watch_forever(transport, Feed(SERVICES), ServerFeatures(), rng()), 21)
+    await take(watch_forever(transport, Feed(SERVICES), rng()), 21)
     assert looptime > 60
 
 
 async def test_a_kind_that_the_server_does_not_have_is_empty_and_asked_for_rarely(looptime, caplog):
     transport = FakeTransport(handler=lambda sent: refused(404, "no such kind"))
     feed = Feed(SERVICES)
-    assert await take(watch_forever(transport, feed, no_streaming(), rng()), 3) == [[], [], []]
+    assert await take(watch_forever(transport, feed, rng()), 3) == [[], [], []]
     assert not feed.served
     assert 2 * watch.ABSENT_RETRY <= looptime <= 4 * watch.ABSENT_RETRY
     assert "no such kind" in caplog.text
@@ -294,7 +324,7 @@ async def test_trouble_is_logged_once_a_minute_and_asked_again(looptime, caplog)
     answers = [refused(403, "services is forbidden")] * 20 + [page(version=3)]
     transport = FakeTransport()
     transport.answers += answers
-    assert await take(watch_forever(transport, Feed(SERVICES), no_streaming(), rng()), 1) == [[]]
+    assert await take(watch_forever(transport, Feed(SERVICES), rng()), 1) == [[]]
     assert looptime > 60
     assert 2 <= len(caplog.records) <= looptime // watch.REPEAT_LOG + 1
 
@@ -302,112 +332,5 @@ async def test_trouble_is_logged_once_a_minute_and_asked_again(looptime, caplog)
 async def test_a_body_that_is_no_list_is_trouble_like_any_other(caplog):
     transport = FakeTransport()
     transport.answers += [page(version=1)._replace(body=b"<html>"), page(version=3)]
-    assert await take(watch_forever(transport, Feed(SERVICES), no_streaming(), rng()), 1) == [[]]
+    assert await take(watch_forever(transport, Feed(SERVICES), rng()), 1) == [[]]
     assert "unreadable list" in caplog.text
-
-
-# ---------------------------------------------------------------- streaming lists
-
-
-async def test_a_streaming_list_and_its_changes_come_over_one_connection():
-    transport = FakeTransport(
-        [added("a", 1), added("b", 2) + bookmark(30, end=True) + modified("a", 31), Hang()]
-    )
-    features, feed = ServerFeatures(), Feed(SERVICES)
-    taken = await take(watch_forever(transport, feed, features, rng()), 2)
-    assert taken == [["a", "b"], [("MODIFIED", "a", 31)]]
-    (params,) = transport.streamed
-    assert params["sendInitialEvents"] == "true"
-    assert params["resourceVersionMatch"] == "NotOlderThan"
-    assert "resourceVersion" not in params
-    assert transport.sent == []
-    assert features.streaming_lists is True
-
-
-async def test_changes_during_a_streaming_list_are_part_of_it():
-    transport = FakeTransport(
-        [added("a", 1) + added("b", 2), deleted("a", 3), bookmark(4, end=True), Hang()]
-    )
-    assert await take(watch_forever(transport, Feed(SERVICES), ServerFeatures(), rng()), 1) == [
-        ["b"]
-    ]
-
-
-async def test_after_a_streaming_list_a_break_is_resumed_from():
-    transport = FakeTransport(
-        [added("a", 1), bookmark(30, end=True), BROKEN], [modified("a", 31), Hang()]
-    )
-    taken = await take(watch_forever(transport, Feed(SERVICES), ServerFeatures(), rng()), 2)
-    assert taken == [["a"], [("MODIFIED", "a", 31)]]
-    assert transport.streamed[1]["resourceVersion"] == "30"
-    assert "sendInitialEvents" not in transport.streamed[1]
-
-
-@pytest.mark.parametrize(
-    "refusal",
-    [
-        refused(422, "sendInitialEvents: Forbidden: not enabled", "Invalid"),
-        refused(400, "resourceVersionMatch is forbidden for watch", "BadRequest"),
-        refused(403, "sendInitialEvents is forbidden for watch", "Forbidden"),
-    ],
-    ids=["422", "400", "403"],
-)
-async def test_a_server_without_streaming_lists_gives_pages_and_is_remembered(refusal):
-    transport = FakeTransport(refusal, refused(410), [added("b", 51), Hang()])
-    transport.answers += [page(service("a", 1), version=30), page(service("a", 1), version=50)]
-    features = ServerFeatures()
-    taken = await take(watch_forever(transport, Feed(SERVICES), features, rng()), 3)
-    assert taken == [["a"], ["a"], [("ADDED", "b", 51)]]
-    assert features.streaming_lists is False
-    asked = ["sendInitialEvents" in params for params in transport.streamed]
-    assert asked == [True, False, False]
-
-
-async def test_a_forbidden_watch_is_no_refusal_of_streaming(caplog):
-    transport = FakeTransport(
-        refused(403, 'User "x" cannot watch resource "services"', "Forbidden"),
-        [bookmark(30, end=True), Hang()],
-    )
-    features = ServerFeatures()
-    await take(watch_forever(transport, Feed(SERVICES), features, rng()), 1)
-    assert features.streaming_lists is True
-    assert "cannot watch" in caplog.text
-
-
-@pytest.mark.parametrize("end", [[], [BROKEN]], ids=["closed", "broken"])
-async def test_a_streaming_list_that_breaks_off_is_replaced_by_pages_this_time(end):
-    transport = FakeTransport([added("half", 1), *end], [added("b", 31), Hang()])
-    transport.answers.append(page(service("a", 1), version=30))
-    features = ServerFeatures()
-    taken = await take(watch_forever(transport, Feed(SERVICES), features, rng()), 2)
-    assert taken == [["a"], [("ADDED", "b", 31)]]
-    assert features.streaming_lists is None
-
-
-async def test_a_server_that_ignores_the_request_for_a_streaming_list_is_found_out(looptime):
-    transport = FakeTransport([added("a", 1), Hang()], [added("b", 31), Hang()])
-    transport.answers.append(page(service("a", 1), version=30))
-    features = ServerFeatures()
-    taken = await take(watch_forever(transport, Feed(SERVICES), features, rng()), 2)
-    assert taken == [["a"], [("ADDED", "b", 31)]]
-    assert looptime == 30
-    assert features.streaming_lists is False
-    assert transport.open_streams == 0
-
-
-async def test_a_slow_streaming_list_is_given_its_time(looptime):
-    steps = [step for number in range(9) for step in (added(f"a{number}", number), Silence(20))]
-    transport = FakeTransport([*steps, bookmark(30, end=True), Hang()])
-    (listed,) = await take(watch_forever(transport, Feed(SERVICES), ServerFeatures(), rng()), 1)
-    assert len(listed) == 9
-    assert looptime == 180
-
-
-async def test_an_unreadable_object_in_a_streaming_list_is_known_to_exist():
-    bad = added("bad", 2, spec={"selector": 7})
-    transport = FakeTransport([added("a", 1) + bad + bookmark(3, end=True), Hang()])
-    async with aclosing(
-        watch_forever(transport, Feed(SERVICES), ServerFeatures(), rng())
-    ) as updates:
-        snapshot = await anext(updates)
-    assert snapshot.unreadable == {"shop/bad"}
