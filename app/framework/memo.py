@@ -22,6 +22,7 @@ from app.framework.interface import (
 from app.framework.probe import Stopwatch
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError
+from app.state.labels import Mask
 from app.state.nominations import PodsByRow
 from app.state.resources import Int64
 from app.state.table import NodeTable
@@ -32,11 +33,15 @@ Epoch = Callable[[], Hashable]
 
 
 class FilterArrays:
-    """First-failure-wins verdicts: the columns of an Outcome, and how a plugin's verdicts are laid over them."""
+    """First-failure-wins verdicts: the columns of an Outcome, and how a plugin's verdicts are laid over them.
 
-    __slots__ = ("codes", "plugin", "reasons", "texts")
+    ``faulty``: whether there may be Errors among them. These are no verdicts to go by: see ``check``.
+    """
+
+    __slots__ = ("codes", "faulty", "plugin", "reasons", "texts")
 
     def __init__(self, n: int) -> None:
+        self.faulty = False
         self.plugin: npt.NDArray[np.int8] = np.full(n, NONE)
         self.codes: npt.NDArray[np.int8] = np.zeros(n, np.int8)
         self.reasons: npt.NDArray[np.int32] = np.zeros(n, np.int32)
@@ -50,18 +55,21 @@ class FilterArrays:
             self.codes.copy(),
             self.reasons.copy(),
         )
-        out.texts = dict(self.texts)
+        out.texts, out.faulty = dict(self.texts), self.faulty
         return out
 
     def take(self, rows: Rows) -> "FilterArrays":
         """The verdicts on some rows."""
         out = FilterArrays.__new__(FilterArrays)
         out.plugin, out.codes, out.reasons = self.plugin[rows], self.codes[rows], self.reasons[rows]
-        out.texts = self.texts
+        out.texts, out.faulty = self.texts, self.faulty
         return out
 
     def lay_over(self, number: int, name: str, verdicts: Verdicts) -> None:
-        """Records what plugin ``number`` turned down, unless an earlier plugin did. Raises SchedulingError."""
+        """Records what plugin ``number`` turned down, unless an earlier plugin did.
+
+        Raises SchedulingError if the number of verdicts is wrong.
+        """
         if verdicts.codes.shape != self.plugin.shape:
             raise SchedulingError(
                 f'running "{name}" filter plugin: {verdicts.codes.size} verdicts on {len(self.plugin)} nodes'
@@ -71,10 +79,7 @@ class FilterArrays:
         if not len(rows):
             return
         codes = verdicts.codes[rows]
-        faults = np.flatnonzero(codes == Code.Error)
-        if len(faults):
-            text = ", ".join(verdicts.text(int(verdicts.reasons[rows[faults[0]]])))
-            raise SchedulingError(f'running "{name}" filter plugin: {text}')
+        self.faulty = self.faulty or bool((codes == Code.Error).any())
         self.plugin[rows] = number
         self.codes[rows] = codes
         self.reasons[rows] = verdicts.reasons[rows]
@@ -86,6 +91,19 @@ class FilterArrays:
         self.codes[rows] = other.codes
         self.reasons[rows] = other.reasons
         self.texts.update(other.texts)
+        self.faulty = self.faulty or other.faulty
+
+    def check(self, names: Sequence[str], considered: Mask | None = None) -> None:
+        """Raises SchedulingError if a plugin met an error on a row (of those considered; the first plugin's is told)."""
+        if not self.faulty:
+            return
+        faults = self.codes == Code.Error
+        rows = np.flatnonzero(faults if considered is None else faults & considered)
+        if len(rows):
+            row = rows[np.argmin(self.plugin[rows])]
+            number = int(self.plugin[row])
+            text = ", ".join(self.texts[number](int(self.reasons[row])))
+            raise SchedulingError(f'running "{names[number]}" filter plugin: {text}')
 
 
 class RowLocalPlugins:
@@ -163,7 +181,10 @@ class TemplateMemo:
             self._judged.clear()
 
     def filtered(self, pod: Pod) -> FilterArrays:
-        """The row-local verdicts on every row, up to date. Shared: copy before changing. Raises SchedulingError."""
+        """The row-local verdicts on every row, up to date. Shared: copy before changing. Raises SchedulingError.
+
+        Rows that met an error are asked again the next time.
+        """
         self._check_epoch()
         view = self._changed_since(self._filtered_at, len(self._filtered.plugin))
         if view.n:
@@ -172,7 +193,7 @@ class TemplateMemo:
                 self._filtered = fresh
             else:
                 self._filtered.put(view.rows, fresh)
-        self._filtered_at = self._table.last_generation
+        self._filtered_at = -1 if self._filtered.faulty else self._table.last_generation
         return self._filtered
 
     def with_nominated(self, pod: Pod, nominated: PodsByRow) -> tuple[Rows, FilterArrays]:
@@ -200,8 +221,9 @@ class TemplateMemo:
 
     def _judge_with(self, nominated: PodsByRow, pod: Pod) -> None:
         view = imagine(self._table, nominated)
-        self._nominated.put(view.rows, self._ask(view, pod))
-        self._nominated_at[view.rows] = self._table.generation[view.rows]
+        fresh = self._ask(view, pod)
+        self._nominated.put(view.rows, fresh)
+        self._nominated_at[view.rows] = 0 if fresh.faulty else self._table.generation[view.rows]
         self._judged.update(nominated)
 
     def _ask(self, view: View, pod: Pod) -> FilterArrays:

@@ -265,6 +265,7 @@ class Framework(CommitPoints):
             absent = unresolvable(
                 f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(narrowed_by))}]"
             )
+        arrays.check(self._filter_names, considered)
         outcome = Outcome(
             self._filter_names,
             arrays.plugin,
@@ -320,7 +321,7 @@ class Framework(CommitPoints):
         """Lays over ``arrays`` what the filters turn down with the nominated pods added."""
         if wide:
             view = imagine(self._table, nominated)
-            worse = self.filter_view(state, pod, view, [*memo.active_filters, *wide])
+            worse = self._ask(state, pod, view, [*memo.active_filters, *wide])
             positions = np.flatnonzero(worse.plugin != NONE)
             arrays.put(view.rows[positions], worse.take(positions))
         else:
@@ -330,7 +331,14 @@ class Framework(CommitPoints):
     def filter_view(
         self, state: CycleState, pod: Pod, view: View, filters: Iterable[tuple[int, FilterPlugin]]
     ) -> FilterArrays:
-        """Runs these filters, in profile order, over a view."""
+        """Runs these filters, in profile order, over a view. Raises SchedulingError."""
+        arrays = self._ask(state, pod, view, filters)
+        arrays.check(self._filter_names)
+        return arrays
+
+    def _ask(
+        self, state: CycleState, pod: Pod, view: View, filters: Iterable[tuple[int, FilterPlugin]]
+    ) -> FilterArrays:
         arrays = FilterArrays(view.n)
         for number, plugin in sorted(filters, key=lambda pair: pair[0]):
             verdicts = plugin.filter(state, pod, view)
