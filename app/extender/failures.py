@@ -65,6 +65,8 @@ def _reason(err: Exception) -> str:  # noqa: PLR0911 - one line per kind of fail
             return f"tls: failed to verify certificate: {err}"
         case aiohttp.ClientConnectorSSLError():
             return f"tls: {err.os_error.strerror or err.os_error}"
+        case aiohttp.ClientConnectorError() if not _os_reason(err.os_error):
+            return "EOF"  # it hung up during the TLS handshake
         case aiohttp.ClientConnectorError():
             return f"dial tcp {_address(err)}: connect: {_os_reason(err.os_error)}"
         case aiohttp.ClientHttpProxyError():

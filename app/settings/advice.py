@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from app.settings.args import ARGS, NodeResourcesFitArgs
 from app.settings.defaults import DEFAULT_WEIGHTS
 from app.settings.extension import AiokubeSchedulerConfiguration
-from app.settings.fieldtext import redact_url, show
+from app.settings.fieldtext import show
 from app.settings.models import (
     FIELD_OF_POINT,
     Extender,
@@ -39,13 +39,7 @@ def advise(
 
 
 def _odd_extender(path: Path, extender: Extender) -> Findings:
-    scheme = extender.url_prefix.lower().partition("://")[0]
-    if scheme not in {"http", "https"}:
-        said = (
-            f"{show(redact_url(extender.url_prefix))} is no http or https URL: every call will fail"
-        )
-        yield Finding((*path, "urlPrefix"), said)
-    elif extender.enable_https and scheme == "http":
+    if extender.enable_https and extender.url_prefix.lower().startswith("http:"):
         said = "urlPrefix decides: calls go over plain http all the same"
         yield Finding((*path, "enableHTTPS"), said)
     verbs = (

@@ -5,6 +5,7 @@ What is legal and yet probably not meant is in ``app.settings.advice``.
 
 from collections.abc import Iterator, Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
 from app.settings.args import PluginArgs
 from app.settings.base import V1
@@ -207,6 +208,10 @@ def _extended_resource(path: Path, name: str) -> Findings:
 
 def _transport(path: Path, extender: Extender) -> Findings:
     """What would fail when the client is built, and a timeout that would never end."""
+    if not _is_callable(extender.url_prefix):
+        shown = redact_url(extender.url_prefix)
+        detail = "must be an http:// or https:// URL with a host"
+        yield invalid((*path, "urlPrefix"), shown, detail)
     if extender.http_timeout < Duration(0):
         yield invalid(
             (*path, "httpTimeout"), extender.http_timeout, "must be zero (5s) or positive"
@@ -215,6 +220,15 @@ def _transport(path: Path, extender: Extender) -> Findings:
     if tls is not None and tls.insecure and tls.has_ca:
         detail = "specifying a root certificates file with the insecure flag is not allowed"
         yield invalid((*path, "tlsConfig", "insecure"), tls.insecure, detail)
+
+
+def _is_callable(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme.lower() in {"http", "https"} and bool(parts.hostname)
 
 
 def _binders(extenders: Sequence[Extender]) -> Findings:

@@ -173,6 +173,12 @@ EXTENDERS = {
         '9: extenders[1].managedResources[1].name: Invalid value: "e.com/a": '
         "duplicate extender managed resource name",
     ),
+    "no URL": (
+        "extenders:\n- urlPrefix: 127.0.0.1:80\n  filterVerb: f\n- urlPrefix: http://me:pw@[::1\n",
+        '4: extenders[0].urlPrefix: Invalid value: "127.0.0.1:80": must be an http:// or https:// URL with a host',
+        '6: extenders[1].urlPrefix: Invalid value: "http://REDACTED@[::1": must be an http:// or https:// URL '
+        "with a host",
+    ),
     "insecure with a CA": (
         "extenders:\n- urlPrefix: https://a\n  filterVerb: f\n  tlsConfig:\n    insecure: true\n    caFile: /ca\n",
         "7: extenders[0].tlsConfig.insecure: Invalid value: true: "
@@ -339,10 +345,6 @@ WARNINGS = {
     "enableHTTPS over http": (
         "extenders:\n- {urlPrefix: http://a, filterVerb: f, enableHTTPS: true}\n",
         "4: extenders[0].enableHTTPS: urlPrefix decides: calls go over plain http all the same",
-    ),
-    "no URL": (
-        "extenders:\n- urlPrefix: 127.0.0.1:80\n  filterVerb: f\n",
-        '4: extenders[0].urlPrefix: "127.0.0.1:80" is no http or https URL: every call will fail',
     ),
     "no verb": (
         "extenders:\n- urlPrefix: http://a\n",

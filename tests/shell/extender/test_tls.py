@@ -123,6 +123,15 @@ class TestVerification:
                 server, source(ca_data=authority.pem)
             )
 
+    async def test_a_server_that_hangs_up_during_the_handshake(self, authority):
+        async def serve(connection):
+            await connection.reader.read(1)
+
+        async with Server(serve) as server:
+            server.url = server.url.replace("http:", "https:")
+            text = await refused(server, source(ca_data=authority.pem))
+        assert text == f'Post "{server.url}/f": EOF'
+
     async def test_idle_tls_connections_are_used_again(self, tls_server, authority):
         transport = HTTPTransport(tls=source(ca_data=authority.pem))
         async with tls_server as server:
