@@ -257,7 +257,8 @@ class _Checks:
 
     def _scores(self, state: CycleState, pod: Pod, view: View) -> dict[int, int]:
         """The raw scores by row."""
-        scores: Int64 = self._plugin.score(state, pod, view)
+        said: Int64 | None = self._plugin.score(state, pod, view)
+        scores = np.zeros(view.n, np.int64) if said is None else said
         _check_array("score's answer", scores, np.int64, view.n)
         final, author = scores, "score"
         if hasattr(self._plugin, "normalize"):

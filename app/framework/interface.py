@@ -365,8 +365,8 @@ class PreScorePlugin(Plugin, Protocol):
 class ScorePlugin(Plugin, Protocol):
     """Ranks nodes."""
 
-    def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
-        """int64[n], 0 to 100 unless ``normalize`` brings it there."""
+    def score(self, state: CycleState, pod: Pod, view: View) -> Int64 | None:
+        """int64[n], 0 to 100 unless ``normalize`` brings it there; None for 0 everywhere."""
 
 
 class NormalizePlugin(ScorePlugin, Protocol):

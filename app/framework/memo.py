@@ -248,6 +248,8 @@ class TemplateMemo:
         total = np.zeros(view.n, np.int64)
         for number, (plugin, weight) in enumerate(self.active_scores or ()):
             scores = self._plugins.watch.one(plugin).score(self.state, pod, view)
+            if scores is None:
+                scores = np.zeros(view.n, np.int64)
             if hasattr(plugin, "normalize"):
                 if everything:
                     self._raw[number] = scores

@@ -413,8 +413,9 @@ class Framework(CommitPoints):
             own = self._normalized(memo.state, pod, plugin, self._of(scores, view), view)
             total = total + weight * own
         for plugin, weight in wide:
-            scores = self._watch.one(plugin).score(state, pod, view)
-            total = total + weight * self._normalized(state, pod, plugin, scores, view)
+            given = self._watch.one(plugin).score(state, pod, view)
+            if given is not None or hasattr(plugin, "normalize"):
+                total = total + weight * self._normalized(state, pod, plugin, given, view)
         return total
 
     def _of(self, column: Int64, view: View) -> Int64:
@@ -432,8 +433,9 @@ class Framework(CommitPoints):
         return status.ok
 
     def _normalized(
-        self, state: CycleState, pod: Pod, plugin: ScorePlugin, scores: Int64, view: View
+        self, state: CycleState, pod: Pod, plugin: ScorePlugin, scores: Int64 | None, view: View
     ) -> Int64:
+        scores = np.zeros(view.n, np.int64) if scores is None else scores
         if hasattr(plugin, "normalize"):
             normalizer = self._watch.one(cast("NormalizePlugin", plugin))
             scores = normalizer.normalize(state, pod, scores, view)

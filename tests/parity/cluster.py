@@ -86,7 +86,7 @@ class Recorded:
             cache=Cache(table),
             cluster=cluster,
             make_queue=make_queue,
-            profiles=list(self.frameworks),
+            profiles=[profile.scheduler_name for profile in profiles],
         )
         self.pods = PodDecoder(keep_raw=False, keep_bound_raw=False)
         for kind, items in case["objects"].items():

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from app.cycle.attempt import Attempt, Unfit
@@ -148,11 +147,13 @@ def check_scores(recorded: Recorded, probe: dict[str, Any], label: str) -> list[
     parts = attempt.framework.plugin_scores(
         attempt.state, attempt.pod, attempt.memo, View(recorded.state.table, rows)
     )
-    for plugin in sorted(parts.keys() | probe["plugin_scores"].keys()):
-        ours = dict(
-            zip(names, parts.get(plugin, np.zeros(len(rows), np.int64)).tolist(), strict=True)
-        )
-        theirs = probe["plugin_scores"].get(plugin, dict.fromkeys(names, 0))
-        if ours != theirs:
-            wrong.append(f"{label}: {plugin} {ours}, recorded {theirs}")
+    ours = {
+        plugin: dict(zip(names, scores.tolist(), strict=True)) for plugin, scores in parts.items()
+    }
+    theirs = probe["plugin_scores"]
+    wrong += [
+        f"{label}: {plugin} {ours.get(plugin)}, recorded {theirs.get(plugin)}"
+        for plugin in sorted(ours.keys() | theirs.keys())
+        if ours.get(plugin) != theirs.get(plugin)
+    ]
     return wrong

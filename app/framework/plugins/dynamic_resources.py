@@ -11,6 +11,7 @@ from app.framework.interface import CycleState, Effects, EventRegistration, Hand
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
 from app.model.status import SKIP, Code, Status, unresolvable, unschedulable
+from app.state.view import View
 
 ERR_REASON_CLAIMS: Final = "pod has resource claims, which this scheduler cannot allocate yet"
 ERR_REASON_NO_CLAIMS: Final = "no new claims to deallocate"
@@ -36,6 +37,9 @@ class DynamicResources:
         if state.get(self.NAME) is None:
             return PostFilterResult(Status(Code.Error, ("not found",)))
         return PostFilterResult(unschedulable(ERR_REASON_NO_CLAIMS))
+
+    def score(self, _state: CycleState, _pod: Pod, _view: View) -> None:
+        """Nothing for any node: only claims with a choice of devices would earn something."""
 
     def events_to_register(self) -> list[EventRegistration]:
         """Only a change of the pod itself could help, and a pod's claims never change."""

@@ -148,7 +148,7 @@ def _compile_required(added: objects.NodeAffinity) -> NodeSelectorMatcher | None
 
 
 def _compile_preferred(added: objects.NodeAffinity) -> PreferredTerms | None:
-    if added.preferred is None:
+    if not added.preferred:
         return None
     try:
         return PreferredTerms(added.preferred)

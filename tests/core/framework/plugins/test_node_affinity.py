@@ -191,6 +191,16 @@ def test_unreadable_preferred_term_is_an_error():
     assert '"Near" is not a valid label selector operator' in status.message
 
 
+@pytest.mark.parametrize("added", [{}, {"preferredDuringSchedulingIgnoredDuringExecution": []}])
+def test_without_preferred_terms_there_is_no_score(added):
+    required = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
+    added = {"requiredDuringSchedulingIgnoredDuringExecution": required, **added}
+    world = World(0, nodes=4)
+    plugin = NodeAffinity(NodeAffinityArgs(added_affinity=added), world.handle)
+    pod = pod_selecting(zone="z1")
+    assert plugin.pre_score(CycleState(), pod, View.everything(world.table)) == SKIP
+
+
 def test_unreadable_preferred_term_of_weight_0_is_dropped():
     bad = NodeSelectorTerm((Requirement("zone", "Near", ("z1",)),))
     affinity = objects.NodeAffinity(preferred=(PreferredSchedulingTerm(0, bad),))
