@@ -58,6 +58,8 @@ class Exchange:
     body: bytes = b""
     #: Why there is no answer, in Go's words; empty if there is one.
     failure: str = ""
+    #: Whether the connection broke after the request had gone out.
+    hung_up: bool = False
     #: The victims sent, by node name and uid.
     victims: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
@@ -131,7 +133,8 @@ _STATUS_HINTS: Final = {
 
 def _status(exchange: Exchange) -> Iterator[Finding]:
     if exchange.failure:
-        yield _error(exchange, f"no answer: {exchange.failure}")
+        why = " (it hung up: perhaps its handler crashed)" if exchange.hung_up else ""
+        yield _error(exchange, f"no answer: {exchange.failure}{why}")
         return
     if exchange.status == 200:
         return
@@ -392,6 +395,17 @@ def compare_forms(
     if not fails and not other_fails:
         return [Finding(Severity.NOTE, str(verb), "understands both forms, names and whole nodes")]
     return []
+
+
+def compare_sizes(small: Exchange, large: Exchange) -> list[Finding]:
+    """What it means that a large request fails where a small one was answered."""
+    if not small.answered or large.answered or large.status == 413:
+        return []
+    text = (
+        f"the same about {_number(len(small.names), 'node')}, {small.sent} bytes, was answered: does it limit requests to "
+        f"less than {large.sent} bytes, or want nodes that it knows (--nodes)?"
+    )
+    return [_note(large, text)]
 
 
 def compare_repeats(first: Exchange, second: Exchange) -> list[Finding]:

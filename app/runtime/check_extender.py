@@ -16,11 +16,12 @@ from app.extender.checks import (
     Severity,
     compare_forms,
     compare_repeats,
+    compare_sizes,
     examine,
 )
 from app.extender.client import HTTPExtender, token_file, transport_for
 from app.extender.config import ExtenderConfig, Verb
-from app.extender.errors import TransportError
+from app.extender.errors import Outcome, TransportError
 from app.extender.probes import Material
 from app.extender.tls import TLSSource
 from app.wire import extender_v1 as wire
@@ -96,7 +97,12 @@ class _Caller:
                 timeout_seconds=self.config.timeout,
             )
         except TransportError as error:
-            return dataclasses.replace(seen, seconds=now() - started, failure=error.text)
+            return dataclasses.replace(
+                seen,
+                seconds=now() - started,
+                failure=error.text,
+                hung_up=error.outcome is Outcome.BROKEN,
+            )
         return dataclasses.replace(
             seen,
             seconds=now() - started,
@@ -137,7 +143,7 @@ class _Check:
     def _unreachable(self) -> bool:
         """Whether not even the first call got an answer: then no other will tell more."""
         exchanges = self._report.exchanges
-        return bool(exchanges) and bool(exchanges[0].failure)
+        return bool(exchanges) and bool(exchanges[0].failure) and not exchanges[0].hung_up
 
     async def _both_forms(self, verb: Verb) -> None:
         whole = not self._config.node_cache_capable
@@ -159,20 +165,21 @@ class _Check:
             again = await self._ask(verb, self._material, whole=whole)
             self._report.findings += compare_repeats(first, again)
         if self._options.large:
-            await self._large(verb, findings, whole=whole)
+            await self._large(verb, first, findings)
 
-    async def _large(self, verb: Verb, small: list[Finding], *, whole: bool) -> None:
+    async def _large(self, verb: Verb, small: Exchange, said: list[Finding]) -> None:
         """A request as large clusters send it; what the small one showed already is not said again."""
         resources = self._config.managed_resources
         many = self._material.of_nodes(self._options.large, resources[0].name if resources else "")
-        exchange = await self._ask(verb, many, whole=whole)
-        known = {_kind(finding) for finding in small}
+        exchange = await self._ask(verb, many, whole=small.whole)
+        known = {_kind(finding) for finding in said}
         self._report.exchanges.append(exchange)
         self._report.findings += [
             finding
             for finding in examine(exchange, timeout=self._config.timeout)
             if _kind(finding) not in known
         ]
+        self._report.findings += compare_sizes(small, exchange)
 
     async def _ask(self, verb: Verb, material: Material, *, whole: bool) -> Exchange:
         body = material.args().body(whole=whole)

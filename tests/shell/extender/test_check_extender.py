@@ -19,7 +19,7 @@ from app.extender.config import (
 from app.extender.probes import made_up
 from app.runtime.check_extender import CheckOptions, check
 from extenders.kit import Filtered, Refusal, make_app
-from tests.shell.extender.servers import in_a_thread
+from tests.shell.extender.servers import Server, in_a_thread
 
 VERBS = {f"{verb}_verb": str(verb) for verb in (Verb.FILTER, Verb.PRIORITIZE)}
 QUICK = CheckOptions(large=20)
@@ -95,6 +95,43 @@ async def test_a_body_limit():
     assert len(errors) == 2
     assert errors[0].startswith("filter, 50 whole nodes: answers with status 413")
     assert "limit for request bodies is too low" in errors[0]
+
+
+async def test_a_body_limit_that_it_does_not_call_one():
+    async def reply(request):
+        short = len(await request.read()) < 30_000
+        return web.json_response({"Nodes": None}) if short else web.Response(status=400)
+
+    app = web.Application(client_max_size=2**20)
+    app.router.add_post("/filter", reply)
+    report = await checked(app, CheckOptions(large=20), prioritize_verb="")
+    assert "filter, 20 whole nodes: answers with status 400" in found(report, Severity.ERROR)[-1]
+    [note] = found(report, Severity.NOTE)
+    assert "the same about 3 nodes, " in note
+    assert "does it limit requests" in note
+
+
+async def test_the_wrong_form_and_a_handler_that_crashes():
+    """Handlers in Go panic when they look into Nodes that are null: the server hangs up."""
+
+    async def serve(connection):
+        while request := await connection.request():
+            nodes = json.loads(request[2])["Nodes"]
+            if nodes is None:
+                return
+            connection.answer(
+                json.dumps({"Nodes": nodes}).encode(), Content_Type="application/json"
+            )
+
+    async with Server(serve) as server:
+        config = ExtenderConfig(
+            url_prefix=server.url, filter_verb="filter", node_cache_capable=True
+        )
+        report = await check(config, made_up(""), QUICK, environ={})
+    errors = found(report, Severity.ERROR)
+    assert [error.partition(": ")[0] for error in errors] == ["filter, 3 names", "filter"]
+    assert errors[0].endswith("EOF (it hung up: perhaps its handler crashed)")
+    assert errors[1].endswith("set nodeCacheCapable: false")
 
 
 async def test_a_list_for_a_node_list():
