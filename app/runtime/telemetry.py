@@ -47,7 +47,7 @@ class Telemetry:
         self.families: Final = Families(self.registry)
         self.stories: Final = Stories(clock.wall)
         self.probe: Final = FrameworkMetrics(self.families, monotonic=stopwatch(), rng=rng)
-        self.queue: Final = QueueMetrics(self.families)
+        self.queue: Final = QueueMetrics(self.families, self.probe)
         self.watches: Final = WatchMetrics(self.families)
         self.extenders: Final = ExtenderTelemetry(
             ExtenderMetrics(self.families),

@@ -7,13 +7,13 @@ with the registrations, once and for all, and pods that no matching registration
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
-from app.state.queue_recorder import QueueRecorder
+from app.state.queue_recorder import HintFunction, QueueRecorder
 from app.state.queued_pod import QueuedPod
 
 
@@ -28,10 +28,6 @@ class Strategy(enum.IntEnum):
 SKIP: Final = Strategy.SKIP
 AFTER_BACKOFF: Final = Strategy.AFTER_BACKOFF
 IMMEDIATELY: Final = Strategy.IMMEDIATELY
-
-#: Whether a change of an object, given before and after, may make a pod schedulable (True: Queue, False: QueueSkip).
-#: Before is None when the object came, after when it went.
-HintFunction = Callable[[Pod, object | None, object | None], bool]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -178,7 +174,7 @@ class Hints:
             for registration in registrations:
                 if registration.event.matches(event):
                     known = matching.get(registration.plugin, ())
-                    matching[registration.plugin] = (*known, registration)
+                    matching[registration.plugin] = (*known, self._timed(registration, event))
         wakers = [(profile, plugin) for profile in by_profile for plugin in by_profile[profile]]
         plugins = dict.fromkeys(plugin for _, plugin in wakers)
         return Interest(
@@ -189,6 +185,12 @@ class Hints:
             wakers=tuple(wakers),
             plugins=tuple(plugins),
         )
+
+    def _timed(self, registration: HintRegistration, event: ClusterEvent) -> HintRegistration:
+        if registration.hint is None:
+            return registration
+        hint = self._recorder.timed_hint(registration.plugin, event.label, registration.hint)
+        return dataclasses.replace(registration, hint=hint)
 
 
 def is_same_pod(candidate: object, pod: Pod) -> bool:

@@ -1,8 +1,13 @@
 """What the scheduling queue tells about itself while it works: counters, gauges and faults of plugins."""
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from app.model.pod import Pod
+
+#: Whether a change of an object, given before and after, may make a pod schedulable (True: Queue, False: QueueSkip).
+#: Before is None when the object came, after when it went.
+HintFunction = Callable[[Pod, object | None, object | None], bool]
 
 
 class QueueRecorder(Protocol):
@@ -16,6 +21,10 @@ class QueueRecorder(Protocol):
 
     def in_flight(self, event: str, delta: int) -> None:
         """So many more of these events are kept for pods in flight: scheduler_inflight_events."""
+
+    def timed_hint(self, plugin: str, event: str, hint: HintFunction) -> HintFunction:
+        """The hint, timed if need be: scheduler_queueing_hint_execution_duration_seconds."""
+        ...
 
     def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
         """A plugin raised at PreEnqueue (the pod stays out) or as a QueueingHint (taken for Queue)."""
@@ -32,6 +41,10 @@ class NullRecorder:
 
     def in_flight(self, event: str, delta: int) -> None:
         """Ignores it."""
+
+    def timed_hint(self, _plugin: str, _event: str, hint: HintFunction) -> HintFunction:
+        """The hint as it is."""
+        return hint
 
     def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
         """Ignores it."""

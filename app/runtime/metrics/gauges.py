@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from app.framework.plugins.volume_binding import VolumeBinding
 from app.framework.runner import Framework
 from app.kube.events import EventStatistics
 from app.kube.informer import InformerStatistics
@@ -57,6 +58,14 @@ def register_scheduler(families: Families, sources: Sources) -> None:
         "Total preemption attempts in the cluster till now.",
         STABLE,
         lambda: {(): sum(f.preemption_attempts(_PREEMPTION) for f in sources.frameworks.values())},
+        counter=True,
+    )
+    families.look_up(
+        "scheduler_volume_scheduling_stage_error_total",
+        "Volume scheduling stage error count.",
+        ALPHA,
+        lambda: _stage_errors(sources.frameworks),
+        "operation",
         counter=True,
     )
     families.look_up(
@@ -115,6 +124,15 @@ def _cached(cache: CacheStatistics) -> Values:
         ("pods",): cache.pods,
         ("assumed_pods",): cache.assumed_pods,
     }
+
+
+def _stage_errors(frameworks: Mapping[str, Framework]) -> Values:
+    total: Counter[str] = Counter()
+    for framework in frameworks.values():
+        for plugin in framework.plugins.at("filter"):
+            if isinstance(plugin, VolumeBinding):
+                total += plugin.stage_errors
+    return {(operation,): count for operation, count in total.items()}
 
 
 def _evaluations(frameworks: Mapping[str, Framework]) -> Values:

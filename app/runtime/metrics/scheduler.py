@@ -1,9 +1,10 @@
 """kube-scheduler's metrics, by its own names, labels and buckets (spec: service.md 7), so that its dashboards and alerts work.
 
-Three readings differ, because the scheduler does:
+Some readings differ, because the scheduler does:
 
 * ``plugin_evaluation_total`` counts attempts in which a plugin took part, not calls: one call answers for all nodes.
-* ``plugin_execution_duration_seconds`` times such a call, in about one attempt of ten.
+* ``plugin_execution_duration_seconds`` times such a call, in about one attempt of ten, and
+  ``queueing_hint_execution_duration_seconds`` about one call of ten.
 * ``framework_extension_point_duration_seconds`` may be observed more than once per attempt with extenders, which are
   asked between two passes of Filter and Score.
 """
@@ -24,6 +25,7 @@ from app.runtime.metrics.series import (
     exponential,
 )
 from app.runtime.recorder import Failed
+from app.state.queue_recorder import HintFunction
 from app.state.queued_pod import QueuedPod
 
 log = logging.getLogger(__name__)
@@ -172,9 +174,21 @@ class FrameworkMetrics:
 
 
 class QueueMetrics:
-    """A QueueRecorder (app.state.queue_recorder)."""
+    """A QueueRecorder (app.state.queue_recorder); hints are timed by the clock, and about as often, as plugins are."""
 
-    def __init__(self, families: Families) -> None:
+    def __init__(self, families: Families, probe: FrameworkMetrics) -> None:
+        self._now: Final = probe.now
+        self._next_sample: Final = probe.next_sample
+        self._until_sample = probe.next_sample()
+        self._hints: Final = families.histogram(
+            "scheduler_queueing_hint_execution_duration_seconds",
+            "Duration for running a queueing hint function of a plugin.",
+            ALPHA,
+            _PLUGIN_BUCKETS,
+            "plugin",
+            "event",
+            "hint",
+        )
         self._incoming: Final = families.counter(
             "scheduler_queue_incoming_pods_total",
             "Number of pods added to scheduling queues by event and queue type.",
@@ -215,6 +229,24 @@ class QueueMetrics:
     def in_flight(self, event: str, delta: int) -> None:
         """See QueueRecorder."""
         self._in_flight.of[event,].value += delta
+
+    def timed_hint(self, plugin: str, event: str, hint: HintFunction) -> HintFunction:
+        """See QueueRecorder; every call counts down, and those at which it ends are timed."""
+
+        def timed(pod: Pod, old: object | None, new: object | None) -> bool:
+            self._until_sample -= 1
+            if self._until_sample:
+                return hint(pod, old, new)
+            self._until_sample = self._next_sample()
+            started, said = self._now(), "Error"
+            try:
+                welcome = hint(pod, old, new)
+                said = "Queue" if welcome else "QueueSkip"
+            finally:
+                self._hints.of[plugin, event, said].observe(self._now() - started)
+            return welcome
+
+        return timed
 
     def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
         """See QueueRecorder."""

@@ -8,6 +8,7 @@ from app.model.objects import PodSpec
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.state.hints import HintRegistration
 from app.state.queue import SchedulingQueue
+from app.state.queue_recorder import HintFunction
 from app.state.queued_pod import Place, QueuedPod
 
 PROFILE = "default-scheduler"
@@ -55,6 +56,9 @@ class Recorder:
 
     def in_flight(self, event: str, delta: int) -> None:
         self.events[event] += delta
+
+    def timed_hint(self, _plugin: str, _event: str, hint: HintFunction) -> HintFunction:
+        return hint
 
     def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
         self.faults.append((plugin, point, pod.name, str(error)))

@@ -77,6 +77,13 @@ SPEC = {
         {"plugin", "extension_point", "status"},
         PLUGIN,
     ),
+    "scheduler_queueing_hint_execution_duration_seconds": (
+        "histogram",
+        "ALPHA",
+        {"plugin", "event", "hint"},
+        PLUGIN,
+    ),
+    "scheduler_volume_scheduling_stage_error": ("counter", "ALPHA", {"operation"}, None),
     "scheduler_cache_size": ("gauge", "ALPHA", {"type"}, None),
     "scheduler_pod_scheduled_after_flush": ("counter", "ALPHA", set(), None),
     "leader_election_master_status": ("gauge", "ALPHA", {"name"}, None),
@@ -108,6 +115,11 @@ async def lived(world):
     world.telemetry.permit_waited("Success", 0.5)
     world.telemetry.watches.handled("PodAdd", 0.0003)
     world.telemetry.probe.plugin("Fit", "Filter", "Success")(0.00002)
+    for _ in range(100):
+        world.telemetry.queue.timed_hint("Fit", "NodeAdd", lambda *_: True)(None, None, None)
+    for plugin in world.scheduler.frameworks["default-scheduler"].plugins.at("filter"):
+        if plugin.NAME == "VolumeBinding":
+            plugin.stage_errors["bind"] += 1
     world.add(make_pod("fits"))
     world.add(make_pod("too-big", spec={"containers": [requests("1000")]}))
     await world.settle()
@@ -400,3 +412,36 @@ def test_many_pods_come_in_slices():
     ]
     parts = list(pod_resource_metrics(pods))
     assert len(parts) == 2 * (1 + 3)
+
+
+async def test_hints_are_timed_now_and_then_and_answer_as_ever():
+    async with running() as world:
+        queue = world.telemetry.queue
+        queueing = queue.timed_hint("Fit", "NodeAdd", lambda *_: True)
+        skipping = queue.timed_hint("Fit", "NodeAdd", lambda *_: False)
+
+        def broken(*_):
+            raise ValueError("no")
+
+        failing = queue.timed_hint("Fit", "NodeAdd", broken)
+        for _ in range(300):
+            assert queueing(None, None, None) is True
+            assert skipping(None, None, None) is False
+            with pytest.raises(ValueError, match="no"):
+                failing(None, None, None)
+        families = await scrape(world.telemetry.registry)
+    name = "scheduler_queueing_hint_execution_duration_seconds_count"
+    for hint in ("Queue", "QueueSkip", "Error"):
+        assert 5 < value(families, name, plugin="Fit", event="NodeAdd", hint=hint) < 100
+
+
+async def test_the_hints_of_the_profiles_are_timed():
+    async with running("a") as world:
+        world.add(make_pod("too-big", spec={"containers": [requests("1000")]}))
+        await world.settle()
+        for number in range(200):
+            world.add_nodes(f"another-{number}")
+        families = await scrape(world.telemetry.registry)
+    name = "scheduler_queueing_hint_execution_duration_seconds_count"
+    labels = {"plugin": "NodeResourcesFit", "event": "NodeAdd", "hint": "QueueSkip"}
+    assert value(families, name, **labels) > 0

@@ -1,5 +1,6 @@
 """VolumeBinding's extension points and queueing hints."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
@@ -51,6 +52,8 @@ class VolumeBinding:
         self._reader = ClaimReader(handle.cluster, caches.claims)
         self._finder = Finder(handle.table, handle.cluster, caches)
         self._waiter = Waiter(handle.table, self._finder, caches, timeout)
+        #: How often finding nodes (``predicate``), reserving (``assume``) and writing (``bind``) met an error.
+        self.stage_errors: Final[Counter[str]] = Counter()
 
     # ------------------------------------------------------------ finding nodes
 
@@ -68,7 +71,11 @@ class VolumeBinding:
         """Rejects rows that cannot reach the bound volumes, or where the others can be neither bound nor made."""
         del pod
         claims: PodClaims | None = state.get(_CLAIMS)
-        return None if claims is None else self._finder.plan(view, claims).verdicts()
+        if claims is None:
+            return None
+        plan = self._finder.plan(view, claims)
+        self.stage_errors["predicate"] += bool(plan.fault)
+        return plan.verdicts()
 
     def pre_score(self, state: CycleState, pod: Pod, view: View) -> Status:
         """Skips always: scoring belongs to the feature gate StorageCapacityScoring, which is off."""
@@ -100,6 +107,7 @@ class VolumeBinding:
         try:
             state.write(_RESERVATION, reserve(plan, node_name, self._caches))
         except SchedulingError as error:
+            self.stage_errors["assume"] += 1
             return Status(Code.Error, (str(error),))
         return SUCCESS
 
@@ -134,10 +142,12 @@ class VolumeBinding:
         try:
             await write(reservation, effects)
         except SchedulingError as error:
+            self.stage_errors["bind"] += 1
             return Status(Code.Error, (str(error),))
         try:
             await self._waiter.wait_bound(pod, reservation, effects)
         except SchedulingError as error:
+            self.stage_errors["bind"] += 1
             return Status(Code.Error, (f"binding volumes: {error}",))
         return SUCCESS
 

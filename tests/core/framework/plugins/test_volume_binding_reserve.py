@@ -261,6 +261,7 @@ def test_objects_that_changed_since_they_were_looked_at_are_out_of_sync():
     status = binding.plugin.reserve(binding.state, binding.pod, "a")
     text = 'persistentvolumeclaims "ns/dynamic" not found'
     assert (status.code, status.message) == (Code.Error, text)
+    assert +binding.plugin.stage_errors == {"assume": 2}
     assert same(binding.volumes, make_volume("pv"))
 
 
