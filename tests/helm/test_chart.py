@@ -1,5 +1,6 @@
 """Every values file of the matrix: linted, rendered, and what comes out is valid, consistent and restricted."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -58,6 +59,20 @@ def test_pods_are_restricted(rendered: Rendered) -> None:
     allowed = {"hostNetwork"} if rendered.pod.get("hostNetwork") else set()
     found = {said for _, spec in rendered.pod_specs() for said in unrestricted(spec)}
     assert found == allowed
+
+
+@pytest.mark.parametrize("release", ["a.b.c", "123", "on", "r" * 53])
+def test_releases_may_have_odd_names(helm: Helm, release: str) -> None:
+    """Valid ones: with dots, and such as YAML would take for numbers or truth values."""
+    rendered = helm.render({}, "--namespace", "42", release=release)
+    assert [said for each in rendered.objects for said in mistakes(each)] == []
+    assert broken_references(helm.render(release=release)) == []
+    assert rendered.deployment["template"]["metadata"]["labels"].items() >= {
+        ("app.kubernetes.io/instance", release)
+    }
+    name = rendered.one("Service")["metadata"]["name"]
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name)
+    assert {each["metadata"].get("namespace", "42") for each in rendered.objects} == {"42"}
 
 
 def test_the_scheduler_accepts_its_configuration(rendered: Rendered, tmp_path: Path) -> None:

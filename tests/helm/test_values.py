@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.helm.chart import CHART, Helm, RenderError
+from tests.helm.kubernetes_schema import mistakes
 from tests.helm.schema import FILE as SCHEMA
 from tests.helm.schema import definitions
 
@@ -134,9 +135,11 @@ FLIPS: Final[dict[str, Flip]] = {
 
 
 @pytest.mark.parametrize("path", DOCUMENTED)
-def test_makes_a_difference(helm: Helm, path: str) -> None:
+def test_makes_a_difference_that_is_valid(helm: Helm, path: str) -> None:
     flip = FLIPS[path]
-    assert helm.render({**flip.given, path: flip.to}) != helm.render(flip.given)
+    rendered = helm.render({**flip.given, path: flip.to})
+    assert rendered != helm.render(flip.given)
+    assert [said for each in rendered.objects for said in mistakes(each)] == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTED)
@@ -278,6 +281,8 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"extenders": [REMOTE], "networkPolicy.enabled": True},
         "networkPolicy would cut off extender one",
     ),
+    "a name that no object can have": ({"nameOverride": "My-Sched"}, "does not match pattern"),
+    "a name that no Service can have": ({"fullnameOverride": "a.b"}, "does not match pattern"),
     "a file that is no YAML": ({"configFile": "a: b: c"}, "configFile cannot be read"),
     "a file that is a list": ({"configFile": "- a"}, "configFile cannot be read"),
     "a file with two first documents": (

@@ -8,10 +8,10 @@
 {{- $name := include "aiokube-scheduler.name" . }}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
-{{- else if contains $name .Release.Name }}
-{{- .Release.Name | trunc 63 | trimSuffix "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" }}
+{{- /* Releases may have dots in their names, Services may not. */}}
+{{- $release := .Release.Name | replace "." "-" }}
+{{- ternary $release (printf "%s-%s" $release $name) (contains $name $release) | trunc 63 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
 
