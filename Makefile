@@ -13,6 +13,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m compileall -q app extenders
 	@touch $@
 
 demo: $(STAMP) ## an embedded cluster, a sample extender and the scheduler in one go

@@ -40,8 +40,9 @@ from app.settings.load import Loaded
 log = logging.getLogger(__name__)
 
 #: Collections look at everything that was allocated lately. A cache of tens of thousands of pods is no garbage: it is
-#: built with few collections on the way, then set aside (``gc.freeze``).
-_GC_THRESHOLDS: Final = (50_000, 20, 50)
+#: built with hardly any collection on the way, then set aside (``gc.freeze``).
+_GC_WHILE_FILLING: Final = (2_000_000, 20, 50)
+_GC_WHEN_FILLED: Final = (50_000, 20, 50)
 
 _DISTRIBUTION: Final = "aiokube-scheduler"
 
@@ -54,6 +55,13 @@ _MEANINGLESS: Final = {
 
 EXIT_STOPPED: Final = 0
 EXIT_LOST: Final = 1
+
+
+async def _filled(scheduler: Scheduler) -> None:
+    """Returns when all is listed; what is there by then is no garbage."""
+    await scheduler.wait_synced()
+    gc.freeze()
+    gc.set_threshold(*_GC_WHEN_FILLED)
 
 
 class _Finished(Exception):  # noqa: N818 - the way out of a TaskGroup with eternal tasks in it
@@ -115,7 +123,7 @@ class StopRequest:
 
 async def run(loaded: Loaded, options: RunOptions) -> int:
     """Runs the scheduler until it is told to stop (0) or loses its lease (1)."""
-    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.set_threshold(*_GC_WHILE_FILLING)
     with StopRequest().installed() as stop:
         return await Process(loaded, options, stop.requested).run()
 
@@ -196,7 +204,7 @@ class Process:
         campaign = None
         if not self._delayed:
             scheduler.start_watching()
-            if not await self._unless_stopped(scheduler.wait_synced()):
+            if not await self._unless_stopped(_filled(scheduler)):
                 return EXIT_STOPPED
         if self._elector is not None:
             campaign = group.create_task(self._elector.run(), name="election")
@@ -204,7 +212,7 @@ class Process:
                 return await self._release(campaign, lease_events)
         if self._delayed:
             scheduler.start_watching()
-            await self._unless_stopped(scheduler.wait_synced(), campaign)
+            await self._unless_stopped(_filled(scheduler), campaign)
         return await self._schedule(scheduler, campaign, events, lease_events)
 
     async def _schedule(
@@ -214,7 +222,6 @@ class Process:
         events: EventRecorder,
         lease_events: EventRecorder,
     ) -> int:
-        gc.freeze()
         log.info("Scheduling")
         await self._unless_stopped(scheduler.schedule(), campaign)
         if not self._stop.is_set():
