@@ -23,6 +23,8 @@ class Entry:
     """Of the node it is bound to; empty while it is pending."""
     refusal: str = ""
     """Why it is pending: the message of the FailedScheduling event and of the condition."""
+    error: str = ""
+    """What kept the scheduler from deciding about it the last time."""
 
     @property
     def is_decided(self) -> bool:
@@ -52,7 +54,8 @@ class Ledger:
             entry.zone, entry.refusal = self._zone(node), ""
             self.bound_at.append(self._now())
         elif not node:
-            entry.refusal = _refusal(pod)
+            entry.refusal = _message(pod, "Unschedulable")
+            entry.error = _message(pod, "SchedulerError")
         self._changed_at = self._now()
 
     def _zone(self, node: str) -> str:
@@ -89,13 +92,22 @@ class Ledger:
         """How many pods of a workload are pending for each reason."""
         return Counter(entry.refusal for entry in self._of(workload) if not entry.zone)
 
+    def undecided(self) -> list[str]:
+        """For people: the pods that were neither bound nor turned down, by workload and error."""
+        left = Counter(
+            (entry.workload, entry.error or "not tried")
+            for entry in self._entries.values()
+            if not entry.is_decided
+        )
+        return [f"{count} {workload}: {error}" for (workload, error), count in left.items()]
+
     def _of(self, workload: str) -> Iterable[Entry]:
         return (entry for entry in self._entries.values() if entry.workload == workload)
 
 
-def _refusal(pod: dict[str, Any]) -> str:
-    """The message of the condition PodScheduled=False, once the scheduler has found the pod unschedulable."""
+def _message(pod: dict[str, Any], reason: str) -> str:
+    """The message of the condition PodScheduled=False if it has this reason."""
     for condition in pod["status"].get("conditions", ()):
-        if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
+        if condition["type"] == "PodScheduled" and condition.get("reason") == reason:
             return str(condition.get("message", ""))
     return ""

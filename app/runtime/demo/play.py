@@ -26,10 +26,12 @@ _QUIET: Final = 0.4
 #: Seconds for everything to be decided before the demo gives up, and seconds more for each pod.
 _PATIENCE: Final = 30.0
 _PATIENCE_PER_POD: Final = 0.01
+#: Seconds the extender has to say how often it was asked.
+_STATISTICS_SECONDS: Final = 10.0
 
 
 class DemoFailed(Exception):  # noqa: N818 - says what happened
-    """The scheduler did not do its part; the text holds the end of its log."""
+    """The scheduler, or the extender, did not do its part; the text says what is missing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +158,7 @@ class _Demo:
                         done, look=lambda: progress.update(task, completed=ledger.bound)
                     )
             except TimeoutError:
-                undecided = self._options.pods - ledger.decided
-                raise DemoFailed(
-                    f"{undecided} pods were neither bound nor turned down within {patience:.0f} s; "
-                    f"the scheduler's log ends with\n{scheduler.tail()}"
-                ) from None
+                raise DemoFailed(_too_slow(patience, ledger, scheduler)) from None
 
     async def _stay(self, cluster: EmbeddedCluster, scheduler: Child) -> None:
         self._say(
@@ -174,9 +172,25 @@ class _Demo:
 
 async def _statistics(extender: str) -> dict[str, Any]:
     """What the extender says of itself."""
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"{extender}/statistics") as answer,
-    ):
-        found: dict[str, Any] = await answer.json()
-        return found
+    limit = aiohttp.ClientTimeout(total=_STATISTICS_SECONDS)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=limit) as session,
+            session.get(f"{extender}/statistics", raise_for_status=True) as answer,
+        ):
+            found: dict[str, Any] = await answer.json()
+            return found
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise DemoFailed(f"the extender did not tell its statistics: {error!r}") from error
+
+
+def _too_slow(patience: float, ledger: Ledger, scheduler: Child) -> str:
+    """What was done when the demo gave up, and what was not."""
+    left = ledger.undecided()
+    return "\n".join(
+        [
+            f"{ledger.bound} pods were bound within {patience:.0f} s, and then:",
+            *(f"  {line}" for line in left or ["more were expected to be, but nothing happened"]),
+            f"The scheduler's log ends with\n{scheduler.tail()}",
+        ]
+    )

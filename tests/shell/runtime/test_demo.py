@@ -1,0 +1,63 @@
+"""The demo ends in words when its cast does not play."""
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+
+from app.runtime.children import child
+from app.runtime.demo import play as module
+from app.runtime.demo.ledger import Ledger
+from app.runtime.demo.play import DemoFailed, DemoOptions, play
+from app.sim import ClusterOptions, EmbeddedCluster
+from app.sim.kinds import NODES, PODS
+from app.sim.nodes import NodeOptions, make_nodes
+
+IDLE = "import time; print('listening on http://127.0.0.1:1', flush=True); time.sleep(60)"
+
+
+def failed(group):
+    """The DemoFailed in an exception group."""
+    (error,) = group.exceptions
+    return error if isinstance(error, DemoFailed) else failed(error)
+
+
+async def test_pods_that_nobody_decides_about(tmp_path, monkeypatch):
+    def idle(_self, _argument):
+        return child([sys.executable, "-c", IDLE], log=tmp_path / "log", name="nobody")
+
+    monkeypatch.setattr(module, "_PATIENCE", 0.2)
+    for role in ("_extender", "_scheduler"):
+        monkeypatch.setattr(module._Demo, role, idle)
+    with pytest.raises(ExceptionGroup) as caught:
+        await play(DemoOptions(nodes=12, pods=60), Console(file=io.StringIO()))
+    said = str(failed(caught.value))
+    assert said.startswith("0 pods were bound within 1 s, and then:\n")
+    assert "\n  10 solver: not tried\n" in said
+    assert "log ends with\nlistening on" in said
+
+
+async def test_an_extender_that_does_not_tell():
+    with pytest.raises(DemoFailed, match="did not tell its statistics: ClientConnectorError"):
+        await module._statistics("http://127.0.0.1:1")
+
+
+async def test_the_ledger_tells_errors_from_refusals():
+    pod = {"metadata": {"name": "p", "namespace": "default", "labels": {"app": "web"}}}
+    async with EmbeddedCluster(ClusterOptions(port=0)) as cluster:
+        for node in make_nodes(NodeOptions(count=1), timestamp=cluster.api.timestamp()):
+            cluster.apply(NODES, node)
+        ledger = Ledger(cluster, lambda: 0.0)
+
+        def write(reason, message, **spec):
+            condition = {"type": "PodScheduled", "status": "False"}
+            condition |= {"reason": reason, "message": message}
+            container = {"name": "c", "image": "i"}
+            spec = {"containers": [container], **spec}
+            cluster.apply(PODS, {**pod, "spec": spec, "status": {"conditions": [condition]}})
+            return ledger.decided, ledger.undecided()
+
+        assert write("SchedulerError", "no route") == (0, ["1 web: no route"])
+        assert write("Unschedulable", "0/1 nodes") == (1, [])
+        assert ledger.refusals("web") == {"0/1 nodes": 1}
