@@ -8,8 +8,9 @@ that cannot be read never matches and leaves the other terms alone; a list witho
 """
 
 import functools
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -22,7 +23,13 @@ from app.model.objects import (
     PreferredSchedulingTerm,
 )
 from app.model.requests import is_qualified_name
-from app.model.selectors import Requirement, Selector, SelectorError, check_requirement
+from app.model.selectors import (
+    Requirement,
+    Selector,
+    SelectorError,
+    check_requirement,
+    parse_int64,
+)
 from app.state.labels import MISSING, NO_CODE, Codes, LabelColumn, Mask
 from app.state.resources import Int64
 from app.state.view import View
@@ -32,6 +39,13 @@ NAME_FIELD: Final = "metadata.name"
 
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _MAX_LABEL_VALUE: Final = 63
+
+_NO_INTEGER: Final = "for 'Gt', 'Lt' operators, the value must be an integer"
+_NO_LABEL_VALUE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
+    f"validation is '{_LABEL_VALUE.pattern}')"
+)
 
 #: (key, operator, values).
 _Triple = tuple[str, str, tuple[str, ...]]
@@ -136,15 +150,51 @@ class _FieldRequirement:
         return (field == self._value) == self._wanted
 
 
-def _expression(requirement: Requirement) -> _LabelRequirement:
-    check_requirement(requirement)
+class UnreadableTermsError(SelectorError):
+    """Terms that kube-scheduler would not read. ``faults``: what is wrong, each with its place, in its words."""
+
+    def __init__(self, faults: Iterable[str]) -> None:
+        self.faults: Final = tuple(faults)
+        text = ", ".join(self.faults)
+        super().__init__(text if len(self.faults) == 1 else f"[{text}]")
+
+
+def _expression_faults(requirement: Requirement, path: str) -> Iterator[str]:
     key, values = requirement.key, requirement.values or ()
+    numeric = requirement.operator in {"Gt", "Lt"} and len(values) == 1
+    if numeric and parse_int64(values[0]) is None:
+        yield f"{path}.values[0]: Invalid value: {_quoted(values[0])}: {_NO_INTEGER}"
+    elif (fault := _fault_of(check_requirement, requirement)) is not None:
+        yield f"{path}.{fault}"
     if not is_qualified_name(key):
-        raise SelectorError(f'key: "{key}" is not a qualified label name')
-    for value in values:
-        if len(value) > _MAX_LABEL_VALUE or _LABEL_VALUE.fullmatch(value) is None:
-            raise SelectorError(f'values: "{value}" is not a valid label value (key "{key}")')
-    return _LabelRequirement(key, requirement.operator, values)
+        yield f'{path}.key: "{key}" is not a qualified label name'
+    for number, value in enumerate(values):
+        faults = []
+        if len(value.encode()) > _MAX_LABEL_VALUE:
+            faults.append(f"must be no more than {_MAX_LABEL_VALUE} bytes")
+        if _LABEL_VALUE.fullmatch(value) is None:
+            faults.append(_NO_LABEL_VALUE)
+        if faults:
+            where = f"{path}.values[{number}][{key}]"
+            yield f"{where}: Invalid value: {_quoted(value)}: {'; '.join(faults)}"
+
+
+def _field_faults(requirement: Requirement, path: str) -> Iterator[str]:
+    fault = _fault_of(_field, requirement)
+    if fault is not None:
+        yield f"{path}.{fault}"
+
+
+def _fault_of(read: Callable[[Requirement], object], requirement: Requirement) -> str | None:
+    try:
+        read(requirement)
+    except SelectorError as error:
+        return str(error)
+    return None
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _field(requirement: Requirement) -> _FieldRequirement:
@@ -185,12 +235,12 @@ class NodeSelectorMatcher:
 
     def __init__(self, terms: Iterable[NodeSelectorTerm]) -> None:
         self._terms: list[_AllOf] = []
-        errors = []
-        for term in terms:
+        errors: list[str] = []
+        for number, term in enumerate(terms):
             try:
-                compiled = _compile_term(term)
-            except SelectorError as error:
-                errors.append(str(error))
+                compiled = _compile_term(term, number)
+            except UnreadableTermsError as error:
+                errors += error.faults
             else:
                 if compiled is not None:
                     self._terms.append(compiled)
@@ -209,12 +259,24 @@ class NodeSelectorMatcher:
         return any(term.matches_node(node) for term in self._terms)
 
 
-def _compile_term(term: NodeSelectorTerm) -> _AllOf | None:
-    """The term's requirements; None for an empty term. Raises SelectorError."""
+def _compile_term(term: NodeSelectorTerm, number: int) -> _AllOf | None:
+    """The requirements of the term at this place in its list; None for an empty term. Raises UnreadableTermsError."""
     expressions, fields = term.match_expressions or (), term.match_fields or ()
     if not expressions and not fields:
         return None
-    return _AllOf([*map(_expression, expressions), *map(_field, fields)])
+    faults = [
+        fault
+        for kind, requirements, look in (
+            ("matchExpressions", expressions, _expression_faults),
+            ("matchFields", fields, _field_faults),
+        )
+        for place, requirement in enumerate(requirements)
+        for fault in look(requirement, f"[{number}].{kind}[{place}]")
+    ]
+    if faults:
+        raise UnreadableTermsError(faults)
+    labels = [_LabelRequirement(r.key, r.operator, r.values or ()) for r in expressions]
+    return _AllOf([*labels, *map(_field, fields)])
 
 
 @functools.lru_cache(maxsize=8192)
@@ -280,16 +342,23 @@ def preferred_of(spec: PodSpec) -> tuple[PreferredSchedulingTerm, ...] | None:
 
 
 class PreferredTerms:
-    """Weighted terms. Those of weight 0 and empty ones are dropped. Raises SelectorError for one that cannot be read."""
+    """Weighted terms. Those of weight 0 and empty ones are dropped. Raises UnreadableTermsError if some cannot be read."""
 
     __slots__ = ("_terms",)
 
     def __init__(self, terms: Iterable[PreferredSchedulingTerm]) -> None:
         self._terms: list[tuple[Int64, _AllOf]] = []
-        for term in terms:
-            compiled = _compile_term(term.preference) if term.weight else None
-            if compiled is not None:
-                self._terms.append((np.array(term.weight, np.int64), compiled))
+        faults: list[str] = []
+        for number, term in enumerate(terms):
+            try:
+                compiled = _compile_term(term.preference, number) if term.weight else None
+            except UnreadableTermsError as error:
+                faults += error.faults
+            else:
+                if compiled is not None:
+                    self._terms.append((np.array(term.weight, np.int64), compiled))
+        if faults:
+            raise UnreadableTermsError(faults)
 
     def add_to(self, scores: Int64, view: View) -> None:
         """Adds the weights of the matching terms to int64[n] in place."""

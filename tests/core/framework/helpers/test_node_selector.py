@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -98,12 +100,18 @@ def test_one_term(term, rows):
         (expression("zone", "In"), "values set can't be empty"),
         (expression("zone", "Exists", "a"), "must be empty for exists"),
         (expression("cores", "Gt", "8", "9"), "exactly one integer"),
-        (expression("cores", "Lt", "eight"), "exactly one integer"),
-        (expression("cores", "Gt", "9223372036854775808"), "exactly one integer"),
+        (expression("cores", "Lt", "eight"), "the value must be an integer"),
+        (expression("cores", "Gt", "9223372036854775808"), "the value must be an integer"),
         (expression("a b", "Exists"), '"a b" is not a qualified label name'),
-        (expression("zone", "In", "a", "b c"), '"b c" is not a valid label value'),
-        (expression("zone", "In", "x" * 64), "is not a valid label value"),
-        (expression("cores", "Gt", "-3"), '"-3" is not a valid label value'),
+        (
+            expression("zone", "In", "a", "b c"),
+            'values[1][zone]: Invalid value: "b c": a valid label must',
+        ),
+        (expression("zone", "In", "x" * 64), "must be no more than 63 bytes"),
+        (
+            expression("cores", "Gt", "-3"),
+            'values[0][cores]: Invalid value: "-3": a valid label must',
+        ),
         (field("Exists"), '"Exists" is not a valid field selector operator'),
         (field("In"), "must have one value"),
         (field("In", "n1", "n2"), "must have one value"),
@@ -120,7 +128,7 @@ def test_an_unreadable_term_never_matches_and_leaves_the_others_alone(term, erro
     assert [error in text for text in alone.errors] == [True]
     both = NodeSelector((term, expression("zone", "In", "a")))
     assert np.flatnonzero(match_node_selector(view, both)).tolist() == [1, 5]
-    with pytest.raises(SelectorError, match=error.replace("(", r"\(")):
+    with pytest.raises(SelectorError, match=re.escape(error)):
         PreferredTerms([PreferredSchedulingTerm(1, term)])
 
 

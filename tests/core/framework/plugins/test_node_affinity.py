@@ -201,6 +201,51 @@ def test_without_preferred_terms_there_is_no_score(added):
     assert plugin.pre_score(CycleState(), pod, View.everything(world.table)) == SKIP
 
 
+def expression(operator, *values, key="zone"):
+    return NodeSelectorTerm((Requirement(key, operator, values),))
+
+
+NO_INTEGER = "for 'Gt', 'Lt' operators, the value must be an integer"
+NO_LABEL = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        (
+            [expression("Gt", "abc")],
+            f'[0].matchExpressions[0].values[0]: Invalid value: "abc": {NO_INTEGER}',
+        ),
+        (
+            [expression("In", "a"), expression("Lt", "-1", key="n")],
+            f'[1].matchExpressions[0].values[0][n]: Invalid value: "-1": {NO_LABEL}',
+        ),
+        (
+            [expression("NotIn", "x", 64 * "y")],
+            f'[0].matchExpressions[0].values[1][zone]: Invalid value: "{64 * "y"}": must be no more than 63 bytes',
+        ),
+        (
+            [expression("In", 'a"b'), expression("Gt", "a b")],
+            f'[[0].matchExpressions[0].values[0][zone]: Invalid value: "a\\"b": {NO_LABEL}, '
+            f'[1].matchExpressions[0].values[0]: Invalid value: "a b": {NO_INTEGER}, '
+            f'[1].matchExpressions[0].values[0][zone]: Invalid value: "a b": {NO_LABEL}]',
+        ),
+    ],
+)
+def test_words_for_unreadable_preferred_terms(terms, words):
+    preferred = tuple(PreferredSchedulingTerm(1, term) for term in terms)
+    affinity = Affinity(node_affinity=objects.NodeAffinity(preferred=preferred))
+    pod = make_pod(PodSpec(affinity=affinity), namespace="n", name="p", uid="u")
+    world = World(0, nodes=4)
+    view = View.everything(world.table)
+    status = NodeAffinity(None, world.handle).pre_score(CycleState(), pod, view)
+    assert (status.code, status.message) == (Code.Error, words)
+
+
 def test_unreadable_preferred_term_of_weight_0_is_dropped():
     bad = NodeSelectorTerm((Requirement("zone", "Near", ("z1",)),))
     affinity = objects.NodeAffinity(preferred=(PreferredSchedulingTerm(0, bad),))
