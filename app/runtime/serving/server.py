@@ -1,6 +1,8 @@
 """The listener: TLS, then who asks, then whether they may, then the page (spec: service.md 6.2)."""
 
+import errno
 import logging
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -16,6 +18,8 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Nobody sends us anything large.
 _MAX_BODY: Final = 64 * 1024
+_WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104
+_BACKLOG: Final = 128
 
 
 class Listening:
@@ -51,14 +55,8 @@ async def serving(
     )
     await runner.setup()
     try:
-        site = web.TCPSite(
-            runner,
-            options.bind_address,
-            options.secure_port,
-            ssl_context=None if tls is None else tls.context,
-        )
         try:
-            await site.start()
+            await _site(runner, options, tls).start()
         except OSError as err:
             where = f"{options.bind_address}:{options.secure_port}"
             why = err.strerror or err
@@ -71,6 +69,28 @@ async def serving(
         yield listening
     finally:
         await runner.cleanup()
+
+
+def _site(runner: web.AppRunner, options: ServingOptions, tls: ServerTLS | None) -> web.BaseSite:
+    """Where to listen. A wildcard of either family stands for all addresses of both, as it does in Go. Raises OSError."""
+    context = None if tls is None else tls.context
+    if options.bind_address in _WILDCARDS and (both := _all_addresses(options.secure_port)):
+        return web.SockSite(runner, both, ssl_context=context)
+    return web.TCPSite(runner, options.bind_address, options.secure_port, ssl_context=context)
+
+
+def _all_addresses(port: int) -> socket.socket | None:
+    """Both families in one socket; None where there is no IPv6. Raises OSError."""
+    if not socket.has_dualstack_ipv6():
+        return None
+    try:
+        return socket.create_server(
+            ("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
+        )
+    except OSError as err:
+        if err.errno == errno.EADDRNOTAVAIL:
+            return None
+        raise
 
 
 def _announce(listening: Listening, options: ServingOptions) -> None:

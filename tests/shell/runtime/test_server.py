@@ -221,3 +221,35 @@ async def test_the_end_is_not_held_up_for_ever():
 def test_no_name_is_too_odd_for_a_certificate():
     pem = self_signed(["localhost", "::1", "10.0.0.1", "a-host.example"], WALL())
     assert pem.count(b"-----BEGIN") == 2
+
+
+# ---------------------------------------------------------------- where it listens
+
+
+@pytest.mark.parametrize("wildcard", ["0.0.0.0", "::"])
+async def test_a_wildcard_stands_for_all_addresses_of_both_families(wildcard):
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    async with served(bind_address=wildcard) as listening:
+        for host in ("127.0.0.1", "[::1]"):
+            url = f"https://{host}:{listening.port}/healthz"
+            async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
+                assert answer.status == 200
+        with pytest.raises(ServingError, match=f"failed to listen on {wildcard}:{listening.port}"):
+            async with served(bind_address=wildcard, secure_port=listening.port):
+                pass
+
+
+async def test_a_wildcard_stands_for_the_addresses_there_are(monkeypatch):
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    async with served(bind_address="0.0.0.0") as listening:
+        assert listening.address == f"https://0.0.0.0:{listening.port}"
+        url = f"https://127.0.0.1:{listening.port}/healthz"
+        async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
+            assert answer.status == 200
+
+
+async def test_one_address_is_just_that():
+    async with served(bind_address="127.0.0.1") as listening:
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.2", listening.port)
