@@ -129,6 +129,7 @@ class World:
                     PROFILE: [
                         HintRegistration(ClusterEvent(Resource.Node, Action.Add), EXTENDER),
                         HintRegistration(ClusterEvent(Resource.Pod, Action.Delete), EXTENDER),
+                        HintRegistration(ClusterEvent(Resource.Pod, Action.Delete), PLUGINS[2]),
                     ]
                 },
                 initial_backoff_seconds=1.0,
@@ -183,6 +184,14 @@ class World:
         pod = PODS.decode(json.dumps(manifest).encode())
         self.apply(Pod, None, pod)
         return pod
+
+    def confirm(self, pod):
+        """What the watch says of a pod that was bound; the pod as it is now."""
+        manifest = json.loads(pod.raw)
+        manifest["spec"]["nodeName"] = self.bound[pod.name]
+        bound = PODS.decode(json.dumps(manifest).encode())
+        self.apply(Pod, pod, bound)
+        return bound
 
     def gone(self, pod):
         self.apply(Pod, pod, None)

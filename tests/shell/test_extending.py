@@ -124,11 +124,62 @@ class TestOverlap:
         assert len(world.bound) == 1
         assert ext.fake.most_in_flight == 16
 
+    @pytest.mark.parametrize("seed", range(16))
+    async def test_every_place_is_filled_once_whatever_the_order_of_answers(self, seed):
+        """Two extenders, both verbs, subsets at random; pods come and go while others are in flight."""
+        dice = random.Random(seed)
+        places = {"n1": 1, "n2": 1, "n3": 3}
+
+        def reply(verb, request):
+            names = request["NodeNames"]
+            if verb == "filter":
+                kept = names if dice.random() < 0.7 else dice.sample(names, len(names) - 1)
+                return after(dice.random, {"NodeNames": kept})
+            scores = [{"Host": name, "Score": dice.randint(0, 10)} for name in names]
+            return after(dice.random, scores)
+
+        extenders = [
+            scripted(reply, prioritize_verb="prioritize", url_prefix=f"http://{name}.test")
+            for name in ("one", "two")
+        ]
+        world, pods, left = World(*extenders, seed=seed), {}, set()
+
+        def staying():
+            return Counter(node for name, node in world.bound.items() if name not in left)
+
+        def filled():
+            assert staying() <= Counter(places)
+            return staying() == Counter(places)
+
+        async with world.running():
+            for name, number in places.items():
+                world.nodes(name, cpu=str(number))
+            for number in range(20):
+                pods[f"p{number}"] = world.pod(f"p{number}", cpu="1")
+                if dice.random() < 0.2:
+                    await asyncio.sleep(dice.random())
+            for _ in range(4):
+                await until(filled)
+                name = dice.choice([name for name in world.bound if name not in left])
+                left.add(name)
+                world.gone(world.confirm(pods[name]))
+            await until(filled)
+        assert len(world.bound) == 5 + 4
+        assert max(ext.fake.most_in_flight for ext in extenders) > 1
+
     @pytest.mark.parametrize("seed", range(4))
     async def test_pods_in_flight_spread_as_evenly_as_one_after_another(self, seed):
+        def reply(verb, request):
+            if verb == "filter":
+                return everything(verb, request)
+            return [{"Host": name, "Score": 5} for name in request["NodeNames"]]
+
         async def spread(parallelism):
             dice = random.Random(seed)
-            ext = scripted(lambda verb, request: after(dice.random, everything(verb, request)))
+            ext = scripted(
+                lambda verb, request: after(dice.random, reply(verb, request)),
+                prioritize_verb="prioritize",
+            )
             async with World(ext, seed=seed, parallelism=parallelism).running() as world:
                 world.nodes(*(f"n{i}" for i in range(10)))
                 for number in range(40):
