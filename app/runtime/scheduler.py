@@ -409,8 +409,10 @@ class Scheduler:
                 else:
                     continue
             now = self._clock.wall()
-            if queue.flush_backoff(now) + queue.flush_unschedulable(now):
+            woken = queue.continue_waking()
+            if woken + queue.flush_backoff(now) + queue.flush_unschedulable(now):
                 self.loop.wake()
+            await asyncio.sleep(0)
 
     async def wind_down(self, seconds: float) -> None:
         """Lets bindings finish and reports be written, for at most this long."""

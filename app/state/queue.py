@@ -17,6 +17,7 @@ the flushes have something to do.
 
 import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -57,6 +58,7 @@ from app.state.queued_pod import (
 from app.state.unschedulable_pods import WaitingPool
 from app.state.update_events import pod_update_events
 from app.state.waiting_room import Precheck, WaitingRoom
+from app.state.waking import ONE_GO, Wake
 
 #: Pods that have waited too long for an event are looked for this often.
 FLUSH_UNSCHEDULABLE_SECONDS: Final = 30
@@ -120,6 +122,7 @@ class SchedulingQueue:
         tickets = itertools.count(1)
         self._max_unschedulable_seconds: Final = max_unschedulable_seconds
         self._recorder: Final = recorder
+        self._sort_key: Final = sort_key
         self._pre_enqueue: Final = PreEnqueue(pre_enqueue, recorder)
         self._hints: Final = Hints(hints, recorder)
         self._backoff: Final = Backoff(initial_backoff_seconds, max_backoff_seconds)
@@ -134,6 +137,8 @@ class SchedulingQueue:
         )
         self._backing_off_errors: Final = PodHeap(expiration, tickets)
         self._waiting: Final = WaitingRoom(self._hints, tickets)
+        #: Events that have not woken everybody yet, oldest first.
+        self._wakes: Final[deque[Wake]] = deque()
         self._in_flight: Final = InFlight(recorder)
         self._queues: Final[Mapping[Place, PodHeap | WaitingPool]] = {
             ACTIVE: self._active,
@@ -246,16 +251,31 @@ class SchedulingQueue:
         """Wakes the waiting pods that an event may help and that pass ``precheck``; returns how many it woke.
 
         ``old`` and ``new`` are the object before and after; either is None. Pods in flight see the event when they
-        come back. An event that nobody has registered for is forgotten at once.
+        come back. An event that nobody has registered for is forgotten at once. Where very many pods wait, the rest is
+        left to ``continue_waking``.
         """
         interest = self._hints.interest(event)
         if interest.nobody:
             return 0
         moved = 0
-        for queued, strategy in self._waiting.worth_moving(interest, old, new, precheck):
-            place = self._requeue(queued, strategy, "Event", now, interest.label)
-            moved += place is not GATED
+        if self._waiting.unschedulable or self._waiting.gated:
+            self._wakes.append(Wake(self._waiting, interest, old, new, now, precheck))
+            if len(self._wakes) == 1:
+                moved = self.continue_waking()
         self._in_flight.record(interest, old, new)
+        return moved
+
+    def continue_waking(self) -> int:
+        """Does a part of what events have left to do, the oldest event first; returns how many pods it woke."""
+        moved, effort = 0, ONE_GO
+        while self._wakes and effort > 0:
+            wake = self._wakes[0]
+            effort, moves = wake.go(effort, self._sort_key)
+            for queued, strategy in moves:
+                place = self._requeue(queued, strategy, "Event", wake.now, wake.interest.label)
+                moved += place is not GATED
+            if wake.over:
+                self._wakes.popleft()
         return moved
 
     def activate(self, pods: Iterable[Pod], now: float) -> int:
@@ -281,19 +301,30 @@ class SchedulingQueue:
     # ------------------------------------------------------------ time
 
     def flush_backoff(self, now: float) -> int:
-        """Makes the pods active whose backoff is over; returns how many."""
+        """Makes the pods active whose backoff is over, not too many in one go; returns how many."""
         moved = 0
         for heap in (self._backing_off, self._backing_off_errors):
-            while (queued := heap.peek()) and not self._backoff.is_backing_off(queued, now):
+            while (
+                moved < ONE_GO
+                and (queued := heap.peek())
+                and not self._backoff.is_backing_off(queued, now)
+            ):
                 self._make_active(queued, "BackoffComplete", now, BACKOFF_COMPLETE)
                 moved += 1
         return moved
 
     def flush_unschedulable(self, now: float) -> int:
-        """Wakes the pods that have waited for an event for too long; returns how many. Gated pods wait on."""
+        """Wakes the pods that have waited for an event for too long, not too many in one go; returns how many.
+
+        Gated pods wait on.
+        """
         interest = self._hints.interest(UNSCHEDULABLE_TIMEOUT)
         moved = 0
-        while (queued := self._waiting.unschedulable.oldest()) and self._overdue(queued, now):
+        while (
+            moved < ONE_GO
+            and (queued := self._waiting.unschedulable.oldest())
+            and self._overdue(queued, now)
+        ):
             queued.was_flushed_from_unschedulable = True
             self._requeue(queued, AFTER_BACKOFF, "Timeout", now, interest.label)
             moved += 1
@@ -302,10 +333,12 @@ class SchedulingQueue:
         return moved
 
     def next_flush_time(self, now: float) -> float | None:
-        """When to flush next, at least ``now``; None if there is nothing to wait for.
+        """When to flush, or to continue waking, next, at least ``now``; None if there is nothing to wait for.
 
         Backoffs end on whole seconds; overdue pods are gathered in steps of FLUSH_UNSCHEDULABLE_SECONDS.
         """
+        if self._wakes:
+            return now
         times = [
             self._backoff.release_time(queued)
             for heap in (self._backing_off, self._backing_off_errors)

@@ -36,34 +36,33 @@ class WaitingRoom:
         self.unschedulable: Final = UnschedulablePods(self._wakers, tickets)
         self.gated: Final = WaitingPool(lambda group: (group.gating_plugin,))
 
-    def worth_moving(
+    def judge(
         self,
         interest: Interest,
         old: object | None,
         new: object | None,
         precheck: Precheck | None = None,
-    ) -> list[tuple[QueuedPod, Strategy]]:
-        """The pods that an event may help and that pass ``precheck``, with how to queue them again."""
-        if interest.wildcard and new is not None:
-            precheck = _only(new, precheck)
-        moves: list[tuple[QueuedPod, Strategy]] = []
-        for group in self._candidates(interest):
+    ) -> Callable[[Siblings], Sequence[tuple[QueuedPod, Strategy]]]:
+        """Tells of siblings which the event may help and pass ``precheck``, with how to queue them again."""
+        check = _only(new, precheck) if interest.wildcard and new is not None else precheck
+
+        def judge(group: Siblings) -> Sequence[tuple[QueuedPod, Strategy]]:
             common, questions = self._ask_for_all(group, interest, old, new)
-            if common is SKIP and not questions:
-                continue
+            if not questions:
+                if common is SKIP:
+                    return ()
+                return [(q, common) for q in group.pods.values() if check is None or check(q.pod)]
+            moves = []
             for queued in group.pods.values():
-                if precheck is None or precheck(queued.pod):
+                if check is None or check(queued.pod):
                     strategy = self._hints.ask(questions, queued, old, new, floor=common)
                     if strategy is not SKIP:
                         moves.append((queued, strategy))
-        return moves
+            return moves
 
-    def _wakers(self, group: Siblings) -> Iterable[Hashable]:
-        if not self._hints.knows(group.profile):
-            return (_UNKNOWN_PROFILE,)
-        return ((group.profile, plugin) for plugin in group.rejectors)
+        return judge
 
-    def _candidates(self, interest: Interest) -> Iterable[Siblings]:
+    def candidates(self, interest: Interest) -> Sequence[Siblings]:
         """The groups that somebody who cares about the event has turned down; each once, in a fixed order."""
         if not self.unschedulable and not self.gated:
             return ()
@@ -75,7 +74,12 @@ class WaitingRoom:
                 found.update(dict.fromkeys(self.unschedulable.woken_by(waker)))
         for plugin in interest.plugins:
             found.update(dict.fromkeys(self.gated.woken_by(plugin)))
-        return found
+        return tuple(found)
+
+    def _wakers(self, group: Siblings) -> Iterable[Hashable]:
+        if not self._hints.knows(group.profile):
+            return (_UNKNOWN_PROFILE,)
+        return ((group.profile, plugin) for plugin in group.rejectors)
 
     def _ask_for_all(
         self, group: Siblings, interest: Interest, old: object | None, new: object | None

@@ -110,6 +110,9 @@ class NodeResourcesFit(RowLocal):
         """None for the default arguments. Raises ValueError for a strategy that does not exist."""
         self._args: Final = args or NodeResourcesFitArgs()
         self._strategy: Final = _strategy(self._args.strategy, self._args.shape)
+        #: The node that was last asked about for some waiting pod, and what it offers: very many may wait for it.
+        self._latest: Node | None = None
+        self._latest_offer: Amounts = {}
 
     # ------------------------------------------------------------ filter
 
@@ -176,7 +179,9 @@ class NodeResourcesFit(RowLocal):
 
     def _node_has_more(self, pod: Pod, old: Node | None, new: Node) -> bool:
         wanted = self._wanted(pod)
-        now = allocatable_units(new.status.allocatable)
+        if new is not self._latest:
+            self._latest, self._latest_offer = new, allocatable_units(new.status.allocatable)
+        now = self._latest_offer
         if now.get(PODS, 0) < 1 or any(a > now.get(name, 0) for name, a in wanted.items()):
             return QueueingHint.SKIP
         if old is None:
