@@ -33,6 +33,12 @@ def _read_delay(_context: click.Context, _option: click.Parameter, text: str) ->
 @click.option("--pods", type=POSITIVE, default=1000, help="The backlog to bind.")
 @click.option("--shape", type=click.Choice(SHAPES), default="basic", help="What the pods demand.")
 @click.option("--existing", default=0, help="Pods that run already (4 a node for preemption).")
+@click.option(
+    "--apart-every",
+    default=0,
+    metavar="N",
+    help="Each N-th of them keeps away from the others of its group.",
+)
 @click.option("--zones", type=POSITIVE, default=3)
 @click.option("--padding", default=0, metavar="BYTES", help="Makes nodes larger.")
 @click.option(

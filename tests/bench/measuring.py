@@ -31,6 +31,8 @@ class Load:
     nodes: int = 1000
     pods: int = 1000
     existing: int = 0
+    apart_every: int = 0
+    """Each so many-th existing pod has required anti-affinity; 0: none."""
     shape: str = "basic"
     zones: int = 3
     padding: int = 0
@@ -135,7 +137,8 @@ async def _fill(cluster: Cluster, load: Load) -> int:
         for number in range(nodes)
     )
     await cluster.create(
-        workload.existing_pod(number, nodes=nodes, shape=shape) for number in range(existing)
+        workload.existing_pod(number, nodes=nodes, shape=shape, apart_every=load.apart_every)
+        for number in range(existing)
     )
     await cluster.create(workload.measured_pod(number, shape) for number in range(load.pods))
     return existing

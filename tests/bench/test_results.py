@@ -124,6 +124,15 @@ def test_preemption_finds_full_nodes():
     assert existing_count(0, nodes=10, shape="basic") == 0
 
 
+def test_some_existing_pods_keep_apart():
+    made = [existing_pod(number, nodes=3, shape="basic", apart_every=10) for number in range(21)]
+    assert [n for n, pod in enumerate(made) if "affinity" in pod["spec"]] == [0, 10, 20]
+    (term,) = made[10]["spec"]["affinity"]["podAntiAffinity"].popitem()[1]
+    wanted = term["labelSelector"]["matchLabels"].items()
+    assert wanted <= made[10]["metadata"]["labels"].items()
+    assert not wanted <= made[20]["metadata"]["labels"].items()
+
+
 def test_padding_makes_a_node_larger():
     sizes = [len(json.dumps(node(0, zones=1, shape="basic", padding=p))) for p in (0, 5000)]
     assert sizes[1] - sizes[0] > 5000

@@ -14,6 +14,7 @@ SHAPES: Final = ("basic", "mixed", "spread", "antiaffinity", "affinity", "preemp
 PRIORITIES: Final = {"bench-high": 1000, "bench-low": 1}
 
 _FAMILIES: Final = 20
+_GROUPS: Final = 200
 _TYPES: Final = ("m5.large", "m5.xlarge", "m5.2xlarge")
 _VICTIMS_PER_NODE: Final = 4
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -59,13 +60,16 @@ def measured_pod(number: int, shape: str) -> Object:
     return pod
 
 
-def existing_pod(number: int, *, nodes: int, shape: str) -> Object:
-    """A pod that runs already, on one of the nodes in turn."""
+def existing_pod(number: int, *, nodes: int, shape: str, apart_every: int = 0) -> Object:
+    """A pod that runs already, on one of the nodes in turn; each ``apart_every``-th keeps away from others of its group."""
     labels = {"app": f"app-{number % _FAMILIES}", MADE: "existing"}
     pod = _pod(f"old-{number:06d}", labels, cpu="900m" if shape == "preemption" else "100m")
     pod["spec"]["nodeName"] = f"node-{number % nodes:05d}"
     if shape == "preemption":
         pod["spec"] |= {"priorityClassName": "bench-low", "terminationGracePeriodSeconds": 0}
+    if apart_every and number % apart_every == 0:
+        labels["group"] = f"group-{number // apart_every % _GROUPS}"
+        pod["spec"]["affinity"] = _apart(HOST, {"group": labels["group"]})
     return pod
 
 
@@ -99,6 +103,11 @@ def _pod(name: str, labels: dict[str, str], *, cpu: str) -> Object:
     }
 
 
+def _apart(topology: str, labels: dict[str, str]) -> Object:
+    term = {"topologyKey": topology, "labelSelector": {"matchLabels": labels}}
+    return {"podAntiAffinity": {_REQUIRED: [term]}}
+
+
 def _same_app(pod: Object) -> Object:
     return {"labelSelector": {"matchLabels": {"app": pod["metadata"]["labels"]["app"]}}}
 
@@ -114,8 +123,7 @@ def _spread(pod: Object, _number: int) -> None:
 
 def _antiaffinity(pod: Object, _number: int) -> None:
     pod["metadata"]["labels"]["color"] = "green"
-    term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"color": "green"}}}
-    pod["spec"]["affinity"] = {"podAntiAffinity": {_REQUIRED: [term]}}
+    pod["spec"]["affinity"] = _apart(HOST, {"color": "green"})
 
 
 def _affinity(pod: Object, _number: int) -> None:
