@@ -45,11 +45,11 @@ class _AtLeast:
 
     def refresh(self, nominator: Nominator, table: NodeTable) -> None:
         """Takes over what has changed since the last time."""
-        if self._layout != table.layout:
+        same_rows = self._layout == table.layout
+        names = nominator.changed_since(self._version) if same_rows else None
+        if names is None:
             self._rows.clear()
             names = iter(nominator.nominated_nodes())
-        else:
-            names = nominator.changed_since(self._version)
         for name in names:
             row = table.row_of.get(name)
             if row is not None:

@@ -6,10 +6,14 @@ nominator is what counts.
 
 import dataclasses
 import enum
+import itertools
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from app.model.pod import Pod
+
+#: For so many nodes it is remembered when their nominated pods last changed.
+MAX_CHANGES: Final = 1024
 
 
 class NominatingMode(enum.Enum):
@@ -53,9 +57,10 @@ class Nominator:
         self._is_waiting: Final = is_waiting
         self._node_of: Final[dict[str, str]] = {}
         self._pods_on: Final[dict[str, dict[str, Pod]]] = {}
-        #: Number of the last change, and by node that of its last one, the latest last.
+        #: Number of the last change, and by node that of its last one, the latest last; those up to ``_forgotten`` are not kept.
         self.version = 0
         self._changed_at: Final[dict[str, int]] = {}
+        self._forgotten = 0
 
     def add(self, pod: Pod, info: NominatingInfo = NOOP) -> None:
         """Nominates a pod as ``info`` says, in place of any nomination it had.
@@ -103,6 +108,8 @@ class Nominator:
         self.version += 1
         self._changed_at.pop(node_name, None)
         self._changed_at[node_name] = self.version
+        if len(self._changed_at) > MAX_CHANGES:
+            self._forgotten = self._changed_at.pop(next(iter(self._changed_at)))
 
     def node_of(self, uid: str) -> str | None:
         """The node a pod is nominated to; empty if its nomination was cleared, None if there never was one."""
@@ -112,12 +119,12 @@ class Nominator:
         """The pods nominated to a node, in the order of their nomination."""
         return list(self._pods_on.get(node_name, {}).values())
 
-    def changed_since(self, version: int) -> Iterator[str]:
-        """The names of the nodes whose nominated pods have changed after ``version``."""
-        for name in reversed(self._changed_at):
-            if self._changed_at[name] <= version:
-                return
-            yield name
+    def changed_since(self, version: int) -> Iterator[str] | None:
+        """The names of the nodes whose nominated pods have changed after ``version``; None if that is too long ago."""
+        if version < self._forgotten:
+            return None
+        changes = self._changed_at
+        return itertools.takewhile(lambda name: changes[name] > version, reversed(changes))
 
     def nominated_nodes(self) -> Collection[str]:
         """The names of the nodes that pods are nominated to; a view that follows later changes."""

@@ -30,8 +30,10 @@ def looked_up(nominator, table, asking):
     return found
 
 
+@pytest.mark.parametrize("kept", [1, 2, 1000])
 @pytest.mark.parametrize("seed", range(20))
-def test_follows_every_change(seed):
+def test_follows_every_change(seed, kept, monkeypatch):
+    monkeypatch.setattr("app.state.nominator.MAX_CHANGES", kept)
     dice = random.Random(seed)
     table, nominator = NodeTable(), Nominator(lambda _: True)
     nominations = Nominations(nominator, table)
@@ -48,6 +50,8 @@ def test_follows_every_change(seed):
                 nominator.delete(some)
             case _:
                 nominator.add(some, nominate(name))
+        if dice.random() < 0.3:
+            continue
         asking = dice.choice(pods)
         found = nominations.concerning(asking)
         assert {row: [p.uid for p in on] for row, on in found.items()} == looked_up(
@@ -82,3 +86,15 @@ def test_names_the_nodes_that_have_changed_since():
     assert list(nominator.changed_since(version)) == ["c", "a", "b"]
     nominator.delete(pod(2, 0))
     assert list(nominator.changed_since(version)) == ["b", "c", "a"]
+
+
+def test_does_not_remember_changes_for_good(monkeypatch):
+    monkeypatch.setattr("app.state.nominator.MAX_CHANGES", 2)
+    nominator = Nominator(lambda _: True)
+    versions = [0]
+    for number, name in enumerate("abc"):
+        nominator.add(pod(number, 0), nominate(name))
+        versions.append(nominator.version)
+    assert nominator.changed_since(versions[0]) is None
+    assert list(nominator.changed_since(versions[1])) == ["c", "b"]
+    assert list(nominator.changed_since(versions[3])) == []

@@ -32,10 +32,11 @@ LIMITS = {
     "app.framework.runner": {"_MEMO_BYTES": 8 * 9 * 1024},
     "app.state.families": {"_MAX_COUNTERS": 8},
     "app.state.labels": {"_FEW_VALUES": 8, "_MAX_COLUMNS": 8},
+    "app.state.nominator": {"MAX_CHANGES": 8},
     "app.state.terms": {"_MAX_MATCHES": 8, "MAX_NAMESPACES": 4},
 }
-#: What is no part of the scheduler: the fakes, which remember every call.
-FAKES = ("_transport", "fake")
+#: What is left out: the fakes, which remember every call, and the events, which nobody sends here.
+FAKES = ("_transport", "fake", "_events")
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +119,8 @@ def some_pods(number: int) -> Iterator[Pod]:
         labels = {"app": f"app-{number}"}
         pod = make_pod(f"p{number}-{index}", namespace=namespace, labels=labels, spec=spec)
         raw = json.dumps({"metadata": {"name": pod.name, "namespace": namespace}}).encode()
-        yield msgspec.structs.replace(pod, raw=raw)
+        nominated = "" if pod.spec.node_selector else f"n{number}"
+        yield msgspec.structs.replace(pod, raw=raw, nominated_node_name=nominated)
 
 
 def a_volume(number: int, name: str, status: str, **spec: Any) -> objects.PersistentVolume:
