@@ -1,6 +1,7 @@
 """Timestamps as Kubernetes writes them, to and from seconds since the epoch."""
 
 import datetime as dt
+import functools
 
 
 def format_time(seconds: float) -> str:
@@ -9,7 +10,7 @@ def format_time(seconds: float) -> str:
     >>> format_time(1_700_000_000.9)
     '2023-11-14T22:13:20Z'
     """
-    return dt.datetime.fromtimestamp(int(seconds), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{_whole(int(seconds))}Z"
 
 
 def format_micro_time(seconds: float) -> str:
@@ -18,7 +19,13 @@ def format_micro_time(seconds: float) -> str:
     >>> format_micro_time(1_700_000_000.25)
     '2023-11-14T22:13:20.250000Z'
     """
-    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    second, micro = divmod(round(seconds * 1_000_000), 1_000_000)
+    return f"{_whole(second)}.{micro:06d}Z"
+
+
+@functools.lru_cache(maxsize=64)
+def _whole(second: int) -> str:
+    return dt.datetime.fromtimestamp(second, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def parse_time(text: str) -> float:
