@@ -42,6 +42,7 @@ HELD: Final = "waiting for the preemption for this pod to be finished"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 NO_CANDIDATE: Final = "no candidate node for preemption"
 _PREFIX: Final = "preemption: "
+_HELD: Final = unresolvable(HELD)
 
 
 class DefaultPreemption:
@@ -62,7 +63,7 @@ class DefaultPreemption:
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Holds a preemptor back until its last victim is going."""
-        return unresolvable(HELD) if self._running.holds(pod.uid) else SUCCESS
+        return _HELD if self._running.holds(pod.uid) else SUCCESS
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Deleted pods: not to wake anybody, but so that held preemptors are looked at again."""
