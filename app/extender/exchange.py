@@ -286,7 +286,7 @@ async def _value(payload: StreamReader, limit: int) -> bytes:
 
 async def _more(payload: StreamReader, chunks: Sequence[bytes]) -> bytes:
     """What comes next. Raises TimeoutError soon if nothing comes and nothing is missing."""
-    if not _is_whole(chunks):
+    if not chunks or not _is_whole(chunks):
         return await payload.readany()
     async with asyncio.timeout(_END_SECONDS):
         return await payload.readany()
