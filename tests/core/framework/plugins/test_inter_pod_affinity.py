@@ -18,17 +18,18 @@ from app.model.objects import (
 )
 from app.model.pod import make_pod
 from app.model.status import Code
-from app.state.view import View, WhatIf
+from app.state.view import WhatIf
 from tests.core.framework.twins import pod_affinity as twin
 from tests.core.framework.twins.compare import (
     check_filter,
     garbage_of_a_cycle,
+    judge,
     pre_filtered,
     rows_of,
     scored,
     verdicts,
 )
-from tests.core.framework.twins.world import HOSTNAME, RACK, ZONE, Dice, World, make_node
+from tests.core.framework.twins.world import HOSTNAME, RACK, ZONE, Dice, World, make_node, two_zones
 
 AFFINITY = (3, "node(s) didn't match pod affinity rules")
 ANTI = (2, "node(s) didn't match pod anti-affinity rules")
@@ -114,27 +115,12 @@ def pod(name, *, on="", app="web", namespace="north", labels=None, **terms):
 
 @pytest.fixture
 def world():
-    """Nodes a1, a2 in zone a, b1 in zone b, and x without labels."""
-    world = World()
-    for name in ("a1", "a2", "b1"):
-        world.set_node(make_node(name, {ZONE: name[0], HOSTNAME: name}))
-    world.set_node(make_node("x"))
-    return world
+    return two_zones()
 
 
 @pytest.fixture
 def plugin(world):
     return InterPodAffinity(None, world.handle)
-
-
-def judge(world, plugin, pod, view=None):
-    """Verdicts by node name; None if PreFilter skips."""
-    state, skipped = pre_filtered(plugin, pod)
-    if skipped:
-        return None
-    view = view or View(world.table, rows_of(world, world.nodes))
-    found = verdicts(plugin, state, pod, view)
-    return dict(zip(view.names(), found, strict=True))
 
 
 # ---------------------------------------------------------------- filter

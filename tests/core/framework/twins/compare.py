@@ -33,6 +33,16 @@ def pre_filtered(plugin, pod):
     return state, status.code is Code.Skip
 
 
+def judge(world, plugin, pod, view=None):
+    """Verdicts by node name; None if PreFilter skips."""
+    state, skipped = pre_filtered(plugin, pod)
+    if skipped:
+        return None
+    view = view or View(world.table, rows_of(world, world.nodes))
+    found = verdicts(plugin, state, pod, view)
+    return dict(zip(view.names(), found, strict=True))
+
+
 def check_filter(world, plugin, pod, twin, dice):
     """Compares on the full view, on some rows in any order, and on imagined worlds; returns what the full view said."""
     state, skipped = pre_filtered(plugin, pod)

@@ -272,3 +272,12 @@ class Dice:
                 self.random.choice(["north", "west", "fourth"]),
                 {"team": self.random.choice(["red", "blue", "green"])},
             )
+
+
+def two_zones():
+    """Nodes a1, a2 in zone a, b1 in zone b, and x without labels."""
+    world = World()
+    for name in ("a1", "a2", "b1"):
+        world.set_node(make_node(name, {ZONE: name[0], HOSTNAME: name}))
+    world.set_node(make_node("x"))
+    return world
