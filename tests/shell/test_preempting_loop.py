@@ -212,7 +212,8 @@ class World:
         return True
 
     def _gone(self, key):
-        self.apply(Pod, self.state.pods[key], None)
+        if key in self.state.pods:  # two preemptors may have evicted it
+            self.apply(Pod, self.state.pods[key], None)
 
     async def write_status(self, pod, patch, now):
         await asyncio.sleep(LATENCY)
@@ -328,6 +329,38 @@ async def test_two_preemptors_do_not_take_the_same_place():
         await until(lambda: len(world.bound) == 2)
     assert {node for node, _ in world.bound.values()} == {"n1", "n2"}
     assert len([n for n in world.notes if n[1] == "Preempted"]) == 6
+
+
+async def test_a_preemptor_that_is_deleted_leaves_its_room_to_others():
+    async with World(grace=10.0).running() as world:
+        world.node("n1")
+        for number in range(4):
+            world.pod(f"low-{number}", "1", on="n1")
+        world.pod("boss", "3", priority=10)
+        await until(lambda: any(pod.terminating for pod in world.state.pods.values()))
+        world._gone("ns/boss")
+        world.pod("next", "3", priority=5)
+        await until(lambda: "next" in world.bound)
+        await world.evictor.wait_until_idle()
+        assert world.state.nominator.node_of("boss") is None
+        assert not world.state.queue.pending_pods()
+    assert "boss" not in world.bound
+
+
+async def test_of_many_that_want_one_node_as_many_get_it_as_it_holds():
+    async with World().running() as world:
+        world.node("n1")
+        for number in range(4):
+            world.pod(f"low-{number}", "1", on="n1")
+        for number in range(6):
+            world.pod(f"boss-{number}", "2", priority=10)
+        await until(lambda: len(world.bound) == 2)
+        await asyncio.sleep(30)
+        assert len(world.bound) == 2
+        assert len(world.state.queue.pending_pods()) == 4
+    assert {node for node, _ in world.bound.values()} == {"n1"}
+    preempted = {who for who, reason, _ in world.notes if reason == "Preempted"}
+    assert preempted == {f"low-{number}" for number in range(4)}
 
 
 async def test_a_nomination_is_taken_from_a_pod_of_lower_priority():
