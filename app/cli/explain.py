@@ -37,6 +37,8 @@ from app.runtime.explaining import Explanation
 
 DEFAULT_SERVER: Final = "https://localhost:10259"
 _DISTRIBUTION: Final = "aiokube-scheduler"
+#: Who asks without a token, or with a client certificate of an authority that the scheduler was not told of.
+_NOBODY: Final = "system:anonymous"
 _FORWARD: Final = (
     "name the scheduler with --server; to reach one inside the cluster, run "
     "'kubectl -n NAMESPACE port-forward deploy/aiokube-scheduler 10259' beside this"
@@ -113,11 +115,19 @@ async def ask(target: Target, namespace: str, name: str) -> bytes:
             f"{target.server} does not accept these credentials ({err}); give others with --token or --kubeconfig"
         ) from err
     except Forbidden as err:
-        raise ExplainError(
-            f'{err}. It takes the right to "get" the nonResourceURL /debug/pods/*'
-        ) from err
+        raise ExplainError(_forbidden(err)) from err
     except KubeApiError as err:
         raise ExplainError(str(err)) from err
+
+
+def _forbidden(err: Forbidden) -> str:
+    right = 'It takes the right to "get" the nonResourceURL /debug/pods/*'
+    if _NOBODY not in str(err):
+        return f"{err}. {right}"
+    return (
+        f"{err}. The scheduler knows no client certificates but those of its --client-ca-file: "
+        f'give a token, such as --token "$(kubectl create token ACCOUNT)". {right}'
+    )
 
 
 def _unreachable(target: Target, err: ConnectionFailed) -> str:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from extenders.kit import BindRequest, Filtered, NodesRequest, make_app
-from tests.helm.chart import CHART, NAMESPACE, RELEASE, Helm
+from tests.helm.chart import CHART, NAMESPACE, RELEASE, ROOT, Helm
 from tests.helm.rbac import Access, allows, needs, rules_of
 from tests.shell.extender.servers import in_a_thread
 from tests.whole.harness import Process, pod, wait_for
@@ -352,18 +353,36 @@ def answer(port: int, path: str, token: str = "") -> tuple[int, str]:
         return 0, ""
 
 
+def let_look(server: RealApiServer, account: str) -> None:
+    """Gives an account the rights that docs/operations.md proposes."""
+    guide = (ROOT / "docs" / "operations.md").read_text()
+    texts = [each.split("```")[0] for each in guide.split("```yaml\n")[1:]]
+    (role,) = [found for text in texts if (found := yaml.safe_load(text)).get("kind")]
+    name, group = role["metadata"]["name"], "rbac.authorization.k8s.io"
+    server.call("POST", f"/apis/{group}/v1/clusterroles", role)
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
+    }
+    server.call("POST", f"/apis/{group}/v1/clusterrolebindings", binding)
+
+
 def test_the_api_server_decides_who_sees_what(
     helm: Helm, server: RealApiServer, tmp_path: Path
 ) -> None:
     (port,) = free_ports(1)
-    for account in ("prometheus", "nobody"):
+    for account in ("prometheus", "nobody", "viewer"):
         server.call("POST", ACCOUNTS, {"metadata": {"name": account}})
+    let_look(server, "viewer")
     readers = [{"kind": "ServiceAccount", "name": "prometheus", "namespace": NAMESPACE}]
     values = f"--set-json=rbac.metricsReaders={json.dumps(readers)}"
     with released(helm, server, tmp_path, values, port=port) as scheduler:
         server.call("POST", PODS, small("first"))
         wait_for("a binding", lambda: server.all_bound(1))
-        reader, nobody = token_of(server, "prometheus"), token_of(server, "nobody")
+        reader, nobody, viewer = (
+            token_of(server, name) for name in ("prometheus", "nobody", "viewer")
+        )
         for path in ("/healthz", "/livez", "/readyz", "/readyz?verbose"):
             assert ask(port, path) == 200
         for path in ("/metrics", "/metrics/slis", "/metrics/resources", "/configz", "/debug/queue"):
@@ -373,6 +392,7 @@ def test_the_api_server_decides_who_sees_what(
             assert ask(port, path, "made-up") == 401
             assert ask(port, path, nobody) == 403
             assert ask(port, path, reader) == (200 if path.startswith("/metrics") else 403)
+            assert ask(port, path, viewer) == 200
             assert ask(port, path, server.token) == 200
         families = {
             family.name: family

@@ -96,8 +96,11 @@ async def test_a_certificate_that_is_not_trusted():
 
 async def test_without_the_right():
     async with scheduler(Reviews()) as server:
-        with pytest.raises(ExplainError, match=r'"system:anonymous" cannot get .*nonResourceURL'):
+        said = r'"system:anonymous" cannot get .*client certificates.*--token.*nonResourceURL'
+        with pytest.raises(ExplainError, match=said):
             await explain(server, insecure_skip_tls_verify=True)
+        with pytest.raises(ExplainError, match=r'"alice" cannot get [^.]*\. It takes the right'):
+            await explain(server, token="alices", insecure_skip_tls_verify=True)
 
 
 async def test_nobody_there():

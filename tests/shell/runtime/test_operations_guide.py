@@ -1,13 +1,18 @@
 """docs/operations.md against the program: metrics, alerts and paths that it names are there, and all that are there it names."""
 
+import fnmatch
 import re
+import shlex
 from pathlib import Path
 
+import click
 import numpy as np
 import yaml
 
+from app.cli import main
 from app.runtime.endpoints import Endpoints
 from app.runtime.metrics import gauges
+from tests.helm.kubernetes_schema import mistakes
 from tests.shell.runtime.world import CONFIG, running
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
@@ -89,3 +94,32 @@ def test_symptoms_speak_of_metrics_that_exist():
         re.findall(r"`((?:aiokube_scheduler|scheduler|leader_election|rest_client)_[a-z_]+)", GUIDE)
     )
     assert mentioned <= described
+
+
+def commands(program):
+    """The guide's commands of a program, as words."""
+    text = "\n".join(re.findall(r"^```console\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL))
+    lines = [line.removeprefix("$ ") for line in text.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line) for line in lines if line.startswith(f"{program} ")]
+
+
+def test_commands_are_understood():
+    found = commands("aiokube-scheduler")
+    assert len(found) == 2
+    for _, name, *arguments in found:
+        main.get_command(click.Context(main), name).make_context(name, arguments)
+
+
+def test_who_may_look_may_look_everywhere():
+    """As the ClusterRole of the guide has it; its name is that of the commands."""
+    role = yaml.safe_load(section("Who may see what").split("```yaml\n")[1].split("```")[0])
+    assert mistakes(role) == []
+    (bound,) = [words for words in commands("kubectl") if "clusterrolebinding" in words]
+    assert f"--clusterrole={role['metadata']['name']}" in bound
+    (rule,) = role["rules"]
+    everyone = {"/healthz", "/livez", "/readyz"}
+    paths = set(re.findall(r"^\| `(/[a-z/]+)`", section("Endpoints"), re.MULTILINE)) - everyone
+    assert {"/metrics", "/debug/queue", "/statusz"} <= paths
+    urls = rule["nonResourceURLs"]
+    assert {p for p in paths if not any(fnmatch.fnmatchcase(p, url) for url in urls)} == set()
+    assert rule["verbs"] == ["get"]
