@@ -143,7 +143,7 @@ class Evictor:
         )
 
     async def _run(self, eviction: Eviction, victims: Sequence[Pod]) -> None:
-        uid, done = eviction.preemptor.uid, False
+        uid, done, started = eviction.preemptor.uid, False, self._clock.monotonic()
         try:
             done = await self._make_room(eviction, victims)
         except Exception:
@@ -151,6 +151,7 @@ class Evictor:
         finally:
             free = eviction.progress.end(uid, evicted=done)
             self._run_more(-1)
+            self._recorder.preempted(self._clock.monotonic() - started, done=done)
         if not done or (free and self._state.queue.where(uid) is GATED):
             self._state.queue.activate((eviction.preemptor,), self._clock.wall())
             self._poke()

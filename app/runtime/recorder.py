@@ -50,6 +50,9 @@ class Recorder(Protocol):
     def preempting(self, preemptor: Pod, node_name: str, victims: int) -> None:
         """So many pods are going to be evicted from a node."""
 
+    def preempted(self, seconds: float, *, done: bool) -> None:
+        """They were evicted, in so long, or some of them could not be."""
+
 
 class NullRecorder:
     """Hears nothing."""
@@ -73,4 +76,7 @@ class NullRecorder:
         """Ignores it."""
 
     def preempting(self, preemptor: Pod, node_name: str, victims: int) -> None:
+        """Ignores it."""
+
+    def preempted(self, seconds: float, *, done: bool) -> None:
         """Ignores it."""

@@ -126,6 +126,10 @@ class Telemetry:
                 victims=victims,
             )
 
+    def preempted(self, seconds: float, *, done: bool) -> None:
+        """See Recorder."""
+        self._attempts.preempted(seconds, done=done)
+
 
 def log_scores(attempt: Attempt) -> None:
     """Every plugin's weighted score of every node, and the totals, in kube-scheduler's words. For verbosity 10."""

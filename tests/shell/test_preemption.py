@@ -110,6 +110,7 @@ class World:
         self.pokes = 0
         self.events = []
         self.preempting = []
+        self.preempted = []
         self.unbound = set()
         self.stopped = []
         self.place = GATED
@@ -123,7 +124,10 @@ class World:
             writer=self.server,
             events=SimpleNamespace(pod_event=self._event),
             patcher=StatusPatcher(self.server, start),
-            recorder=SimpleNamespace(preempting=lambda *told: self.preempting.append(told)),
+            recorder=SimpleNamespace(
+                preempting=lambda *told: self.preempting.append(told),
+                preempted=lambda _seconds, *, done: self.preempted.append(done),
+            ),
             clock=SimpleNamespace(wall=lambda: NOW, monotonic=lambda: 0.0),
             spawn=start,
             stop_unbound=self._stop,
@@ -174,6 +178,7 @@ async def test_the_last_victim_goes_when_all_others_have():
         ("end", "uid-boss"),
     ]
     assert w.preempting == [(BOSS, "node-1", 3)]
+    assert w.preempted == [True]
     assert not w.activated
 
 
@@ -220,6 +225,7 @@ async def test_a_failure_spares_the_last_victim_and_activates_the_preemptor(verb
     assert (w.activated, w.pokes) == (["boss"], 1)
     assert w.noted() == [("b", NOTE)]
     assert "Error preempting pod ns/a for pod ns/boss: no" in caplog.text
+    assert w.preempted == [False]
 
 
 async def test_a_failure_with_the_last_victim_activates_the_preemptor(caplog):

@@ -102,6 +102,20 @@ class AttemptMetrics:
             exponential(1, 2, 7),
         ).labels()
 
+        self._evictions: Final = make.counter(
+            "scheduler_preemption_goroutines_execution_total",
+            "Number of times room was made for a preemptor by evicting its victims, by the result.",
+            ALPHA,
+            "result",
+        )
+        self._evicting: Final = make.histogram(
+            "scheduler_preemption_goroutines_duration_seconds",
+            "How long evicting all victims of a preemption took, by the result.",
+            ALPHA,
+            exponential(0.01, 2, 20),
+            "result",
+        )
+
     def decided(self, seconds: float) -> None:
         """A node was chosen after so long."""
         self._algorithm.observe(seconds)
@@ -133,6 +147,12 @@ class AttemptMetrics:
     def preempting(self, victims: int) -> None:
         """So many pods are going to be evicted for another."""
         self._victims.observe(victims)
+
+    def preempted(self, seconds: float, *, done: bool) -> None:
+        """They were evicted, in so long, or some of them could not be."""
+        result = "success" if done else "error"
+        self._evictions.labels(result).inc()
+        self._evicting.labels(result).observe(seconds)
 
 
 class FrameworkMetrics:

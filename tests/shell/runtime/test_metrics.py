@@ -84,6 +84,13 @@ SPEC = {
         PLUGIN,
     ),
     "scheduler_volume_scheduling_stage_error": ("counter", "ALPHA", {"operation"}, None),
+    "scheduler_preemption_goroutines_execution": ("counter", "ALPHA", {"result"}, None),
+    "scheduler_preemption_goroutines_duration_seconds": (
+        "histogram",
+        "ALPHA",
+        {"result"},
+        exp(0.01, 2, 20),
+    ),
     "scheduler_cache_size": ("gauge", "ALPHA", {"type"}, None),
     "scheduler_pod_scheduled_after_flush": ("counter", "ALPHA", set(), None),
     "leader_election_master_status": ("gauge", "ALPHA", {"name"}, None),
@@ -113,6 +120,7 @@ async def lived(world):
     gauges.register_build(families, "0.1.0")
     world.telemetry.client.observer("https://api:6443/prefix")("POST", 201, 0.02)
     world.telemetry.permit_waited("Success", 0.5)
+    world.telemetry.preempted(0.1, done=True)
     world.telemetry.watches.handled("PodAdd", 0.0003)
     world.telemetry.probe.plugin("Fit", "Filter", "Success")(0.00002)
     for _ in range(100):
