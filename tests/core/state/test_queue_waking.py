@@ -121,7 +121,7 @@ def test_events_that_come_meanwhile_take_their_turn():
     hint = Asked(1)
     queue = queue_with(hint)
     waiting(queue, templates(2))
-    assert queue.move_all(NODE_ADD, None, "first", LATER) == 0
+    assert queue.move_all(NODE_ADD, None, "first", LATER) < ONE_GO
     hint.priorities = ()
     assert queue.move_all(NODE_ADD, None, "second", LATER) == 0
     goes(queue)
