@@ -37,7 +37,7 @@ HELM: Final = [
     for words in commands(file, "helm")
     if words[1] in {"install", "upgrade"}
 ]
-OPTIONS: Final = {"--reuse-values"}
+OPTIONS: Final = {"--reset-then-reuse-values"}
 """Of ``helm upgrade``, and not of ``helm template``."""
 
 
@@ -53,6 +53,8 @@ def test_what_is_installed_can_be_rendered(
     done = helm.run("template", *(word for word in arguments if word not in OPTIONS))
     assert done.returncode == 0, done.stderr
     assert "kind: Deployment" in done.stdout
+    keeps = bool(OPTIONS & set(words))
+    assert "REGISTRY/aiokube-scheduler:" in done.stdout or keeps, "the image is forgotten"
 
 
 def test_there_are_commands_to_run() -> None:
