@@ -29,10 +29,20 @@ class PreEnqueue:
 
         A plugin that has gated the pod stays among its rejectors when it lets the pod through.
         """
-        checks = self._checks(queued.pod)
         gating = queued.gating_plugin
+        checks = self._checks(queued.pod)
         if gating:
-            checks = sorted(checks, key=lambda check: check[0] != gating)
+            first = [check for check in checks if check[0] == gating]
+            if not self._all_admit(first, queued):
+                return False
+            checks = [check for check in checks if check[0] != gating]
+        if not self._all_admit(checks, queued):
+            return False
+        if gating:
+            queued.gating_plugin, queued.gating_status = "", SUCCESS
+        return True
+
+    def _all_admit(self, checks: Iterable[PreEnqueueCheck], queued: QueuedPod) -> bool:
         for plugin, check in checks:
             try:
                 status = check(queued.pod)
@@ -42,8 +52,6 @@ class PreEnqueue:
             if status.code is not _SUCCESS:
                 self._gate(queued, plugin, status)
                 return False
-        if gating:
-            queued.gating_plugin, queued.gating_status = "", SUCCESS
         return True
 
     def _gate(self, queued: QueuedPod, plugin: str, status: Status) -> None:
