@@ -91,13 +91,6 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_request(self) -> None:
         raise NotImplementedError
 
-    def do_GET(self) -> None:
-        # The server is made to look as if it had no streaming lists, so that lists are asked for too.
-        if "sendInitialEvents" in self.path:
-            self.refuse(400, "BadRequest", "sendInitialEvents is forbidden for watch here")
-        else:
-            self.handle_request()
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("do_"):
             return self.handle_request

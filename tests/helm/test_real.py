@@ -37,8 +37,7 @@ AT_ONCE: Final = {"terminationGracePeriodSeconds": 0}
 UNLOVED: Final = "unloved"
 QUICK: Final = {"leaseDuration": "2s", "renewDeadline": "1500ms", "retryPeriod": "300ms"}
 
-#: Rights that an undisturbed scheduler on a server of today has no use for: after the answer to a binding was lost the pod
-#: is looked up; servers that cannot stream lists are asked for them.
+#: What an undisturbed scheduler does not do: look a pod up whose binding was not answered.
 RARE: Final = {("get", "", "pods")}
 
 
@@ -147,12 +146,7 @@ def test_no_request_is_refused_and_no_right_is_idle(
     used = {access_of(event) for event in audited}
     rules = list(rules_of(objects(server), RELEASE, NAMESPACE))
     assert {access for access in used if not allows(rules, access)} == set()
-    assert granted(rules) - {access.kind for access in used} == RARE | {
-        # The server streams lists.
-        ("list", *kind[1:])
-        for kind in granted(rules)
-        if kind[0] == "list"
-    }
+    assert granted(rules) - {access.kind for access in used} == RARE
 
 
 def access_of(event: dict[str, Any]) -> Access:
