@@ -82,6 +82,10 @@ class ExtenderChain:
         """The extenders that will be asked about this pod, in order."""
         return tuple(e for e in self.extenders if e.supports(verb) and e.is_interested(pod))
 
+    def warn(self, extender: str, text: str) -> None:
+        """Tells the observer that an extender needs a look."""
+        self._observer.warned(extender, text)
+
     async def filter(self, args: ExtenderArgs, *, traceparent: str = "") -> ChainFilterResult:
         """Runs the filters until no node is left. An error of one that is not ignorable is in the result."""
         verdicts = _Verdicts()

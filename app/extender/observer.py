@@ -39,7 +39,7 @@ class Observer(Protocol):
         """A failed call was passed over: the extender is ignorable, or the verb is prioritize."""
 
     def warned(self, extender: str, text: str) -> None:
-        """Something is not as it should be with files that are read again while we run."""
+        """Something is not as it should be: files that are read again while we run, or how it is configured."""
 
 
 class NullObserver:

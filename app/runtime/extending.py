@@ -5,8 +5,10 @@ goes on with the next ones. Nothing is asked twice. The node is chosen from the 
 come, with no await in between (docs/architecture.md).
 """
 
+import asyncio
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -37,6 +39,10 @@ from app.state.view import Rows
 from app.wire.extender_v1 import ExtenderArgs
 
 EXTENDER: Final = "Extender"
+_CHOOSER: Final = (
+    "the only node that it left of several had filled up before the decision, because calls overlap; if it reserves nodes "
+    "while it filters, give it 'serial: true' (aiokube-scheduler.io/v1alpha1)"
+)
 
 
 def make_chain(settings: Settings, observer: Observer | None = None) -> ExtenderChain:
@@ -164,6 +170,9 @@ class Search:
         self._percentages: Final = percentages
         self._rng: Final = rng
         self._refusals: Final = refusals
+        self._choosers: Final[set[str]] = set()
+        #: Who is decided about one pod at a time, by name.
+        self._turns: Final = {e.name: asyncio.Lock() for e in chain.extenders if e.config.serial}
 
     def concerns(self, pod: Pod) -> bool:
         """Whether any extender filters or prioritizes for this pod."""
@@ -171,7 +180,25 @@ class Search:
         return bool(chain.concerned(pod, Verb.FILTER) or chain.concerned(pod, Verb.PRIORITIZE))
 
     async def choose(self, attempt: Attempt) -> Choice:
-        """The chosen node. Raises NoNodesError, Unfit, SchedulingError."""
+        """The chosen node. Raises NoNodesError, Unfit, SchedulingError.
+
+        A serial extender is shown a pod's nodes as they are when the pod before has got its own.
+        """
+        if not self._turns:
+            return await self._choose(attempt)
+        async with contextlib.AsyncExitStack() as turns:
+            for name in dict.fromkeys(self._serial(attempt.pod)):
+                await turns.enter_async_context(self._turns[name])
+            return await self._choose(attempt)
+
+    def _serial(self, pod: Pod) -> Iterator[str]:
+        """The serial extenders to ask about this pod, always in the same order."""
+        for extender in self._chain.extenders:
+            asked = extender.supports(Verb.FILTER) or extender.supports(Verb.PRIORITIZE)
+            if extender.name in self._turns and asked and extender.is_interested(pod):
+                yield extender.name
+
+    async def _choose(self, attempt: Attempt) -> Choice:
         heard = _Heard()
         try:
             choice = await self._search(attempt, heard)
@@ -228,10 +255,22 @@ class Search:
         rows = self._rows(survivors, shown)
         fits = (rows >= 0) & attempt.still_fits(rows)
         if not fits.any():
+            self._warn_choosers(shown, survivors, result)
             return None
         if extra is not None:
             extra = _aligned(survivors, result.survivors, extra)[fits]
         return attempt.choose(rows[fits], extra)
+
+    def _warn_choosers(
+        self, shown: "_Shown", survivors: list[str], result: ChainFilterResult
+    ) -> None:
+        """Says once which extenders seem to choose a node rather than to filter: calls that overlap do not suit them."""
+        if len(survivors) > 1 or len(shown.names) == 1:
+            return
+        for name in result.refused_by:
+            if name not in self._turns and name not in self._choosers:
+                self._choosers.add(name)
+                self._chain.warn(name, _CHOOSER)
 
     def _rows(self, names: list[str], shown: "_Shown") -> Rows:
         """The rows of some of the nodes shown, -1 for those that have gone meanwhile."""

@@ -11,7 +11,7 @@ from app.extender.transport import Response
 from app.model.objects import Node
 from app.runtime.extender_reports import ExtenderReports
 from app.runtime.requeue import PodName, WakeRequest
-from tests.shell.extender.fakes import URL, ok
+from tests.shell.extender.fakes import URL, Remembering, ok
 from tests.shell.extender_world import World, scripted
 
 pytestmark = pytest.mark.looptime
@@ -188,6 +188,58 @@ class TestOverlap:
             return sorted(Counter(world.bound.values()).values())
 
         assert await spread(16) == await spread(1) == [4] * 10
+
+    async def test_a_serial_extender_that_chooses_is_shown_what_is_left(self):
+        """As some for GPUs do: it reserves one of the nodes that it is sent, and takes no pod twice."""
+        seen, places = [], {"n1": 2, "n2": 2, "n3": 2}
+
+        def reply(verb, request):
+            name, names = request["Pod"]["metadata"]["name"], request["NodeNames"]
+            if name in seen:
+                return after(0.1, {"Error": f"pod {name} had been reserved"})
+            seen.append(name)
+            return after(0.1, {"NodeNames": sorted(names)[:1]})
+
+        ext = scripted(reply, serial=True)
+        async with World(ext).running() as world:
+            for name, number in places.items():
+                world.nodes(name, cpu=str(number))
+            for number in range(6):
+                world.pod(f"p{number}", cpu="1")
+            await until(lambda: len(world.bound) == 6 or len(world.told) > 6)
+        assert Counter(world.bound.values()) == places
+        assert len(ext.fake.requests) == 6
+
+    async def test_an_extender_that_chooses_and_is_not_serial_is_warned_of(self):
+        ext = scripted(lambda verb, request: after(1, {"NodeNames": ["n1"]}))
+        world = World(ext)
+        world.chain._observer = seen = Remembering()
+        async with world.running():
+            world.nodes("n1", "n2", cpu="1")
+            for number in range(4):
+                world.pod(f"p{number}", cpu="1")
+            await asyncio.sleep(5)
+        assert list(world.bound.values()) == ["n1"]
+        [(name, text)] = seen.all("warned")
+        assert name == URL
+        assert "give it 'serial: true'" in text
+
+    @pytest.mark.parametrize("names", [("one", "two"), ("same", "same")])
+    async def test_two_serial_extenders_do_not_wait_for_each_other_for_ever(self, names):
+        extenders = [
+            scripted(
+                lambda verb, request: after(0.1, everything(verb, request)),
+                serial=True,
+                url_prefix=f"http://{name}.test",
+            )
+            for name in names
+        ]
+        async with World(*extenders).running() as world:
+            world.nodes("n1", "n2")
+            for number in range(6):
+                world.pod(f"p{number}")
+            await until(lambda: len(world.bound) == 6)
+        assert [ext.fake.most_in_flight for ext in extenders] == [1, 1]
 
     async def test_at_most_as_many_at_once_as_allowed(self):
         ext = scripted(lambda verb, request: after(1, everything(verb, request)))
