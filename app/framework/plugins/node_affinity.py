@@ -71,9 +71,10 @@ class NodeAffinity(RowLocal):
             return unresolvable(ERR_REASON_CONFLICT)
         return PreFilterResult(SUCCESS, names)
 
-    def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows that the profile's or the pod's own affinity does not match."""
-        own: RequiredNodeAffinity = state.read(_FILTER_STATE)
+    def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+        """Rejects rows that the profile's or the pod's own affinity does not match; PreFilter may be disabled."""
+        own: RequiredNodeAffinity | None = state.get(_FILTER_STATE)
+        own = RequiredNodeAffinity.of(pod.spec) if own is None else own
         matched = own.matches(view)
         if self._required is not None:
             enforced = self._required.matches(view)
@@ -99,9 +100,10 @@ class NodeAffinity(RowLocal):
         state.write(_SCORE_STATE, own)
         return SUCCESS
 
-    def score(self, state: CycleState, _pod: Pod, view: View) -> Int64:
-        """int64[n]: the weights of the preferred terms that match, the profile's and the pod's."""
-        own: PreferredTerms = state.read(_SCORE_STATE)
+    def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
+        """int64[n]: the weights of the preferred terms that match, the profile's and the pod's; PreScore may be disabled."""
+        own: PreferredTerms | None = state.get(_SCORE_STATE)
+        own = PreferredTerms(preferred_of(pod.spec) or ()) if own is None else own
         scores = np.zeros(view.n, np.int64)
         if self._preferred is not None:
             self._preferred.add_to(scores, view)

@@ -37,15 +37,19 @@ class NodeResourcesBalancedAllocation(RowLocal):
 
     def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
         """Skips pods that ask for none of the resources."""
-        scored = ScoredResources.of(pod_requests(pod.spec), self._args.resources)
-        if not scored.amounts.any():
+        names, worlds = self._worlds(pod)
+        if not worlds.any():
             return SKIP
-        state.write(_SCORE_STATE, (scored.names, _with_and_without(scored.amounts)))
+        state.write(_SCORE_STATE, (names, worlds))
         return SUCCESS
 
-    def score(self, state: CycleState, _pod: Pod, view: View) -> Int64:
-        """int64[n], 50 to 100: real requests, without stand-ins."""
-        names, worlds = state.read(_SCORE_STATE)
+    def _worlds(self, pod: Pod) -> tuple[tuple[str, ...], Int64]:
+        scored = ScoredResources.of(pod_requests(pod.spec), self._args.resources)
+        return scored.names, _with_and_without(scored.amounts)
+
+    def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
+        """int64[n], 50 to 100: real requests, without stand-ins; PreScore may be disabled."""
+        names, worlds = state.get(_SCORE_STATE) or self._worlds(pod)
         capacity = view.allocatable_of(names)
         used = view.requested_of(names) + worlds
         if np.count_nonzero(capacity) < capacity.size:

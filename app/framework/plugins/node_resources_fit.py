@@ -152,13 +152,15 @@ class NodeResourcesFit(RowLocal):
         """Works out the pod's part of the resources that count."""
         if not self._args.resources:
             return Status(Code.Error, (NO_RESOURCES,))
-        scored = ScoredResources.of(pod.template.fit_score_request, self._args.resources)
-        state.write(_SCORE_STATE, scored)
+        state.write(_SCORE_STATE, self._scored(pod))
         return SUCCESS
 
-    def score(self, state: CycleState, _pod: Pod, view: View) -> Int64:
-        """int64[n], 0 to 100."""
-        scored: ScoredResources = state.read(_SCORE_STATE)
+    def _scored(self, pod: Pod) -> ScoredResources:
+        return ScoredResources.of(pod.template.fit_score_request, self._args.resources)
+
+    def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
+        """int64[n], 0 to 100; PreScore may be disabled."""
+        scored: ScoredResources = state.get(_SCORE_STATE) or self._scored(pod)
         if not scored.names:
             return np.zeros(view.n, np.int64)
         requested = nonzero_allocated(view, scored.names) + scored.amounts

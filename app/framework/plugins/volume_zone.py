@@ -65,16 +65,22 @@ class VolumeZone:
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
         """Finds what the pod's bound volumes demand; skips pods of which nothing is demanded."""
+        topologies = self._demands(pod)
+        if isinstance(topologies, Status):
+            return topologies
+        if not topologies:
+            return SKIP
+        state.write(_KEY, topologies)
+        return SUCCESS
+
+    def _demands(self, pod: Pod) -> set[Topology] | Status:
         topologies: set[Topology] = set()
         for name in pod.template.claim_names:
             found = self._behind_claim(pod, name)
             if isinstance(found, Status):
                 return found
             topologies.update(found)
-        if not topologies:
-            return SKIP
-        state.write(_KEY, topologies)
-        return SUCCESS
+        return topologies
 
     def _behind_claim(self, pod: Pod, name: str) -> Iterable[Topology] | Status:
         if not name:
@@ -105,9 +111,15 @@ class VolumeZone:
         return ()
 
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows outside the volumes' zones; nodes with no zone or region label at all are let be."""
-        del pod
-        topologies: set[Topology] = state.read(_KEY)
+        """Rejects rows outside the volumes' zones; nodes with no zone or region label at all are let be.
+
+        PreFilter may be disabled.
+        """
+        topologies: set[Topology] | Status | None = state.get(_KEY)
+        if topologies is None:
+            topologies = self._demands(pod)
+        if isinstance(topologies, Status):
+            return reject(np.ones(view.n, bool), topologies.code, topologies.message)
         labelled = np.zeros(view.n, bool)
         for key in _LABELS:
             labelled |= view.label(key)[1] != MISSING
