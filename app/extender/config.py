@@ -101,7 +101,7 @@ class ExtenderConfig:
     managed_resources: tuple[ManagedResource, ...] = ()
     ignorable: bool = False
 
-    #: One call at a time, whatever the verb.
+    #: One call at a time, whatever the verb; pods that it filters or prioritizes for are decided one after the other.
     serial: bool = False
     #: A file whose content is sent as bearer token; read again when it changes.
     bearer_token_file: str = ""

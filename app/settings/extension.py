@@ -42,7 +42,7 @@ class ExtenderOptions(Model):
     url_prefix: Str = ""
     """The urlPrefix of the extender in the first document; required."""
     serial: Bool = False
-    """Never have two calls to this extender in flight. Default: false."""
+    """Decide about one pod after the other where it filters or prioritizes; never two calls in flight. Default: false."""
     bearer_token_file: Str = ""
     """Path of a file whose content is sent as a bearer token; read again when it changes. Default: none."""
     breaker: Breaker = Breaker()
