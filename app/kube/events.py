@@ -233,6 +233,7 @@ class EventRecorder:
         except (KubeApiError, NotLeading) as err:
             self._failed += 1
             logger.debug("Event %s is given up: %s", series.name, err)
+            return
         finally:
             series.queued = False
         if series.told_count == 1 and series.count > 1:

@@ -329,6 +329,31 @@ async def test_a_refusal_is_final(status):
     assert recorder.statistics().failed == 1
 
 
+async def test_a_second_occurrence_that_is_refused_is_not_sent_again_at_once():
+    answers = iter([ok(status=201), refused(403), refused(403)])
+    transport = FakeTransport(handler=lambda sent: next(answers))
+    async with running(transport) as recorder:
+        record(recorder)
+        assert await recorder.drain(1)
+        record(recorder)
+        await asyncio.sleep(60)
+    assert len(transport.sent) == 2
+    assert recorder.statistics().failed == 1
+
+
+async def test_who_has_lost_the_lease_does_not_try_for_ever():
+    leads = True
+    transport = FakeTransport(handler=accept)
+    async with running(transport, may_write=lambda: leads) as recorder:
+        record(recorder)
+        assert await recorder.drain(1)
+        leads = False
+        record(recorder)
+        assert await recorder.drain(1)
+    assert len(transport.sent) == 1
+    assert recorder.statistics().failed == 1
+
+
 async def test_an_answer_that_was_lost_is_no_failure():
     transport = FakeTransport(handler=lambda sent: refused(409, reason="AlreadyExists"))
     async with running(transport) as recorder:
