@@ -49,6 +49,7 @@ def _without_collections() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()
         gc.enable()
 
 
