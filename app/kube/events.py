@@ -51,7 +51,7 @@ QUEUE_SIZE: Final = MAX_SERIES
 #: The places of the queue that warnings may take.
 WARNINGS: Final = QUEUE_SIZE // 2
 #: Seconds that an event waits at most while something else is to be written, and how often that is looked at.
-PATIENCE: Final = 3.0
+PATIENCE: Final = 5.0
 LOOK: Final = 0.05
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
