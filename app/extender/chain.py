@@ -47,6 +47,9 @@ class ChainFilterResult(msgspec.Struct, frozen=True):
     refused_by: tuple[str, ...] = ()
     #: The earliest time, in seconds from now, for which an extender that turned down nodes asked to be called again.
     retry_after: float | None = None
+    #: The extenders that left one of several nodes, and those that left more, by name.
+    left_one: tuple[str, ...] = ()
+    left_several: tuple[str, ...] = ()
 
     @property
     def survivors(self) -> list[str]:
@@ -104,6 +107,7 @@ class ExtenderChain:
             verdicts.add(result.failed, result.failed_and_unresolvable)
             if len(result.kept) != len(args.names):
                 verdicts.refused(extender.name, result.retry_after)
+            verdicts.left(extender.name, len(result.kept), len(args.names))
             args = args.about(result.kept)
         return verdicts.result(args, ignored)
 
@@ -197,6 +201,8 @@ class _Verdicts:
         self._unresolvable: dict[str, str] = {}
         self._refused_by: list[str] = []
         self._retry_after: float | None = None
+        self._left_one: list[str] = []
+        self._left_several: list[str] = []
 
     def add(self, failed: Mapping[str, str], unresolvable: Mapping[str, str]) -> None:
         """A node in both maps takes the unresolvable reason."""
@@ -213,6 +219,13 @@ class _Verdicts:
         times = (retry_after, self._retry_after)
         self._retry_after = min((t for t in times if t is not None), default=None)
 
+    def left(self, extender: str, kept: int, shown: int) -> None:
+        """How many nodes an extender has left of those that it was shown."""
+        if kept > 1:
+            self._left_several.append(extender)
+        elif kept == 1 and shown > 1:
+            self._left_one.append(extender)
+
     def result(
         self,
         args: ExtenderArgs,
@@ -227,6 +240,8 @@ class _Verdicts:
             tuple(ignored),
             (error.extender,) if error else tuple(self._refused_by),
             error.retry_after if error else self._retry_after,
+            tuple(self._left_one),
+            tuple(self._left_several),
         )
 
 

@@ -101,8 +101,9 @@ class ExtenderConfig:
     managed_resources: tuple[ManagedResource, ...] = ()
     ignorable: bool = False
 
-    #: One call at a time, whatever the verb; pods that it filters or prioritizes for are decided one after the other.
-    serial: bool = False
+    #: True: one call at a time, whatever the verb, and pods that it filters or prioritizes for are decided one after the
+    #: other. False: calls overlap. None: pods are decided one after the other while it leaves them no choice.
+    serial: bool | None = None
     #: A file whose content is sent as bearer token; read again when it changes.
     bearer_token_file: str = ""
     breaker: BreakerSettings = BreakerSettings()

@@ -5,10 +5,8 @@ goes on with the next ones. Nothing is asked twice. The node is chosen from the 
 come, with no await in between (docs/architecture.md).
 """
 
-import asyncio
-import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -30,6 +28,7 @@ from app.extender.observer import Observer
 from app.kube.writer import KubeWriter
 from app.model.pod import Pod
 from app.model.status import Status, unresolvable, unschedulable
+from app.runtime.turns import Turns
 from app.settings.extension import ExtenderOptions
 from app.settings.load import Settings
 from app.settings.models import Extender
@@ -41,7 +40,7 @@ from app.wire.extender_v1 import ExtenderArgs
 EXTENDER: Final = "Extender"
 _CHOOSER: Final = (
     "the only node that it left of several had filled up before the decision, because calls overlap; if it reserves nodes "
-    "while it filters, give it 'serial: true' (aiokube-scheduler.io/v1alpha1)"
+    "while it filters, take 'serial: false' away (aiokube-scheduler.io/v1alpha1)"
 )
 
 
@@ -170,9 +169,9 @@ class Search:
         self._percentages: Final = percentages
         self._rng: Final = rng
         self._refusals: Final = refusals
-        self._choosers: Final[set[str]] = set()
-        #: Who is decided about one pod at a time, by name.
-        self._turns: Final = {e.name: asyncio.Lock() for e in chain.extenders if e.config.serial}
+        #: Those whose calls overlap whatever they leave, until there is something to say of it.
+        self._overlapping: Final = {e.name for e in chain.extenders if e.config.serial is False}
+        self._turns: Final = Turns(chain.extenders)
 
     def concerns(self, pod: Pod) -> bool:
         """Whether any extender filters or prioritizes for this pod."""
@@ -182,21 +181,10 @@ class Search:
     async def choose(self, attempt: Attempt) -> Choice:
         """The chosen node. Raises NoNodesError, Unfit, SchedulingError.
 
-        A serial extender is shown a pod's nodes as they are when the pod before has got its own.
+        An extender that wants its pods one after the other is shown the nodes as the pod before has left them.
         """
-        if not self._turns:
+        async with self._turns.taken(attempt.pod):
             return await self._choose(attempt)
-        async with contextlib.AsyncExitStack() as turns:
-            for name in dict.fromkeys(self._serial(attempt.pod)):
-                await turns.enter_async_context(self._turns[name])
-            return await self._choose(attempt)
-
-    def _serial(self, pod: Pod) -> Iterator[str]:
-        """The serial extenders to ask about this pod, always in the same order."""
-        for extender in self._chain.extenders:
-            asked = extender.supports(Verb.FILTER) or extender.supports(Verb.PRIORITIZE)
-            if extender.name in self._turns and asked and extender.is_interested(pod):
-                yield extender.name
 
     async def _choose(self, attempt: Attempt) -> Choice:
         heard = _Heard()
@@ -220,6 +208,7 @@ class Search:
             result = await self._chain.filter(
                 ExtenderArgs(attempt.pod, shown.names, self._node_json)
             )
+            self._turns.learn(result)
             if result.error is not None:
                 raise result.error
             heard.note(result)
@@ -268,8 +257,8 @@ class Search:
         if len(survivors) > 1 or len(shown.names) == 1:
             return
         for name in result.refused_by:
-            if name not in self._turns and name not in self._choosers:
-                self._choosers.add(name)
+            if name in self._overlapping:
+                self._overlapping.remove(name)
                 self._chain.warn(name, _CHOOSER)
 
     def _rows(self, names: list[str], shown: "_Shown") -> Rows:

@@ -107,7 +107,7 @@ def _extender(configured: ConfiguredExtender) -> str:
         "node names" if extender.node_cache_capable else "whole nodes",
         f"timeout {extender.http_timeout}",
     ]
-    facts += ["ignorable"] * extender.ignorable + ["serial"] * options.serial
+    facts += ["ignorable"] * extender.ignorable + ["serial"] * bool(options.serial)
     if extender.managed_resources:
         facts.append(f"for {', '.join(resource.name for resource in extender.managed_resources)}")
     return f"  {redact_url(extender.url_prefix)}: {'; '.join(facts)}"

@@ -41,8 +41,9 @@ class ExtenderOptions(Model):
 
     url_prefix: Str = ""
     """The urlPrefix of the extender in the first document; required."""
-    serial: Bool = False
-    """Decide about one pod after the other where it filters or prioritizes; never two calls in flight. Default: false."""
+    serial: Bool | None = None
+    """True: decide about one pod after the other where it filters or prioritizes, and never have two calls in flight. False: let
+    calls overlap. Default: one pod after the other while it leaves just one of the nodes it is shown."""
     bearer_token_file: Str = ""
     """Path of a file whose content is sent as a bearer token; read again when it changes. Default: none."""
     breaker: Breaker = Breaker()

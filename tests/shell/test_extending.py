@@ -115,7 +115,9 @@ class TestOverlap:
     @pytest.mark.parametrize("seed", range(8))
     async def test_the_last_free_place_is_filled_once(self, seed):
         dice = random.Random(seed)
-        ext = scripted(lambda verb, request: after(dice.random, everything(verb, request)))
+        ext = scripted(
+            lambda verb, request: after(dice.random, everything(verb, request)), serial=False
+        )
         async with World(ext, seed=seed).running() as world:
             world.nodes("n1", cpu="1")
             for number in range(20):
@@ -189,7 +191,8 @@ class TestOverlap:
 
         assert await spread(16) == await spread(1) == [4] * 10
 
-    async def test_a_serial_extender_that_chooses_is_shown_what_is_left(self):
+    @pytest.mark.parametrize("serial", [True, None], ids=["serial", "found out"])
+    async def test_an_extender_that_chooses_is_shown_what_is_left(self, serial):
         """As some for GPUs do: it reserves one of the nodes that it is sent, and takes no pod twice."""
         seen, places = [], {"n1": 2, "n2": 2, "n3": 2}
 
@@ -200,7 +203,7 @@ class TestOverlap:
             seen.append(name)
             return after(0.1, {"NodeNames": sorted(names)[:1]})
 
-        ext = scripted(reply, serial=True)
+        ext = scripted(reply, serial=serial)
         async with World(ext).running() as world:
             for name, number in places.items():
                 world.nodes(name, cpu=str(number))
@@ -210,8 +213,43 @@ class TestOverlap:
         assert Counter(world.bound.values()) == places
         assert len(ext.fake.requests) == 6
 
-    async def test_an_extender_that_chooses_and_is_not_serial_is_warned_of(self):
-        ext = scripted(lambda verb, request: after(1, {"NodeNames": ["n1"]}))
+    async def test_calls_overlap_while_an_extender_leaves_a_choice(self):
+        left, most = 3, []
+
+        def reply(verb, request):
+            most.append(ext.fake.in_flight)
+            return after(1, {"NodeNames": request["NodeNames"][:left]})
+
+        ext = scripted(reply)
+        async with World(ext).running() as world:
+            world.nodes("n1", "n2", "n3", "n4")
+
+            async def pods(count):
+                most.clear()
+                bound = len(world.bound)
+                for number in range(count):
+                    world.pod(f"p{bound + number}")
+                await until(lambda: len(world.bound) == bound + count)
+                return most
+
+            assert await pods(6) == [1, 1, 2, 3, 4, 5]
+            left = 1
+            assert await pods(3) == [1, 2, 3]
+            assert await pods(3) == [1, 1, 1]
+            left = 2
+            assert await pods(4) == [1, 1, 2, 3]
+
+    async def test_an_extender_that_fails_is_not_waited_for_one_by_one(self):
+        ext = scripted(lambda verb, request: after(99, {}), ignorable=True, http_timeout=5)
+        async with World(ext).running() as world:
+            world.nodes("n1", "n2")
+            for number in range(12):
+                world.pod(f"p{number}")
+            await asyncio.sleep(10.1)
+        assert len(world.bound) == 12
+
+    async def test_an_extender_that_chooses_though_calls_overlap_is_warned_of(self):
+        ext = scripted(lambda verb, request: after(1, {"NodeNames": ["n1"]}), serial=False)
         world = World(ext)
         world.chain._observer = seen = Remembering()
         async with world.running():
@@ -222,7 +260,7 @@ class TestOverlap:
         assert list(world.bound.values()) == ["n1"]
         [(name, text)] = seen.all("warned")
         assert name == URL
-        assert "give it 'serial: true'" in text
+        assert "take 'serial: false' away" in text
 
     @pytest.mark.parametrize("names", [("one", "two"), ("same", "same")])
     async def test_two_serial_extenders_do_not_wait_for_each_other_for_ever(self, names):

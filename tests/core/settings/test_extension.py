@@ -52,7 +52,7 @@ def test_everything_is_read():
     assert options.breaker == Breaker(
         failures=0, open_seconds=Duration.of(1.5), max_open_seconds=Duration.of(120)
     )
-    assert (no_options.serial, no_options.bearer_token_file) == (False, "")
+    assert (no_options.serial, no_options.bearer_token_file) == (None, "")
 
 
 @pytest.mark.parametrize(

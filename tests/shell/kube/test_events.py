@@ -12,6 +12,7 @@ from app.kube.events import (
     ATTEMPTS,
     MAX_SERIES,
     NORMAL,
+    PATIENCE,
     QUEUE_SIZE,
     WARNING,
     WARNINGS,
@@ -272,7 +273,7 @@ async def test_events_give_way_for_a_while(looptime):
         assert len(transport.sent) == 20
         busy = True
         record(recorder, pod("late"))
-        await asyncio.sleep(2.9)
+        await asyncio.sleep(PATIENCE - 0.1)
         assert len(transport.sent) == 20
         await asyncio.sleep(0.2)
         assert len(transport.sent) == 21
