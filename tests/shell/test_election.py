@@ -622,7 +622,7 @@ async def test_one_of_many_gets_a_free_lease():
             await leader.task
             await asyncio.sleep(0.01)
             assert [person.leads for person in people].count(True) == 1
-    assert server.lease.record.transitions == 5
+        assert server.lease.record.transitions == 5
 
 
 @pytest_loop
