@@ -104,7 +104,7 @@ class Scheduler:
         self._events: Final = events
         self._telemetry: Final = telemetry
         self._chain: Final = chain
-        events.give_way_while(lambda: bool(self.binder.writing or self.evictor.running))
+        events.give_way_while(self._has_better_to_write)
         self._flush_sooner: Final = asyncio.Event()
         self.settings: Final = settings
 
@@ -294,6 +294,10 @@ class Scheduler:
             return self.binder.preempt(uid)
         waiting.preempt()
         return True
+
+    def _has_better_to_write(self) -> bool:
+        """Whether bindings or evictions are being written, or soon will be: there are pods to be decided."""
+        return bool(self.binder.writing or self.evictor.running or self.state.queue.ready)
 
     # ------------------------------------------------------------ what happened
 
