@@ -281,13 +281,17 @@ class Api:
         body = {"metadata": {"annotations": annotations}}
         self("PATCH", f"/api/v1/nodes/{node}", body)
 
-    def attempts(self, name: str) -> int:
-        """How often a pod was tried in vain."""
-        events = self("GET", "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
-        return sum(
-            (event.get("series") or {}).get("count", 1)
-            for event in events
-            if event["regarding"]["name"] == name and event["reason"] == "FailedScheduling"
+    def events(self, name: str, reason: str) -> int:
+        """How often something happened to a pod, at least once; events come some time after what they tell of."""
+        return until(
+            f"{reason} of {name}",
+            lambda: sum(
+                (event.get("series") or {}).get("count", 1)
+                for event in self("GET", "/apis/events.k8s.io/v1/namespaces/default/events")[
+                    "items"
+                ]
+                if event["regarding"]["name"] == name and event["reason"] == reason
+            ),
         )
 
 
@@ -332,6 +336,7 @@ def test_a_pod_that_is_turned_down_is_told_why_and_woken_by_the_event_of_the_hin
         api.annotate("dear", **{MAINTENANCE: f"paint, coat {round_number}"})
     api.create_pod("after-that")
     assert api.node_of("after-that") == "cheap"
-    assert api.attempts("later") == 1, "woken by events that its hint turns down"
+    assert api.events("after-that", "Scheduled") == 1
+    assert api.events("later", "FailedScheduling") == 1, "woken by events that its hint turns down"
     api.annotate("dear", **{MAINTENANCE: None})
     assert api.node_of("later") == "dear"
