@@ -60,8 +60,14 @@ class Store(Generic[T]):
 
     def put(self, items: Iterable[T]) -> Iterator[Change[T]]:
         """The changes that objects of a list make: those that are new or different. Each is made when it is reached."""
+        objects = self._objects
         for item in items:
-            yield from self._put(item)
+            key = item.key
+            if key in objects:
+                yield from self._put(item)
+            else:
+                objects[key] = item
+                yield Change(ADDED, None, item)
 
     def retain(self, keys: Container[str]) -> Iterator[Change[T]]:
         """The changes that leave only these keys: what a complete list did not have is gone."""

@@ -9,7 +9,7 @@ to mind, and must not start from the past.)
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final, TypeVar
 
@@ -56,7 +56,7 @@ async def _parts(
                 following = {**params, "continue": page.continue_token}
                 coming = _ask(transport, feed.kind, following)
             for start in range(0, len(page.objects), SLICE):
-                items = list(_decoded(feed, page.objects[start : start + SLICE]))
+                items = _decoded(feed, page.objects[start : start + SLICE])
                 keys.update(item.key for item in items)
                 yield ListPart(items)
             if not page.continue_token:
@@ -83,10 +83,18 @@ async def _page(transport: Transport, kind: ResourceKind[T], params: dict[str, s
         raise KubeApiError(f"GET {kind.path}: {err}", status=answer.status) from err
 
 
-def _decoded(feed: Feed[T], objects: Iterable[msgspec.Raw]) -> Iterator[T]:
+def _decoded(feed: Feed[T], objects: list[msgspec.Raw]) -> list[T]:
+    """Those that can be read."""
     decode = feed.kind.decoder.decode
-    for raw in objects:
-        try:
-            yield decode(raw)
-        except DecodeError as err:
-            feed.skip(err.key, err)
+    try:
+        return list(map(decode, objects))
+    except DecodeError:
+        return [item for raw in objects for item in _decoded_alone(feed, raw)]
+
+
+def _decoded_alone(feed: Feed[T], raw: msgspec.Raw) -> list[T]:
+    try:
+        return [feed.kind.decoder.decode(raw)]
+    except DecodeError as err:
+        feed.skip(err.key, err)
+        return []

@@ -15,8 +15,8 @@ from cryptography import x509
 from app.runtime.clock import SystemClock
 from app.runtime.serving.access import Authenticator, Authorizer
 from app.runtime.serving.options import ServingError, ServingOptions
+from app.runtime.serving.self_signed import self_signed
 from app.runtime.serving.server import serving
-from app.runtime.serving.tls import self_signed
 from tests.shell.kube.servers import Authority
 
 WALL = SystemClock().wall
