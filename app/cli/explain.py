@@ -33,7 +33,7 @@ from app.kube.errors import (
 from app.kube.kubeconfig import load_connection
 from app.kube.transport import path_segment
 from app.runtime.clock import SystemClock
-from app.runtime.explaining import Explanation
+from app.runtime.reporting.explaining import Explanation
 
 DEFAULT_SERVER: Final = "https://localhost:10259"
 _DISTRIBUTION: Final = "aiokube-scheduler"

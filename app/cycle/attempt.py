@@ -19,8 +19,8 @@ from app.framework.memo import TemplateMemo
 from app.framework.runner import Filtered, Framework, Rejected
 from app.model.pod import Pod
 from app.model.status import Code, Status
-from app.state.labels import Mask
-from app.state.resources import Int64
+from app.state.columns.labels import Mask
+from app.state.columns.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import Rows, View
 

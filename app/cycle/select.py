@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from app.state.resources import Int64
+from app.state.columns.resources import Int64
 from app.state.view import Rows
 
 _MIN_FEASIBLE_NODES: Final = 100

@@ -19,7 +19,7 @@ from app.extender.errors import ExtenderError
 from app.extender.observer import NullObserver, Observer
 from app.model.pod import Pod
 from app.model.status import SchedulingError
-from app.state.resources import Int64
+from app.state.columns.resources import Int64
 from app.wire.extender_v1 import ExtenderArgs, Victims
 
 #: Asks the API server which node the pod is bound to, None for none yet.

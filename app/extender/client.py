@@ -22,7 +22,7 @@ from app.extender.proxy import proxy_for
 from app.extender.tls import TLSSource
 from app.extender.transport import HTTPTransport, Response, Transport
 from app.model.pod import Pod, PodTemplate
-from app.state.resources import Int64
+from app.state.columns.resources import Int64
 from app.wire import extender_v1 as wire
 from app.wire.extender_v1 import AnswerError, Body, ExtenderArgs, Victims
 

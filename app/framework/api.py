@@ -59,8 +59,8 @@ from app.model.status import (
     unschedulable,
 )
 from app.state.cluster import Cluster, Lister
-from app.state.labels import Codes, LabelColumn, Mask
-from app.state.resources import Int64
+from app.state.columns.labels import Codes, LabelColumn, Mask
+from app.state.columns.resources import Int64
 from app.state.table import CPU_ROW, MEMORY_ROW, NodeTable
 from app.state.view import View
 

@@ -24,7 +24,7 @@ from app.framework.registry import fault_of
 from app.model.cluster_event import Action, Resource
 from app.model.pod import LabelSet, Pod
 from app.model.status import Code, Status
-from app.state.resources import Int64
+from app.state.columns.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import Rows, View, WhatIf
 

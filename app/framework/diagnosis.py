@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.model.status import Code, Status, histogram
-from app.state.labels import Mask
+from app.state.columns.labels import Mask
 
 #: ``Outcome.plugin`` of a row that no plugin turned down.
 NONE: Final = np.int8(127)

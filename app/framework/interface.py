@@ -26,9 +26,9 @@ from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.state.cluster import Cluster
-from app.state.labels import Mask
+from app.state.columns.labels import Mask
+from app.state.columns.resources import Int64
 from app.state.nominator import Nominator
-from app.state.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import View
 from app.wire.extender_v1 import Victims

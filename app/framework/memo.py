@@ -22,9 +22,9 @@ from app.framework.interface import (
 from app.framework.probe import Stopwatch
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError
-from app.state.labels import Mask
+from app.state.columns.labels import Mask
+from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
-from app.state.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import Rows, View, imagine
 

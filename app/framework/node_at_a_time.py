@@ -27,7 +27,7 @@ from app.framework.interface import CycleState, Handle, Verdicts
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
-from app.state.resources import Int64
+from app.state.columns.resources import Int64
 from app.state.table import CPU_ROW, MEMORY_ROW
 from app.state.view import View
 

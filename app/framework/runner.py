@@ -36,8 +36,8 @@ from app.framework.probe import (
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod, PodTemplate
 from app.model.status import Code, SchedulingError, Status, unresolvable
+from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
-from app.state.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import View, imagine
 

@@ -44,9 +44,9 @@ from app.model.objects import Named, Node, PersistentVolume, PersistentVolumeCla
 from app.model.pod import Pod
 from app.model.status import Status
 from app.state.cluster import Cluster
-from app.state.hints import HintRegistration, with_taint_registrations
+from app.state.queue.hints import HintRegistration, with_taint_registrations
+from app.state.queue.update_events import node_update_events, pod_update_events
 from app.state.table import NodeTable
-from app.state.update_events import node_update_events, pod_update_events
 from app.state.view import Rows, View
 from app.wire.extender_v1 import Victims
 from app.wire.kube import NodeDecoder, PodDecoder, decoder_for

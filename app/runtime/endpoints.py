@@ -12,9 +12,10 @@ from app.kube.reviews import Reviews
 from app.model.pod import Pod
 from app.runtime.clock import Clock
 from app.runtime.debugger import CacheDebugger
-from app.runtime.election import LeaseElector
-from app.runtime.explaining import Explainer, Leadership
+from app.runtime.election.elector import LeaseElector
 from app.runtime.metrics.series import Families
+from app.runtime.reporting.explaining import Explainer, Leadership
+from app.runtime.reporting.telemetry import Telemetry
 from app.runtime.scheduler import Scheduler
 from app.runtime.serving.access import Authenticator, Authorizer
 from app.runtime.serving.debug import DebugPages
@@ -23,7 +24,6 @@ from app.runtime.serving.health import Check, HealthEndpoints, ping
 from app.runtime.serving.options import ServingOptions
 from app.runtime.serving.pages import AboutPages, MetricsPages
 from app.runtime.serving.server import Listening, serving
-from app.runtime.telemetry import Telemetry
 
 
 class _Pages(Protocol):

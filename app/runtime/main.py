@@ -25,16 +25,16 @@ from app.kube.leases import LeaseClient
 from app.kube.reviews import Reviews
 from app.runtime.clock import Clock, SystemClock, make_rng
 from app.runtime.debugger import CacheDebugger
-from app.runtime.election import Callbacks, LeaseElector, Outcome, new_identity
-from app.runtime.election_rules import ElectionSettings
+from app.runtime.election.elector import Callbacks, LeaseElector, Outcome, new_identity
+from app.runtime.election.rules import ElectionSettings
 from app.runtime.endpoints import Endpoints, served
-from app.runtime.extending import make_chain
 from app.runtime.metrics import gauges
 from app.runtime.options import RunOptions
+from app.runtime.reporting.telemetry import Telemetry
 from app.runtime.scheduler import Scheduler
+from app.runtime.scheduling.extending import make_chain
 from app.runtime.serving.pages import fields_shown
 from app.runtime.tasks import spawn_eternal
-from app.runtime.telemetry import Telemetry
 from app.settings.load import Loaded
 
 log = logging.getLogger(__name__)

@@ -29,33 +29,33 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import Status
 from app.runtime import kinds
-from app.runtime.binding import Binder
 from app.runtime.clock import Clock
-from app.runtime.effects import ApiEffects, ApiStatusWriter
-from app.runtime.extending import (
+from app.runtime.metrics.gauges import Sources
+from app.runtime.profiles import build_framework, plugin_names
+from app.runtime.reporting.reports import Reports
+from app.runtime.reporting.telemetry import Telemetry
+from app.runtime.scheduling.binding import Binder
+from app.runtime.scheduling.effects import ApiEffects, ApiStatusWriter
+from app.runtime.scheduling.extending import (
     EXTENDER,
     ChainBinder,
     Search,
     wants_whole_nodes,
     wants_whole_victims,
 )
-from app.runtime.failures import StatusPatcher
-from app.runtime.loop import FailureHandler, SchedulingLoop
-from app.runtime.metrics.gauges import Sources
-from app.runtime.preemption import Evictor, VictimsAgreement
-from app.runtime.profiles import build_framework, plugin_names
-from app.runtime.reports import Reports
-from app.runtime.requeue import Consequences, Requeue
+from app.runtime.scheduling.failures import StatusPatcher
+from app.runtime.scheduling.loop import FailureHandler, SchedulingLoop
+from app.runtime.scheduling.preemption import Evictor, VictimsAgreement
+from app.runtime.scheduling.requeue import Consequences, Requeue
+from app.runtime.scheduling.waiting import WaitingPods
 from app.runtime.tasks import spawn, spawn_eternal
-from app.runtime.telemetry import Telemetry
-from app.runtime.waiting import WaitingPods
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.load import Settings
 from app.state.cache import Cache
 from app.state.cluster import Cluster
-from app.state.hints import HintRegistration, with_taint_registrations
 from app.state.nominator import Nominator
-from app.state.queue import SchedulingQueue
+from app.state.queue.hints import HintRegistration, with_taint_registrations
+from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import AbandonPod, Change, Command, ReportProblem, SchedulerState
 from app.state.table import NodeTable
 

@@ -15,11 +15,11 @@ client libraries. Nothing is persistent, everything is allowed. From the bottom 
 """
 
 from app.sim.cluster import ClusterOptions, EmbeddedCluster, serve
-from app.sim.faults import Fault
-from app.sim.kubelet import RUN_FOR, KubeletOptions
+from app.sim.http.faults import Fault
+from app.sim.http.server import WatchLimits
 from app.sim.manifests import ManifestError
-from app.sim.nodes import NodeOptions
-from app.sim.server import WatchLimits
+from app.sim.parties.kubelet import RUN_FOR, KubeletOptions
+from app.sim.parties.nodes import NodeOptions
 
 __all__ = [
     "RUN_FOR",

@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 import msgspec
 
 from app.sim.clock import rfc3339
-from app.sim.defaults import set_defaults
 from app.sim.errors import (
     ApiError,
     Cause,
@@ -27,16 +26,17 @@ from app.sim.errors import (
     uid_mismatch,
     unsupported_media_type,
 )
-from app.sim.event_versions import EVENTS_V1, event_mistakes
-from app.sim.json_patch import apply_json_patch, apply_merge_patch
-from app.sim.kinds import EVENTS, KINDS, NAMESPACES, PRIORITY_CLASSES, Kind, is_stored
-from app.sim.merge_keys import struct_of
+from app.sim.http.event_versions import EVENTS_V1, event_mistakes
+from app.sim.http.representation import shown, stored
 from app.sim.objects import generated_name, is_being_deleted, new_uid, normalised
-from app.sim.representation import shown, stored
+from app.sim.patches.json_patch import apply_json_patch, apply_merge_patch
+from app.sim.patches.merge_keys import struct_of
+from app.sim.patches.strategic_merge import apply_strategic_merge
+from app.sim.resources.defaults import set_defaults
+from app.sim.resources.kinds import EVENTS, KINDS, NAMESPACES, PRIORITY_CLASSES, Kind, is_stored
+from app.sim.resources.strategies import strategy_of
+from app.sim.resources.validation import metadata_mistakes, metadata_update_mistakes
 from app.sim.store import Key, Object, Record, Store
-from app.sim.strategic_merge import apply_strategic_merge
-from app.sim.strategies import strategy_of
-from app.sim.validation import metadata_mistakes, metadata_update_mistakes
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -10,20 +10,20 @@ from typing import Final, Self
 
 from app.sim.api import Api
 from app.sim.clock import wall_clock
-from app.sim.debug import DebugSurface
-from app.sim.disruption import DisruptionController
 from app.sim.errors import ApiError
-from app.sim.faults import Fault, Faults
-from app.sim.handlers import Handlers
-from app.sim.housekeeping import EventExpiry, NamespaceSweeper
-from app.sim.kinds import NAMESPACES, NODES, PRIORITY_CLASSES, Kind
+from app.sim.http.debug import DebugSurface
+from app.sim.http.faults import Fault, Faults
+from app.sim.http.handlers import Handlers
+from app.sim.http.server import Server, WatchLimits
 from app.sim.kubeconfig import write_kubeconfig
-from app.sim.kubelet import KubeletOptions, Kubelets
 from app.sim.manifests import ManifestError, read_manifests
-from app.sim.nodes import NodeOptions, make_nodes
-from app.sim.priority import system_priority_classes
-from app.sim.reviews import ADMIN, ADMIN_TOKEN, Reviewer
-from app.sim.server import Server, WatchLimits
+from app.sim.parties.disruption import DisruptionController
+from app.sim.parties.housekeeping import EventExpiry, NamespaceSweeper
+from app.sim.parties.kubelet import KubeletOptions, Kubelets
+from app.sim.parties.nodes import NodeOptions, make_nodes
+from app.sim.resources.kinds import NAMESPACES, NODES, PRIORITY_CLASSES, Kind
+from app.sim.resources.priority import system_priority_classes
+from app.sim.resources.reviews import ADMIN, ADMIN_TOKEN, Reviewer
 from app.sim.store import Object, Record
 
 logger = logging.getLogger(__name__)

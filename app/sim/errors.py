@@ -6,7 +6,7 @@ Texts and reasons are those a kube-apiserver 1.36 gives, because clients match o
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from app.sim.kinds import Kind
+from app.sim.resources.kinds import Kind
 
 
 class Cause(NamedTuple):

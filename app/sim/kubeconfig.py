@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from app.sim.reviews import ADMIN, ADMIN_TOKEN
+from app.sim.resources.reviews import ADMIN, ADMIN_TOKEN
 
 
 def kubeconfig(url: str) -> str:

@@ -21,7 +21,7 @@ from app.sim.errors import (
     too_large_resource_version,
     unsupported_value,
 )
-from app.sim.kinds import Kind
+from app.sim.resources.kinds import Kind
 from app.sim.selectors import Selector, compile_selector
 from app.sim.store import Collection, Key, Record, Store
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from app.sim.kinds import BY_GROUP_KIND, NODES, Kind, is_stored
+from app.sim.resources.kinds import BY_GROUP_KIND, NODES, Kind, is_stored
 from app.sim.store import Object
 
 

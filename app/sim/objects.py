@@ -5,7 +5,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from app.sim.errors import bad_request
-from app.sim.kinds import Kind
+from app.sim.resources.kinds import Kind
 from app.sim.store import Key, Object
 
 _METADATA_FIELDS: Final = (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from app.sim.errors import bad_request
-from app.sim.kinds import Kind
+from app.sim.resources.kinds import Kind
 from app.sim.store import Object
 
 Labels = Mapping[str, str]

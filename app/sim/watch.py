@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from app.sim.errors import ApiError, expired, too_large_resource_version
-from app.sim.kinds import Kind
+from app.sim.http.representation import Representation
 from app.sim.listing import ListOptions
-from app.sim.representation import Representation
+from app.sim.resources.kinds import Kind
 from app.sim.selectors import Selector
 from app.sim.store import Change, Collection, EventType, Record, Store
 

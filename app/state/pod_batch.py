@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from app.model.pod import Pod
 from app.model.requests import PodResources
-from app.state.families import Counter
-from app.state.resources import Int64
+from app.state.columns.families import Counter
+from app.state.columns.resources import Int64
 
 
 class PodBatch:

@@ -35,10 +35,10 @@ from app.state.cache import Cache, CacheError
 from app.state.cluster import Cluster, Lister
 from app.state.nominations import Nominations, PodsByRow
 from app.state.nominator import NOOP, Nominator, nominate
-from app.state.queue import AlreadyQueuedError, SchedulingQueue
-from app.state.queued_pod import QueuedPod
+from app.state.queue.queued_pod import QueuedPod
+from app.state.queue.scheduling_queue import AlreadyQueuedError, SchedulingQueue
+from app.state.queue.update_events import node_update_events, pod_update_events
 from app.state.table import NodeTable
-from app.state.update_events import node_update_events, pod_update_events
 
 _RESOURCES: Final[Mapping[type[Named], Resource]] = {
     PersistentVolume: Resource.PersistentVolume,

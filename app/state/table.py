@@ -18,13 +18,13 @@ import numpy.typing as npt
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.requests import PODS, allocatable_units
-from app.state.families import Families
-from app.state.images import Images
-from app.state.labels import LabelColumns, Mask, TaintSets
-from app.state.ports import HostPorts
-from app.state.resources import Int64, ResourceColumns
-from app.state.terms import Terms
-from app.state.volumes import VolumeIndex
+from app.state.columns.families import Families
+from app.state.columns.images import Images
+from app.state.columns.labels import LabelColumns, Mask, TaintSets
+from app.state.columns.ports import HostPorts
+from app.state.columns.resources import Int64, ResourceColumns
+from app.state.columns.terms import Terms
+from app.state.columns.volumes import VolumeIndex
 
 _FIRST_CAPACITY: Final = 64
 CPU_ROW: Final = 0

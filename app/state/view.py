@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from app.model.objects import Node, Taint
 from app.model.pod import HostPort, Pod
-from app.state.families import Counter
-from app.state.labels import Codes, LabelColumn, Mask
+from app.state.columns.families import Counter
+from app.state.columns.labels import Codes, LabelColumn, Mask
+from app.state.columns.ports import conflicts
+from app.state.columns.resources import Int64
 from app.state.pod_batch import PodBatch
-from app.state.ports import conflicts
-from app.state.resources import Int64
 from app.state.table import NodeTable
 
 Rows = npt.NDArray[np.intp]

@@ -18,7 +18,7 @@ from app.settings.load import load
 from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.nominator import Nominator
-from app.state.queue import SchedulingQueue
+from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import Change, SchedulerState
 from app.state.table import NodeTable
 from app.wire.kube import NodeDecoder, PodDecoder, decoder_for

@@ -14,19 +14,19 @@ from app.framework.testing import make_node
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
-from app.runtime.binding import Binder
-from app.runtime.extender_reports import ExtenderReports
-from app.runtime.extending import EXTENDER, ChainBinder, Search
-from app.runtime.loop import FailureHandler, SchedulingLoop
 from app.runtime.profiles import build_framework
-from app.runtime.recorder import NullRecorder
-from app.runtime.requeue import Consequences, Requeue
-from app.runtime.waiting import WaitingPods
+from app.runtime.reporting.extender_reports import ExtenderReports
+from app.runtime.reporting.recorder import NullRecorder
+from app.runtime.scheduling.binding import Binder
+from app.runtime.scheduling.extending import EXTENDER, ChainBinder, Search
+from app.runtime.scheduling.loop import FailureHandler, SchedulingLoop
+from app.runtime.scheduling.requeue import Consequences, Requeue
+from app.runtime.scheduling.waiting import WaitingPods
 from app.settings.load import load
 from app.state.cache import Cache
 from app.state.cluster import Cluster
-from app.state.hints import HintRegistration
-from app.state.queue import SchedulingQueue
+from app.state.queue.hints import HintRegistration
+from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import Change, SchedulerState
 from app.state.table import NodeTable
 from app.wire.kube import PodDecoder

@@ -15,15 +15,15 @@ from app.framework.testing import make_node, make_pod
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, Status, unschedulable
-from app.runtime.binding import Binder
-from app.runtime.loop import FailureHandler, SchedulingLoop
 from app.runtime.profiles import build_framework
-from app.runtime.recorder import NullRecorder
-from app.runtime.waiting import WaitingPods
+from app.runtime.reporting.recorder import NullRecorder
+from app.runtime.scheduling.binding import Binder
+from app.runtime.scheduling.loop import FailureHandler, SchedulingLoop
+from app.runtime.scheduling.waiting import WaitingPods
 from app.state.cache import Cache
 from app.state.cluster import Cluster
-from app.state.queue import SchedulingQueue
-from app.state.queue_recorder import NULL_RECORDER
+from app.state.queue.recorder import NULL_RECORDER
+from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import Change, SchedulerState
 from app.state.table import NodeTable
 

@@ -19,8 +19,8 @@ from app.kube.errors import (
     ServerUnavailable,
 )
 from app.kube.leases import Lease, LeaseRecord
-from app.runtime.election import Callbacks, LeaseElector, Outcome, new_identity
-from app.runtime.election_rules import (
+from app.runtime.election.elector import Callbacks, LeaseElector, Outcome, new_identity
+from app.runtime.election.rules import (
     Create,
     ElectionSettings,
     Observation,

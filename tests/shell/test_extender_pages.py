@@ -4,7 +4,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from app.runtime.requeue import PodName, WakeRequest
+from app.runtime.scheduling.requeue import PodName, WakeRequest
 from app.runtime.serving.extenders import ExtenderPages
 
 

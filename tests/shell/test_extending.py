@@ -9,8 +9,8 @@ import pytest
 from app.extender.errors import Outcome, TransportError
 from app.extender.transport import Response
 from app.model.objects import Node
-from app.runtime.extender_reports import ExtenderReports
-from app.runtime.requeue import PodName, WakeRequest
+from app.runtime.reporting.extender_reports import ExtenderReports
+from app.runtime.scheduling.requeue import PodName, WakeRequest
 from tests.shell.extender.fakes import URL, Remembering, ok
 from tests.shell.extender_world import World, scripted
 

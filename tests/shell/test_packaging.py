@@ -132,7 +132,7 @@ def test_the_wheel_can_be_built_from_what_is_copied(tmp_path):
     subprocess.run(command, cwd=context, check=True, capture_output=True, timeout=60)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"app/cli/run.py", "app/sim/server.py", "extenders/licences.py"} <= set(names)
+    assert {"app/cli/run.py", "app/sim/http/server.py", "extenders/licences.py"} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "docs/"))]
 
 

@@ -14,20 +14,20 @@ from app.framework.testing import make_node
 from app.kube.errors import NotFound, ServerUnavailable
 from app.model.objects import Node, PodCondition
 from app.model.pod import Pod
-from app.runtime.binding import Binder
-from app.runtime.extending import Search
-from app.runtime.failures import StatusPatcher
-from app.runtime.loop import FailureHandler, SchedulingLoop
-from app.runtime.preemption import Evictor, VictimsAgreement
 from app.runtime.profiles import build_framework
-from app.runtime.recorder import NullRecorder
-from app.runtime.reports import Reports
-from app.runtime.waiting import WaitingPods
+from app.runtime.reporting.recorder import NullRecorder
+from app.runtime.reporting.reports import Reports
+from app.runtime.scheduling.binding import Binder
+from app.runtime.scheduling.extending import Search
+from app.runtime.scheduling.failures import StatusPatcher
+from app.runtime.scheduling.loop import FailureHandler, SchedulingLoop
+from app.runtime.scheduling.preemption import Evictor, VictimsAgreement
+from app.runtime.scheduling.waiting import WaitingPods
 from app.settings.load import load
 from app.state.cache import Cache
 from app.state.cluster import Cluster
-from app.state.hints import HintRegistration
-from app.state.queue import SchedulingQueue
+from app.state.queue.hints import HintRegistration
+from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import Change, SchedulerState
 from app.state.table import NodeTable
 from app.wire.kube import PodDecoder

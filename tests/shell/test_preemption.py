@@ -15,14 +15,19 @@ from app.kube.errors import KubeApiError, NotFound, ServerUnavailable
 from app.model.objects import Node, ObjectMeta, PodSpec
 from app.model.pod import make_pod
 from app.model.status import SUCCESS, Code, Status
-from app.runtime.binding import Binder, Decided
-from app.runtime.failures import StatusPatch, StatusPatcher
-from app.runtime.preemption import MAX_EVICTING, MAX_PREEMPTING, Evictor, VictimsAgreement
-from app.runtime.recorder import NullRecorder
+from app.runtime.reporting.recorder import NullRecorder
+from app.runtime.scheduling.binding import Binder, Decided
+from app.runtime.scheduling.failures import StatusPatch, StatusPatcher
+from app.runtime.scheduling.preemption import (
+    MAX_EVICTING,
+    MAX_PREEMPTING,
+    Evictor,
+    VictimsAgreement,
+)
+from app.runtime.scheduling.waiting import WaitingPods
 from app.runtime.tasks import spawn
-from app.runtime.waiting import WaitingPods
 from app.state.nominator import Nominator, nominate
-from app.state.queued_pod import BACKOFF, GATED
+from app.state.queue.queued_pod import BACKOFF, GATED
 from app.state.table import NodeTable
 from app.wire.extender_v1 import Victims
 

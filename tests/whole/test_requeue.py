@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.sim.reviews import ADMIN_TOKEN
+from app.sim.resources.reviews import ADMIN_TOKEN
 from extenders.kit import Filtered, NodesRequest, make_app
 from tests.shell.extender.servers import in_a_thread
 from tests.whole.harness import Cluster, Process, pod, running_cluster, wait_for

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from app.model.objects import Taint, Toleration
-from app.state.labels import Mask
-from app.state.resources import Int64
+from app.state.columns.labels import Mask
+from app.state.columns.resources import Int64
 from app.state.view import View
 
 NO_SCHEDULE: Final = "NoSchedule"

@@ -9,7 +9,7 @@ import numpy as np
 from app.framework.interface import MAX_NODE_SCORE, CycleState, Handle
 from app.model.objects import PodSpec
 from app.model.pod import Pod, PodTemplate
-from app.state.resources import Int64
+from app.state.columns.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import View
 

@@ -34,7 +34,7 @@ from app.model.objects import Node, NodeSelectorTerm
 from app.model.pod import Pod
 from app.model.selectors import SelectorError
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
-from app.state.resources import Int64
+from app.state.columns.resources import Int64
 from app.state.view import View
 
 ERR_REASON_POD: Final = "node(s) didn't match Pod's node affinity/selector"

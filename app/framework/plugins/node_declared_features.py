@@ -18,7 +18,7 @@ from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node, PodSpec
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, Status
-from app.state.labels import Codes, Mask
+from app.state.columns.labels import Codes, Mask
 from app.state.table import NodeTable
 from app.state.view import Rows, View
 

@@ -16,7 +16,7 @@ from app.framework.interface import (
 from app.model.cluster_event import NODE_ADD, Action, ClusterEvent, Resource
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, Status
-from app.state.ports import conflicts
+from app.state.columns.ports import conflicts
 from app.state.view import View
 
 ERR_REASON: Final = "node(s) didn't have free ports for the requested pod ports"

@@ -11,8 +11,8 @@ from app.framework.interface import CycleState, Handle, RowLocal
 from app.model.pod import Pod
 from app.model.requests import pod_requests
 from app.model.status import SKIP, SUCCESS, Status
-from app.state.labels import Mask
-from app.state.resources import Int64
+from app.state.columns.labels import Mask
+from app.state.columns.resources import Int64
 from app.state.view import View
 
 Float64 = npt.NDArray[np.float64]

@@ -37,8 +37,8 @@ from app.model.requests import (
     is_extended,
 )
 from app.model.status import SUCCESS, Code, Status
-from app.state.labels import Mask
-from app.state.resources import Int64
+from app.state.columns.labels import Mask
+from app.state.columns.resources import Int64
 from app.state.view import View
 
 TOO_MANY_PODS: Final = "Too many pods"

@@ -26,7 +26,7 @@ from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, Status
-from app.state.resources import Int64
+from app.state.columns.resources import Int64
 from app.state.view import View
 
 ERR_REASON: Final = "node(s) had untolerated taint(s)"

@@ -22,9 +22,9 @@ from app.model.cluster_event import NODE_ADD, Action, ClusterEvent, Resource
 from app.model.objects import PersistentVolumeClaim
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
-from app.state.labels import Mask
+from app.state.columns.labels import Mask
+from app.state.columns.volumes import Disk, disks_of
 from app.state.view import View
-from app.state.volumes import Disk, disks_of
 
 ERR_REASON_DISK: Final = "node(s) had no available disk"
 ERR_REASON_READ_WRITE_ONCE_POD: Final = (

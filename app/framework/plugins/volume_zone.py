@@ -21,7 +21,7 @@ from app.model.csi_migration import BETA_REGION, BETA_ZONE, MULTI_ZONE_DELIMITER
 from app.model.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
-from app.state.labels import MISSING, Mask
+from app.state.columns.labels import MISSING, Mask
 from app.state.view import View
 
 ERR_REASON: Final = "node(s) had no available volume zone"

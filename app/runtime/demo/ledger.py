@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from app.runtime.demo.scenario import WORKLOAD, ZONE
 from app.sim import EmbeddedCluster
-from app.sim.kinds import NODES, PODS
+from app.sim.resources.kinds import NODES, PODS
 from app.sim.store import Change
 
 _LOOK_SECONDS: Final = 0.05

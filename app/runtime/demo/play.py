@@ -19,7 +19,7 @@ from app.runtime.demo.ledger import Ledger
 from app.runtime.demo.report import Figures, report
 from app.runtime.demo.scenario import GPUS_PER_NODE, Scenario, configuration
 from app.sim import ClusterOptions, EmbeddedCluster
-from app.sim.kinds import NODES, PODS, PRIORITY_CLASSES
+from app.sim.resources.kinds import NODES, PODS, PRIORITY_CLASSES
 
 #: Seconds without a change after which nothing more is expected.
 _QUIET: Final = 0.4

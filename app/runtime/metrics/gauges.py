@@ -9,10 +9,10 @@ from app.framework.plugins.volume_binding import VolumeBinding
 from app.framework.runner import Framework
 from app.kube.events import EventStatistics
 from app.kube.informer import InformerStatistics
-from app.runtime.election import ElectionStatistics
+from app.runtime.election.elector import ElectionStatistics
 from app.runtime.metrics.series import ALPHA, BETA, STABLE, Families, Labels, Values
 from app.state.cache import CacheStatistics
-from app.state.queue_report import QueueStatistics
+from app.state.queue.report import QueueStatistics
 
 #: The election's name in metrics.
 _ELECTION: Final = "kube-scheduler"

@@ -24,9 +24,9 @@ from app.runtime.metrics.series import (
     Families,
     exponential,
 )
-from app.runtime.recorder import Failed
-from app.state.queue_recorder import HintFunction
-from app.state.queued_pod import QueuedPod
+from app.runtime.reporting.recorder import Failed
+from app.state.queue.queued_pod import QueuedPod
+from app.state.queue.recorder import HintFunction
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +199,7 @@ class FrameworkMetrics:
 
 
 class QueueMetrics:
-    """A QueueRecorder (app.state.queue_recorder); hints are timed by the clock, and about as often, as plugins are."""
+    """A QueueRecorder (app.state.queue.recorder); hints are timed by the clock, and about as often, as plugins are."""
 
     def __init__(self, families: Families, probe: FrameworkMetrics) -> None:
         self._now: Final = probe.now

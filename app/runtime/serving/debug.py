@@ -25,12 +25,12 @@ from aiohttp import web
 
 from app.runtime import logs
 from app.runtime.debugger import CacheDebugger
-from app.runtime.explaining import Explainer
+from app.runtime.reporting.explaining import Explainer
+from app.runtime.reporting.stories import Stories
 from app.runtime.serving.access import status_response
 from app.runtime.serving.pages import as_json, streamed
-from app.runtime.stories import Stories
-from app.state.queue import SchedulingQueue
-from app.state.queue_report import QueueEntry
+from app.state.queue.report import QueueEntry
+from app.state.queue.scheduling_queue import SchedulingQueue
 
 #: Pods listed by /debug/pods unless ``?limit=`` says otherwise.
 _LATEST: Final = 100

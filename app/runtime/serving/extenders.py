@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from app.runtime.requeue import Requeue, WakeRequest
+from app.runtime.scheduling.requeue import Requeue, WakeRequest
 from app.runtime.serving.access import status_response
 
 PATH: Final = "/extenders/requeue"

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import PodSpec
 from app.model.pod import LabelSet, Pod, PodTemplate
-from app.state.hints import HintRegistration
-from app.state.queue import SchedulingQueue
-from app.state.queue_recorder import HintFunction
-from app.state.queued_pod import Place, QueuedPod
+from app.state.queue.hints import HintRegistration
+from app.state.queue.queued_pod import Place, QueuedPod
+from app.state.queue.recorder import HintFunction
+from app.state.queue.scheduling_queue import SchedulingQueue
 
 PROFILE = "default-scheduler"
 NOW = 1_700_000_000.0

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 from app.model.cluster_event import FORCE_ACTIVATE, UNSCHEDULABLE_TIMEOUT, ClusterEvent
 from app.model.pod import Pod
-from app.state.queued_pod import Place
-from app.state.update_events import pod_update_events
+from app.state.queue.queued_pod import Place
+from app.state.queue.update_events import pod_update_events
 
 ACTIVE, BACKOFF, ERROR = Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF
 PARKED, GATED, FLYING = Place.UNSCHEDULABLE, Place.GATED, Place.IN_FLIGHT

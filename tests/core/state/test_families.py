@@ -8,9 +8,9 @@ import pytest
 from app.model.objects import Node, ObjectMeta, PodSpec
 from app.model.pod import LabelSet, Pod, PodTemplate, make_pod
 from app.model.selectors import NOTHING, Selector, from_map
-from app.state import families as families_module
-from app.state.families import Families
-from app.state.selector_index import EVERY_POD, Scope, SelectorIndex
+from app.state.columns import families as families_module
+from app.state.columns.families import Families
+from app.state.columns.selector_index import EVERY_POD, Scope, SelectorIndex
 from app.state.table import NodeTable
 
 TEMPLATE = PodTemplate(PodSpec())

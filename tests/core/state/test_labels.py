@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from app.model.objects import Taint
 from app.model.selectors import Selector
-from app.state import labels as module
-from app.state.labels import MISSING, NO_CODE, LabelColumns, TaintSets
+from app.state.columns import labels as module
+from app.state.columns.labels import MISSING, NO_CODE, LabelColumns, TaintSets
 
 ROWS = 6
 VALUES = ("", "0", "1", "2", "x", "y", "z")

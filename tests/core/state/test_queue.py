@@ -6,10 +6,8 @@ from app.model.cluster_event import NODE_ADD, Action, ClusterEvent, Resource
 from app.model.objects import Toleration
 from app.model.pod import PodTemplate
 from app.model.status import SUCCESS, unresolvable
-from app.state.hints import HintRegistration
-from app.state.queue import AlreadyQueuedError
-from app.state.queue_report import QueueStatistics
-from app.state.queued_pod import (
+from app.state.queue.hints import HintRegistration
+from app.state.queue.queued_pod import (
     LEGAL_MOVES,
     TRANSITIONS,
     WAITING,
@@ -18,6 +16,8 @@ from app.state.queued_pod import (
     Place,
     QueuedPod,
 )
+from app.state.queue.report import QueueStatistics
+from app.state.queue.scheduling_queue import AlreadyQueuedError
 from tests.core.state.queue_kit import (
     NODE_ADDED,
     NOW,

@@ -6,9 +6,9 @@ import pytest
 
 from app.model.cluster_event import NODE_ADD
 from app.model.status import unresolvable
-from app.state.backoff import Backoff
-from app.state.hints import HintRegistration
-from app.state.queued_pod import Place, QueuedPod
+from app.state.queue.backoff import Backoff
+from app.state.queue.hints import HintRegistration
+from app.state.queue.queued_pod import Place, QueuedPod
 from tests.core.state.queue_kit import (
     NODE_ADDED,
     NOW,

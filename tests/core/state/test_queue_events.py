@@ -13,9 +13,9 @@ from app.model.cluster_event import (
     Resource,
 )
 from app.model.pod import PodTemplate
-from app.state.hints import HintRegistration, with_taint_registrations
-from app.state.in_flight import InFlight
-from app.state.queued_pod import Place, QueuedPod
+from app.state.queue.hints import HintRegistration, with_taint_registrations
+from app.state.queue.in_flight import InFlight
+from app.state.queue.queued_pod import Place, QueuedPod
 from tests.core.state.queue_kit import (
     NODE_ADDED,
     NOW,

@@ -13,8 +13,8 @@ from app.model.cluster_event import (
 from app.model.objects import SchedulingGate
 from app.model.pod import PodTemplate
 from app.model.status import SUCCESS, Code, Status, unresolvable, unschedulable
-from app.state.hints import HintRegistration
-from app.state.queued_pod import Place
+from app.state.queue.hints import HintRegistration
+from app.state.queue.queued_pod import Place
 from tests.core.state.queue_kit import (
     NODE_ADDED,
     NOW,

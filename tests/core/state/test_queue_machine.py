@@ -24,9 +24,9 @@ from app.model.cluster_event import (
 )
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.model.status import SUCCESS, unresolvable
-from app.state.hints import HintRegistration
-from app.state.queue import AlreadyQueuedError
-from app.state.queued_pod import WAITING, Place, QueuedPod
+from app.state.queue.hints import HintRegistration
+from app.state.queue.queued_pod import WAITING, Place, QueuedPod
+from app.state.queue.scheduling_queue import AlreadyQueuedError
 from tests.core.state.queue_kit import NOW, PROFILE, Recorder, make_queue, spec
 from tests.core.state.queue_model import FLYING, PARKED, ModelPod, QueueModel
 

@@ -19,7 +19,7 @@ from app.model.objects import (
 )
 from app.model.pod import LabelSet, PodTemplate
 from app.model.requests import PodResources
-from app.state.update_events import node_update_events, pod_update_events
+from app.state.queue.update_events import node_update_events, pod_update_events
 from tests.core.state.queue_kit import make_pod, spec
 
 

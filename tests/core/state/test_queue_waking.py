@@ -2,9 +2,9 @@
 
 from app.model.cluster_event import NODE_ADD
 from app.model.pod import PodTemplate
-from app.state.hints import HintRegistration
-from app.state.queued_pod import Place
-from app.state.waking import ONE_GO
+from app.state.queue.hints import HintRegistration
+from app.state.queue.queued_pod import Place
+from app.state.queue.waking import ONE_GO
 from tests.core.state.queue_kit import (
     NODE_ADDED,
     NOW,

@@ -23,8 +23,8 @@ from app.model.objects import (
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.state.cache import Cache
 from app.state.cluster import Cluster
-from app.state.queue import SchedulingQueue
-from app.state.queued_pod import Place, QueuedPod
+from app.state.queue.queued_pod import Place, QueuedPod
+from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import Change, SchedulerState
 from app.state.table import NodeTable
 

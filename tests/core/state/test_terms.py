@@ -16,8 +16,8 @@ from app.model.objects import (
     WeightedPodAffinityTerm,
 )
 from app.model.pod import make_pod
+from app.state.columns.terms import ExistingTerm, TermKind, Terms, parse_term, parse_terms
 from app.state.table import NodeTable
-from app.state.terms import ExistingTerm, TermKind, Terms, parse_term, parse_terms
 from tests.core.framework.twins import pod_affinity as twin
 from tests.core.framework.twins.world import ZONE, Dice
 

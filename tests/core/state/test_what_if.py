@@ -14,7 +14,7 @@ from app.model.objects import (
     ResourceRequirements,
 )
 from app.model.pod import HostPort, LabelSet, Pod, PodTemplate
-from app.state.families import Counter
+from app.state.columns.families import Counter
 from app.state.pod_batch import PodBatch
 from app.state.table import CPU_ROW, MEMORY_ROW, NodeTable
 from app.state.view import WhatIf, imagine

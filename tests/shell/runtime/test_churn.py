@@ -30,10 +30,10 @@ LIMITS = {
     "app.framework.plugins.pod_topology_spread.default_selector": {"_MAX_KEPT": 8},
     "app.framework.plugins.volume_binding.reach": {"_SPARE_PLACES": 4},
     "app.framework.runner": {"_MEMO_BYTES": 8 * 9 * 1024},
-    "app.state.families": {"_MAX_COUNTERS": 8},
-    "app.state.labels": {"_FEW_VALUES": 8, "_MAX_COLUMNS": 8},
+    "app.state.columns.families": {"_MAX_COUNTERS": 8},
+    "app.state.columns.labels": {"_FEW_VALUES": 8, "_MAX_COLUMNS": 8},
     "app.state.nominator": {"MAX_CHANGES": 8},
-    "app.state.terms": {"_MAX_MATCHES": 8, "MAX_NAMESPACES": 4},
+    "app.state.columns.terms": {"_MAX_MATCHES": 8, "MAX_NAMESPACES": 4},
 }
 #: What is left out: the fakes, which remember every call, and the events, which nobody sends here.
 FAKES = ("_transport", "fake", "_events")

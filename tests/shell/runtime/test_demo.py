@@ -11,8 +11,8 @@ from app.runtime.demo import play as module
 from app.runtime.demo.ledger import Ledger
 from app.runtime.demo.play import DemoFailed, DemoOptions, play
 from app.sim import ClusterOptions, EmbeddedCluster
-from app.sim.kinds import NODES, PODS
-from app.sim.nodes import NodeOptions, make_nodes
+from app.sim.parties.nodes import NodeOptions, make_nodes
+from app.sim.resources.kinds import NODES, PODS
 
 IDLE = "import time; print('listening on http://127.0.0.1:1', flush=True); time.sleep(60)"
 

@@ -15,7 +15,7 @@ from app.framework.testing import make_node, make_pod
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.runtime import logs
-from app.runtime.election import ElectionStatistics
+from app.runtime.election.elector import ElectionStatistics
 from app.runtime.endpoints import Endpoints, served
 from app.runtime.options import RunOptions
 from app.runtime.serving.options import ServingOptions

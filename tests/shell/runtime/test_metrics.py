@@ -15,7 +15,7 @@ from app.framework.testing import make_pod
 from app.kube.events import EventStatistics
 from app.model.objects import PodSpec
 from app.model.pod import Pod, PodTemplate
-from app.runtime.election import ElectionStatistics
+from app.runtime.election.elector import ElectionStatistics
 from app.runtime.metrics import gauges
 from app.runtime.metrics.client import LAG_INTERVAL, ClientMetrics, LoopLag
 from app.runtime.metrics.exposition import exposition

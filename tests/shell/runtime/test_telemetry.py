@@ -14,7 +14,7 @@ from app.extender.config import Verb
 from app.framework.testing import make_pod
 from app.runtime import logs
 from app.runtime.metrics.series import ALPHA
-from app.runtime.telemetry import log_scores
+from app.runtime.reporting.telemetry import log_scores
 from tests.shell.runtime.world import running
 
 #: How tools that compare schedulers read scores.

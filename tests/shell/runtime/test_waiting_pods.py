@@ -6,7 +6,7 @@ import pytest
 
 from app.framework.testing import make_node, make_pod
 from app.model.objects import Node
-from app.state.queued_pod import Place
+from app.state.queue.queued_pod import Place
 from tests.shell.runtime.world import running
 
 pytestmark = pytest.mark.looptime

@@ -14,8 +14,8 @@ from app.framework.testing import make_node
 from app.kube.events import EventRecorder
 from app.model.objects import Node
 from app.model.pod import Pod
+from app.runtime.reporting.telemetry import Telemetry
 from app.runtime.scheduler import Scheduler
-from app.runtime.telemetry import Telemetry
 from app.settings.load import load
 from app.state.scheduler_state import Change
 from tests.shell.kube.fakes import FakeTransport, ok

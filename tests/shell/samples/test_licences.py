@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from app.model.objects import Node
 from app.sim import ClusterOptions, EmbeddedCluster, NodeOptions
-from app.sim.kinds import PODS
+from app.sim.resources.kinds import PODS
 from app.wire.kube import PodDecoder, decoder_for
 from extenders.licences import RESOURCE, ZONE, ApiServer, Licences, make_application
 

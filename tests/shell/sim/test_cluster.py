@@ -16,7 +16,7 @@ from app.sim import (
     NodeOptions,
     serve,
 )
-from app.sim.kinds import NODES, PODS
+from app.sim.resources.kinds import NODES, PODS
 from tests.shell.sim.client import Client
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from app.sim import EmbeddedCluster
-from app.sim.kinds import KINDS
-from app.sim.reviews import ADMIN, ADMIN_TOKEN
+from app.sim.resources.kinds import KINDS
+from app.sim.resources.reviews import ADMIN, ADMIN_TOKEN
 from tests.shell.sim.client import Client
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"

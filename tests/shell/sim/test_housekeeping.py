@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.sim import ClusterOptions, EmbeddedCluster
-from app.sim.kinds import EVENTS
+from app.sim.resources.kinds import EVENTS
 
 pytestmark = pytest.mark.looptime
 

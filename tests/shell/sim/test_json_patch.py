@@ -3,7 +3,7 @@
 import pytest
 
 from app.sim.errors import ApiError
-from app.sim.json_patch import apply_json_patch, apply_merge_patch
+from app.sim.patches.json_patch import apply_json_patch, apply_merge_patch
 
 
 @pytest.mark.parametrize(

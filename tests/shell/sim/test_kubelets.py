@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from app.sim import RUN_FOR, ClusterOptions, EmbeddedCluster, KubeletOptions, NodeOptions
-from app.sim.binding import bind
-from app.sim.deletion import DeleteOptions, delete
-from app.sim.kinds import NODES, PODS
-from app.sim.kubelet import parse_duration
+from app.sim.parties.kubelet import parse_duration
+from app.sim.resources.binding import bind
+from app.sim.resources.deletion import DeleteOptions, delete
+from app.sim.resources.kinds import NODES, PODS
 from tests.shell.sim.client import binding, node, pod
 
 EPOCH = 1_700_000_000.0

@@ -3,8 +3,8 @@
 import pytest
 
 from app.sim.errors import ApiError
-from app.sim.protobuf import decode_protobuf
-from app.sim.protobuf_messages import MESSAGES, ROOTS
+from app.sim.http.protobuf import decode_protobuf
+from app.sim.http.protobuf_messages import MESSAGES, ROOTS
 from tests.shell.sim.client import PODS, Client, pod
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"

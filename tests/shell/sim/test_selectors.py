@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.sim.errors import ApiError
-from app.sim.kinds import BY_RESOURCE, NODES, PODS
+from app.sim.resources.kinds import BY_RESOURCE, NODES, PODS
 from app.sim.selectors import compile_selector, parse_labels, selects_labels
 
 LAW = settings(max_examples=50, deadline=None)

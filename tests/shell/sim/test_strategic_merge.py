@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.sim.errors import ApiError
-from app.sim.json_patch import apply_merge_patch
-from app.sim.merge_keys import Rule, Struct, struct_of
-from app.sim.strategic_merge import apply_strategic_merge
+from app.sim.patches.json_patch import apply_merge_patch
+from app.sim.patches.merge_keys import Rule, Struct, struct_of
+from app.sim.patches.strategic_merge import apply_strategic_merge
 
 LAW = settings(max_examples=50, deadline=None)
 

@@ -7,9 +7,9 @@ import aiohttp
 import pytest
 
 from app.sim import ClusterOptions, EmbeddedCluster, WatchLimits
-from app.sim.kinds import BY_RESOURCE
+from app.sim.http.representation import Whole
 from app.sim.listing import ListOptions
-from app.sim.representation import Whole
+from app.sim.resources.kinds import BY_RESOURCE
 from app.sim.selectors import Selector
 from app.sim.watch import open_watch
 from tests.shell.sim.client import (

@@ -14,9 +14,9 @@ from app.framework.args import DefaultPreemptionArgs
 from app.framework.plugins.default_preemption.dry_run import Finding
 from app.framework.plugins.default_preemption.importance import Loss, loss
 from app.model.pod import Pod, PodTemplate
-from app.state.labels import Mask
+from app.state.columns.labels import Mask
+from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
-from app.state.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import Rows
 from app.wire.extender_v1 import Victims

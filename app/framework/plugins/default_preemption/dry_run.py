@@ -18,7 +18,7 @@ from app.framework.plugins.default_preemption.importance import by_importance
 from app.framework.plugins.default_preemption.worlds import Judge, Worlds
 from app.model.pod import Pod
 from app.model.status import Code, Status, unresolvable
-from app.state.labels import Mask
+from app.state.columns.labels import Mask
 from app.state.nominations import PodsByRow
 from app.state.pod_batch import PodBatch
 from app.state.table import NodeTable

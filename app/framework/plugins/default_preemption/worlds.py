@@ -12,7 +12,7 @@ from app.framework.memo import FilterArrays
 from app.framework.runner import Framework
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
-from app.state.labels import Mask
+from app.state.columns.labels import Mask
 from app.state.nominations import PodsByRow
 from app.state.pod_batch import PodBatch
 from app.state.table import NodeTable

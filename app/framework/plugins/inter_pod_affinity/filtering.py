@@ -15,10 +15,10 @@ from app.framework.plugins.inter_pod_affinity.incoming import (
 )
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels
-from app.state.families import Counter
-from app.state.labels import MISSING, Mask
-from app.state.resources import Int64
-from app.state.terms import ExistingTerm, Terms
+from app.state.columns.families import Counter
+from app.state.columns.labels import MISSING, Mask
+from app.state.columns.resources import Int64
+from app.state.columns.terms import ExistingTerm, Terms
 from app.state.view import View
 
 

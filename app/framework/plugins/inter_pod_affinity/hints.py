@@ -8,7 +8,7 @@ from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.selectors import Labels
-from app.state.terms import AffinityTerm, Terms
+from app.state.columns.terms import AffinityTerm, Terms
 
 _POD: Final = ClusterEvent(Resource.Pod, Action.Add | Action.UpdatePodLabel | Action.Delete)
 _NODE: Final = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeLabel)

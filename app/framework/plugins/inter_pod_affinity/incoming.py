@@ -8,9 +8,9 @@ from weakref import WeakKeyDictionary
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels, Selector
 from app.state.cluster import Cluster
-from app.state.families import Counter, Families
-from app.state.selector_index import Scope
-from app.state.terms import MAX_NAMESPACES, AffinityTerm, PodTerms, Terms
+from app.state.columns.families import Counter, Families
+from app.state.columns.selector_index import Scope
+from app.state.columns.terms import MAX_NAMESPACES, AffinityTerm, PodTerms, Terms
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

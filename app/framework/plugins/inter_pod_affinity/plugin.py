@@ -22,8 +22,8 @@ from app.framework.plugins.inter_pod_affinity.incoming import IncomingTerms
 from app.model.pod import Pod
 from app.model.selectors import Labels
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
-from app.state.labels import Mask
-from app.state.resources import Int64
+from app.state.columns.labels import Mask
+from app.state.columns.resources import Int64
 from app.state.view import View
 
 ERR_REASON_AFFINITY_RULES_NOT_MATCH: Final = "node(s) didn't match pod affinity rules"

@@ -8,9 +8,9 @@ import numpy as np
 from app.framework.helpers.domains import by_row, totals
 from app.framework.interface import MAX_NODE_SCORE
 from app.framework.plugins.inter_pod_affinity.incoming import Incoming, pods_meant
-from app.state.labels import MISSING
-from app.state.resources import Int64
-from app.state.terms import ExistingTerm, TermKind
+from app.state.columns.labels import MISSING
+from app.state.columns.resources import Int64
+from app.state.columns.terms import ExistingTerm, TermKind
 from app.state.view import View
 
 

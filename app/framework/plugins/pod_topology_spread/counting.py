@@ -14,10 +14,10 @@ from app.framework.helpers.tolerations import TaintTable, is_untolerated
 from app.framework.plugins.pod_topology_spread.constraints import Constraint, Constraints
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels, Selector
-from app.state.families import Counter, Families
-from app.state.labels import MISSING, Mask
-from app.state.resources import Int64
-from app.state.selector_index import Scope
+from app.state.columns.families import Counter, Families
+from app.state.columns.labels import MISSING, Mask
+from app.state.columns.resources import Int64
+from app.state.columns.selector_index import Scope
 from app.state.view import View
 
 # ---------------------------------------------------------------- counters

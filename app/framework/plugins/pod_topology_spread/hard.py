@@ -17,8 +17,8 @@ from app.framework.plugins.pod_topology_spread.counting import (
 )
 from app.model.pod import Pod
 from app.model.status import Code
-from app.state.labels import MISSING, Codes, LabelColumn, Mask
-from app.state.resources import Int64
+from app.state.columns.labels import MISSING, Codes, LabelColumn, Mask
+from app.state.columns.resources import Int64
 from app.state.view import View
 
 #: The code of rows without the topology key, and of rows whose domain would get too many pods.

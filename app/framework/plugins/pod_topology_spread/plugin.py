@@ -20,7 +20,7 @@ from app.framework.plugins.pod_topology_spread.soft import SoftCounts, count_sof
 from app.model.pod import Pod
 from app.model.selectors import SelectorError
 from app.model.status import SKIP, SUCCESS, Code, Status
-from app.state.resources import Int64
+from app.state.columns.resources import Int64
 from app.state.view import View
 
 ERR_REASON_CONSTRAINTS_NOT_MATCH: Final = "node(s) didn't match pod topology spread constraints"

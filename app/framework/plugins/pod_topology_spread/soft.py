@@ -20,9 +20,9 @@ from app.framework.plugins.pod_topology_spread.counting import (
     with_all_keys,
 )
 from app.model.pod import Pod
-from app.state.families import Counter
-from app.state.labels import MISSING, NO_CODE, Codes, LabelColumn, Mask
-from app.state.resources import Int64
+from app.state.columns.families import Counter
+from app.state.columns.labels import MISSING, NO_CODE, Codes, LabelColumn, Mask
+from app.state.columns.resources import Int64
 from app.state.view import View
 
 Float64 = npt.NDArray[np.float64]

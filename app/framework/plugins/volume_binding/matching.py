@@ -19,7 +19,7 @@ from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.selectors import Selector, SelectorError, compile_selector
 from app.model.status import SchedulingError
 from app.state.assume_cache import VolumeCache
-from app.state.labels import Mask
+from app.state.columns.labels import Mask
 from app.state.view import View
 
 #: int32[n]: number of the volume chosen on each row (see Pool), NOTHING where there is none.

@@ -31,8 +31,8 @@ from app.model.objects import (
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
 from app.state.assume_cache import assumed_volumes
-from app.state.csi_nodes import migrated_plugins
-from app.state.resources import Int64
+from app.state.columns.csi_nodes import migrated_plugins
+from app.state.columns.resources import Int64
 from app.state.view import View
 
 _CLAIMS: Final = "VolumeBinding/claims"

@@ -13,7 +13,7 @@ from app.model.objects import CSIStorageCapacity, NodeSelector, NodeSelectorTerm
 from app.model.quantity import QuantityError, parse, whole
 from app.model.selectors import Requirement
 from app.state.cluster import Cluster, Lister
-from app.state.labels import Mask
+from app.state.columns.labels import Mask
 from app.state.view import View
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"

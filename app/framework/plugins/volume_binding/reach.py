@@ -15,7 +15,7 @@ import numpy.typing as npt
 from app.framework.helpers.node_selector import compile_node_selector, match_node_selector
 from app.model.objects import NodeSelector, NodeSelectorTerm, PersistentVolume
 from app.model.selectors import LabelSelector, Requirement
-from app.state.labels import NO_CODE, LabelColumn, Mask
+from app.state.columns.labels import NO_CODE, LabelColumn, Mask
 from app.state.view import View
 
 #: int32[depth, ...]: positions in some order of preference, ascending along the first axis, NOWHERE for none.

@@ -14,7 +14,7 @@ from app.model.objects import (
     Volume,
 )
 from app.model.status import SKIP, SUCCESS, Code
-from app.state.csi_index import csi_index
+from app.state.columns.csi_index import csi_index
 from app.state.view import WhatIf
 from tests.core.framework.twins.volumes import limits_filter, limits_skip
 from tests.core.framework.volume_world import (

@@ -1,0 +1,1 @@
+"""Leader election on a Lease: the rules, and the elector that follows them."""

@@ -1,0 +1,96 @@
+"""What plugins may do to the world, done through the API server."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.framework.interface import Eviction
+from app.kube.bodies import ConditionChange
+from app.kube.errors import KubeError
+from app.kube.writer import KubeWriter
+from app.model.objects import PersistentVolume, PersistentVolumeClaim
+from app.model.pod import Pod
+from app.model.status import SchedulingError
+from app.runtime.clock import Clock
+from app.runtime.scheduling.failures import StatusPatch
+from app.runtime.scheduling.preemption import Evictor, VictimsAgreement
+from app.wire.extender_v1 import Victims
+
+
+class ApiStatusWriter:
+    """Writes the conditions and nominations of pods (StatusWriter of app.runtime.scheduling.failures)."""
+
+    def __init__(self, writer: KubeWriter) -> None:
+        self._writer: Final = writer
+
+    async def write_status(self, pod: Pod, patch: StatusPatch, now: float) -> None:
+        """Writes the PodScheduled condition and the nomination where they differ. Raises KubeError."""
+        condition = (
+            ConditionChange("PodScheduled", "False", patch.reason, patch.message)
+            if patch.reason
+            else None
+        )
+        await self._writer.patch_pod_status(
+            pod, condition=condition, nominated_node_name=patch.nominated_node, now=now
+        )
+
+
+class ApiEffects:
+    """Effects (app.framework.interface) over a KubeWriter. Faults are raised as SchedulingError with the server's text."""
+
+    def __init__(
+        self, writer: KubeWriter, clock: Clock, evictor: Evictor, agreement: VictimsAgreement
+    ) -> None:
+        self._writer: Final = writer
+        self._clock: Final = clock
+        self._evictor: Final = evictor
+        self._agreement: Final = agreement
+
+    def asks_about_victims(self, pod: Pod) -> bool:
+        """Whether any extender wants a say in which pods are evicted for this one."""
+        return self._agreement.concerns(pod)
+
+    async def agree_on_victims(
+        self, pod: Pod, candidates: Mapping[str, Victims]
+    ) -> Mapping[str, Victims]:
+        """Asks the extenders with a preempt verb."""
+        return await self._agreement.ask(pod, candidates)
+
+    def evict(self, eviction: Eviction) -> None:
+        """Starts to make room."""
+        self._evictor.start(eviction)
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Writes the Binding."""
+        result = await self._writer.bind(pod.namespace, pod.name, pod.uid, node_name)
+        if not result.bound:
+            raise SchedulingError(result.message)
+
+    async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:
+        """Patches a PersistentVolume at its resource version."""
+        try:
+            await self._writer.patch_persistent_volume(
+                volume.name, resource_version=volume.resource_version, changes=changes
+            )
+        except KubeError as error:
+            raise SchedulingError(str(error)) from error
+
+    async def update_claim(self, claim: PersistentVolumeClaim, changes: Mapping[str, Any]) -> None:
+        """Patches a PersistentVolumeClaim at its resource version."""
+        try:
+            await self._writer.patch_persistent_volume_claim(
+                claim.namespace,
+                claim.name,
+                resource_version=claim.resource_version,
+                changes=changes,
+            )
+        except KubeError as error:
+            raise SchedulingError(str(error)) from error
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits."""
+        await asyncio.sleep(seconds)
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._clock.wall()

@@ -1,0 +1,318 @@
+"""Extenders in the scheduling of pods: which nodes they are shown, what their answers mean, and the decision afterwards.
+
+The best candidates are shown first, as many at a time as percentageOfNodesToScore allows; if all are turned down the search
+goes on with the next ones. Nothing is asked twice. The node is chosen from the survivors as the table is when the last answer has
+come, with no await in between (docs/architecture.md).
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+import numpy as np
+
+from app.cycle.attempt import DROPPED, Attempt, Choice, Unfit
+from app.cycle.select import best_first, feasible_nodes_to_find
+from app.extender.chain import ChainFilterResult, ExtenderChain
+from app.extender.client import HTTPExtender
+from app.extender.config import (
+    BreakerSettings,
+    ExtenderConfig,
+    ManagedResource,
+    TLSConfig,
+    Verb,
+)
+from app.extender.errors import ExtenderError
+from app.extender.observer import Observer
+from app.kube.writer import KubeWriter
+from app.model.pod import Pod
+from app.model.status import Status, unresolvable, unschedulable
+from app.runtime.scheduling.turns import Turns
+from app.settings.extension import ExtenderOptions
+from app.settings.load import Settings
+from app.settings.models import Extender
+from app.state.columns.resources import Int64
+from app.state.table import NodeTable
+from app.state.view import Rows
+from app.wire.extender_v1 import ExtenderArgs
+
+EXTENDER: Final = "Extender"
+_CHOOSER: Final = (
+    "the only node that it left of several had filled up before the decision, because calls overlap; if it reserves nodes "
+    "while it filters, take 'serial: false' away (aiokube-scheduler.io/v1alpha1)"
+)
+
+
+def make_chain(settings: Settings, observer: Observer | None = None) -> ExtenderChain:
+    """The configured extenders. Raises ExtenderConfigError."""
+    extenders = [HTTPExtender(config, observer=observer) for config in extender_configs(settings)]
+    return ExtenderChain(extenders, observer)
+
+
+def extender_configs(settings: Settings) -> list[ExtenderConfig]:
+    """What the client is to know of each configured extender, in the order of the configuration."""
+    return [_config(*configured, settings) for configured in settings.extenders]
+
+
+def _config(extender: Extender, options: ExtenderOptions, settings: Settings) -> ExtenderConfig:
+    return ExtenderConfig(
+        url_prefix=extender.url_prefix,
+        filter_verb=extender.filter_verb,
+        prioritize_verb=extender.prioritize_verb,
+        preempt_verb=extender.preempt_verb,
+        bind_verb=extender.bind_verb,
+        weight=extender.weight,
+        enable_https=extender.enable_https,
+        tls=_tls(extender),
+        http_timeout=extender.http_timeout.seconds,
+        node_cache_capable=extender.node_cache_capable,
+        managed_resources=tuple(
+            ManagedResource(r.name, r.ignored_by_scheduler) for r in extender.managed_resources
+        ),
+        ignorable=extender.ignorable,
+        serial=options.serial,
+        bearer_token_file=options.bearer_token_file,
+        breaker=BreakerSettings(
+            failures=options.breaker.failures,
+            open_seconds=options.breaker.open_seconds.seconds,
+            max_open_seconds=options.breaker.max_open_seconds.seconds,
+        ),
+        require_verified_tls=settings.extension.refuse_insecure_tls,
+    )
+
+
+def _tls(extender: Extender) -> TLSConfig | None:
+    tls = extender.tls_config
+    if tls is None:
+        return None
+    return TLSConfig(
+        insecure=tls.insecure,
+        server_name=tls.server_name,
+        cert_file=tls.cert_file,
+        key_file=tls.key_file,
+        ca_file=tls.ca_file,
+        cert_data=tls.cert_pem,
+        key_data=tls.key_pem,
+        ca_data=tls.ca_pem,
+    )
+
+
+def wants_whole_nodes(chain: ExtenderChain) -> bool:
+    """Whether any extender is sent complete Node objects."""
+    return any(
+        not e.config.node_cache_capable and (e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
+        for e in chain.extenders
+    )
+
+
+def wants_whole_victims(chain: ExtenderChain) -> bool:
+    """Whether any extender is sent the complete Pod objects of preemption victims."""
+    return any(
+        not e.config.node_cache_capable and e.supports(Verb.PREEMPT) for e in chain.extenders
+    )
+
+
+class Refusals(Protocol):
+    """Hears how attempts with extenders end."""
+
+    def turned_down(self, pod: Pod, extenders: Iterable[str], retry_after: float | None) -> None:
+        """No node is left; these extenders turned some down, the earliest asking to be called again after seconds."""
+
+    def failed(self, pod: Pod, error: ExtenderError) -> None:
+        """An extender that counts failed, at filter or at bind."""
+
+    def placed(self, pod: Pod) -> None:
+        """A node was found."""
+
+
+class _Heard:
+    """What the extenders said in all rounds of a search."""
+
+    def __init__(self) -> None:
+        self.refused_by: set[str] = set()
+        self.retry_after: float | None = None
+
+    def note(self, result: ChainFilterResult) -> None:
+        """One round is over."""
+        self.refused_by.update(result.refused_by)
+        if result.retry_after is not None:
+            earlier = self.retry_after
+            self.retry_after = (
+                result.retry_after if earlier is None else min(earlier, result.retry_after)
+            )
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    """Nodes that extenders are shown: their names, and their rows as long as the table keeps its layout."""
+
+    names: list[str]
+    rows: Rows
+    layout: int
+
+
+class Search:
+    """Finds a node for a pod together with the extenders (ExtenderSearch of app.runtime.scheduling.loop)."""
+
+    def __init__(
+        self,
+        chain: ExtenderChain,
+        table: NodeTable,
+        *,
+        percentages: Mapping[str, int],
+        rng: np.random.Generator,
+        refusals: "Refusals",
+    ) -> None:
+        """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one."""
+        self._chain: Final = chain
+        self._table: Final = table
+        self._percentages: Final = percentages
+        self._rng: Final = rng
+        self._refusals: Final = refusals
+        #: Those whose calls overlap whatever they leave, until there is something to say of it.
+        self._overlapping: Final = {e.name for e in chain.extenders if e.config.serial is False}
+        self._turns: Final = Turns(chain.extenders)
+
+    def concerns(self, pod: Pod) -> bool:
+        """Whether any extender filters or prioritizes for this pod."""
+        chain = self._chain
+        return bool(chain.concerned(pod, Verb.FILTER) or chain.concerned(pod, Verb.PRIORITIZE))
+
+    async def choose(self, attempt: Attempt) -> Choice:
+        """The chosen node. Raises NoNodesError, Unfit, SchedulingError.
+
+        An extender that wants its pods one after the other is shown the nodes as the pod before has left them.
+        """
+        async with self._turns.taken(attempt.pod):
+            return await self._choose(attempt)
+
+    async def _choose(self, attempt: Attempt) -> Choice:
+        heard = _Heard()
+        try:
+            choice = await self._search(attempt, heard)
+        except Unfit:
+            self._refusals.turned_down(attempt.pod, heard.refused_by, heard.retry_after)
+            raise
+        except ExtenderError as error:
+            self._refusals.failed(attempt.pod, error)
+            raise
+        self._refusals.placed(attempt.pod)
+        return choice
+
+    async def _search(self, attempt: Attempt, heard: "_Heard") -> Choice:
+        asked: set[str] = set()
+        while True:
+            shown = self._candidates(attempt, asked)
+            if not shown.names:
+                raise Unfit(attempt.diagnosis())
+            result = await self._chain.filter(
+                ExtenderArgs(attempt.pod, shown.names, self._node_json)
+            )
+            self._turns.learn(result)
+            if result.error is not None:
+                raise result.error
+            heard.note(result)
+            if result.survivors is not shown.names:
+                attempt.extender_verdicts.update(_verdicts(shown.names, result))
+            choice = await self._decide(attempt, shown, result)
+            if choice is not None:
+                return choice
+            asked.update(shown.names)
+
+    def _candidates(self, attempt: Attempt, asked: set[str]) -> "_Shown":
+        """The best nodes that were not shown yet, as the table is now."""
+        rows = attempt.find()
+        if asked:
+            known = [self._table.row_of[name] for name in asked if name in self._table.row_of]
+            rows = np.setdiff1d(rows, np.array(known, np.intp), assume_unique=True)
+        percentage = self._percentages.get(attempt.framework.profile_name, 0)
+        limit = feasible_nodes_to_find(self._table.node_count, percentage)
+        if len(rows) > limit:
+            rows = best_first(rows, attempt.rank(rows), limit, self._rng)
+        return _Shown(attempt.names(rows), rows, self._table.layout)
+
+    async def _decide(
+        self, attempt: Attempt, shown: "_Shown", result: ChainFilterResult
+    ) -> Choice | None:
+        """The best survivor; None if none is left or none fits any longer."""
+        survivors = result.known(shown.names)
+        if not survivors:
+            return None
+        extra = None
+        if len(survivors) > 1:
+            extra = await self._chain.prioritize(result.args)
+        rows = self._rows(survivors, shown)
+        fits = (rows >= 0) & attempt.still_fits(rows)
+        if not fits.any():
+            self._warn_choosers(shown, survivors, result)
+            return None
+        if extra is not None:
+            extra = _aligned(survivors, result.survivors, extra)[fits]
+        return attempt.choose(rows[fits], extra)
+
+    def _warn_choosers(
+        self, shown: "_Shown", survivors: list[str], result: ChainFilterResult
+    ) -> None:
+        """Says once which extenders seem to choose a node rather than to filter: calls that overlap do not suit them."""
+        if len(survivors) > 1 or len(shown.names) == 1:
+            return
+        for name in result.refused_by:
+            if name in self._overlapping:
+                self._overlapping.remove(name)
+                self._chain.warn(name, _CHOOSER)
+
+    def _rows(self, names: list[str], shown: "_Shown") -> Rows:
+        """The rows of some of the nodes shown, -1 for those that have gone meanwhile."""
+        if names is shown.names and self._table.layout == shown.layout:
+            return shown.rows
+        row_of = self._table.row_of
+        return np.array([row_of.get(name, -1) for name in names], np.intp)
+
+    def _node_json(self, name: str) -> bytes | None:
+        """A node's JSON as extenders are sent it; None for a node that has gone meanwhile."""
+        row = self._table.row_of.get(name)
+        node = None if row is None else self._table.nodes[row]
+        return None if node is None else node.raw
+
+
+def _aligned(names: list[str], scored: list[str], scores: Int64) -> Int64:
+    """int64[len(names)]: of the scores of ``scored`` those of ``names``, all of which are among them."""
+    if names is scored:
+        return scores
+    place = {name: index for index, name in enumerate(scored)}
+    return scores[[place[name] for name in names]]
+
+
+def _verdicts(candidates: Sequence[str], result: ChainFilterResult) -> dict[str, Status]:
+    """What the extenders said of the nodes they turned down; those they dropped without a word are beyond help."""
+    survivors = set(result.survivors)
+    verdicts = {name: DROPPED for name in candidates if name not in survivors}
+    for name in verdicts:
+        if name in result.unresolvable:
+            verdicts[name] = unresolvable(result.unresolvable[name], plugin=EXTENDER)
+        elif name in result.failed:
+            verdicts[name] = unschedulable(result.failed[name], plugin=EXTENDER)
+    return verdicts
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChainBinder:
+    """Binds pods through extenders (ExtenderBinder of app.runtime.scheduling.binding)."""
+
+    chain: ExtenderChain
+    writer: KubeWriter
+    refusals: Refusals
+
+    async def bind(self, pod: Pod, node_name: str) -> bool:
+        """True if an extender bound the pod. An answer that was lost is looked up."""
+        if self.chain.binder_for(pod) is None:
+            return False
+
+        async def look_up() -> str | None:
+            return await self.writer.bound_to(pod)
+
+        try:
+            return await self.chain.bind(pod, node_name, look_up)
+        except ExtenderError as error:
+            self.refusals.failed(pod, error)
+            raise

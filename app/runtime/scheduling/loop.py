@@ -1,0 +1,345 @@
+"""The scheduling loop: pops pods, decides, hands decided pods to their binding.
+
+Without extenders a decision is one synchronous step and pods are decided strictly in queue order. With extenders up to
+``parallelism`` attempts wait for webhooks at the same time, and each decides on the table as it is when its last answer
+has come (docs/architecture.md, "Cycles overlap and decide late").
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from app.cycle.attempt import Attempt, Choice, NoNodesError, Unfit
+from app.framework.diagnosis import Diagnosis
+from app.framework.interface import Effects
+from app.framework.runner import Framework
+from app.model.pod import Pod
+from app.model.status import Code, SchedulingError, Status
+from app.runtime import logs
+from app.runtime.clock import Clock
+from app.runtime.reporting.recorder import Failed, Recorder
+from app.runtime.reporting.reports import SCHEDULER_ERROR, UNSCHEDULABLE, Reports
+from app.runtime.scheduling.binding import Binder, Decided
+from app.runtime.spawn import Spawn
+from app.state.cache import CacheError
+from app.state.queue.queued_pod import QueuedPod
+from app.state.scheduler_state import SchedulerState
+
+log = logging.getLogger(__name__)
+
+#: The loop lets other tasks run after deciding for this long, in seconds.
+_SLICE: Final = 0.002
+
+
+class ExtenderSearch(Protocol):
+    """Decides about a pod with the extenders' help."""
+
+    def concerns(self, pod: Pod) -> bool:
+        """Whether any extender wants a say in where this pod goes."""
+
+    async def choose(self, attempt: Attempt) -> Choice:
+        """The chosen node; nothing is awaited after the last look at the table.
+
+        Raises NoNodesError, Unfit, SchedulingError.
+        """
+
+
+class Room(Protocol):
+    """Work that goes on beside the loop, and that the loop must not run away from."""
+
+    async def wait_for_room(self) -> None:
+        """Returns when more of it may be started."""
+
+
+class SchedulingLoop:
+    """Runs while this process leads."""
+
+    def __init__(
+        self,
+        *,
+        state: SchedulerState,
+        frameworks: Mapping[str, Framework],
+        search: ExtenderSearch | None,
+        binder: Binder,
+        failures: "FailureHandler",
+        effects: Effects,
+        recorder: Recorder,
+        clock: Clock,
+        rng: np.random.Generator,
+        parallelism: int,
+        spawn: Spawn,
+        evictor: Room | None = None,
+    ) -> None:
+        """``parallelism``: attempts waiting for extenders at the same time; ``evictor``: where room is being made."""
+        self._state: Final = state
+        self._frameworks: Final = frameworks
+        self._search: Final = search
+        self._binder: Final = binder
+        self._failures: Final = failures
+        self._effects: Final = effects
+        self._recorder: Final = recorder
+        self._clock: Final = clock
+        self._rng: Final = rng
+        self._spawn: Final = spawn
+        self._rooms: Final = (binder,) if evictor is None else (binder, evictor)
+        self._slots: Final = asyncio.Semaphore(parallelism)
+        self._wake: Final = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something may have entered the active queue."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Schedules until cancelled."""
+        yielded_at = self._clock.monotonic()
+        while True:
+            queued = self._state.pop(self._clock.wall())
+            if queued is None:
+                self._wake.clear()
+                await self._wake.wait()
+                yielded_at = self._clock.monotonic()
+                continue
+            await self._take(queued)
+            if self._clock.monotonic() - yielded_at > _SLICE:
+                await asyncio.sleep(0)
+                yielded_at = self._clock.monotonic()
+
+    async def _take(self, queued: QueuedPod) -> None:
+        pod = queued.pod
+        framework = self._frameworks.get(pod.spec.scheduler_name)
+        if framework is None or self._skip(pod):
+            self._state.done(pod.uid)
+            return
+        if logs.enabled(3):
+            logs.info(log, "Attempting to schedule pod", v=3, pod=pod.key)
+        attempt = Attempt(
+            framework, self._state.table, pod, nominated=self._state.nominated_for, rng=self._rng
+        )
+        if self._search is not None and self._search.concerns(pod):
+            await self._slots.acquire()
+            work = self._schedule(queued, attempt, self._search)
+            self._spawn(self._in_slot(work), f"schedule {pod.key}")
+        else:
+            await self._schedule(queued, attempt, None)
+            for room in self._rooms:
+                await room.wait_for_room()
+
+    def _skip(self, pod: Pod) -> bool:
+        """Whether the pod is not to be tried: it is being deleted, or decided already."""
+        if pod.terminating:
+            self._failures.skipped_deleting(pod)
+            return True
+        return self._state.cache.is_assumed(pod.uid)
+
+    async def _in_slot(self, work: Coroutine[Any, Any, None]) -> None:
+        """Gives the slot back that was taken for this work."""
+        try:
+            await work
+        finally:
+            self._slots.release()
+
+    async def _schedule(
+        self, queued: QueuedPod, attempt: Attempt, search: ExtenderSearch | None
+    ) -> None:
+        started = self._clock.monotonic()
+        profile = attempt.framework.profile_name
+        if self._search is not None:
+            self._recorder.asking(queued, profile)
+        try:
+            choice = (
+                attempt.choose(attempt.find()) if search is None else await search.choose(attempt)
+            )
+        except Unfit as unfit:
+            work = self._unfit(queued, attempt, unfit.diagnosis, started)
+            if search is None and self._asks_about_victims(queued.pod):
+                await self._slots.acquire()
+                self._spawn(self._in_slot(work), f"preempt for {queued.pod.key}")
+            else:
+                await work
+        except NoNodesError as error:
+            self._failures.give_back(
+                queued,
+                profile,
+                reason=UNSCHEDULABLE,
+                message=str(error),
+                nominated_node="",
+                started=started,
+            )
+        except SchedulingError as error:
+            self._failures.error(queued, profile, str(error), started=started)
+        except Exception as error:
+            log.exception("Error scheduling pod %s", queued.pod.key)
+            self._failures.error(
+                queued, profile, f"{type(error).__name__}: {error}", started=started
+            )
+        else:
+            self._recorder.decided(queued, attempt, choice, self._clock.monotonic() - started)
+            self._commit(queued, attempt, choice, started)
+
+    def _asks_about_victims(self, pod: Pod) -> bool:
+        """Whether extenders will be asked if the pod has to preempt others: nobody else should wait for them."""
+        return self._search is not None and self._effects.asks_about_victims(pod)
+
+    async def _unfit(
+        self, queued: QueuedPod, attempt: Attempt, diagnosis: Diagnosis, started: float
+    ) -> None:
+        """No node will do: lets the PostFilter plugins make room, then gives the pod back."""
+        message, nominated = "", None
+        try:
+            result = await attempt.framework.post_filter(
+                attempt.state, queued.pod, diagnosis, self._effects
+            )
+        except Exception as error:
+            log.exception("Error in PostFilter for pod %s", queued.pod.key)
+            message = f"{type(error).__name__}: {error}"
+        else:
+            if result is None:
+                nominated = ""
+            else:
+                nominated = result.nominated_node
+                message = "" if result.status.ok else result.status.message
+        self._failures.give_back(
+            queued,
+            attempt.framework.profile_name,
+            reason=UNSCHEDULABLE,
+            message=diagnosis.message(message),
+            plugins=diagnosis.unschedulable_plugins,
+            pending=diagnosis.pending_plugins,
+            diagnosis=diagnosis,
+            nominated_node=nominated,
+            started=started,
+        )
+
+    def _commit(self, queued: QueuedPod, attempt: Attempt, choice: Choice, started: float) -> None:
+        """Assumes the pod, runs Reserve and Permit, starts the binding. Nothing in here waits."""
+        pod, framework, node = queued.pod, attempt.framework, choice.node_name
+        current = self._state.pods.get(pod.key)
+        if current is None or current.uid != pod.uid or current.node_name or current.terminating:
+            self._state.done(pod.uid)
+            return
+        try:
+            assumed = self._state.assume(pod, node)
+        except CacheError as error:
+            self._failures.error(queued, framework.profile_name, str(error), started=started)
+            return
+        decided = Decided(queued, assumed, framework, attempt.state, started)
+        status, waits = _reserve_and_permit(decided)
+        if status.ok or status.code is Code.Wait:
+            self._binder.start(decided, waits)
+        else:
+            self._failures.undo(decided, status)
+
+
+def _reserve_and_permit(decided: Decided) -> tuple[Status, dict[str, float]]:
+    """As Framework.permit; what a plugin raises is an Error."""
+    framework, state, pod = decided.framework, decided.cycle_state, decided.assumed
+    try:
+        status = framework.reserve(state, pod, pod.node_name)
+        if status.ok and framework.has_permit:
+            return framework.permit(state, pod, pod.node_name)
+    except Exception as error:
+        log.exception("Error in Reserve or Permit for pod %s", pod.key)
+        status = Status(Code.Error, (f"{type(error).__name__}: {error}",))
+    return status, {}
+
+
+class FailureHandler:
+    """Takes back what was decided and gives pods back to the queue, with event and condition (spec: service.md 4.6, 4.7)."""
+
+    def __init__(
+        self,
+        *,
+        state: SchedulerState,
+        reports: Reports,
+        recorder: Recorder,
+        clock: Clock,
+        poke: Callable[[], None],
+    ) -> None:
+        """``poke`` is called whenever pods may have become active or begun to back off: nobody else would notice."""
+        self._state: Final = state
+        self._reports: Final = reports
+        self._recorder: Final = recorder
+        self._clock: Final = clock
+        self._poke: Final = poke
+
+    def skipped_deleting(self, pod: Pod) -> None:
+        """A pod that is being deleted was popped."""
+        self._reports.skipped_deleting(pod, self._clock.wall())
+
+    def error(self, queued: QueuedPod, profile: str, message: str, *, started: float) -> None:
+        """The attempt ended in a fault."""
+        self.give_back(
+            queued,
+            profile,
+            reason=SCHEDULER_ERROR,
+            message=message,
+            nominated_node="",
+            started=started,
+        )
+
+    def undo(self, decided: Decided, status: Status) -> None:
+        """A decided pod cannot be bound: gives back what was reserved, forgets the pod, wakes others, requeues it.
+
+        A rejection is reported like one by the only node there was; a fault as it is.
+        """
+        pod = decided.assumed
+        try:
+            decided.framework.unreserve(decided.cycle_state, pod, pod.node_name)
+        except Exception:
+            log.exception("Error in Unreserve for pod %s", pod.key)
+        self._state.forget(pod)
+        if not status.code.rejected:
+            self._state.freed(pod, self._clock.wall())
+            self.error(
+                decided.queued,
+                decided.framework.profile_name,
+                status.message,
+                started=decided.started,
+            )
+            return
+        diagnosis = Diagnosis(node_count=1, absent=status)
+        pending = {status.plugin} if status.code is Code.Pending else set()
+        self.give_back(
+            decided.queued,
+            decided.framework.profile_name,
+            reason=UNSCHEDULABLE,
+            message=diagnosis.message(),
+            plugins={status.plugin} - pending,
+            pending=pending,
+            diagnosis=diagnosis,
+            nominated_node="",
+            started=decided.started,
+        )
+        self._state.freed(pod, self._clock.wall(), but=pod.uid)
+        self._poke()
+
+    def give_back(
+        self,
+        queued: QueuedPod,
+        profile: str,
+        *,
+        reason: str,
+        message: str,
+        plugins: set[str] | None = None,
+        pending: set[str] | None = None,
+        diagnosis: Diagnosis | None = None,
+        nominated_node: str | None,
+        started: float,
+    ) -> None:
+        """Requeues a pod, keeps or changes its nomination, and reports."""
+        now = self._clock.wall()
+        queued.reject(plugins or (), pending or ())
+        failure = self._state.fail(queued, now, nominated_node=nominated_node)
+        result = "unschedulable" if reason == UNSCHEDULABLE else "error"
+        seconds = self._clock.monotonic() - started
+        self._recorder.failed(
+            Failed(queued, profile, result, message, seconds, diagnosis, nominated_node)
+        )
+        if failure.report:
+            self._reports.failed(
+                failure.pod, reason=reason, message=message, nominated_node=nominated_node, now=now
+            )
+        self._poke()

@@ -1,0 +1,1 @@
+"""The HTTP side of the embedded cluster: requests in, objects, lists, tables and watches out."""

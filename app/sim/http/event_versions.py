@@ -1,0 +1,62 @@
+"""Events in their two versions: core ``v1`` (the stored one) and ``events.k8s.io/v1``.
+
+The objects are the same; fields are named differently (``involvedObject`` / ``regarding``, ``message`` / ``note``).
+"""
+
+from typing import Final
+
+from app.sim.errors import Cause, invalid_value, required
+from app.sim.resources.kinds import BY_RESOURCE, EVENTS, Kind
+from app.sim.store import Object
+
+EVENTS_V1: Final = BY_RESOURCE["events.events.k8s.io"]
+
+_NEW_NAMES: Final = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "reportingComponent": "reportingController",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+}
+_CORE_NAMES: Final = {new: core for core, new in _NEW_NAMES.items()}
+
+
+def to_events_v1(core: Object) -> Object:
+    """Shows a stored event as ``events.k8s.io/v1``."""
+    return _renamed(core, _NEW_NAMES, EVENTS_V1)
+
+
+def to_core_v1(event: Object) -> Object:
+    """Turns an ``events.k8s.io/v1`` event into the stored form."""
+    return _renamed(event, _CORE_NAMES, EVENTS)
+
+
+def _renamed(event: Object, names: dict[str, str], kind: Kind) -> Object:
+    renamed = {names.get(name, name): value for name, value in event.items()}
+    return renamed | {"kind": kind.kind, "apiVersion": kind.group_version}
+
+
+def set_event_defaults(event: Object) -> None:
+    """Fills in the fields that the server always writes (stored form)."""
+    event.setdefault("involvedObject", {})
+    event.setdefault("source", {})
+    for name in ("firstTimestamp", "lastTimestamp", "eventTime"):
+        event.setdefault(name, None)
+    event.setdefault("reportingComponent", "")
+    event.setdefault("reportingInstance", "")
+
+
+def event_mistakes(event: Object, *, as_events_v1: bool) -> list[Cause]:
+    """Checks an event in its stored form; ``events.k8s.io/v1`` writers must give more fields."""
+    causes = []
+    involved = event["involvedObject"].get("namespace", "")
+    namespace = event["metadata"]["namespace"]
+    if (involved or "default") != namespace and (involved or namespace != "kube-system"):
+        field = "involvedObject.namespace"
+        causes.append(invalid_value(field, involved, "does not match event.namespace"))
+    if as_events_v1:
+        wanted = ("eventTime", "reportingComponent", "reportingInstance", "action", "reason")
+        causes += [required(_NEW_NAMES.get(name, name)) for name in wanted if not event.get(name)]
+    return causes

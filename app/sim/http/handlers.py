@@ -1,0 +1,247 @@
+"""Requests to answers: what each method does on a collection, an object or a subresource.
+
+A request is decoded into a ``Call`` and answered by a synchronous method; only watches, which go on, are coroutines.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from app.sim.api import Api
+from app.sim.errors import (
+    ApiError,
+    bad_request,
+    details_of,
+    method_not_allowed,
+    success,
+    unknown_resource,
+    unsupported_media_type,
+)
+from app.sim.http.negotiation import JSON, YAML, decode_body, decode_patch, representation_for
+from app.sim.http.protobuf import PROTOBUF
+from app.sim.http.representation import Representation
+from app.sim.http.routes import Target
+from app.sim.listing import ListOptions, list_page, parse_list_options
+from app.sim.resources.binding import bind, binding_name
+from app.sim.resources.deletion import (
+    delete,
+    delete_collection,
+    parse_delete_options,
+    parse_dry_run,
+)
+from app.sim.resources.eviction import evict
+from app.sim.resources.kinds import Kind, is_stored
+from app.sim.resources.reviews import Reviewer
+from app.sim.store import Record
+
+_encode: Final = msgspec.json.Encoder().encode
+_NO_QUERY: Final[Mapping[str, str]] = {}
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, as far as the API is concerned."""
+
+    method: str
+    target: Target
+    query: Mapping[str, str]
+    body: bytes
+    content_type: str
+    accept: str
+    token: str
+    """Bearer token, or empty."""
+
+    @property
+    def kind(self) -> Kind:
+        return self.target.kind
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the request, where it must have one. Raises 405 as the real server does."""
+        if self.target.namespace is None:
+            raise method_not_allowed()
+        return self.target.namespace
+
+    def decoded(self, kind: str = "") -> Any:
+        """The object in the body. Statuses are not read from protobuf. Raises 400 or 415."""
+        if self.content_type == PROTOBUF and self.target.subresource == "status":
+            raise unsupported_media_type([JSON, YAML])
+        return decode_body(self.body, self.content_type, kind or self.kind.kind)
+
+    def dry_run(self, options: str) -> bool:
+        return parse_dry_run(self.query.get("dryRun"), options)
+
+
+def json_response(raw: bytes, status: int = 200) -> web.Response:
+    return web.Response(body=raw, status=status, content_type=JSON)
+
+
+def status_response(error: ApiError) -> web.Response:
+    """The answer to a request that failed."""
+    response = json_response(_encode(error.status()), error.code)
+    if error.retry_after is not None:
+        response.headers["Retry-After"] = str(error.retry_after)
+    return response
+
+
+def make_call(request: web.BaseRequest, target: Target, body: bytes) -> Call:
+    """Takes from an HTTP request what the API needs."""
+    url, headers = request.rel_url, request.headers
+    return Call(
+        method=request.method,
+        target=target,
+        query=url.query if url.raw_query_string else _NO_QUERY,
+        body=body,
+        content_type=headers.get("Content-Type", "").partition(";")[0].strip(),
+        accept=headers.get("Accept", ""),
+        token=headers.get("Authorization", "").removeprefix("Bearer "),
+    )
+
+
+class Handlers:
+    """Answers calls from the objects of an Api."""
+
+    def __init__(self, api: Api, reviewer: Reviewer) -> None:
+        self._api = api
+        self._reviewer = reviewer
+        self._on_collection: Mapping[str, Callable[[Call], web.Response]] = {
+            "GET": self._list,
+            "POST": self._create,
+            "DELETE": self._delete_collection,
+        }
+        self._on_object: Mapping[str, Callable[[Call], web.Response]] = {
+            "GET": self._get,
+            "PUT": self._update,
+            "PATCH": self._patch,
+            "DELETE": self._delete,
+        }
+        self._on_subresource: Mapping[tuple[str, str], Callable[[Call], web.Response]] = {
+            ("binding", "POST"): self._bind,
+            ("eviction", "POST"): self._evict,
+            ("log", "GET"): self._log,
+            ("status", "GET"): self._get,
+            ("status", "PUT"): self._update,
+            ("status", "PATCH"): self._patch,
+            ("finalize", "PUT"): self._update,
+        }
+
+    def answer(self, call: Call) -> web.Response:
+        """Does what the call asks for. Raises ApiError."""
+        target = call.target
+        if target.subresource:
+            return self._subresource(call)
+        if not is_stored(target.kind):
+            return self._review(call)
+        table = self._on_object if target.name else self._on_collection
+        handler = table.get(call.method)
+        if handler is None:
+            raise method_not_allowed()
+        return handler(call)
+
+    def watch_options(self, call: Call) -> ListOptions | None:
+        """Returns the options if the call is a watch."""
+        if call.method != "GET" or call.target.name or "watch" not in call.query:
+            return None
+        options = parse_list_options(call.kind, call.query)
+        return options if options.watch else None
+
+    def representation(self, call: Call) -> Representation:
+        return representation_for(call.kind, call.accept, call.query, self._api.now)
+
+    def _subresource(self, call: Call) -> web.Response:
+        name = call.target.subresource
+        if all(sub.name != name for sub in call.kind.all_subresources):
+            raise unknown_resource()
+        handler = self._on_subresource.get((name, call.method))
+        if handler is None:
+            raise method_not_allowed()
+        return handler(call)
+
+    def _one(self, call: Call, record: Record, status: int = 200) -> web.Response:
+        return json_response(self.representation(call).one(record), status)
+
+    def _get(self, call: Call) -> web.Response:
+        return self._one(call, self._api.get(call.kind, call.namespace, call.target.name))
+
+    def _list(self, call: Call) -> web.Response:
+        options = parse_list_options(call.kind, call.query)
+        page = list_page(self._api.store, call.kind, call.target.namespace, options)
+        return json_response(self.representation(call).many(page.records, page.metadata))
+
+    def _create(self, call: Call) -> web.Response:
+        dry_run = call.dry_run("CreateOptions")
+        record = self._api.create(call.kind, call.namespace, call.decoded(), dry_run=dry_run)
+        return self._one(call, record, 201)
+
+    def _update(self, call: Call) -> web.Response:
+        record, outcome = self._api.update(
+            call.kind,
+            call.namespace,
+            call.target.name,
+            call.decoded(),
+            subresource=call.target.subresource,
+            dry_run=call.dry_run("UpdateOptions"),
+        )
+        return self._one(call, record, 201 if outcome == "created" else 200)
+
+    def _patch(self, call: Call) -> web.Response:
+        record, outcome = self._api.patch(
+            call.kind,
+            call.namespace,
+            call.target.name,
+            decode_patch(call.body),
+            patch_type=call.content_type,
+            field_manager=call.query.get("fieldManager", ""),
+            subresource=call.target.subresource,
+            dry_run=call.dry_run("PatchOptions"),
+        )
+        return self._one(call, record, 201 if outcome == "created" else 200)
+
+    def _delete(self, call: Call) -> web.Response:
+        options = parse_delete_options(self._optional_body(call), call.query)
+        name = call.target.name
+        record, finished = delete(self._api, call.kind, call.namespace, name, options)
+        if call.kind.returns_deleted or not finished:
+            return self._one(call, record)
+        details = details_of(call.kind, name) | {"uid": record.value["metadata"]["uid"]}
+        return json_response(_encode(success(details=details)))
+
+    def _delete_collection(self, call: Call) -> web.Response:
+        if "deletecollection" not in call.kind.verbs:
+            raise method_not_allowed()
+        options = parse_delete_options(self._optional_body(call), call.query)
+        selected = parse_list_options(call.kind, call.query)
+        page = list_page(self._api.store, call.kind, call.namespace, selected)
+        records = delete_collection(self._api, call.kind, page.records, options)
+        return json_response(self.representation(call).many(records, page.metadata))
+
+    def _optional_body(self, call: Call) -> Any:
+        return call.decoded("DeleteOptions") if call.body else None
+
+    def _bind(self, call: Call) -> web.Response:
+        self._bind_pod(call, call.target.name, call.decoded("Binding"))
+        return json_response(_encode(success(code=201)), 201)
+
+    def _bind_pod(self, call: Call, name: str, binding: Any) -> None:
+        bind(self._api, call.namespace, name, binding, dry_run=call.dry_run("CreateOptions"))
+
+    def _evict(self, call: Call) -> web.Response:
+        evict(self._api, call.namespace, call.target.name, call.decoded("Eviction"))
+        return json_response(_encode(success(code=201)), 201)
+
+    def _log(self, call: Call) -> web.Response:
+        self._api.get(call.kind, call.namespace, call.target.name)
+        raise bad_request("the containers of this cluster only pretend to run and have no logs")
+
+    def _review(self, call: Call) -> web.Response:
+        """Bindings and reviews: created, answered, not kept."""
+        if call.method != "POST" or call.target.name:
+            raise method_not_allowed()
+        body = call.decoded()
+        if call.kind.kind == "Binding":
+            self._bind_pod(call, binding_name(body), body)
+            return json_response(_encode(success(code=201)), 201)
+        return json_response(_encode(self._reviewer.review(call.kind, body, call.token)), 201)

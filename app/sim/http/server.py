@@ -1,0 +1,266 @@
+"""The HTTP side: connections, watches that stream, faults, and the paths that name no resource."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import StreamReader
+from aiohttp.web_protocol import RequestHandler
+
+from app.sim.api import Api
+from app.sim.errors import ApiError, unknown_resource
+from app.sim.http.discovery import (
+    OPENAPI_V2,
+    aggregated_documents,
+    openapi_documents,
+    plain_documents,
+    version_info,
+)
+from app.sim.http.faults import Fault, Faults
+from app.sim.http.handlers import Call, Handlers, json_response, make_call, status_response
+from app.sim.http.negotiation import GROUP_DISCOVERY, JSON, wanted_form
+from app.sim.http.routes import resolve
+from app.sim.listing import ListOptions
+from app.sim.watch import Watcher, open_watch
+
+logger = logging.getLogger(__name__)
+
+_HEALTH_PATHS: Final = ("/healthz", "/livez", "/readyz")
+_BACKLOG: Final = 1024
+_MAX_BODY_BYTES: Final = 3 * 1024 * 1024
+"""The real server's limit for a request."""
+_OPENAPI_V2_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_AGGREGATED_TYPE: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+Extra = Callable[[str, str, bytes], web.Response | None]
+"""(method, path, body) -> the answer, or None if the path is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchLimits:
+    """How watches are kept in bounds."""
+
+    bookmark_seconds: float = 60.0
+    """Between two bookmarks."""
+    timeout_seconds: float = 3000.0
+    """A watch ends after this time unless its client asks for another."""
+    buffer_bytes: int = 32 * 1024 * 1024
+    """A watcher with more than this waiting for it is closed."""
+
+
+class Server:
+    """Speaks HTTP for an Api on one address. Needs a running loop from ``start`` on."""
+
+    def __init__(
+        self,
+        api: Api,
+        handlers: Handlers,
+        *,
+        faults: Faults,
+        limits: WatchLimits,
+        extra: Extra | None = None,
+    ) -> None:
+        self._api = api
+        self._handlers = handlers
+        self._faults = faults
+        self._limits = limits
+        self._extra = extra
+        self._watchers: set[Watcher] = set()
+        self._web_server: web.Server | None = None
+        self._listener: asyncio.Server | None = None
+        self._documents: Mapping[str, bytes] = {}
+        self._aggregated = aggregated_documents()
+
+    async def start(self, host: str, port: int) -> int:
+        """Begins to listen and returns the port. Raises OSError."""
+        self._web_server = web.Server(
+            self._handle,
+            request_factory=self._make_request,
+            handler_cancellation=True,
+            access_log=None,
+            max_line_size=64 * 1024,
+            max_field_size=64 * 1024,
+        )
+        bound = await self.listen(host, port)
+        self._documents = plain_documents(f"{host}:{bound}") | openapi_documents()
+        return bound
+
+    async def listen(self, host: str, port: int) -> int:
+        """Accepts connections (again) and returns the port. Raises OSError."""
+        if self._web_server is None:
+            raise RuntimeError("the server has not been started")
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(
+            self._web_server, host, port, reuse_address=True, backlog=_BACKLOG
+        )
+        self._listener = listener
+        bound: int = listener.sockets[0].getsockname()[1]
+        return bound
+
+    def stop_listening(self) -> None:
+        """Refuses new connections; those that are open stay."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def cut_connections(self) -> int:
+        """Aborts every connection in the middle of whatever it does, and returns how many there were."""
+        connections = self._web_server.connections if self._web_server is not None else []
+        for connection in connections:
+            if connection.transport is not None:
+                connection.transport.abort()
+        return len(connections)
+
+    async def stop(self) -> None:
+        """Stops listening, ends the watches and closes all connections."""
+        self.stop_listening()
+        for watcher in tuple(self._watchers):
+            watcher.close()
+        if self._web_server is not None:
+            await self._web_server.shutdown(timeout=1.0)
+            self._web_server = None
+
+    @property
+    def watcher_count(self) -> int:
+        return len(self._watchers)
+
+    def _make_request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: RequestHandler,
+        writer: Any,
+        task: "asyncio.Task[None]",
+    ) -> web.BaseRequest:
+        loop = asyncio.get_running_loop()
+        return web.BaseRequest(
+            message, payload, protocol, writer, task, loop, client_max_size=_MAX_BODY_BYTES
+        )
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        fault = self._faults.take(request.method, request.path) if self._faults else None
+        try:
+            if fault is not None:
+                await _suffer(fault)
+            response = await self._respond(request)
+        except ApiError as error:
+            response = status_response(error)
+        except web.HTTPRequestEntityTooLarge:
+            message = f"Request entity too large: limit is {_MAX_BODY_BYTES}"
+            response = status_response(ApiError(413, "RequestEntityTooLarge", message))
+        except Exception as error:
+            logger.exception("Request failed: %s %s", request.method, request.path)
+            response = status_response(ApiError(500, "InternalError", f"Internal error: {error!r}"))
+        if fault is not None and fault.drop_answer and request.transport is not None:
+            request.transport.abort()
+        return response
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.path
+        target = resolve(path)
+        if target is None:
+            return await self._other(request, path)
+        body = await request.read() if request.can_read_body else b""
+        call = make_call(request, target, body)
+        options = self._handlers.watch_options(call)
+        if options is not None:
+            return await self._watch(request, call, options)
+        return self._handlers.answer(call)
+
+    async def _other(self, request: web.BaseRequest, path: str) -> web.Response:
+        """Discovery, health and version."""
+        path = path.rstrip("/") or "/"
+        accept = request.headers.get("Accept", "")
+        if path in self._aggregated and wanted_form(accept) == GROUP_DISCOVERY:
+            headers = {"Content-Type": _AGGREGATED_TYPE}
+            return web.Response(body=self._aggregated[path], headers=headers)
+        if path in self._documents:
+            return json_response(self._documents[path])
+        if path in _HEALTH_PATHS or path.startswith(("/livez/", "/readyz/", "/healthz/")):
+            return web.Response(text="ok")
+        if path == "/version":
+            return json_response(msgspec.json.encode(version_info()))
+        if path == "/openapi/v2":
+            return web.Response(body=OPENAPI_V2, headers={"Content-Type": _OPENAPI_V2_TYPE})
+        extra = self._extra(request.method, path, await request.read()) if self._extra else None
+        if extra is not None:
+            return extra
+        if path.startswith(("/api/", "/apis/")):
+            raise unknown_resource()
+        return web.Response(status=404, text="404 page not found\n")
+
+    async def _watch(
+        self, request: web.BaseRequest, call: Call, options: ListOptions
+    ) -> web.StreamResponse:
+        """Streams a watch until its time is up, its client leaves or the server stops."""
+        watcher = open_watch(
+            self._api.store,
+            call.kind,
+            call.target.namespace,
+            options,
+            self._handlers.representation(call),
+            buffer_limit=self._limits.buffer_bytes,
+        )
+        clock = _WatchClock(self._api, watcher, self._limits, options)
+        self._watchers.add(watcher)
+        try:
+            return await _stream(request, watcher)
+        finally:
+            clock.stop()
+            watcher.close()
+            self._watchers.discard(watcher)
+
+
+async def _suffer(fault: Fault) -> None:
+    if fault.delay:
+        await asyncio.sleep(fault.delay)
+    if fault.status:
+        raise fault.error()
+
+
+async def _stream(request: web.BaseRequest, watcher: Watcher) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": JSON})
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    try:
+        while (batch := await watcher.next_batch()) is not None:
+            await response.write(batch)
+        await response.write_eof()
+    except ConnectionError:
+        logger.debug("The client of a watch is gone: %s", request.path)
+    return response
+
+
+class _WatchClock:
+    """Sends bookmarks at their times and ends a watch at its own."""
+
+    def __init__(
+        self, api: Api, watcher: Watcher, limits: WatchLimits, options: ListOptions
+    ) -> None:
+        self._api = api
+        self._watcher = watcher
+        self._bookmarks = options.bookmarks
+        self._period = limits.bookmark_seconds
+        loop = asyncio.get_running_loop()
+        timeout = options.timeout_seconds or limits.timeout_seconds
+        self._timers = [loop.call_later(timeout, self._end)]
+        if self._bookmarks:
+            self._timers.append(loop.call_later(self._period, self._tick))
+
+    def stop(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    def _tick(self) -> None:
+        self._watcher.bookmark(self._api.store.revision)
+        self._timers[-1] = asyncio.get_running_loop().call_later(self._period, self._tick)
+
+    def _end(self) -> None:
+        if self._bookmarks:
+            self._watcher.bookmark(self._api.store.revision)
+        self._watcher.close()

@@ -1,0 +1,1 @@
+"""The parties that only pretend: kubelets, controllers, nodes by the dozen."""

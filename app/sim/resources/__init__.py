@@ -1,0 +1,1 @@
+"""The kinds the embedded cluster serves, and what is special about each."""

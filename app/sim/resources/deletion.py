@@ -1,0 +1,179 @@
+"""Deletion: at once, after a grace period (pods), or when the last finalizer is gone."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from app.sim.api import Api
+from app.sim.clock import rfc3339
+from app.sim.errors import (
+    ApiError,
+    bad_request,
+    conflict_with_kind,
+    forbidden,
+    invalid_options,
+    unsupported_value,
+)
+from app.sim.objects import is_being_deleted
+from app.sim.resources.kinds import NAMESPACES, PODS, Kind
+from app.sim.store import Object, Record
+
+_PERMANENT_NAMESPACES: Final = ("default", "kube-system", "kube-public")
+_DEFAULT_GRACE_SECONDS: Final = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOptions:
+    """What a client may say about a deletion. How dependents are treated is not asked: there are no owners here."""
+
+    grace_period_seconds: int | None = None
+    """None: what the pod says; 0: at once."""
+    uid: str | None = None
+    resource_version: str | None = None
+    dry_run: bool = False
+
+
+class Deletion(NamedTuple):
+    record: Record
+    """The object, as removed or as marked for removal."""
+    finished: bool
+
+
+def parse_delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
+    """Reads ``DeleteOptions`` from a body, if there is one, and from the query. Raises 400."""
+    given = body if isinstance(body, dict) else {}
+    preconditions = given.get("preconditions") or {}
+    return DeleteOptions(
+        grace_period_seconds=_grace(given.get("gracePeriodSeconds"), query),
+        uid=preconditions.get("uid"),
+        resource_version=preconditions.get("resourceVersion"),
+        dry_run=parse_dry_run(given.get("dryRun") or query.get("dryRun"), "DeleteOptions"),
+    )
+
+
+def _grace(given: Any, query: Mapping[str, str]) -> int | None:
+    value = query.get("gracePeriodSeconds") if given is None else given
+    if value is None:
+        return None
+    try:
+        return max(0, int(value))
+    except (TypeError, ValueError):
+        raise bad_request(f'gracePeriodSeconds: "{value}" is not a number of seconds') from None
+
+
+def parse_dry_run(value: Any, options: str) -> bool:
+    """Reads ``dryRun``, of which ``All`` is the only form. Raises 422."""
+    stages = value if isinstance(value, list) else [value] if value else []
+    if any(stage != "All" for stage in stages):
+        listed = ",".join(f'"{stage}"' for stage in stages)
+        raise invalid_options(options, [unsupported_value("dryRun", f"[{listed}]", ["All"])])
+    return bool(stages)
+
+
+def delete(api: Api, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Deletion:
+    """Deletes an object, or marks it for deletion. Raises 403, 404 or 409."""
+    record = api.get(kind, namespace, name)
+    _check_preconditions(kind, record, options)
+    if kind is NAMESPACES:
+        return _delete_namespace(api, record, options)
+    if kind is PODS:
+        return _delete_pod(api, record, options)
+    if not record.value["metadata"].get("finalizers"):
+        return _remove(api, kind, record, options)
+    if is_being_deleted(record.value):
+        return Deletion(record, finished=False)
+    return Deletion(_mark(api, kind, record, 0, options), finished=False)
+
+
+def delete_collection(
+    api: Api, kind: Kind, records: Iterable[Record], options: DeleteOptions
+) -> list[Record]:
+    """Deletes each of the objects; those that vanish or resist meanwhile are passed over."""
+    deleted = []
+    for record in records:
+        try:
+            deleted.append(delete(api, kind, record.namespace, record.name, options).record)
+        except ApiError:
+            continue
+    return deleted
+
+
+def _check_preconditions(kind: Kind, record: Record, options: DeleteOptions) -> None:
+    metadata = record.value["metadata"]
+    if options.uid is not None and options.uid != metadata["uid"]:
+        why = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise conflict_with_kind(kind, record.name, why)
+    wanted, found = options.resource_version, metadata["resourceVersion"]
+    if wanted is not None and wanted != found:
+        why = (
+            f"the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record "
+            f"({found}). The object might have been modified"
+        )
+        raise conflict_with_kind(kind, record.name, why)
+
+
+def _remove(api: Api, kind: Kind, record: Record, options: DeleteOptions) -> Deletion:
+    if options.dry_run:
+        return Deletion(record, finished=True)
+    return Deletion(api.store.remove(kind.storage, (record.namespace, record.name)), finished=True)
+
+
+def _delete_namespace(api: Api, record: Record, options: DeleteOptions) -> Deletion:
+    """Marks a namespace as Terminating; whoever sweeps it up removes it."""
+    if record.name in _PERMANENT_NAMESPACES:
+        raise forbidden(NAMESPACES, record.name, "this namespace may not be deleted")
+    if is_being_deleted(record.value):
+        return Deletion(record, finished=False)
+    value = record.value | {"status": record.value["status"] | {"phase": "Terminating"}}
+    value["metadata"] = _marked(value, api.timestamp(), None, counts_generations=False)
+    return Deletion(api.write(NAMESPACES, value, dry_run=options.dry_run), finished=False)
+
+
+def _delete_pod(api: Api, record: Record, options: DeleteOptions) -> Deletion:
+    """Marks a pod, and removes it if its grace period is zero and nothing holds it.
+
+    Watchers see the mark even if the removal follows at once, as with the real server.
+    """
+    metadata = record.value["metadata"]
+    grace = _pod_grace(record.value, options.grace_period_seconds)
+    if not is_being_deleted(record.value) or grace < metadata["deletionGracePeriodSeconds"]:
+        record = _mark(api, PODS, record, grace, options)
+    if grace or metadata.get("finalizers"):
+        return Deletion(record, finished=False)
+    return _remove(api, PODS, record, options)
+
+
+def _pod_grace(pod: Object, asked: int | None) -> int:
+    """Seconds a pod has left to end; none if it never ran or has ended."""
+    current: int | None = pod["metadata"].get("deletionGracePeriodSeconds")
+    if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Succeeded", "Failed"):
+        return 0
+    if current is not None:
+        return current if asked is None else min(asked, current)
+    if asked is not None:
+        return asked
+    return int(pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS))
+
+
+def _mark(api: Api, kind: Kind, record: Record, grace: int, options: DeleteOptions) -> Record:
+    metadata = _marked(
+        record.value,
+        rfc3339(api.now() + grace),
+        grace,
+        counts_generations=kind.counts_generations,
+    )
+    return api.write(kind, record.value | {"metadata": metadata}, dry_run=options.dry_run)
+
+
+def _marked(value: Object, when: str, grace: int | None, *, counts_generations: bool) -> Object:
+    """Metadata of an object marked for deletion; the first mark counts as a new generation."""
+    marks: Object = {"deletionTimestamp": when}
+    if grace is not None:
+        marks["deletionGracePeriodSeconds"] = grace
+    if counts_generations and not is_being_deleted(value):
+        marks["generation"] = value["metadata"].get("generation", 1) + 1
+    metadata: Object = value["metadata"] | marks
+    return metadata

@@ -1,0 +1,96 @@
+"""The eviction subresource: deletion of a pod that asks the disruption budgets first."""
+
+from typing import Any, Final
+
+from app.sim.api import Api
+from app.sim.errors import ApiError, bad_request, forbidden, too_many_requests
+from app.sim.objects import is_being_deleted, is_true, with_condition
+from app.sim.resources.deletion import DeleteOptions, delete, parse_delete_options
+from app.sim.resources.kinds import POD_DISRUPTION_BUDGETS, PODS
+from app.sim.selectors import selects_labels
+from app.sim.store import Object, Record
+
+_REFUSED: Final = "Cannot evict pod as it would violate the pod's disruption budget."
+_RETRY_AFTER_SECONDS: Final = 10
+
+
+def evict(api: Api, namespace: str, name: str, eviction: Any) -> None:
+    """Deletes the pod if its disruption budget allows. Raises 400, 404, 409, or 429 if the budget says no."""
+    options = _options(eviction, name)
+    pod = api.get(PODS, namespace, name).value
+    if not _needs_no_budget(pod):
+        budget = _budget_of(api, namespace, pod)
+        if budget is not None and not _is_surplus(pod, budget.value):
+            _spend(api, budget, pod, dry_run=options.dry_run)
+    delete(api, PODS, namespace, name, options)
+
+
+def _options(eviction: Any, name: str) -> DeleteOptions:
+    if not isinstance(eviction, dict):
+        raise bad_request("the object provided is unrecognized (must be of type Eviction)")
+    if (eviction.get("metadata") or {}).get("name") not in (name, None):
+        raise bad_request("name in URL does not match name in Eviction object")
+    return parse_delete_options(eviction.get("deleteOptions"), {})
+
+
+def _needs_no_budget(pod: Object) -> bool:
+    """Pods that do not run, or are going anyway, disrupt nothing."""
+    return pod["status"].get("phase") in ("Succeeded", "Failed", "Pending") or is_being_deleted(pod)
+
+
+def _budget_of(api: Api, namespace: str, pod: Object) -> Record | None:
+    labels = pod["metadata"].get("labels") or {}
+    found = [
+        record
+        for record in api.store[POD_DISRUPTION_BUDGETS.storage].ordered(namespace=namespace)
+        if selects_labels(record.value["spec"].get("selector"))(labels)
+    ]
+    if len(found) > 1:
+        message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        raise ApiError(500, "InternalError", message)
+    return found[0] if found else None
+
+
+def _is_surplus(pod: Object, budget: Object) -> bool:
+    """A pod that is not ready may go if the budget is met without it, or if the budget says so."""
+    if is_true(pod, "Ready"):
+        return False
+    status = budget["status"]
+    if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    return bool(status["currentHealthy"] >= status["desiredHealthy"] > 0)
+
+
+def _spend(api: Api, budget: Record, pod: Object, *, dry_run: bool) -> None:
+    """Takes one allowed disruption from the budget. Raises 429 if there is none, 403 if it is overdrawn."""
+    value, name = budget.value, budget.name
+    status = value["status"]
+    allowed = status["disruptionsAllowed"]
+    if status.get("observedGeneration", 0) < value["metadata"]["generation"]:
+        cause = f"The disruption budget {name} is still being processed by the server."
+        raise too_many_requests(_REFUSED, cause, retry_after=_RETRY_AFTER_SECONDS)
+    if allowed < 0:
+        raise forbidden(POD_DISRUPTION_BUDGETS, name, "pdb disruptions allowed is negative")
+    if allowed == 0:
+        cause = (
+            f"The disruption budget {name} needs {status['desiredHealthy']} healthy pods "
+            f"and has {status['currentHealthy']} currently"
+        )
+        raise too_many_requests(_REFUSED, cause)
+    disrupted = status.get("disruptedPods", {}) | {pod["metadata"]["name"]: api.timestamp()}
+    spent = status | {"disruptedPods": disrupted, "disruptionsAllowed": allowed - 1}
+    if allowed == 1:
+        spent["conditions"] = with_condition(status.get("conditions", []), _exhausted(api, value))
+    new = value | {"metadata": dict(value["metadata"]), "status": spent}
+    api.write(POD_DISRUPTION_BUDGETS, new, dry_run=dry_run)
+
+
+def _exhausted(api: Api, budget: Object) -> Object:
+    return {
+        "type": "DisruptionAllowed",
+        "status": "False",
+        "observedGeneration": budget["metadata"].get("generation", 1),
+        "lastTransitionTime": api.timestamp(),
+        "reason": "InsufficientPods",
+        "message": "",
+    }

@@ -1,0 +1,30 @@
+"""Which strategy each resource has."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from app.sim.resources.kinds import Kind
+from app.sim.resources.pods import PodStrategy
+from app.sim.resources.strategy import (
+    WITH_STATUS,
+    WITHOUT_STATUS,
+    DisruptionBudgetStrategy,
+    FreshStatus,
+    PriorityClassStrategy,
+    Strategy,
+)
+
+_STRATEGIES: Final[Mapping[str, Strategy]] = {
+    "pods": PodStrategy(),
+    "namespaces": FreshStatus({"phase": "Active"}),
+    "persistentvolumes": FreshStatus({"phase": "Pending"}),
+    "persistentvolumeclaims": FreshStatus({"phase": "Pending"}),
+    "poddisruptionbudgets.policy": DisruptionBudgetStrategy(),
+    "priorityclasses.scheduling.k8s.io": PriorityClassStrategy(),
+}
+
+
+def strategy_of(kind: Kind) -> Strategy:
+    """Returns the rules of a kind; the common ones unless it has its own."""
+    common = WITH_STATUS if kind.has_status else WITHOUT_STATUS
+    return _STRATEGIES.get(kind.resource, common)

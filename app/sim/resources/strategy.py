@@ -1,0 +1,121 @@
+"""What each kind adds to the common way of creating and updating objects.
+
+``prepare_*`` change the new object in place, after defaulting; ``*mistakes`` judge it. All of it happens between the
+decoding of a request and the write, without awaiting anything.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from app.sim.errors import Cause, forbidden, forbidden_value, invalid_value
+from app.sim.resources.kinds import PRIORITY_CLASSES
+from app.sim.resources.priority import HIGHEST_USER_PRIORITY, SYSTEM_CLASSES
+from app.sim.selectors import selects_labels
+from app.sim.store import Object
+
+
+class World(Protocol):
+    """What a strategy may know beyond the object at hand."""
+
+    def timestamp(self) -> str:
+        """The present time, as RFC 3339."""
+
+    def priority_classes(self) -> Iterable[Object]:
+        """All PriorityClass objects."""
+
+
+class Strategy:
+    """The common rules: status is written through the status subresource only."""
+
+    def prepare_for_create(self, value: Object, world: World) -> None:
+        """Changes a new object before it is validated and stored."""
+
+    def prepare_for_update(self, value: Object, old: Object, world: World) -> None:  # noqa: ARG002
+        """Changes an updated object; ``old`` must not be changed."""
+        value.pop("status", None)
+        if "status" in old:
+            value["status"] = old["status"]
+
+    def mistakes(self, value: Object) -> list[Cause]:  # noqa: ARG002
+        """Returns what is wrong with an object, new or updated."""
+        return []
+
+    def update_mistakes(self, value: Object, old: Object) -> list[Cause]:  # noqa: ARG002
+        """Returns what is wrong with the change."""
+        return []
+
+
+class WithoutStatus(Strategy):
+    """Kinds without a status subresource: what is written is what is kept."""
+
+    def prepare_for_update(self, value: Object, old: Object, world: World) -> None:
+        """Keeps the object as given."""
+
+
+class FreshStatus(Strategy):
+    """Kinds whose status a client cannot give at creation."""
+
+    def __init__(self, status: Mapping[str, object]) -> None:
+        self._status = status
+
+    def prepare_for_create(self, value: Object, world: World) -> None:  # noqa: ARG002
+        value["status"] = dict(self._status)
+
+
+class PriorityClassStrategy(WithoutStatus):
+    """The value of a class is fixed, and bounded for all but the system's own; one class is the default."""
+
+    def prepare_for_create(self, value: Object, world: World) -> None:
+        for other in world.priority_classes():
+            if value.get("globalDefault") and other.get("globalDefault"):
+                why = f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist"
+                raise forbidden(PRIORITY_CLASSES, value["metadata"]["name"], why)
+
+    def mistakes(self, value: Object) -> list[Cause]:
+        name = value["metadata"]["name"]
+        if name.startswith("system-"):
+            if name in SYSTEM_CLASSES:
+                return []
+            detail = (
+                "priority class names with 'system-' prefix are reserved for system use only. "
+                f"error: {name} is not a known system priority class"
+            )
+            return [forbidden_value("metadata.name", detail)]
+        if value["value"] > HIGHEST_USER_PRIORITY:
+            detail = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+            return [forbidden_value("value", detail)]
+        return []
+
+    def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
+        return [
+            forbidden_value(field, "may not be changed in an update.")
+            for field in ("value", "preemptionPolicy")
+            if value[field] != old[field]
+        ]
+
+
+class DisruptionBudgetStrategy(Strategy):
+    """Budgets that can be counted: one bound, a number or a percentage, and a selector that can be read."""
+
+    def mistakes(self, value: Object) -> list[Cause]:
+        spec = value["spec"]
+        selects_labels(spec.get("selector"))
+        bounds = [name for name in ("minAvailable", "maxUnavailable") if name in spec]
+        if len(bounds) > 1:
+            detail = "minAvailable and maxUnavailable cannot be both set"
+            return [invalid_value("spec", ", ".join(bounds), detail)]
+        return [
+            invalid_value(f"spec.{name}", str(spec[name]), "must be a number or a percentage")
+            for name in bounds
+            if not _is_bound(spec[name])
+        ]
+
+
+def _is_bound(value: object) -> bool:
+    if isinstance(value, int):
+        return value >= 0
+    return isinstance(value, str) and value.endswith("%") and value[:-1].isdigit()
+
+
+WITH_STATUS: Final = Strategy()
+WITHOUT_STATUS: Final = WithoutStatus()

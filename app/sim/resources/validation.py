@@ -1,0 +1,105 @@
+"""The rules that objects of every kind obey: names, labels, finalizers, what may not change."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.sim.errors import Cause, forbidden_value, invalid_value, required
+from app.sim.resources.kinds import Kind
+from app.sim.store import Object
+
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
+_LABEL_NAME: Final = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+
+_is_dns_label = re.compile(_LABEL).fullmatch
+_is_subdomain = re.compile(_SUBDOMAIN).fullmatch
+_is_label_name = re.compile(_LABEL_NAME).fullmatch
+
+MAX_DNS_LABEL: Final = 63
+_MAX_SUBDOMAIN: Final = 253
+
+_NOT_A_SUBDOMAIN: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    rf"'{_LABEL}(\.{_LABEL})*')"
+)
+_NOT_A_LABEL: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+    f"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
+)
+_NOT_A_LABEL_KEY: Final = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_NOT_A_LABEL_VALUE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+_NAMED_BY_LABEL: Final = {"namespaces", "services"}
+"""Resources whose names must be a single DNS label."""
+
+
+def is_dns_label(text: str) -> bool:
+    return len(text) <= MAX_DNS_LABEL and _is_dns_label(text) is not None
+
+
+def name_mistake(field: str, name: str, *, single_label: bool) -> Cause | None:
+    """Checks a name, as a DNS label or subdomain; returns what is wrong with it."""
+    limit = MAX_DNS_LABEL if single_label else _MAX_SUBDOMAIN
+    if len(name) > limit:
+        return invalid_value(field, name, f"must be no more than {limit} characters")
+    if single_label:
+        return None if _is_dns_label(name) else invalid_value(field, name, _NOT_A_LABEL)
+    return None if _is_subdomain(name) else invalid_value(field, name, _NOT_A_SUBDOMAIN)
+
+
+def metadata_mistakes(kind: Kind, value: Object) -> list[Cause]:
+    """Checks name and labels of an object."""
+    metadata = value["metadata"]
+    name = metadata.get("name", "")
+    if not name:
+        return [required("metadata.name", "name or generateName is required")]
+    mistake = name_mistake("metadata.name", name, single_label=kind.plural in _NAMED_BY_LABEL)
+    causes = [mistake] if mistake else []
+    labels = metadata.get("labels")
+    return causes + _label_mistakes(labels) if labels else causes
+
+
+def _label_mistakes(labels: Mapping[str, Any]) -> list[Cause]:
+    causes = []
+    for key, value in labels.items():
+        prefix, slash, name = key.rpartition("/")
+        well_formed = _is_label_name(name) and len(name) <= MAX_DNS_LABEL
+        if not well_formed or (slash and not _is_subdomain(prefix)):
+            causes.append(invalid_value("metadata.labels", key, _NOT_A_LABEL_KEY))
+        if not isinstance(value, str) or (value and not _is_label_name(value)):
+            causes.append(invalid_value("metadata.labels", str(value), _NOT_A_LABEL_VALUE))
+        elif len(value) > MAX_DNS_LABEL:
+            detail = f"must be no more than {MAX_DNS_LABEL} bytes"
+            causes.append(invalid_value("metadata.labels", value, detail))
+    return causes
+
+
+def metadata_update_mistakes(new: Object, old: Object) -> list[Cause]:
+    """Checks what an update may not do to metadata."""
+    metadata, before = new["metadata"], old["metadata"]
+    causes = []
+    if metadata.get("uid", before["uid"]) != before["uid"]:
+        causes.append(invalid_value("metadata.uid", metadata["uid"], "field is immutable"))
+    if "deletionTimestamp" in before:
+        known = before.get("finalizers", ())
+        added = [name for name in metadata.get("finalizers", ()) if name not in known]
+        if added:
+            listed = ", ".join(f'"{name}"' for name in added)
+            causes.append(
+                forbidden_value(
+                    "metadata.finalizers",
+                    "no new finalizers can be added if the object is being deleted, "
+                    f"found new finalizers []string{{{listed}}}",
+                )
+            )
+    return causes

@@ -1,0 +1,351 @@
+"""The index behind NodeVolumeLimits: CSI volumes on every row, and whether more would fit (spec: plugins.md 2.11).
+
+Pods name claims, not volumes; which volume a claim stands for follows from the claim, its PersistentVolume and its
+class. The index follows all three and moves a claim's uses from one volume to another when that changes, so that no
+cycle has to walk over nodes and their pods.
+
+Made when a plugin first asks for it; from then on an event costs a step per use of what changed.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection
+
+import numpy as np
+
+from app.model.claims import ClaimKey, claim_name, class_of_claim, foreign_claim
+from app.model.csi_migration import TranslationError
+from app.model.objects import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    Volume,
+    VolumeAttachment,
+)
+from app.model.pod import Pod
+from app.state.cluster import Cluster
+from app.state.columns.csi_counts import CsiCounts
+from app.state.columns.csi_nodes import CsiNodes, RowNames
+from app.state.columns.csi_volumes import CsiVolume, VolumeResolver, inline_fault, inline_volume
+from app.state.columns.labels import Mask
+from app.state.columns.resources import Int64
+from app.state.columns.volumes import Uses
+from app.state.table import NodeTable
+from app.state.view import View
+
+
+class _Links:
+    """Keys by the name of what they depend on; a single key, which is nearly always all there is, is kept bare."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, ClaimKey | set[ClaimKey]] = {}
+
+    def put(self, name: str, key: ClaimKey) -> None:
+        known = self._by_name.get(name)
+        if known is None:
+            self._by_name[name] = key
+        elif isinstance(known, set):
+            known.add(key)
+        elif known != key:
+            self._by_name[name] = {known, key}
+
+    def drop(self, name: str, key: ClaimKey) -> None:
+        known = self._by_name.get(name)
+        if isinstance(known, set):
+            known.discard(key)
+        if known in (key, set()):
+            del self._by_name[name]
+
+    def of(self, name: str) -> tuple[ClaimKey, ...]:
+        known = self._by_name.get(name)
+        if known is None:
+            return ()
+        return tuple(known) if isinstance(known, set) else (known,)
+
+
+_Ephemeral = dict[str, tuple[Pod, int]]
+
+
+class _Claim:
+    """A claim that pods on rows use, the volume it stands for now, and the names it was found by."""
+
+    __slots__ = ("class_name", "ephemeral", "uses", "volume", "volume_name")
+
+    def __init__(self) -> None:
+        self.uses: Uses = {}
+        self.volume: CsiVolume | None = None
+        self.volume_name = ""
+        self.class_name = ""
+        #: The pods whose generic ephemeral volume this is, by uid, and their rows.
+        self.ephemeral: _Ephemeral | None = None
+
+    def own(self, pod: Pod, row: int, step: int) -> None:
+        """Notes that this is (or with -1 is no longer) behind a generic ephemeral volume of a pod."""
+        if self.ephemeral is None:
+            self.ephemeral = {}
+        if step > 0:
+            self.ephemeral[pod.uid] = (pod, row)
+        else:
+            self.ephemeral.pop(pod.uid, None)
+
+
+class CsiIndex:
+    """CSI volumes by row. ``nodes``: the limits."""
+
+    def __init__(self, table: NodeTable, cluster: Cluster) -> None:
+        self.resolver = VolumeResolver(cluster)
+        self._cluster = cluster
+        self._names = RowNames(table)
+        self.nodes = CsiNodes(self._names, cluster.csi_nodes, table.capacity)
+        self._counts = CsiCounts(self._names, table.capacity)
+        self._claims: dict[ClaimKey, _Claim] = {}
+        self._by_volume = _Links()
+        self._by_class = _Links()
+        #: Node and volume of every attachment, and the attachments by PersistentVolume.
+        self._attachments: dict[str, tuple[str, CsiVolume | None]] = {}
+        self._attachments_of = _Links()
+        #: Why the volumes of a pod cannot be counted, by row and uid.
+        self._faults: defaultdict[int, dict[str, str]] = defaultdict(dict)
+        for attachment in cluster.attachments:
+            self._attachment_changed(None, attachment)
+        cluster.claims.follow(self._claim_changed)
+        cluster.volumes.follow(self._volume_changed)
+        cluster.storage_classes.follow(self._class_changed)
+        cluster.attachments.follow(self._attachment_changed)
+
+    def sync(self) -> None:
+        """Follows rows that have got other names; to be called before asking anything."""
+        lost, found = self._names.catch_up()
+        if lost or found:
+            self._counts.sync(lost, found)
+            self.nodes.sync(found)
+
+    # ------------------------------------------------------------ pods
+
+    def add(self, pod: Pod, row: int) -> None:
+        """Counts a pod that has come to a row."""
+        if pod.template.volumes:
+            self._count(pod, row, 1)
+            self._check(pod, row)
+
+    def remove(self, pod: Pod, row: int) -> None:
+        """Takes a pod off a row."""
+        if pod.template.volumes:
+            self._count(pod, row, -1)
+            self._forget_fault(row, pod.uid)
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for more rows."""
+        self.nodes.grow(capacity)
+        self._counts.grow(capacity)
+
+    def _count(self, pod: Pod, row: int, step: int) -> None:
+        for volume in pod.template.volumes:
+            name = claim_name(pod, volume)
+            if name is None:
+                self._use_inline(volume, row, step)
+                continue
+            self._use_claim((pod.namespace, name), row, step)
+            known = self._claims.get((pod.namespace, name))
+            if volume.ephemeral is not None and known is not None:
+                known.own(pod, row, step)
+
+    def _use_inline(self, volume: Volume, row: int, step: int) -> None:
+        try:
+            found = inline_volume(volume)
+        except TranslationError:
+            return
+        if found is not None:
+            self._counts.use(found, row, step)
+
+    def _use_claim(self, key: ClaimKey, row: int, step: int) -> None:
+        known = self._claims.get(key)
+        if known is None:
+            known = self._claims[key] = _Claim()
+            self._resolve(key, known)
+        count = known.uses.pop(row, 0) + step
+        if count:
+            known.uses[row] = count
+        if known.volume is not None:
+            self._counts.use(known.volume, row, step)
+        if not known.uses:
+            self._unlink(key, known)
+            del self._claims[key]
+
+    # ------------------------------------------------------------ what claims stand for
+
+    def _resolve(self, key: ClaimKey, known: _Claim) -> None:
+        """Finds the claim's volume anew and moves its uses there."""
+        self._unlink(key, known)
+        namespace, name = key
+        claim = self._cluster.claims.get(name, namespace)
+        volume = None
+        if claim is not None:
+            volume = self.resolver.of_claim(claim)
+            known.volume_name, known.class_name = claim.spec.volume_name, class_of_claim(claim)
+            self._by_volume.put(known.volume_name, key)
+            self._by_class.put(known.class_name, key)
+        if volume != known.volume:
+            before, known.volume = known.volume, volume
+            for row, count in known.uses.items():
+                if before is not None:
+                    self._counts.use(before, row, -count)
+                if volume is not None:
+                    self._counts.use(volume, row, count)
+
+    def _unlink(self, key: ClaimKey, known: _Claim) -> None:
+        self._by_volume.drop(known.volume_name, key)
+        self._by_class.drop(known.class_name, key)
+
+    def _claim_changed(
+        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
+    ) -> None:
+        claim = new or old
+        known = None if claim is None else self._claims.get((claim.namespace, claim.name))
+        if claim is None or known is None:
+            return
+        self._resolve((claim.namespace, claim.name), known)
+        for pod, row in (known.ephemeral or {}).values():
+            self._check(pod, row)
+
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        volume = new or old
+        if volume is None:
+            return
+        for key in self._by_volume.of(volume.name):
+            self._resolve(key, self._claims[key])
+        for _, name in self._attachments_of.of(volume.name):
+            attachment = self._cluster.attachments.get(name)
+            self._attachment_changed(attachment, attachment)
+
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        changed = new or old
+        if changed is not None:
+            for key in self._by_class.of(changed.name):
+                self._resolve(key, self._claims[key])
+
+    def _attachment_changed(
+        self, old: VolumeAttachment | None, new: VolumeAttachment | None
+    ) -> None:
+        if old is not None:
+            self._attachments_of.drop(_source(old), ("", old.name))
+            node_name, volume = self._attachments.pop(old.name, ("", None))
+            if volume is not None:
+                self._counts.hold(volume, node_name, -1)
+        if new is not None:
+            volume = self.resolver.of_attachment(new)
+            self._attachments_of.put(_source(new), ("", new.name))
+            self._attachments[new.name] = (new.spec.node_name, volume)
+            if volume is not None:
+                self._counts.hold(volume, new.spec.node_name, 1)
+
+    # ------------------------------------------------------------ questions
+
+    def overflow(self, view: View, wanted: Collection[CsiVolume]) -> Mask:
+        """bool[n]: where some driver's limit leaves no room for these distinct volumes of a new pod."""
+        out = np.zeros(view.n, bool)
+        limited = {v.driver for v in wanted if self.nodes.limit(v.driver) is not None}
+        if not limited:
+            return out
+        counts = {driver: self._counts.on(view, driver) for driver in limited}
+        fresh = {
+            driver: self._counts.unused(view, [v for v in wanted if v.driver == driver])
+            for driver in limited
+        }
+        self._imagine(view, wanted, counts, fresh)
+        for driver in limited:
+            limit = self.nodes.limit(driver)
+            if limit is not None:
+                new = fresh[driver]
+                out |= (new > 0) & (counts[driver] + new > limit[view.rows])
+        return out
+
+    def _imagine(
+        self,
+        view: View,
+        wanted: Collection[CsiVolume],
+        counts: dict[str, Int64],
+        fresh: dict[str, Int64],
+    ) -> None:
+        """Corrects counts in place for the pods that the view imagines on rows or away from them."""
+        shifts: defaultdict[tuple[int, CsiVolume], int] = defaultdict(int)
+        for position, pod, sign in view.changes():
+            for volume in self.resolver.of_pod(pod):
+                if volume.driver in counts:
+                    shifts[position, volume] += sign
+        for position, volume, step, counted in self._counts.changes(view, shifts):
+            if counted:
+                counts[volume.driver][position] += step
+            if volume in wanted:
+                fresh[volume.driver][position] -= step
+
+    # ------------------------------------------------------------ faults
+
+    def _check(self, pod: Pod, row: int) -> None:
+        fault = self._fault(pod)
+        if fault is None:
+            self._forget_fault(row, pod.uid)
+        else:
+            self._faults[row][pod.uid] = fault
+
+    def _forget_fault(self, row: int, uid: str) -> None:
+        faults = self._faults.get(row)
+        if faults is not None:
+            faults.pop(uid, None)
+            if not faults:
+                del self._faults[row]
+
+    def _fault(self, pod: Pod) -> str | None:
+        """Why a pod's volumes cannot be counted; None if they can. A claim that is missing is no fault."""
+        for volume in pod.template.volumes:
+            name = claim_name(pod, volume)
+            if name is None:
+                try:
+                    inline_volume(volume)
+                except TranslationError as problem:
+                    return inline_fault(volume, problem)
+            else:
+                claim = self._cluster.claims.get(name, pod.namespace)
+                fault = None if claim is None else foreign_claim(pod, volume, claim)
+                if fault is not None:
+                    return fault
+        return None
+
+    def faults(self, view: View) -> tuple[Mask, str] | None:
+        """Where the volumes of some pod cannot be counted, and why the first; None if they can everywhere.
+
+        Rows without limits count nothing, so nothing is wrong with them.
+        """
+        texts: dict[int, dict[str, str]] = {}
+        if self._faults:
+            rows = view.rows.tolist()
+            texts = {
+                p: dict(self._faults[row]) for p, row in enumerate(rows) if row in self._faults
+            }
+        for position, pod, sign in view.changes():
+            fault = self._fault(pod)
+            if fault is not None and sign > 0:
+                texts.setdefault(position, {})[pod.uid] = fault
+            elif position in texts:
+                texts[position].pop(pod.uid, None)
+        if not any(texts.values()):
+            return None
+        mask = np.zeros(view.n, bool)
+        mask[[position for position, found in texts.items() if found]] = True
+        mask &= self.nodes.limited[view.rows]
+        if not mask.any():
+            return None
+        return mask, next(iter(texts[int(np.argmax(mask))].values()))
+
+
+def _source(attachment: VolumeAttachment) -> str:
+    return attachment.spec.source.persistent_volume_name or ""
+
+
+def csi_index(table: NodeTable, cluster: Cluster) -> CsiIndex:
+    """The one index of a table's CSI volumes, up to date; made, and given the pods present, when first asked for."""
+    known = table.volumes.csi
+    if known is None:
+        known = table.volumes.csi = CsiIndex(table, cluster)
+        table.add_index(known)
+    known.sync()
+    return known

@@ -1,0 +1,130 @@
+"""What CSINode objects say of each row: how many volumes of each driver it takes, which in-tree plugins have migrated.
+
+CSINodes go by node name and come and go on their own, so rows are matched to names again whenever somebody asks
+(``sync``); that costs one comparison of arrays and a step per row that changed since.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from app.model.objects import CSINode
+from app.state.cluster import Lister
+from app.state.columns.labels import Codes, Mask
+from app.state.columns.resources import Int64
+from app.state.table import NodeTable
+
+#: The limit of a driver that has none.
+NO_LIMIT: Final = 2**62
+
+_MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
+
+
+def driver_limits(node: CSINode) -> dict[str, int]:
+    """How many volumes a node takes, by driver; drivers without a limit are absent."""
+    return {
+        driver.name: driver.allocatable.count
+        for driver in node.spec.drivers or ()
+        if driver.allocatable is not None and driver.allocatable.count is not None
+    }
+
+
+def migrated_plugins(node: CSINode) -> str:
+    """The in-tree plugins that a node has handed to CSI drivers: names joined by commas."""
+    return node.annotations.get(_MIGRATED_PLUGINS, "")
+
+
+class RowNames:
+    """Which node names the rows of a table had when last looked at."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._seen_generation = 0
+        self._names: dict[int, str] = {}
+        self._rows: dict[str, int] = {}
+
+    def name(self, row: int) -> str:
+        """The name of a row, empty if it had none."""
+        return self._names.get(row, "")
+
+    def row(self, name: str) -> int | None:
+        """The row of a name."""
+        return self._rows.get(name)
+
+    def catch_up(self) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+        """(row, name) pairs that are no more, and new ones; none is in both."""
+        table = self._table
+        if table.last_generation == self._seen_generation:
+            return [], []
+        lost, found = [], []
+        for row in table.rows_since(self._seen_generation).tolist():
+            before, after = self.name(row), table.names[row]
+            if before != after:
+                lost += [(row, before)] if before else []
+                found += [(row, after)] if after else []
+        self._seen_generation = table.last_generation
+        for row, name in lost:
+            del self._names[row], self._rows[name]
+        for row, name in found:
+            self._names[row], self._rows[name] = name, row
+        return lost, found
+
+
+class CsiNodes:
+    """Columns from CSINodes. Arrays have one entry per row of the table.
+
+    ``present``: rows with a CSINode. ``limited``: rows where it limits any driver.
+    """
+
+    def __init__(self, names: RowNames, nodes: Lister[CSINode], capacity: int) -> None:
+        self._names = names
+        self._nodes = nodes
+        self.present: Mask = np.zeros(capacity, bool)
+        self.limited: Mask = np.zeros(capacity, bool)
+        self._limits: dict[str, Int64] = {}
+        #: Number of each row's annotation in ``_annotations``.
+        self._migrated: Codes = np.zeros(capacity, np.int32)
+        self._annotations: dict[str, int] = {"": 0}
+        nodes.follow(self._changed)
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for more rows."""
+        extra = capacity - len(self.present)
+        self.present = np.concatenate((self.present, np.zeros(extra, bool)))
+        self.limited = np.concatenate((self.limited, np.zeros(extra, bool)))
+        self._migrated = np.concatenate((self._migrated, np.zeros(extra, np.int32)))
+        for driver, limits in self._limits.items():
+            fresh = np.full(extra, NO_LIMIT, np.int64)
+            self._limits[driver] = np.concatenate((limits, fresh))
+
+    def sync(self, found: Iterable[tuple[int, str]]) -> None:
+        """Follows rows to their new names (see RowNames.catch_up); rows that have lost theirs are in nobody's view."""
+        for row, name in found:
+            self._set(row, self._nodes.get(name))
+
+    def _changed(self, old: CSINode | None, new: CSINode | None) -> None:
+        named = new or old
+        row = None if named is None else self._names.row(named.name)
+        if row is not None:
+            self._set(row, new)
+
+    def _set(self, row: int, node: CSINode | None) -> None:
+        limits = {} if node is None else driver_limits(node)
+        annotation = "" if node is None else migrated_plugins(node)
+        self.present[row] = node is not None
+        self.limited[row] = bool(limits)
+        self._migrated[row] = self._annotations.setdefault(annotation, len(self._annotations))
+        for driver in limits.keys() - self._limits.keys():
+            self._limits[driver] = np.full(len(self.present), NO_LIMIT, np.int64)
+        for driver, column in self._limits.items():
+            column[row] = limits.get(driver, NO_LIMIT)
+
+    def limit(self, driver: str) -> Int64 | None:
+        """int64[capacity]: how many volumes of a driver each row takes; None if no row limits it."""
+        return self._limits.get(driver)
+
+    def migrated(self, plugin: str) -> Mask:
+        """bool[capacity]: the rows that have handed this in-tree plugin to its CSI driver."""
+        table = np.array([plugin in text.split(",") for text in self._annotations], bool)
+        return table[self._migrated]

@@ -1,0 +1,222 @@
+"""Counting columns: how many pods that match a selector sit on each node.
+
+Pods come in families that share namespace and labels, so a selector is judged once per family and a counter is kept up
+to date by adding one number when a pod comes or goes. Plugins ask for a counter by a key of their own choosing; asking
+again with an equal key gives the same counter. Counters nobody asked for in a while are dropped.
+
+Neither a new counter nor a new family asks everybody: counters are found through an index over the labels they demand,
+families through the values of the labels that counters have asked for. So thousands of selectors, or pods of which each
+is a family of its own, cost no more than a few.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from itertools import chain
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from app.model.pod import LabelSet, Pod
+from app.model.selectors import Selector
+from app.state.columns.selector_index import EVERY_POD, Scope, SelectorIndex
+
+Counts = npt.NDArray[np.int32]
+#: Whether pods of this namespace with these labels (and terminating or not) are counted.
+Predicate = Callable[[str, Mapping[str, str], bool], bool]
+
+_MAX_COUNTERS: Final = 512
+#: Up to this many families are asked one by one rather than looked up by label.
+_FEW: Final = 16
+
+
+class Family:
+    """Pods with the same namespace and labels, terminating or not, and how many of them sit on each row."""
+
+    __slots__ = ("labels", "namespace", "rows", "terminating", "touched")
+
+    def __init__(self, namespace: str, labels: LabelSet, *, terminating: bool) -> None:
+        self.namespace: Final = namespace
+        self.labels: Final = labels
+        self.terminating: Final = terminating
+        self.rows: dict[int, int] = {}
+        self.touched: tuple[Counter, ...] = ()
+
+    def matched_by(self, predicate: Predicate) -> bool:
+        """Whether the predicate counts pods of this family."""
+        return predicate(self.namespace, self.labels, self.terminating)
+
+
+class Counter:
+    """int32 counts per row of the pods that a predicate matches; ``total`` is their sum.
+
+    ``within`` is a scope that no counted pod lies outside of.
+    """
+
+    __slots__ = ("counts", "last_used", "predicate", "total", "within")
+
+    def __init__(self, predicate: Predicate, capacity: int, within: Scope = EVERY_POD) -> None:
+        self.predicate: Final = predicate
+        self.within: Final = within
+        self.counts: Counts = np.zeros(capacity, np.int32)
+        self.total = 0
+        self.last_used = 0
+
+    def add(self, row: int, count: int) -> None:
+        """Counts ``count`` more (or fewer) pods on a row."""
+        self.counts[row] += count
+        self.total += count
+
+    def times(self, pod: Pod) -> int:
+        """How often the counter counts this pod: once or not at all, unless a subclass says otherwise."""
+        return int(self.predicate(pod.namespace, pod.labels, pod.terminating))
+
+
+class _Namespace:
+    """The families of one namespace; by label value too, for the keys that somebody asked for."""
+
+    __slots__ = ("_by_label", "families")
+
+    def __init__(self) -> None:
+        self.families: Final[dict[Family, None]] = {}
+        self._by_label: Final[dict[str, dict[str, dict[Family, None]]]] = {}
+
+    def add(self, family: Family) -> None:
+        self.families[family] = None
+        for key, by_value in self._by_label.items():
+            value = family.labels.get(key)
+            if value is not None:
+                by_value.setdefault(value, {})[family] = None
+
+    def remove(self, family: Family) -> None:
+        del self.families[family]
+        for key, by_value in self._by_label.items():
+            value = family.labels.get(key)
+            if value is not None:
+                del by_value[value][family]
+                if not by_value[value]:
+                    del by_value[value]
+
+    def within(self, selector: Selector) -> Iterable[Family]:
+        """The families that the selector may match, by its narrowest requirement on a value."""
+        if selector.nothing:
+            return ()
+        if len(self.families) <= _FEW:
+            return self.families
+        choices = [self._with(k, values) for k, op, values in selector.requirements if op == "In"]
+        narrowest = min(choices, key=lambda found: sum(map(len, found)), default=None)
+        return self.families if narrowest is None else chain.from_iterable(narrowest)
+
+    def _with(self, key: str, values: tuple[str, ...]) -> list[dict[Family, None]]:
+        by_value = self._by_label.get(key)
+        if by_value is None:
+            by_value = self._by_label[key] = {}
+            for family in self.families:
+                value = family.labels.get(key)
+                if value is not None:
+                    by_value.setdefault(value, {})[family] = None
+        return [by_value[value] for value in values if value in by_value]
+
+
+class Families:
+    """All families of pods on rows, and the counters over them."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._families: dict[tuple[str, LabelSet, bool], Family] = {}
+        self._namespaces: dict[str, _Namespace] = {}
+        self._counters: dict[Hashable, Counter] = {}
+        self._index: SelectorIndex[Counter] = SelectorIndex()
+        self._clock = 0
+
+    # ------------------------------------------------------------ pods
+
+    def add(self, pod: Pod, row: int) -> None:
+        """Counts a pod that has come to a row."""
+        key = (pod.namespace, pod.labels, pod.terminating)
+        family = self._families.get(key)
+        if family is None:
+            family = self._families[key] = self._new_family(pod)
+        family.rows[row] = family.rows.get(row, 0) + 1
+        for counter in family.touched:
+            counter.add(row, 1)
+
+    def remove(self, pod: Pod, row: int) -> None:
+        """Takes a pod off a row; it must be there with the same labels and in the same state."""
+        key = (pod.namespace, pod.labels, pod.terminating)
+        family = self._families[key]
+        family.rows[row] -= 1
+        for counter in family.touched:
+            counter.add(row, -1)
+        if not family.rows[row]:
+            del family.rows[row]
+            if not family.rows:
+                self._drop_family(key)
+
+    def _new_family(self, pod: Pod) -> Family:
+        family = Family(pod.namespace, pod.labels, terminating=pod.terminating)
+        self._namespaces.setdefault(pod.namespace, _Namespace()).add(family)
+        family.touched = tuple(
+            counter
+            for counter in self._index.candidates(pod.namespace, pod.labels)
+            if family.matched_by(counter.predicate)
+        )
+        return family
+
+    def _drop_family(self, key: tuple[str, LabelSet, bool]) -> None:
+        namespace = self._namespaces[key[0]]
+        namespace.remove(self._families.pop(key))
+        if not namespace.families:
+            del self._namespaces[key[0]]
+
+    # ------------------------------------------------------------ counters
+
+    def counter(self, key: Hashable, predicate: Predicate, *, within: Scope = EVERY_POD) -> Counter:
+        """The counter known by ``key``; made from all pods present if there is none yet.
+
+        ``predicate`` and ``within`` must follow from ``key``: they are used only when the counter is made. ``within`` is
+        a scope outside of which the predicate never holds; the narrower, the cheaper.
+        """
+        counter = self._counters.get(key)
+        if counter is None:
+            self._make_room()
+            counter = self._counters[key] = Counter(predicate, self._capacity, within)
+            self._index.add(counter, within)
+            for family in self._within(within):
+                if family.matched_by(predicate):
+                    family.touched += (counter,)
+                    for row, count in family.rows.items():
+                        counter.add(row, count)
+        self._clock += 1
+        counter.last_used = self._clock
+        return counter
+
+    def forget(self, key: Hashable) -> None:
+        """Drops a counter, for example because its predicate's namespaces have changed."""
+        counter = self._counters.pop(key, None)
+        if counter is not None:
+            self._drop_counter(counter)
+
+    def _within(self, scope: Scope) -> Iterable[Family]:
+        names = self._namespaces if scope.namespaces is None else scope.namespaces
+        spaces = [self._namespaces[name] for name in names if name in self._namespaces]
+        return chain.from_iterable(space.within(scope.selector) for space in spaces)
+
+    def _make_room(self) -> None:
+        if len(self._counters) < _MAX_COUNTERS:
+            return
+        by_age = sorted(self._counters, key=lambda key: self._counters[key].last_used)
+        for key in by_age[: _MAX_COUNTERS // 4]:
+            self._drop_counter(self._counters.pop(key))
+
+    def _drop_counter(self, counter: Counter) -> None:
+        self._index.remove(counter)
+        for family in self._within(counter.within):
+            if counter in family.touched:
+                family.touched = tuple(c for c in family.touched if c is not counter)
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for more rows."""
+        self._capacity = capacity
+        for counter in self._counters.values():
+            extra = np.zeros(capacity - len(counter.counts), np.int32)
+            counter.counts = np.concatenate((counter.counts, extra))

@@ -1,0 +1,325 @@
+"""The (anti-)affinity terms of the pods on rows: which of them concern a pod, and on which rows their owners sit.
+
+Inter-pod affinity works both ways: a pod on a node may turn a new pod away, or attract it, by terms of its own. Equal
+terms are kept once, with the number of pods that have them per row. A new pod finds those that match it through an index
+over the labels they demand, and pods with the same namespace and labels share the answer until a term comes or goes.
+(Spec: plugins.md 2.15.)
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from app.model.objects import Affinity, PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
+from app.model.pod import LabelSet, Pod, PodTemplate
+from app.model.selectors import Labels, Selector, SelectorError, compile_selector
+from app.state.columns.families import Counts
+from app.state.columns.resources import Int64
+from app.state.columns.selector_index import Scope, SelectorIndex
+
+#: Namespaces at most for which the parsed terms of one template are kept at a time.
+MAX_NAMESPACES: Final = 1024
+#: Answers to "which terms match these pods" kept at a time.
+_MAX_MATCHES: Final = 4096
+#: A term with fewer rows than this keeps a dict; with more, once an array takes less memory, an array.
+_SPARSE_ROWS: Final = 32
+_ROWS_PER_SPARSE_ENTRY: Final = 24
+
+
+# ---------------------------------------------------------------- what a pod says
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AffinityTerm:
+    """One parsed term. It matches pods in ``namespaces`` or whose namespace's labels ``namespace_selector`` matches."""
+
+    topology_key: str
+    namespaces: frozenset[str]
+    namespace_selector: Selector
+    selector: Selector
+
+    def matches(self, namespace: str, namespace_labels: Labels, labels: Labels) -> bool:
+        """Whether the term means a pod with these labels in this namespace."""
+        return (
+            namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
+        ) and self.selector.matches(labels)
+
+    @property
+    def scope(self) -> Scope:
+        """The pods the term can mean, as far as that can be said without namespace labels."""
+        anywhere = not self.namespace_selector.nothing
+        return Scope(None if anywhere else self.namespaces, self.selector)
+
+
+WeightedTerms = tuple[tuple[AffinityTerm, int], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodTerms:
+    """All terms of a pod. A list that cannot be read is empty, and ``error`` says why."""
+
+    required_affinity: tuple[AffinityTerm, ...] = ()
+    required_anti_affinity: tuple[AffinityTerm, ...] = ()
+    preferred_affinity: WeightedTerms = ()
+    preferred_anti_affinity: WeightedTerms = ()
+    error: str = ""
+
+
+_NO_TERMS: Final = PodTerms()
+_NO_AFFINITY: Final = PodAffinity()
+
+
+def parse_term(term: PodAffinityTerm, namespace: str) -> AffinityTerm:
+    """Reads a term of a pod in ``namespace``. Raises SelectorError."""
+    own_only = not term.namespaces and term.namespace_selector is None
+    return AffinityTerm(
+        topology_key=term.topology_key,
+        namespaces=frozenset((namespace,) if own_only else term.namespaces or ()),
+        namespace_selector=compile_selector(term.namespace_selector),
+        selector=compile_selector(term.label_selector),
+    )
+
+
+def parse_terms(affinity: Affinity | None, namespace: str) -> PodTerms:
+    """Reads all terms of a pod in ``namespace``."""
+    if affinity is None:
+        return _NO_TERMS
+    near, far = affinity.pod_affinity or _NO_AFFINITY, affinity.pod_anti_affinity or _NO_AFFINITY
+    reader = _Reader(namespace)
+    return PodTerms(
+        required_affinity=reader.required("requiredAffinityTerms", near.required),
+        required_anti_affinity=reader.required("requiredAntiAffinityTerms", far.required),
+        preferred_affinity=reader.preferred("preferredAffinityTerms", near.preferred),
+        preferred_anti_affinity=reader.preferred("preferredAntiAffinityTerms", far.preferred),
+        error=reader.error,
+    )
+
+
+class _Reader:
+    """Parses the lists of a pod's terms and collects what is wrong with them, in kube-scheduler's words."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace: Final = namespace
+        self._errors: Final[list[str]] = []
+
+    @property
+    def error(self) -> str:
+        text = ", ".join(dict.fromkeys(self._errors))
+        return f"[{text}]" if len(set(self._errors)) > 1 else text
+
+    def required(
+        self, name: str, terms: Iterable[PodAffinityTerm] | None
+    ) -> tuple[AffinityTerm, ...]:
+        try:
+            return tuple(parse_term(term, self._namespace) for term in terms or ())
+        except SelectorError as error:
+            self._errors.append(f"{name}: {error}")
+            return ()
+
+    def preferred(
+        self, name: str, terms: Iterable[WeightedPodAffinityTerm] | None
+    ) -> WeightedTerms:
+        terms = tuple(terms or ())
+        parsed = self.required(name, [term.pod_affinity_term for term in terms])
+        return tuple((one, term.weight) for one, term in zip(parsed, terms, strict=False))
+
+
+# ---------------------------------------------------------------- what the pods on rows say
+
+
+class TermKind(enum.Enum):
+    """Which of a pod's lists a term stands in."""
+
+    REQUIRED_AFFINITY = enum.auto()
+    REQUIRED_ANTI_AFFINITY = enum.auto()
+    PREFERRED_AFFINITY = enum.auto()
+    PREFERRED_ANTI_AFFINITY = enum.auto()
+
+
+class ExistingTerm:
+    """A term that pods on rows have, and how many of them, per row. ``weight`` is 0 for required terms."""
+
+    __slots__ = ("_dense", "_sparse", "kind", "term", "total", "weight")
+
+    def __init__(self, kind: TermKind, term: AffinityTerm, weight: int) -> None:
+        self.kind: Final = kind
+        self.term: Final = term
+        self.weight: Final = weight
+        self.total = 0
+        self._sparse: dict[int, int] = {}
+        self._dense: Counts | None = None
+
+    @property
+    def key(self) -> tuple[TermKind, AffinityTerm, int]:
+        """What tells it from other terms."""
+        return self.kind, self.term, self.weight
+
+    def add(self, row: int, count: int, capacity: int) -> None:
+        """Counts ``count`` more (or fewer) pods with this term on a row of a table of ``capacity`` rows."""
+        self.total += count
+        if self._dense is not None:
+            self._dense[row] += count
+            return
+        left = self._sparse.get(row, 0) + count
+        if left:
+            self._sparse[row] = left
+            if len(self._sparse) > max(_SPARSE_ROWS, capacity // _ROWS_PER_SPARSE_ENTRY):
+                self._dense = self._as_array(capacity)
+                self._sparse = {}
+        else:
+            del self._sparse[row]
+
+    def _as_array(self, capacity: int) -> Counts:
+        counts = np.zeros(capacity, np.int32)
+        for row, count in self._sparse.items():
+            counts[row] = count
+        return counts
+
+    def add_to(self, column: Int64, factor: int) -> None:
+        """Adds ``factor`` times the counts to int64[size], whose entries are the first rows of the table."""
+        if self._dense is not None:
+            column += self._dense[: len(column)] * np.int64(factor)
+        else:
+            n = len(self._sparse)
+            rows = np.fromiter(self._sparse, np.intp, n)
+            column[rows] += np.fromiter(self._sparse.values(), np.int64, n) * factor
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for more rows."""
+        if self._dense is not None:
+            extra = np.zeros(capacity - len(self._dense), np.int32)
+            self._dense = np.concatenate((self._dense, extra))
+
+
+class MatchingTerms(NamedTuple):
+    """The terms of pods on rows that mean a certain pod."""
+
+    required_anti_affinity: tuple[ExistingTerm, ...]
+    #: Required affinity and preferred terms of both sorts: those that count when nodes are scored.
+    scoring: tuple[ExistingTerm, ...]
+
+
+class _Carrier:
+    """The pods on rows with one template in one namespace: their terms, one entry per entry of the pod's lists."""
+
+    __slots__ = ("pods", "terms")
+
+    def __init__(self, terms: tuple[ExistingTerm, ...]) -> None:
+        self.terms: Final = terms
+        self.pods = 0
+
+
+class Terms:
+    """The terms of all pods on rows (a PodIndex), and the parsed terms of any pod."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._carriers: dict[tuple[PodTemplate, str], _Carrier] = {}
+        self._terms: dict[tuple[TermKind, AffinityTerm, int], ExistingTerm] = {}
+        self._index: SelectorIndex[ExistingTerm] = SelectorIndex()
+        self._parsed: WeakKeyDictionary[PodTemplate, dict[str, PodTerms]] = WeakKeyDictionary()
+        self._matching: dict[tuple[str, LabelSet], tuple[Labels, MatchingTerms]] = {}
+
+    def __len__(self) -> int:
+        return len(self._terms)
+
+    def of(self, pod: Pod) -> PodTerms:
+        """The parsed terms of a pod, on a row or not."""
+        if not pod.template.has_affinity:
+            return _NO_TERMS
+        by_namespace = self._parsed.get(pod.template)
+        if by_namespace is None:
+            by_namespace = self._parsed[pod.template] = {}
+        parsed = by_namespace.get(pod.namespace)
+        if parsed is None:
+            if len(by_namespace) >= MAX_NAMESPACES:
+                by_namespace.clear()
+            parsed = parse_terms(pod.spec.affinity, pod.namespace)
+            by_namespace[pod.namespace] = parsed
+        return parsed
+
+    def matching(self, pod: Pod, namespace_labels: Labels) -> MatchingTerms:
+        """The terms of pods on rows that mean ``pod``, whose namespace has these labels."""
+        key = (pod.namespace, pod.labels)
+        known = self._matching.get(key)
+        if known is not None and known[0] == namespace_labels:
+            return known[1]
+        matching = self._find(pod.namespace, namespace_labels, pod.labels)
+        if len(self._matching) >= _MAX_MATCHES:
+            self._matching.clear()
+        self._matching[key] = (namespace_labels, matching)
+        return matching
+
+    def _find(self, namespace: str, namespace_labels: Labels, labels: Labels) -> MatchingTerms:
+        anti: list[ExistingTerm] = []
+        scoring: list[ExistingTerm] = []
+        for one in self._index.candidates(namespace, labels):
+            if one.term.matches(namespace, namespace_labels, labels):
+                (anti if one.kind is TermKind.REQUIRED_ANTI_AFFINITY else scoring).append(one)
+        return MatchingTerms(tuple(anti), tuple(scoring))
+
+    # ------------------------------------------------------------ pods that come and go
+
+    def add(self, pod: Pod, row: int) -> None:
+        """Counts the terms of a pod that has come to a row."""
+        if not pod.template.has_affinity:
+            return
+        key = (pod.template, pod.namespace)
+        carrier = self._carriers.get(key)
+        if carrier is None:
+            carrier = self._carriers[key] = _Carrier(self._existing(self.of(pod)))
+        carrier.pods += 1
+        for term in carrier.terms:
+            term.add(row, 1, self._capacity)
+
+    def remove(self, pod: Pod, row: int) -> None:
+        """Takes the terms of a pod off a row; it must be there."""
+        if not pod.template.has_affinity:
+            return
+        key = (pod.template, pod.namespace)
+        carrier = self._carriers[key]
+        carrier.pods -= 1
+        for term in carrier.terms:
+            term.add(row, -1, self._capacity)
+        if not carrier.pods:
+            del self._carriers[key]
+            for term in dict.fromkeys(carrier.terms):
+                self._drop_if_unused(term)
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for more rows."""
+        self._capacity = capacity
+        for term in self._terms.values():
+            term.grow(capacity)
+
+    def _existing(self, terms: PodTerms) -> tuple[ExistingTerm, ...]:
+        lists: Mapping[TermKind, Iterable[tuple[AffinityTerm, int]]] = {
+            TermKind.REQUIRED_AFFINITY: ((t, 0) for t in terms.required_affinity),
+            TermKind.REQUIRED_ANTI_AFFINITY: ((t, 0) for t in terms.required_anti_affinity),
+            TermKind.PREFERRED_AFFINITY: terms.preferred_affinity,
+            TermKind.PREFERRED_ANTI_AFFINITY: terms.preferred_anti_affinity,
+        }
+        return tuple(
+            self._intern(kind, term, weight)
+            for kind, pairs in lists.items()
+            for term, weight in pairs
+        )
+
+    def _intern(self, kind: TermKind, term: AffinityTerm, weight: int) -> ExistingTerm:
+        known = self._terms.get((kind, term, weight))
+        if known is None:
+            known = ExistingTerm(kind, term, weight)
+            self._terms[known.key] = known
+            self._index.add(known, term.scope)
+            self._matching.clear()
+        return known
+
+    def _drop_if_unused(self, term: ExistingTerm) -> None:
+        if not term.total:
+            del self._terms[term.key]
+            self._index.remove(term)
+            self._matching.clear()

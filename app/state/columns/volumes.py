@@ -1,0 +1,106 @@
+"""Which claims and in-tree disks the pods on each row use; what VolumeRestrictions looks up.
+
+Costs nothing for pods without volumes and a few dictionary entries per volume for the others (spec: plugins.md 2.10).
+"""
+
+import dataclasses
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from app.model.claims import ClaimKey
+from app.model.objects import Volume
+from app.model.pod import Pod
+
+if TYPE_CHECKING:
+    from app.state.columns.csi_index import CsiIndex
+
+K = TypeVar("K", bound=Hashable)
+
+#: How many pods' volumes use something, by row; rows without a use are absent.
+Uses = dict[int, int]
+#: What tells a disk from others: its kind and its identity within that.
+DiskKey = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Disk:
+    """A disk that a pod names itself and that pods on one node cannot share, save where all of them only read.
+
+    Two are the same disk when they share a key: an RBD image has one per monitor, all others have one.
+    """
+
+    keys: frozenset[DiskKey]
+    read_only: bool = False
+
+    def clashes(self, other: "Disk") -> bool:
+        """Whether two pods with these disks cannot be on one node."""
+        return not (self.read_only and other.read_only) and not self.keys.isdisjoint(other.keys)
+
+
+def disks_of(volumes: Iterable[Volume]) -> Iterator[Disk]:
+    """The disks among a pod's volumes: GCE, EBS (never shared), iSCSI and RBD."""
+    for volume in volumes:
+        if (gce := volume.gce_persistent_disk) is not None:
+            yield Disk(frozenset({("gce", gce.pd_name)}), gce.read_only)
+        elif (ebs := volume.aws_elastic_block_store) is not None:
+            yield Disk(frozenset({("ebs", ebs.volume_id)}))
+        elif (iscsi := volume.iscsi) is not None:
+            yield Disk(frozenset({("iscsi", iscsi.iqn)}), iscsi.read_only)
+        elif (rbd := volume.rbd) is not None:
+            keys = {("rbd", monitor, rbd.pool, rbd.image) for monitor in rbd.monitors or ()}
+            yield Disk(frozenset(keys), rbd.read_only)
+
+
+def count_use(uses: dict[K, Uses], key: K, row: int, step: int) -> None:
+    """Counts ``step`` more (or fewer) uses of ``key`` on a row."""
+    rows = uses.setdefault(key, {})
+    count = rows.get(row, 0) + step
+    if count:
+        rows[row] = count
+        return
+    rows.pop(row, None)
+    if not rows:
+        del uses[key]
+
+
+class VolumeIndex:
+    """Claims and disks in use, by row."""
+
+    def __init__(self) -> None:
+        self._claims: dict[ClaimKey, Uses] = {}
+        self._disk_uses: dict[DiskKey, Uses] = {}
+        self._disk_writers: dict[DiskKey, Uses] = {}
+        #: The CSI volumes on each row, from when a plugin first asks for them (see csi_index).
+        self.csi: CsiIndex | None = None
+
+    def add(self, pod: Pod, row: int) -> None:
+        """Counts a pod that has come to a row."""
+        if pod.template.volumes:
+            self._count(pod, row, 1)
+
+    def remove(self, pod: Pod, row: int) -> None:
+        """Takes a pod off a row."""
+        if pod.template.volumes:
+            self._count(pod, row, -1)
+
+    def _count(self, pod: Pod, row: int, step: int) -> None:
+        template = pod.template
+        for name in template.claim_names:
+            count_use(self._claims, (pod.namespace, name), row, step)
+        for disk in disks_of(template.volumes):
+            for key in disk.keys:
+                count_use(self._disk_uses, key, row, step)
+                if not disk.read_only:
+                    count_use(self._disk_writers, key, row, step)
+
+    def grow(self, capacity: int) -> None:
+        """There is nothing per row to make room for."""
+
+    def claim_rows(self, key: ClaimKey) -> Collection[int]:
+        """The rows with pods whose volumes name this claim (generic ephemeral volumes do not)."""
+        return self._claims.get(key, {}).keys()
+
+    def disk_rows(self, disk: Disk) -> set[int]:
+        """The rows where a pod with this disk cannot go because of the pods there."""
+        uses = self._disk_writers if disk.read_only else self._disk_uses
+        return {row for key in disk.keys for row in uses.get(key, ())}

@@ -1,0 +1,198 @@
+"""Which cluster events are worth waking which pods for (spec: plugins.md 2.0 and 4.6).
+
+A plugin registers the events that may cure its rejections, each with a hint: a function that looks at a rejected pod and
+the changed object and says whether trying again is worth it. Asking is the expensive part, so an event is first matched
+with the registrations, once and for all, and pods that no matching registration speaks for are never looked at.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.pod import Pod
+from app.state.queue.queued_pod import QueuedPod
+from app.state.queue.recorder import HintFunction, QueueRecorder
+
+
+class Strategy(enum.IntEnum):
+    """How a pod is to be queued again; the greater wins."""
+
+    SKIP = 0
+    AFTER_BACKOFF = 1
+    IMMEDIATELY = 2
+
+
+SKIP: Final = Strategy.SKIP
+AFTER_BACKOFF: Final = Strategy.AFTER_BACKOFF
+IMMEDIATELY: Final = Strategy.IMMEDIATELY
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HintRegistration:
+    """A plugin's interest in an event.
+
+    Without a ``hint`` every such event is welcome. ``template_only`` promises that the hint looks at nothing of the pod
+    but its template, so that one answer holds for all pods that share it.
+    """
+
+    event: ClusterEvent
+    plugin: str
+    hint: HintFunction | None = None
+    template_only: bool = False
+
+    @property
+    def asked_once(self) -> bool:
+        """Whether the answer is the same for all pods of a template."""
+        return self.hint is None or self.template_only
+
+
+def with_taint_registrations(
+    registrations: Iterable[HintRegistration],
+) -> tuple[HintRegistration, ...]:
+    """Adds the registration that every plugin gets which waits for new nodes but not for taint changes.
+
+    Such a plugin is woken by any taint change, whatever its hints say: a node that was tainted when it was added may
+    not have been looked at by the plugin at all (spec: plugins.md 2.0, "registration side effect").
+    """
+    given = tuple(registrations)
+    taint = ClusterEvent(Resource.Node, Action.UpdateNodeTaint)
+    actions: dict[str, Action] = {}
+    for registration in given:
+        if registration.event.resource is Resource.Node:
+            actions.setdefault(registration.plugin, Action(0))
+            actions[registration.plugin] |= registration.event.action
+    return given + tuple(
+        HintRegistration(taint, plugin)
+        for plugin, action in actions.items()
+        if action & Action.Add and not action & Action.UpdateNodeTaint
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Interest:
+    """An event with everything that is registered for it."""
+
+    event: ClusterEvent
+    label: str
+    wildcard: bool
+    #: profile -> plugin -> its registrations that match the event.
+    registrations: Mapping[str, Mapping[str, tuple[HintRegistration, ...]]]
+    #: Every profile and plugin with such a registration.
+    wakers: tuple[tuple[str, str], ...]
+    #: Every plugin with such a registration, in any profile.
+    plugins: tuple[str, ...]
+
+    @property
+    def nobody(self) -> bool:
+        """Whether nobody cares about the event."""
+        return not self.wildcard and not self.plugins
+
+
+class Hints:
+    """All registrations of all profiles, and the questions put to them."""
+
+    def __init__(
+        self, registrations: Mapping[str, Sequence[HintRegistration]], recorder: QueueRecorder
+    ) -> None:
+        """Args: ``registrations`` by scheduler name."""
+        self._registrations: Final = registrations
+        self._recorder: Final = recorder
+        self._interests: Final[dict[ClusterEvent, Interest]] = {}
+
+    def knows(self, profile: str) -> bool:
+        """Whether there are registrations for this scheduler name; without, any event wakes a pod."""
+        return profile in self._registrations
+
+    def interest(self, event: ClusterEvent) -> Interest:
+        """What is registered for an event."""
+        interest = self._interests.get(event)
+        if interest is None:
+            interest = self._interests[event] = self._match(event)
+        return interest
+
+    def worth_requeuing(
+        self, queued: QueuedPod, interest: Interest, old: object | None, new: object | None
+    ) -> Strategy:
+        """How to queue a waiting pod again after an event, if at all."""
+        rejectors = queued.rejectors
+        profile = queued.pod.spec.scheduler_name
+        if not rejectors:
+            return AFTER_BACKOFF
+        if interest.wildcard:
+            return AFTER_BACKOFF if new is None or is_same_pod(new, queued.pod) else SKIP
+        if not self.knows(profile):
+            return AFTER_BACKOFF
+        return self.ask(self.matching(interest, profile, rejectors), queued, old, new)
+
+    def matching(
+        self, interest: Interest, profile: str, rejectors: AbstractSet[str]
+    ) -> list[HintRegistration]:
+        """What the rejectors of a pod of a known profile have registered for the event."""
+        return [
+            registration
+            for plugin, registrations in interest.registrations[profile].items()
+            if plugin in rejectors
+            for registration in registrations
+        ]
+
+    def ask(
+        self,
+        registrations: Iterable[HintRegistration],
+        queued: QueuedPod,
+        old: object | None,
+        new: object | None,
+        floor: Strategy = SKIP,
+    ) -> Strategy:
+        """The strongest of ``floor`` and what the hints say; stops asking when it cannot get stronger."""
+        pending = queued.pending_plugins
+        strategy = floor
+        for registration in registrations:
+            if strategy is IMMEDIATELY or (strategy is AFTER_BACKOFF and not pending):
+                break
+            if self._welcomes(registration, queued.pod, old, new):
+                strategy = IMMEDIATELY if registration.plugin in pending else AFTER_BACKOFF
+        return strategy
+
+    def _welcomes(
+        self, registration: HintRegistration, pod: Pod, old: object | None, new: object | None
+    ) -> bool:
+        if registration.hint is None:
+            return True
+        try:
+            return registration.hint(pod, old, new)
+        except Exception as error:  # noqa: BLE001 - a plugin's fault must not strand the pod
+            self._recorder.plugin_failed(registration.plugin, "QueueingHint", pod, error)
+            return True
+
+    def _match(self, event: ClusterEvent) -> Interest:
+        by_profile: dict[str, dict[str, tuple[HintRegistration, ...]]] = {}
+        for profile, registrations in self._registrations.items():
+            matching = by_profile[profile] = {}
+            for registration in registrations:
+                if registration.event.matches(event):
+                    known = matching.get(registration.plugin, ())
+                    matching[registration.plugin] = (*known, self._timed(registration, event))
+        wakers = [(profile, plugin) for profile in by_profile for plugin in by_profile[profile]]
+        plugins = dict.fromkeys(plugin for _, plugin in wakers)
+        return Interest(
+            event=event,
+            label=event.label,
+            wildcard=event.wildcard,
+            registrations=by_profile,
+            wakers=tuple(wakers),
+            plugins=tuple(plugins),
+        )
+
+    def _timed(self, registration: HintRegistration, event: ClusterEvent) -> HintRegistration:
+        if registration.hint is None:
+            return registration
+        hint = self._recorder.timed_hint(registration.plugin, event.label, registration.hint)
+        return dataclasses.replace(registration, hint=hint)
+
+
+def is_same_pod(candidate: object, pod: Pod) -> bool:
+    """Whether an object is this pod, in whatever version."""
+    return isinstance(candidate, Pod) and candidate.uid == pod.uid

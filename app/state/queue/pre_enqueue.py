@@ -1,0 +1,62 @@
+"""The gate before the queues: PreEnqueue plugins may keep a pod out (spec: plugins.md 4.7)."""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from app.model.pod import Pod
+from app.model.status import SUCCESS, Code, Status
+from app.state.queue.queued_pod import WAITING, QueuedPod
+from app.state.queue.recorder import QueueRecorder
+
+#: A PreEnqueue plugin: its name, and its verdict on a pod.
+PreEnqueueCheck = tuple[str, Callable[[Pod], Status]]
+
+_SUCCESS: Final = Code.Success
+
+
+class PreEnqueue:
+    """Shows pods to the PreEnqueue plugins of their profile."""
+
+    def __init__(
+        self, checks: Callable[[Pod], Iterable[PreEnqueueCheck]], recorder: QueueRecorder
+    ) -> None:
+        """Args: ``checks`` gives the plugins for a pod, in the order in which to run them."""
+        self._checks: Final = checks
+        self._recorder: Final = recorder
+
+    def admits(self, queued: QueuedPod) -> bool:
+        """Runs the plugins, the one that gates the pod now first, until one turns it down; notes which one did.
+
+        A plugin that has gated the pod stays among its rejectors when it lets the pod through.
+        """
+        gating = queued.gating_plugin
+        checks = self._checks(queued.pod)
+        if gating:
+            first = [check for check in checks if check[0] == gating]
+            if not self._all_admit(first, queued):
+                return False
+            checks = [check for check in checks if check[0] != gating]
+        if not self._all_admit(checks, queued):
+            return False
+        if gating:
+            queued.gating_plugin, queued.gating_status = "", SUCCESS
+        return True
+
+    def _all_admit(self, checks: Iterable[PreEnqueueCheck], queued: QueuedPod) -> bool:
+        for plugin, check in checks:
+            try:
+                status = check(queued.pod)
+            except Exception as error:  # noqa: BLE001 - a plugin's fault gates the pod, as an Error status does
+                self._recorder.plugin_failed(plugin, "PreEnqueue", queued.pod, error)
+                status = Status(Code.Error, (str(error),), plugin)
+            if status.code is not _SUCCESS:
+                self._gate(queued, plugin, status)
+                return False
+        return True
+
+    def _gate(self, queued: QueuedPod, plugin: str, status: Status) -> None:
+        if plugin not in queued.rejectors:
+            queued.unschedulable_plugins = frozenset({*queued.unschedulable_plugins, plugin})
+            if queued.place in WAITING:
+                self._recorder.unschedulable(plugin, queued.pod.spec.scheduler_name, 1)
+        queued.gating_plugin, queued.gating_status = plugin, status
