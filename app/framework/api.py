@@ -58,9 +58,10 @@ from app.model.status import (
     unresolvable,
     unschedulable,
 )
-from app.state.cluster import Cluster, Lister
+from app.state.cluster import Cluster
 from app.state.columns.labels import Codes, LabelColumn, Mask
 from app.state.columns.resources import Int64
+from app.state.lister import Lister
 from app.state.table import CPU_ROW, MEMORY_ROW, NodeTable
 from app.state.view import View
 

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from app.model.claims import not_found
 from app.model.objects import Named, PersistentVolume, PersistentVolumeClaim
 from app.model.status import SchedulingError
-from app.state.cluster import Cluster, Follower, Lister
+from app.state.lister import Follower, Lister
 
 T = TypeVar("T", bound=Named)
 
@@ -116,10 +116,3 @@ class AssumedVolumes:
 
     volumes: VolumeCache
     claims: ClaimCache
-
-
-def assumed_volumes(cluster: Cluster) -> AssumedVolumes:
-    """The one pair of caches of a cluster, made when first asked for."""
-    if cluster.assumed is None:
-        cluster.assumed = AssumedVolumes(VolumeCache(cluster.volumes), ClaimCache(cluster.claims))
-    return cluster.assumed

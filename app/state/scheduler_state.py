@@ -32,7 +32,8 @@ from app.model.objects import (
 )
 from app.model.pod import Pod
 from app.state.cache import Cache, CacheError
-from app.state.cluster import Cluster, Lister
+from app.state.cluster import Cluster
+from app.state.lister import Lister
 from app.state.nominations import Nominations, PodsByRow
 from app.state.nominator import NOOP, Nominator, nominate
 from app.state.queue.queued_pod import QueuedPod

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from app.model.objects import CSINode
-from app.state.cluster import Lister
 from app.state.columns.labels import Codes, Mask
 from app.state.columns.resources import Int64
+from app.state.lister import Lister
 from app.state.table import NodeTable
 
 #: The limit of a driver that has none.

@@ -4,11 +4,12 @@ import pytest
 
 from app.model.objects import GCEPersistentDisk, Volume
 from app.model.status import SchedulingError
-from app.state.assume_cache import AssumeCache, assumed_volumes
-from app.state.cluster import Cluster, Lister
+from app.state.assume_cache import AssumeCache
+from app.state.cluster import Cluster
 from app.state.columns.csi_index import csi_index
 from app.state.columns.csi_nodes import RowNames
 from app.state.columns.volumes import Disk, disks_of
+from app.state.lister import Lister
 from tests.core.framework.volume_world import (
     Bench,
     make_claim,
@@ -78,7 +79,7 @@ def test_pods_without_volumes_leave_no_trace():
 def test_there_is_one_index_per_table_and_one_pair_of_caches_per_cluster():
     bench = Bench()
     assert csi_index(bench.table, bench.cluster) is csi_index(bench.table, bench.cluster)
-    assert assumed_volumes(bench.cluster) is assumed_volumes(bench.cluster)
+    assert bench.cluster.assumed is bench.cluster.assumed
 
 
 # ---------------------------------------------------------------- rows and names

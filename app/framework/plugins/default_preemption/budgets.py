@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from app.model.objects import PodDisruptionBudget
 from app.model.pod import LabelSet, Pod
 from app.model.selectors import Selector, SelectorError, compile_selector
-from app.state.cluster import Lister
+from app.state.lister import Lister
 
 #: How many sets of labels are remembered with the budgets that concern them.
 _MAX_FAMILIES: Final = 16384

@@ -30,7 +30,6 @@ from app.model.objects import (
 )
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
-from app.state.assume_cache import assumed_volumes
 from app.state.columns.csi_nodes import migrated_plugins
 from app.state.columns.resources import Int64
 from app.state.view import View
@@ -46,7 +45,7 @@ class VolumeBinding:
 
     def __init__(self, args: VolumeBindingArgs | None, handle: Handle) -> None:
         timeout = (args or VolumeBindingArgs()).bind_timeout_seconds
-        caches = assumed_volumes(handle.cluster)
+        caches = handle.cluster.assumed
         self._table = handle.table
         self._caches = caches
         self._reader = ClaimReader(handle.cluster, caches.claims)

@@ -12,8 +12,9 @@ from app.framework.plugins.volume_binding.reach import NOWHERE, Places, place_of
 from app.model.objects import CSIStorageCapacity, NodeSelector, NodeSelectorTerm, StorageClass
 from app.model.quantity import QuantityError, parse, whole
 from app.model.selectors import Requirement
-from app.state.cluster import Cluster, Lister
+from app.state.cluster import Cluster
 from app.state.columns.labels import Mask
+from app.state.lister import Lister
 from app.state.view import View
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"

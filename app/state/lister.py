@@ -1,0 +1,61 @@
+"""The objects of one kind, as last seen, and those who want to hear of changes."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from app.model.objects import Named
+
+T = TypeVar("T", bound=Named)
+
+#: ``follower(old, new)``: ``old`` is None for an object that is new, ``new`` for one that is gone.
+Follower = Callable[[T | None, T | None], None]
+
+
+class Lister(Generic[T]):
+    """The objects of one kind by namespace and name (namespace "" for cluster-scoped kinds)."""
+
+    def __init__(self) -> None:
+        self._by_namespace: defaultdict[str, dict[str, T]] = defaultdict(dict)
+        self._followers: list[Follower[T]] = []
+        #: Grows with every change.
+        self.version = 0
+
+    def get(self, name: str, namespace: str = "") -> T | None:
+        """One object, or None."""
+        return self._by_namespace[namespace].get(name) if namespace in self._by_namespace else None
+
+    def in_namespace(self, namespace: str) -> Mapping[str, T]:
+        """The objects of a namespace by name."""
+        return self._by_namespace.get(namespace, {})
+
+    def __iter__(self) -> Iterator[T]:
+        for objects in self._by_namespace.values():
+            yield from objects.values()
+
+    def __len__(self) -> int:
+        return sum(len(objects) for objects in self._by_namespace.values())
+
+    def follow(self, follower: Follower[T]) -> None:
+        """Has every later change told to an index that is derived from these objects, after it was made."""
+        self._followers.append(follower)
+
+    def store(self, obj: T) -> None:
+        """Adds an object or takes over its new version."""
+        objects = self._by_namespace[obj.namespace]
+        old = objects.get(obj.name)
+        objects[obj.name] = obj
+        self.version += 1
+        for follower in self._followers:
+            follower(old, obj)
+
+    def remove(self, obj: T) -> None:
+        """Forgets an object; one that is not there is no error."""
+        objects = self._by_namespace.get(obj.namespace, {})
+        old = objects.pop(obj.name, None)
+        if not objects:
+            self._by_namespace.pop(obj.namespace, None)
+        self.version += 1
+        if old is not None:
+            for follower in self._followers:
+                follower(old, None)
