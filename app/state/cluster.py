@@ -1,6 +1,6 @@
 """Every kind but pods and nodes, as last seen: what plugins look things up in.
 
-The shell stores objects as their watches deliver them; plugins read. ``versions`` counts the changes per kind so that
+The shell stores objects as their watches deliver them; plugins read. Each lister counts its changes, so that
 whatever is derived from a kind can be kept until it changes.
 """
 
