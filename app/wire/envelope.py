@@ -6,7 +6,7 @@ its own, so that one object that cannot be read costs itself only.
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -140,15 +140,26 @@ class ObjectDecoder(Generic[T]):
         raised. Raises DecodeError when the list itself cannot be read.
         """
         page = self.split_list(body)
-        items: list[T] = []
-        for raw in page.objects:
-            try:
-                items.append(self.decode(raw))
-            except DecodeError as err:
-                if skipped is None:
-                    raise
-                skipped.append(err)
-        return items, page.resource_version, page.continue_token
+        return self.decode_all(page.objects, skipped), page.resource_version, page.continue_token
+
+    def decode_all(
+        self, objects: Sequence[msgspec.Raw], skipped: list[DecodeError] | None = None
+    ) -> list[T]:
+        """Decodes the objects of a list. ``skipped`` as for decode_list; raises DecodeError without it."""
+        try:
+            return list(map(self._decode_object, objects))
+        except _UNREADABLE:
+            return [item for raw in objects for item in self._decoded(raw, skipped)]
+
+    def _decoded(self, raw: msgspec.Raw, skipped: list[DecodeError] | None) -> tuple[T, ...]:
+        """The object, or nothing."""
+        try:
+            return (self.decode(raw),)
+        except DecodeError as err:
+            if skipped is None:
+                raise
+            skipped.append(err)
+            return ()
 
     def _decode_usual_line(self, line: bytes) -> tuple[str, T] | None:
         """Spares a pass over the object; None for an unusual line as for an object that cannot be read."""

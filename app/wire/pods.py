@@ -2,8 +2,9 @@
 
 The spec of a pod is decoded, stripped of what differs between siblings without concerning the scheduler (the node, the
 volumes no plugin looks at, such as the projected token that every pod of a real cluster has under a name of its own) and
-encoded again in a canonical form. Those bytes are the key under which the family's PodTemplate is found. Templates and
-label sets are held weakly: they live as long as a pod of theirs.
+encoded again in a canonical form. Those bytes are the key under which the family's PodTemplate is found. Labels, which API
+servers write in that form already, are looked up as they came. Templates and label sets are held weakly: they live as long
+as a pod of theirs.
 """
 
 import datetime as dt
@@ -41,7 +42,7 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    labels: dict[str, str] | None = None
+    labels: msgspec.Raw = _NOTHING
     deletion_timestamp: str | None = None
     deletion_grace_period_seconds: int | None = None
     finalizers: tuple[str, ...] | None = None
@@ -73,6 +74,7 @@ class _Pod(msgspec.Struct, gc=False):
 
 _POD = msgspec.json.Decoder(_Pod)
 _SPEC = msgspec.json.Decoder(PodSpec)
+_LABELS = msgspec.json.Decoder(dict[str, str] | None)
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
@@ -88,9 +90,7 @@ class PodDecoder(ObjectDecoder[Pod]):
         self._keep_raw: Final = keep_raw
         self._keep_bound_raw: Final = keep_bound_raw
         self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
-        self._labels: WeakValueDictionary[tuple[tuple[str, str], ...], LabelSet] = (
-            WeakValueDictionary()
-        )
+        self._labels: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
 
     @property
     def templates(self) -> int:
@@ -112,14 +112,21 @@ class PodDecoder(ObjectDecoder[Pod]):
             self._templates[key] = template
         return template
 
-    def labels(self, labels: dict[str, str] | None) -> LabelSet:
-        """The set shared by all pods with these labels."""
+    def labels(self, text: msgspec.Raw) -> LabelSet:
+        """The set shared by all pods with the labels in this JSON, which may be null or nothing."""
+        key = bytes(text)
+        if not key:
+            return _NO_LABELS
+        return self._labels.get(key) or self._labels_written_anew(key)
+
+    def _labels_written_anew(self, text: bytes) -> LabelSet:
+        labels = _LABELS.decode(text)
         if not labels:
             return _NO_LABELS
-        key = tuple(sorted(labels.items()))
+        key = _CANONICAL.encode(labels)
         shared = self._labels.get(key)
         if shared is None:
-            shared = self._labels[key] = LabelSet(key)
+            shared = self._labels[key] = LabelSet(sorted(labels.items()))
         return shared
 
     def _pod(self, raw: msgspec.Raw) -> Pod:

@@ -3,6 +3,7 @@
 import gc
 import json
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -96,6 +97,7 @@ class TestPod:
         second = decoded(pod("web-2", labels={"b": "2", "a": "1"}, node="n1"), decoder)
         assert first.template is second.template
         assert first.labels is second.labels
+        assert list(first.labels.items()) == [("a", "1"), ("b", "2")]
         assert first.owner is second.owner
         assert first.spec.volumes is None
 
@@ -351,6 +353,25 @@ class TestList:
     def test_a_bad_item_raises_when_nobody_collects(self):
         with pytest.raises(DecodeError, match="shop/bad"):
             PodDecoder().decode_list(self.body(pod("bad", tolerations={})))
+
+    @given(st.lists(st.sampled_from(["good", "null", "label", "tolerations"]), max_size=8))
+    def test_one_that_cannot_be_read_costs_itself_only(self, states):
+        """Wherever it is, and in whatever company: the others are what they are alone."""
+        made = {
+            "good": lambda name: pod(name, labels={"a": "1"}),
+            "null": lambda name: pod(name, tolerations=None, labels={"a": None, "b": "2"}),
+            "label": lambda name: pod(name, labels={"a": 1}),
+            "tolerations": lambda name: pod(name, tolerations={}),
+        }
+        objects = [made[state](f"{state}-{i}") for i, state in enumerate(states)]
+        skipped, decoder = [], PodDecoder()
+        items, _, _ = decoder.decode_list(self.body(*objects), skipped)
+        good = [o for o, s in zip(objects, states, strict=True) if s in {"good", "null"}]
+        bad = [o for o in objects if o not in good]
+        assert [e.key for e in skipped] == [f"shop/{o['metadata']['name']}" for o in bad]
+        assert list(map(msgspec.structs.asdict, items)) == [
+            msgspec.structs.asdict(decoded(o, decoder)) for o in good
+        ]
 
     def test_a_broken_list(self):
         with pytest.raises(DecodeError, match="unreadable list"):
