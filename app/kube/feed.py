@@ -2,13 +2,14 @@
 
 import dataclasses
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from app.kube.errors import KubeApiError, error_from_status
 from app.model.objects import Named
-from app.wire.envelope import ApiStatus, Bookmark, ListPage
+from app.wire.envelope import ApiStatus, Bookmark, DecodeError, ListPage
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +60,10 @@ class Decoder(Protocol[T_co]):
         """A list whose objects are still to be decoded."""
         ...
 
-    def decode(self, body: msgspec.Raw) -> T_co:
-        """One object."""
+    def decode_all(
+        self, objects: Sequence[msgspec.Raw], skipped: list[DecodeError]
+    ) -> Sequence[T_co]:
+        """Those objects of a list that can be read; the errors of the others are put into ``skipped``."""
         ...
 
 
@@ -80,9 +83,9 @@ class ResourceKind(Generic[T]):
 
 
 class ListPart(NamedTuple, Generic[T]):
-    """Some objects of a list. The last part has ``keys``: those of all that exist, the undecodable ones included."""
+    """Some objects of a list, by key. The last part has ``keys``: those of all that exist, the undecodable ones included."""
 
-    items: list[T]
+    items: Mapping[str, T]
     keys: frozenset[str] | None = None
 
 

@@ -32,6 +32,8 @@ T = TypeVar("T", bound=KubeObject)
 
 #: (kind, ADDED | MODIFIED | DELETED, old, new): ``old`` is None for ADDED, ``new`` for DELETED. Must not raise.
 Handler = Callable[[ResourceKind[T], str, T | None, T | None], None]
+#: Many objects of a list at once, by key, none of which was known before. Must not raise.
+ListHandler = Callable[[Mapping[str, T]], None]
 
 
 class Change(NamedTuple, Generic[T]):
@@ -58,16 +60,21 @@ class Store(Generic[T]):
         elif kind != BOOKMARK:
             yield from self._put(item)  # type: ignore[arg-type]  # only a BOOKMARK comes with a Bookmark
 
-    def put(self, items: Iterable[T]) -> Iterator[Change[T]]:
-        """The changes that objects of a list make: those that are new or different. Each is made when it is reached."""
+    def compare(self, items: Mapping[str, T]) -> Iterator[Change[T]]:
+        """The changes that objects of a list make to those that are known. Each is made when it is reached."""
+        for key in items:
+            if key in self._objects:
+                yield from self._put(items[key])
+
+    def add(self, items: Mapping[str, T]) -> Mapping[str, T]:
+        """Takes over those objects of a list that were not known, and returns them."""
         objects = self._objects
-        for item in items:
-            key = item.key
-            if key in objects:
-                yield from self._put(item)
-            else:
-                objects[key] = item
-                yield Change(ADDED, None, item)
+        if objects.keys().isdisjoint(items):
+            new = items
+        else:
+            new = {key: item for key, item in items.items() if key not in objects}
+        objects.update(new)
+        return new
 
     def retain(self, keys: Container[str]) -> Iterator[Change[T]]:
         """The changes that leave only these keys: what a complete list did not have is gone."""
@@ -123,12 +130,15 @@ class Informer(Generic[T]):
         handler: Handler[T],
         *,
         rng: np.random.Generator,
+        on_list: ListHandler[T] | None = None,
     ) -> None:
+        """``on_list`` is told of objects that a list has brought to light; without it ``handler`` is, one by one."""
         self.kind: Final = kind
         #: Set once the first list has been handled.
         self.synced: Final = asyncio.Event()
         self._transport: Final = transport
         self._handler: Final = handler
+        self._on_list: Final = on_list or self._hand_on_new
         self._rng: Final = rng
         self._feed: Final = Feed(kind)
         self._store: Final = Store[T]()
@@ -150,7 +160,10 @@ class Informer(Generic[T]):
                 await asyncio.sleep(0)
 
     async def _take(self, part: ListPart[T]) -> None:
-        self._hand_on(self._store.put(part.items))
+        self._hand_on(self._store.compare(part.items))
+        new = self._store.add(part.items)
+        if new:
+            self._on_list(new)
         if part.keys is None:
             return
         for number, change in enumerate(self._store.retain(part.keys), start=1):
@@ -158,6 +171,10 @@ class Informer(Generic[T]):
             if number % SLICE == 0:
                 await asyncio.sleep(0)
         self.synced.set()
+
+    def _hand_on_new(self, objects: Mapping[str, T]) -> None:
+        for item in objects.values():
+            self._handler(self.kind, ADDED, None, item)
 
     def _hand_on(self, changes: Iterable[Change[T]]) -> None:
         for change in changes:

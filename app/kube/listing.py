@@ -9,7 +9,7 @@ to mind, and must not start from the past.)
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Final, TypeVar
 
@@ -57,7 +57,7 @@ async def _parts(
                 coming = _ask(transport, feed.kind, following)
             for start in range(0, len(page.objects), SLICE):
                 items = _decoded(feed, page.objects[start : start + SLICE])
-                keys.update(item.key for item in items)
+                keys.update(items)
                 yield ListPart(items)
             if not page.continue_token:
                 break
@@ -66,7 +66,7 @@ async def _parts(
         await asyncio.gather(coming, return_exceptions=True)
     feed.resource_version = page.resource_version
     feed.lists += 1
-    yield ListPart([], frozenset(keys | feed.unreadable))
+    yield ListPart({}, frozenset(keys | feed.unreadable))
 
 
 def _ask(
@@ -83,18 +83,10 @@ async def _page(transport: Transport, kind: ResourceKind[T], params: dict[str, s
         raise KubeApiError(f"GET {kind.path}: {err}", status=answer.status) from err
 
 
-def _decoded(feed: Feed[T], objects: list[msgspec.Raw]) -> list[T]:
-    """Those that can be read."""
-    decode = feed.kind.decoder.decode
-    try:
-        return list(map(decode, objects))
-    except DecodeError:
-        return [item for raw in objects for item in _decoded_alone(feed, raw)]
-
-
-def _decoded_alone(feed: Feed[T], raw: msgspec.Raw) -> list[T]:
-    try:
-        return [feed.kind.decoder.decode(raw)]
-    except DecodeError as err:
+def _decoded(feed: Feed[T], objects: list[msgspec.Raw]) -> Mapping[str, T]:
+    """Those that can be read, by key."""
+    skipped: list[DecodeError] = []
+    items = feed.kind.decoder.decode_all(objects, skipped)
+    for err in skipped:
         feed.skip(err.key, err)
-        return []
+    return {item.key: item for item in items}

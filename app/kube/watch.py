@@ -116,7 +116,7 @@ async def watch_forever(
         except NotFound as err:
             feed.served = False
             complaints.note(err, "The server does not have %s, taken for empty: %s")
-            yield ListPart([], frozenset())
+            yield ListPart({}, frozenset())
             await asyncio.sleep(ABSENT_RETRY * (1.0 + rng.random()))
             continue
         except KubeApiError as err:

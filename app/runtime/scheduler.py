@@ -201,7 +201,13 @@ class Scheduler:
         watched: list[tuple[type, ResourceKind[Any]]] = [(Node, nodes), (Pod, pods)]
         watched += kinds.others(plugins, foreign=foreign)
         return [
-            Informer(kind, transport, self._handler(model), rng=self._rng)
+            Informer(
+                kind,
+                transport,
+                self._handler(model),
+                on_list=self._list_handler(model),
+                rng=self._rng,
+            )
             for model, kind in watched
         ]
 
@@ -218,6 +224,22 @@ class Scheduler:
                 self.requeue.gone(old.uid if kind == DELETED else new.uid)
             self.poke()
             handled(labels[kind], now() - started)
+
+        return handle
+
+    def _list_handler(self, model: type) -> Callable[[Mapping[str, Any]], None]:
+        label = f"{model.__name__}{_ACTIONS[ADDED]}"
+        handled, now = self._telemetry.watches.handled, self._telemetry.probe.now
+
+        def handle(objects: Mapping[str, Any]) -> None:
+            started = now()
+            self._carry_out(self.state.apply_new(model, objects, self._clock.wall()))
+            if model is Pod and self.requeue:
+                for pod in objects.values():
+                    if pod.node_name:
+                        self.requeue.gone(pod.uid)
+            self.poke()
+            handled(label, now() - started, len(objects))
 
         return handle
 

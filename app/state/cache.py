@@ -14,7 +14,7 @@ and outlive it; the node table keeps a row for them that no cycle sees.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from app.model.objects import Node
@@ -116,6 +116,22 @@ class Cache:
             self._replace(known, pod)
         self._assumed.discard(pod.uid)
         self._bound.discard(pod.uid)
+
+    def add_many(self, pods: Iterable[Pod]) -> list[CacheError]:
+        """The same for many pods. One that cannot be added does not keep the others out: returns what ``add`` would raise."""
+        problems: list[CacheError] = []
+        unknown: list[Pod] = []
+        for pod in pods:
+            if pod.uid and pod.uid not in self._pods:
+                self._pods[pod.uid] = pod
+                unknown.append(pod)
+                continue
+            try:
+                self.add(pod)
+            except CacheError as problem:
+                problems.append(problem)
+        self.table.add_pods(unknown)
+        return problems
 
     def update(self, pod: Pod) -> None:
         """Takes over a bound pod's new version. Raises CacheError."""

@@ -134,6 +134,27 @@ class SchedulerState:
             return (ReportProblem(str(error)),)
         return ()
 
+    def apply_new(self, kind: type, objects: Mapping[str, Any], now: float) -> Sequence[Command]:
+        """Takes over objects of a list, by namespace/name, that nobody has heard of before: the same as one change each."""
+        if kind is Pod:
+            return self._new_pods(objects, now)
+        changes = (Change(kind, None, new) for new in objects.values())
+        return [command for change in changes for command in self.apply(change, now)]
+
+    def _new_pods(self, pods: Mapping[str, Pod], now: float) -> Sequence[Command]:
+        """Bound pods are counted first, all in one go: after a start there are tens of thousands of them."""
+        self.pods.update(pods)
+        bound = [pod for pod in pods.values() if pod.node_name]
+        problems = self.cache.add_many(bound)
+        if self.queue.heeds_events:
+            for pod in bound:
+                self.queue.move_all(ASSIGNED_POD_ADD, None, pod, now)
+        if len(bound) < len(pods):
+            for pod in pods.values():
+                if not pod.node_name and self.responsible_for(pod):
+                    self.queue.add(pod, now)
+        return [ReportProblem(str(problem)) for problem in problems]
+
     def _apply_pod(self, old: Pod | None, new: Pod | None, now: float) -> Sequence[Command]:
         if new is None:
             if old is None:

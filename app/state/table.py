@@ -2,14 +2,14 @@
 
 Rules that keep it right:
 
-1. Every change to a row goes through ``set_node``, ``remove_node``, ``add_pod``, ``remove_pod`` or ``replace_pod`` and
+1. Every change to a row goes through ``set_node``, ``remove_node``, ``add_pod(s)``, ``remove_pod`` or ``replace_pod`` and
    gives the row a new generation, so whoever keeps results per row refreshes just the rows that are newer.
 2. A row exists while its node object is known or pods sit on it; ``exists`` tells the first. Rows of nodes that have
    gone are used again.
 3. Columns hold what kube-scheduler's NodeInfo holds, in its units and with its integer arithmetic (spec: plugins.md 5.2).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -25,6 +25,7 @@ from app.state.columns.ports import HostPorts
 from app.state.columns.resources import Int64, ResourceColumns
 from app.state.columns.terms import Terms
 from app.state.columns.volumes import VolumeIndex
+from app.state.pod_batch import PodBatch
 
 _FIRST_CAPACITY: Final = 64
 CPU_ROW: Final = 0
@@ -128,7 +129,7 @@ class NodeTable:
             index.grow(capacity)
         self.capacity = capacity
 
-    def _touch(self, row: int) -> None:
+    def _touch(self, row: int | npt.NDArray[np.intp]) -> None:
         self.last_generation += 1
         self.generation[row] = self.last_generation
 
@@ -201,6 +202,23 @@ class NodeTable:
             index.add(pod, row)
         self._touch(row)
         return row
+
+    def add_pods(self, pods: Sequence[Pod]) -> None:
+        """The same for many pods, whose amounts are added column by column."""
+        rows = [self.row_for(pod.node_name) for pod in pods]
+        for pod, row in zip(pods, rows, strict=True):
+            self.pods[row][pod.uid] = pod
+        batch, at = PodBatch(pods), np.array(rows, np.intp)
+        self.requested.add_at(at, batch.amounts)
+        for total, amounts in zip(self.nonzero, batch.nonzero, strict=True):
+            np.add.at(total, at, amounts)
+        np.add.at(self.pod_count, at, 1)
+        for i in batch.with_ports:
+            self.ports.add(rows[i], pods[i].template.host_ports)
+        for index in self._indexes:
+            for pod, row in zip(pods, rows, strict=True):
+                index.add(pod, row)
+        self._touch(at)
 
     def remove_pod(self, pod: Pod) -> None:
         """Takes a pod, as it was last added, off its row. Raises KeyError."""

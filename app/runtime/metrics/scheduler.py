@@ -291,6 +291,6 @@ class WatchMetrics:
             "event",
         )
 
-    def handled(self, event: str, seconds: float) -> None:
-        """A change was taken over; ``event`` is such as NodeAdd."""
-        self._handling.of[event,].observe(seconds)
+    def handled(self, event: str, seconds: float, changes: int = 1) -> None:
+        """A change was taken over, or so many in one go; ``event`` is such as NodeAdd."""
+        self._handling.of[event,].observe_many(seconds / changes, changes)

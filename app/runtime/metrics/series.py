@@ -76,6 +76,11 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def observe_many(self, value: float, times: int) -> None:
+        """Counts an observation as if it had been made so many times."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
+
     def reset(self) -> None:
         """Starts again from nothing."""
         self.counts = [0] * len(self.counts)

@@ -83,6 +83,12 @@ class ResourceColumns:
             position = self._position(name)  # may replace the matrix, so it comes first
             self.matrix[position, row] += sign * amount
 
+    def add_at(self, rows: Rows, amounts: Mapping[str, Int64]) -> None:
+        """Adds amounts by resource, one for each of ``rows``, which may name a row several times."""
+        for name, column in amounts.items():
+            position = self._position(name)
+            np.add.at(self.matrix[position], rows, column)
+
     def set(self, row: int, amounts: Mapping[str, int]) -> None:
         """Replaces all amounts of a row."""
         self.matrix[:, row] = 0

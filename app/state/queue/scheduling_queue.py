@@ -272,6 +272,12 @@ class SchedulingQueue:
         self._in_flight.record(interest, old, new)
         return moved
 
+    @property
+    def heeds_events(self) -> bool:
+        """Whether an event can mean anything to a pod here: some wait for one, or will see it when they come back."""
+        waiting = self._waiting
+        return bool(waiting.unschedulable or waiting.gated or self._in_flight)
+
     def continue_waking(self) -> int:
         """Does a part of what events have left to do, the oldest event first; returns how many pods it woke."""
         moved, effort = 0, ONE_GO

@@ -4,10 +4,11 @@ import itertools
 
 import msgspec
 import numpy as np
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from app.model.cluster_event import ASSIGNED_POD_ADD
 from app.model.objects import (
     Container,
     ContainerImage,
@@ -23,6 +24,7 @@ from app.model.objects import (
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.state.cache import Cache
 from app.state.cluster import Cluster
+from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import Place, QueuedPod
 from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import Change, SchedulerState
@@ -42,6 +44,26 @@ def template(cpu: str, port: int = 0, **extra: str) -> PodTemplate:
 
 TEMPLATES = [template("100m"), template("1"), template("2", 80), PodTemplate(PodSpec(scheduler_name="default-scheduler")),
              template("1", **{"example.com/gpu": "1"})]  # fmt: skip
+
+
+#: Template, labels, node name.
+KINDS_OF_PODS = st.tuples(
+    st.integers(0, len(TEMPLATES) - 1),
+    st.sampled_from(LABELS),
+    st.sampled_from(["", "", *NODES, "unknown"]),
+)
+
+
+def new_pod(number: int, which: int, labels: LabelSet, node_name: str) -> Pod:
+    return Pod(
+        "ns",
+        f"p{number}",
+        f"u{number}",
+        TEMPLATES[which],
+        labels,
+        str(number),
+        node_name=node_name,
+    )
 
 
 def node(name: str, version: int) -> Node:
@@ -64,14 +86,14 @@ def node(name: str, version: int) -> Node:
     )
 
 
-def new_state() -> SchedulerState:
+def new_state(*hints: HintRegistration) -> SchedulerState:
     return SchedulerState(
         cache=Cache(NodeTable()),
         cluster=Cluster(),
         make_queue=lambda nominator: SchedulingQueue(
             sort_key=lambda queued: (-queued.pod.priority, queued.timestamp),
             pre_enqueue=lambda pod: (),
-            hints={"default-scheduler": ()},
+            hints={"default-scheduler": hints},
             initial_backoff_seconds=1,
             max_backoff_seconds=10,
             max_unschedulable_seconds=300,
@@ -105,6 +127,51 @@ def facts(table: NodeTable) -> dict[str, object]:
     }
 
 
+def state_with(pods: list[Pod], *, at_once: bool) -> tuple[object, ...]:
+    """What is known and said after a list of these pods; ``now`` is theirs all."""
+    state = new_state()
+    if at_once:
+        said = list(state.apply_new(Pod, {pod.key: pod for pod in pods}, 1.0))
+    else:
+        said = [text for pod in pods for text in state.apply(Change(Pod, None, pod), 1.0)]
+    rows = state.table.row_of
+    return facts(state.table), rows, state.pods, places(state, pods), popped(state), said
+
+
+def places(state: SchedulerState, pods: list[Pod]) -> list[object]:
+    return [(state.queue.where(pod.uid), state.cache.get(pod.uid)) for pod in pods]
+
+
+def popped(state: SchedulerState) -> list[Pod]:
+    return [queued.pod for queued in iter(lambda: state.pop(2.0), None)]
+
+
+@given(st.lists(KINDS_OF_PODS, max_size=20), st.integers(-1, 19))
+def test_pods_of_a_list_come_as_if_one_by_one(kinds, nameless):
+    """One without a uid, which no server sends, keeps no other out."""
+    pods = [new_pod(number, *kind) for number, kind in enumerate(kinds)]
+    pods = [msgspec.structs.replace(p, uid="") if i == nameless else p for i, p in enumerate(pods)]
+    assert state_with(pods, at_once=True) == state_with(pods, at_once=False)
+
+
+def test_bound_pods_of_a_list_wake_those_that_wait_for_one():
+    state = new_state(HintRegistration(ASSIGNED_POD_ADD, "InterPodAffinity"))
+    waiting, bound = new_pod(1, 0, LABELS[0], ""), new_pod(2, 0, LABELS[0], "node-1")
+    state.apply_new(Pod, {waiting.key: waiting}, 1.0)
+    queued = state.pop(1.0)
+    queued.reject({"InterPodAffinity"})
+    state.fail(queued, 2.0, nominated_node=None)
+    assert state.queue.where(waiting.uid) is Place.UNSCHEDULABLE
+    state.apply_new(Pod, {bound.key: bound}, 2.0)
+    assert state.queue.where(waiting.uid) is Place.BACKOFF
+
+
+def test_other_objects_of_a_list_come_one_by_one():
+    state = new_state()
+    assert not state.apply_new(Node, {name: node(name, 1) for name in NODES}, 1.0)
+    assert sorted(state.cache.tree) == NODES
+
+
 class Life(RuleBasedStateMachine):
     """A cluster's events, and a scheduler that pops, assumes, binds and fails in between."""
 
@@ -132,24 +199,17 @@ class Life(RuleBasedStateMachine):
         if name in self.nodes:
             self._apply(Node, self.nodes.pop(name), None)
 
-    @rule(
-        which=st.integers(0, len(TEMPLATES) - 1),
-        labels=st.sampled_from(LABELS),
-        node_name=st.sampled_from(["", "", *NODES, "unknown"]),
-    )
-    def pod_comes(self, which: int, labels: LabelSet, node_name: str) -> None:
-        number = next(self.number)
-        pod = Pod(
-            "ns",
-            f"p{number}",
-            f"u{number}",
-            TEMPLATES[which],
-            labels,
-            str(number),
-            node_name=node_name,
-        )
+    @rule(kind=KINDS_OF_PODS)
+    def pod_comes(self, kind: tuple[int, LabelSet, str]) -> None:
+        pod = new_pod(next(self.number), *kind)
         self.pods[pod.uid] = pod
         self._apply(Pod, None, pod)
+
+    @rule(kinds=st.lists(KINDS_OF_PODS, max_size=6))
+    def pods_are_listed(self, kinds: list[tuple[int, LabelSet, str]]) -> None:
+        pods = [new_pod(next(self.number), *kind) for kind in kinds]
+        self.pods.update({pod.uid: pod for pod in pods})
+        assert not self.state.apply_new(Pod, {pod.key: pod for pod in pods}, self.now)
 
     @rule(data=st.data(), labels=st.sampled_from(LABELS), dying=st.booleans())
     def pod_changes(self, data: st.DataObject, labels: LabelSet, dying: bool) -> None:

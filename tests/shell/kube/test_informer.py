@@ -98,6 +98,28 @@ async def test_a_second_list_tells_the_difference_only():
         assert informer.statistics().lists == 2
 
 
+async def test_what_a_list_brings_to_light_may_be_told_in_one_go():
+    """What it says of objects that are known is told as ever, and first."""
+    told, seen = Told(), []
+
+    def on_list(objects):
+        assert objects.items() <= informer.objects.items()
+        seen.append((list(objects), list(told.changes)))
+
+    transport = FakeTransport([error_line(410)], [Hang()])
+    transport.answers += [
+        page(service("a", 1), service("b", 2), version=9),
+        page(service("a", 4), service("c", 5), version=20),
+    ]
+    informer = Informer(SERVICES, transport, told, rng=np.random.default_rng(3), on_list=on_list)
+    task = asyncio.create_task(informer.run())
+    await asyncio.sleep(5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert seen == [(["shop/a", "shop/b"], []), (["shop/c"], [("MODIFIED", "a", "a")])]
+    assert told.changes == [("MODIFIED", "a", "a"), ("DELETED", "b", None)]
+
+
 async def test_a_chunk_is_handled_in_one_go():
     seen, interruptions = [], []
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.kube.feed import ListPart
-from app.kube.informer import Store
+from app.kube.informer import Change, Store
 from app.model.objects import Named, ObjectMeta
 
 
@@ -26,12 +26,14 @@ def described(changes):
 
 def replace(store, part):
     """What the only part of a list changes."""
-    yield from store.put(part.items)
+    yield from store.compare(part.items)
+    yield from (Change("ADDED", None, item) for item in store.add(part.items).values())
     yield from store.retain(part.keys)
 
 
 def whole(items, unreadable=()):
-    return ListPart(items, frozenset({item.key for item in items} | set(unreadable)))
+    by_key = {item.key: item for item in items}
+    return ListPart(by_key, frozenset({*by_key, *unreadable}))
 
 
 def store_of(*items):
@@ -73,9 +75,9 @@ def test_a_list_is_compared_with_what_is_known():
     changes = replace(store, whole(items))
     assert described(changes) == [
         ("MODIFIED", ("changed", "1"), ("changed", "2")),
-        ("ADDED", None, ("new", "3")),
         ("DELETED", ("new uid", "1"), None),
         ("ADDED", None, ("new uid", "4")),
+        ("ADDED", None, ("new", "3")),
         ("DELETED", ("gone", "1"), None),
     ]
     assert set(store.objects) == {"same", "changed", "new", "new uid"}
@@ -118,7 +120,7 @@ def test_replaying_the_changes_gives_the_store(steps):
                 assert change.new.key not in replayed
                 replayed[change.new.key] = change.new
         if isinstance(step, ListPart):
-            assert {(t.name, t.uid, t.resource_version) for t in step.items} == {
+            assert {(t.name, t.uid, t.resource_version) for t in step.items.values()} == {
                 (t.name, t.uid, t.resource_version) for t in store.objects.values()
             }
     assert replayed == dict(store.objects)

@@ -47,7 +47,7 @@ async def take(updates, count):
     async with aclosing(updates):
         async for update in updates:
             if isinstance(update, ListPart):
-                listed += [item.name for item in update.items]
+                listed += [item.name for item in update.items.values()]
                 if update.keys is not None:
                     taken.append(sorted(listed))
                     listed = []
@@ -199,7 +199,7 @@ async def listed(transport, feed):
     """The list as a whole: its names, and the keys that the last part has."""
     parts = [part async for part in list_pages(transport, feed)]
     assert [part.keys is None for part in parts] == [True] * (len(parts) - 1) + [False]
-    return [item.name for part in parts for item in part.items], parts[-1].keys
+    return [item.name for part in parts for item in part.items.values()], parts[-1].keys
 
 
 async def test_pages_are_joined():

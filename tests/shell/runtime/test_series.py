@@ -44,6 +44,14 @@ def test_a_bound_belongs_to_its_bucket(value, bucket):
     assert histogram.total == value
 
 
+def test_many_observations_at_once_are_as_many_single_ones():
+    one_by_one, at_once = Histogram((1.0, 2.0)), Histogram((1.0, 2.0))
+    for _ in range(3):
+        one_by_one.observe(1.5)
+    at_once.observe_many(1.5, 3)
+    assert (at_once.counts, at_once.total) == (one_by_one.counts, one_by_one.total)
+
+
 def test_counters_and_gauges_in_the_text(families, registry):
     counter = families.counter("things_total", "Things.", STABLE, "kind")
     gauge = families.gauge("level", "Level.", ALPHA)
