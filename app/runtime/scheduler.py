@@ -27,7 +27,6 @@ from app.kube.writer import KubeWriter
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
-from app.model.status import Status
 from app.runtime import kinds
 from app.runtime.clock import Clock
 from app.runtime.metrics.gauges import Sources
@@ -171,9 +170,13 @@ class Scheduler:
     ) -> SchedulingQueue:
         config = self.settings.configuration
         extended = bool(self._chain)
+        checks = {
+            name: [(plugin.NAME, plugin.pre_enqueue) for plugin in framework.pre_enqueue]
+            for name, framework in self.frameworks.items()
+        }
         return SchedulingQueue(
             sort_key=self._queue_sort(),
-            pre_enqueue=self._pre_enqueue,
+            pre_enqueue=lambda pod: checks.get(pod.spec.scheduler_name, ()),
             hints={
                 name: _hints(framework, extended=extended)
                 for name, framework in self.frameworks.items()
@@ -188,10 +191,6 @@ class Scheduler:
     def _queue_sort(self) -> Callable[[Any], Any]:
         first = next(iter(self.frameworks.values()))
         return first.plugins.at("queueSort")[0].sort_key  # type: ignore[no-any-return]  # every profile has exactly one
-
-    def _pre_enqueue(self, pod: Pod) -> list[tuple[str, Callable[[Pod], Status]]]:
-        framework = self.frameworks.get(pod.spec.scheduler_name)
-        return [(p.NAME, p.pre_enqueue) for p in framework.pre_enqueue] if framework else []
 
     def _make_informers(self, transport: Transport, plugins: frozenset[str]) -> list[Informer[Any]]:
         chain = self._chain

@@ -1,12 +1,13 @@
 """The gate before the queues: PreEnqueue plugins may keep a pod out (spec: plugins.md 4.7)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, Status
 from app.state.queue.queued_pod import WAITING, QueuedPod
 from app.state.queue.recorder import QueueRecorder
+from app.state.queue.unschedulable_pods import Siblings
 
 #: A PreEnqueue plugin: its name, and its verdict on a pod.
 PreEnqueueCheck = tuple[str, Callable[[Pod], Status]]
@@ -41,6 +42,22 @@ class PreEnqueue:
         if gating:
             queued.gating_plugin, queued.gating_status = "", SUCCESS
         return True
+
+    def let_through(self, group: Siblings) -> Collection[QueuedPod]:
+        """Those of some siblings that the plugin which gates them may let through by now.
+
+        A first look, to spare all others: an event may come while very many wait for something else. What passes is still
+        to be admitted.
+        """
+        pods = group.pods.values()
+        anyone = next(iter(pods))
+        check = dict(self._checks(anyone.pod)).get(group.gating_plugin)
+        if check is None:
+            return pods
+        try:
+            return [queued for queued in pods if check(queued.pod).code is _SUCCESS]
+        except Exception:  # noqa: BLE001 - told of when the pods are to be admitted
+            return pods
 
     def _all_admit(self, checks: Iterable[PreEnqueueCheck], queued: QueuedPod) -> bool:
         for plugin, check in checks:

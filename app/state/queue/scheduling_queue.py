@@ -143,7 +143,7 @@ class SchedulingQueue:
             lambda queued: (expiration(queued), sort_key(queued)), tickets
         )
         self._backing_off_errors: Final = PodHeap(expiration, tickets)
-        self._waiting: Final = WaitingRoom(self._hints, tickets)
+        self._waiting: Final = WaitingRoom(self._hints, self._pre_enqueue.let_through, tickets)
         #: Events that have not woken everybody yet, oldest first.
         self._wakes: Final[deque[Wake]] = deque()
         self._in_flight: Final = InFlight(recorder)

@@ -1,6 +1,6 @@
 """The pods that wait for an event, and the question which of them an event should wake (spec: plugins.md 4.6)."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from app.model.pod import Pod
@@ -19,6 +19,9 @@ from app.state.queue.unschedulable_pods import Siblings, UnschedulablePods, Wait
 #: Says whether an event may concern a pod at all, before any hint is asked.
 Precheck = Callable[[Pod], bool]
 
+#: Of gated siblings, those that the plugin which gates them may let through by now.
+LetThrough = Callable[[Siblings], Collection[QueuedPod]]
+
 _UNKNOWN_PROFILE: Final = "unknown profile"
 
 
@@ -26,13 +29,14 @@ class WaitingRoom:
     """Unschedulable and gated pods.
 
     Unschedulable pods are filed under each of their rejectors. Gated pods are filed under the plugin that gates them: an
-    event that this plugin has not registered never wakes them, whoever else turned them down. Hints that look at a pod's
-    template only are asked once for all siblings.
+    event that this plugin has not registered never wakes them, whoever else turned them down, nor does any while the plugin
+    holds them back. Hints that look at a pod's template only are asked once for all siblings.
     """
 
-    def __init__(self, hints: Hints, tickets: Iterator[int]) -> None:
-        """Args: see Hints and PodHeap."""
+    def __init__(self, hints: Hints, let_through: LetThrough, tickets: Iterator[int]) -> None:
+        """Args: see Hints, PreEnqueue and PodHeap."""
         self._hints: Final = hints
+        self._let_through: Final = let_through
         self.unschedulable: Final = UnschedulablePods(self._wakers, tickets)
         self.gated: Final = WaitingPool(lambda group: (group.gating_plugin,))
 
@@ -48,12 +52,13 @@ class WaitingRoom:
 
         def judge(group: Siblings) -> Sequence[tuple[QueuedPod, Strategy]]:
             common, questions = self._ask_for_all(group, interest, old, new)
+            if common is SKIP and not questions:
+                return ()
+            pods = self._let_through(group) if group.gating_plugin else group.pods.values()
             if not questions:
-                if common is SKIP:
-                    return ()
-                return [(q, common) for q in group.pods.values() if check is None or check(q.pod)]
+                return [(q, common) for q in pods if check is None or check(q.pod)]
             moves = []
-            for queued in group.pods.values():
+            for queued in pods:
                 if check is None or check(queued.pod):
                     strategy = self._hints.ask(questions, queued, old, new, floor=common)
                     if strategy is not SKIP:
