@@ -90,12 +90,12 @@ class Attempt:
 
     def find(self) -> Rows:
         """The rows where the pod may go as the table is now. Raises NoNodesError, Unfit, SchedulingError."""
-        rows = self._judge()
+        rows = self._prefer_nominated(self._judge().feasible())
         if not len(rows):
             raise Unfit(self.diagnosis())
         return rows
 
-    def _judge(self) -> Rows:
+    def _judge(self) -> Outcome:
         if not self._table.node_count:
             raise NoNodesError
         self.state = CycleState(self.memo.state)
@@ -105,8 +105,7 @@ class Attempt:
             )
         except Rejected as rejected:
             raise Unfit(self._rejected(rejected)) from None
-        rows = self._filtered.outcome.feasible()
-        return self._prefer_nominated(rows)
+        return self._filtered.outcome
 
     def _prefer_nominated(self, rows: Rows) -> Rows:
         """Only the node nominated for this pod, if it will do."""
@@ -121,15 +120,13 @@ class Attempt:
 
     def still_fits(self, rows: Rows) -> Mask:
         """bool[len(rows)]: whether the pod may go there as the table is now. Raises like ``find``."""
-        self._judge()
-        assert self._filtered is not None  # noqa: S101 - set by _judge
-        outcome = self._filtered.outcome
+        outcome = self._judge()
         fits: Mask = (outcome.plugin[rows] == NONE) & outcome.considered[rows]
         return fits
 
     def names(self, rows: Rows) -> list[str]:
         """The node names of some rows."""
-        return list(map(self._table.names.__getitem__, rows.tolist()))
+        return self._table.names_of(rows)
 
     def rank(self, rows: Rows) -> Int64:
         """int64[len(rows)]: the profile's weighted totals, normalised over ``rows``. Raises SchedulingError."""

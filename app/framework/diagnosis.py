@@ -51,11 +51,13 @@ class Outcome:
 
     def feasible(self) -> npt.NDArray[np.intp]:
         """Rows where the pod may go, ascending."""
-        return np.flatnonzero((self.plugin == NONE) & self.considered)
+        good: Mask = (self.plugin == NONE) & self.considered
+        return good.nonzero()[0]
 
     def rejected(self) -> npt.NDArray[np.intp]:
         """Rows that were looked at and turned down, ascending."""
-        return np.flatnonzero((self.plugin != NONE) & self.considered)
+        bad: Mask = (self.plugin != NONE) & self.considered
+        return bad.nonzero()[0]
 
     def rejecting_plugins(self) -> set[str]:
         """Names of the plugins that turned any row down."""

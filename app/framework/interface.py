@@ -445,8 +445,8 @@ def registrations_of(plugin: Plugin) -> Iterable[EventRegistration] | None:
 
 def default_normalize(scores: Int64, *, reverse: bool = False) -> Int64:
     """Scales int64[n] so that the largest becomes 100 (spec: plugins.md 2.0, DefaultNormalizeScore)."""
-    highest = int(scores.max(initial=0))
-    if highest == 0:
-        return np.full_like(scores, MAX_NODE_SCORE) if reverse else scores
+    highest = scores.item(scores.argmax()) if len(scores) else 0
+    if highest <= 0:
+        return np.full(len(scores), MAX_NODE_SCORE, np.int64) if reverse else scores
     scaled = scores * MAX_NODE_SCORE // highest
     return MAX_NODE_SCORE - scaled if reverse else scaled

@@ -15,13 +15,14 @@ from app.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
     FilterPlugin,
+    PreFilterPlugin,
     PreFilterResult,
     ScorePlugin,
     Verdicts,
 )
 from app.framework.probe import Stopwatch
 from app.model.pod import Pod
-from app.model.status import Code, SchedulingError
+from app.model.status import Code, SchedulingError, Status
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
@@ -74,8 +75,7 @@ class FilterArrays:
             raise SchedulingError(
                 f'running "{name}" filter plugin: {verdicts.codes.size} verdicts on {len(self.plugin)} nodes'
             )
-        failed = (verdicts.codes != 0) & (self.plugin > number)
-        rows = np.flatnonzero(failed)
+        rows = ((verdicts.codes != 0) & (self.plugin > number)).nonzero()[0]
         if not len(rows):
             return
         codes = verdicts.codes[rows]
@@ -84,6 +84,11 @@ class FilterArrays:
         self.codes[rows] = codes
         self.reasons[rows] = verdicts.reasons[rows]
         self.texts[number] = verdicts.text
+
+    def clear(self, rows: Rows) -> None:
+        """Nothing is held against these rows any more."""
+        self.plugin[rows] = NONE
+        self.codes[rows] = 0
 
     def put(self, rows: Rows, other: "FilterArrays") -> None:
         """Takes over ``other`` (one entry per row in ``rows``)."""
@@ -124,7 +129,7 @@ class RowLocalPlugins:
 
     def epoch(self) -> tuple[Hashable, ...]:
         """Changes whenever every row has to be asked again."""
-        return tuple(epoch() for epoch in self.epochs)
+        return tuple([epoch() for epoch in self.epochs])
 
 
 def check_scores(name: str, scores: Int64) -> None:
@@ -133,7 +138,8 @@ def check_scores(name: str, scores: Int64) -> None:
         kind = getattr(scores, "dtype", type(scores).__name__)
         raise SchedulingError(f'running "{name}" score plugin: scores must be int64, not {kind}')
     # One comparison for both ends: as unsigned numbers, negative scores are large ones.
-    if len(scores) and scores.view(np.uint64).max() > MAX_NODE_SCORE:
+    unsigned = scores.view(np.uint64)
+    if len(scores) and unsigned.item(unsigned.argmax()) > MAX_NODE_SCORE:
         wrong = scores[(scores < 0) | (scores > MAX_NODE_SCORE)][0]
         raise SchedulingError(
             f'applying score defaultWeights on Score plugins: plugin "{name}" returns an invalid score {wrong}, '
@@ -144,14 +150,18 @@ def check_scores(name: str, scores: Int64) -> None:
 class TemplateMemo:
     """Verdicts and raw scores for the pods of one template, over all rows of the table.
 
-    ``state`` holds what the row-local plugins' PreFilter and PreScore wrote; ``pre_filter`` their answers by position.
+    ``state`` holds what the row-local plugins' PreFilter and PreScore wrote.
     """
 
     def __init__(self, plugins: RowLocalPlugins, table: NodeTable) -> None:
         self._plugins = plugins
         self._table = table
         self.state: Final = CycleState()
-        self.pre_filter: dict[int, PreFilterResult] = {}
+        #: The row-local plugins whose PreFilter said Skip.
+        self.skipped: frozenset[str] = frozenset()
+        #: What PreFilter has to go through: the plugins to be asked, and the row-local ones that narrow or refuse, with
+        #: their answers.
+        self.pre_filters: list[tuple[PreFilterPlugin, PreFilterResult | Status | None]] = []
         self.active_filters: list[tuple[int, FilterPlugin]] = []
         self.active_scores: list[tuple[ScorePlugin, int]] | None = None
         self._epoch: tuple[Hashable, ...] | None = None
@@ -165,7 +175,7 @@ class TemplateMemo:
         #: Weighted sum of the scores that need no normalising.
         self._total: Int64 = np.zeros(0, np.int64)
         #: Raw scores of the plugins that normalise, by position in ``active_scores``.
-        self._raw: dict[int, Int64] = {}
+        self._raw: dict[int, Int64 | None] = {}
 
     def _changed_since(self, generation: int, length: int) -> View:
         table = self._table
@@ -186,14 +196,16 @@ class TemplateMemo:
         Rows that met an error are asked again the next time.
         """
         self._check_epoch()
-        view = self._changed_since(self._filtered_at, len(self._filtered.plugin))
-        if view.n:
+        if self._filtered_at != self._table.last_generation:
+            view = self._changed_since(self._filtered_at, len(self._filtered.plugin))
             fresh = self._ask(view, pod)
             if view.n == self._table.size:
-                self._filtered = fresh
+                self._filtered = fresh or FilterArrays(view.n)
+            elif fresh is None:
+                self._filtered.clear(view.rows)
             else:
                 self._filtered.put(view.rows, fresh)
-        self._filtered_at = -1 if self._filtered.faulty else self._table.last_generation
+            self._filtered_at = -1 if self._filtered.faulty else self._table.last_generation
         return self._filtered
 
     def with_nominated(self, pod: Pod, nominated: PodsByRow) -> tuple[Rows, FilterArrays]:
@@ -221,44 +233,55 @@ class TemplateMemo:
 
     def _judge_with(self, nominated: PodsByRow, pod: Pod) -> None:
         view = imagine(self._table, nominated)
-        fresh = self._ask(view, pod)
+        fresh = self._ask(view, pod) or FilterArrays(view.n)
         self._nominated.put(view.rows, fresh)
         self._nominated_at[view.rows] = 0 if fresh.faulty else self._table.generation[view.rows]
         self._judged.update(nominated)
 
-    def _ask(self, view: View, pod: Pod) -> FilterArrays:
-        arrays = FilterArrays(view.n)
+    def _ask(self, view: View, pod: Pod) -> FilterArrays | None:
+        """The verdicts on the rows of a view; None where nothing is turned down."""
+        arrays: FilterArrays | None = None
+        one = self._plugins.watch.one
         for number, plugin in self.active_filters:
-            verdicts = self._plugins.watch.one(plugin).filter(self.state, pod, view)
+            verdicts = one(plugin).filter(self.state, pod, view)
             if verdicts is not None:
+                arrays = arrays or FilterArrays(view.n)
                 arrays.lay_over(number, plugin.NAME, verdicts)
         return arrays
 
-    def scored(self, pod: Pod) -> tuple[Int64, dict[int, Int64]]:
-        """(weighted total of scores that need no normalising, raw scores of the others by position), for every row."""
+    def scored(self, pod: Pod) -> tuple[Int64, dict[int, Int64 | None]]:
+        """For every row the weighted total of scores that need no normalising, and raw scores of the others by position.
+
+        None stands for raw scores of 0 everywhere.
+        """
         self._check_epoch()
-        view = self._changed_since(self._scored_at, len(self._total))
-        if view.n:
+        if self._scored_at != self._table.last_generation:
+            view = self._changed_since(self._scored_at, len(self._total))
             self._refresh_scores(pod, view)
-        self._scored_at = self._table.last_generation
+            self._scored_at = self._table.last_generation
         return self._total, self._raw
 
     def _refresh_scores(self, pod: Pod, view: View) -> None:
-        everything = view.n == self._table.size
+        one = self._plugins.watch.one
         total = np.zeros(view.n, np.int64)
         for number, (plugin, weight) in enumerate(self.active_scores or ()):
-            scores = self._plugins.watch.one(plugin).score(self.state, pod, view)
-            if scores is None:
-                scores = np.zeros(view.n, np.int64)
+            scores = one(plugin).score(self.state, pod, view)
             if hasattr(plugin, "normalize"):
-                if everything:
-                    self._raw[number] = scores
-                else:
-                    self._raw[number][view.rows] = scores
-            else:
+                self._keep_raw(number, scores, view)
+            elif scores is not None:
                 check_scores(plugin.NAME, scores)
                 total += weight * scores
-        if everything:
+        if view.n == self._table.size:
             self._total = total
         else:
             self._total[view.rows] = total
+
+    def _keep_raw(self, number: int, scores: Int64 | None, view: View) -> None:
+        if view.n == self._table.size:
+            self._raw[number] = scores
+            return
+        raw = self._raw[number]
+        if raw is None and scores is not None:
+            raw = self._raw[number] = np.zeros(self._table.size, scores.dtype)
+        if raw is not None:
+            raw[view.rows] = 0 if scores is None else scores

@@ -5,7 +5,7 @@ timed, plugins are called as if there were no probe.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, cast
 
 from app.model.status import Code, Status
@@ -249,9 +249,9 @@ class Participation:
         """Nodes were filtered by all plugins but these."""
         self._by_skipped[frozenset(skipped)] += 1
 
-    def scored(self, scorers: Iterable[str]) -> None:
+    def scored(self, scorers: tuple[str, ...]) -> None:
         """Nodes were scored by these plugins."""
-        self._by_scorers[tuple(scorers)] += 1
+        self._by_scorers[scorers] += 1
 
     def counts(self) -> dict[tuple[str, str], int]:
         """(plugin, extension point) -> attempts."""

@@ -48,6 +48,8 @@ _SKIPPED: Final = "Framework/skipped"
 _MEMO_BYTES: Final = 24 * 2**20
 _BYTES_PER_MEMO: Final = 8 * 2**10
 _BYTES_PER_ROW: Final = 30
+#: The verdict on nodes that nobody judged.
+_ABSENT: Final = Status(Code.UnschedulableAndUnresolvable)
 #: Events that wake pods turned down by a plugin which does not say what it waits for.
 _ANY_CHANGE: Final = tuple(
     EventRegistration(ClusterEvent(resource, Action.All))
@@ -85,9 +87,7 @@ class Filtered:
     outcome: Outcome
     #: Plugins that named the only nodes that can be right, and their verdict on all others.
     narrowed_by: frozenset[str] = frozenset()
-    absent: Status = dataclasses.field(
-        default_factory=lambda: Status(Code.UnschedulableAndUnresolvable)
-    )
+    absent: Status = _ABSENT
 
 
 #: Score plugins that take part, with their weights.
@@ -131,18 +131,23 @@ class Framework(CommitPoints):
                 for i, (p, w) in enumerate(zip(self._score, self._weights, strict=True))
                 if isinstance(p, RowLocal)
             },
-            [p.epoch for p in {*self._filter, *self._score} if isinstance(p, RowLocal)],
+            [
+                p.epoch
+                for p in {*self._filter, *self._score}
+                if isinstance(p, RowLocal) and type(p).epoch is not RowLocal.epoch
+            ],
             self._watch,
         )
         self._wide_filters = [
             (i, p) for i, p in enumerate(self._filter) if not isinstance(p, RowLocal)
         ]
+        self._pre_score_by_name = {p.NAME: p for p in self._pre_score}
+        #: Plugin, weight, and the plugin once more if it takes part in PreScore.
         self._wide_scores = [
-            (p, w)
+            (p, w, self._pre_score_by_name.get(p.NAME))
             for p, w in zip(self._score, self._weights, strict=True)
             if not isinstance(p, RowLocal)
         ]
-        self._pre_score_by_name = {p.NAME: p for p in self._pre_score}
         self._participation: Final = Participation(
             {
                 PRE_FILTER: [p.NAME for p in self._pre_filter],
@@ -196,12 +201,17 @@ class Framework(CommitPoints):
             del self._memos[next(iter(self._memos))]
         memo = TemplateMemo(self._row_local, self._table)
         skipped = set()
-        for number, plugin in enumerate(self._pre_filter):
-            if isinstance(plugin, RowLocal):
-                result = _as_result(plugin.pre_filter(memo.state, pod))
-                memo.pre_filter[number] = result
-                if result.status.code is Code.Skip:
-                    skipped.add(plugin.NAME)
+        for plugin in self._pre_filter:
+            if not isinstance(plugin, RowLocal):
+                memo.pre_filters.append((plugin, None))
+                continue
+            said = plugin.pre_filter(memo.state, pod)
+            status, only = _parts(said)
+            if status.code is Code.Skip:
+                skipped.add(plugin.NAME)
+            elif only is not None or not status.ok:
+                memo.pre_filters.append((plugin, said))
+        memo.skipped = frozenset(skipped)
         memo.active_filters = [
             (i, p) for i, p in self._row_local.filters.items() if p.NAME not in skipped
         ]
@@ -256,7 +266,7 @@ class Framework(CommitPoints):
         if nominated:
             self._with_nominated(state, pod, memo, arrays, wide, nominated)
         considered = self._table.exists[: self._table.size]
-        absent = Status(Code.UnschedulableAndUnresolvable)
+        absent = _ABSENT
         if names is not None:
             rows = [self._table.row_of[name] for name in names if name in self._table.row_of]
             only = np.zeros(self._table.size, bool)
@@ -279,30 +289,26 @@ class Framework(CommitPoints):
     def _run_pre_filter(
         self, state: CycleState, pod: Pod, memo: TemplateMemo
     ) -> tuple[set[str], frozenset[str] | None, frozenset[str]]:
-        skipped: set[str] = set()
+        skipped = set(memo.skipped)
         state.write(_SKIPPED, skipped)
         names: frozenset[str] | None = None
         narrowed_by: set[str] = set()
         refused: Status | None = None
-        for number, plugin in enumerate(self._watch.each(self._pre_filter)):
-            known = memo.pre_filter.get(number)
-            result = known if known is not None else _as_result(plugin.pre_filter(state, pod))
-            code = result.status.code
+        one = self._watch.one
+        for plugin, known in memo.pre_filters:
+            status, only = _parts(known or one(plugin).pre_filter(state, pod))
+            code = status.code
             if code is Code.Skip:
                 skipped.add(plugin.NAME)
             elif code is Code.UnschedulableAndUnresolvable:
-                raise Rejected(
-                    result.status.by(plugin.NAME), frozenset({plugin.NAME, *narrowed_by})
-                )
+                raise Rejected(status.by(plugin.NAME), frozenset({plugin.NAME, *narrowed_by}))
             elif code is Code.Unschedulable:
-                refused = result.status.by(plugin.NAME)
+                refused = status.by(plugin.NAME)
             elif code is not Code.Success:
-                raise SchedulingError(
-                    f'running PreFilter plugin "{plugin.NAME}": {result.status.message}'
-                )
-            elif result.node_names is not None:
+                raise SchedulingError(f'running PreFilter plugin "{plugin.NAME}": {status.message}')
+            elif only is not None:
                 narrowed_by.add(plugin.NAME)
-                names = result.node_names if names is None else names & result.node_names
+                names = only if names is None else names & only
                 if not names:
                     raise Rejected(_nothing_left(narrowed_by), frozenset(narrowed_by))
         if refused is not None:
@@ -397,20 +403,27 @@ class Framework(CommitPoints):
             memo.active_scores = [
                 (plugin, weight)
                 for plugin, weight in self._row_local.scores.values()
-                if self._run_pre_score(memo.state, pod, plugin, view)
+                if self._run_pre_score(
+                    memo.state, pod, self._pre_score_by_name.get(plugin.NAME), view
+                )
             ]
-        return [(p, w) for p, w in self._wide_scores if self._run_pre_score(state, pod, p, view)]
+        return [
+            (plugin, weight)
+            for plugin, weight, pre_score in self._wide_scores
+            if self._run_pre_score(state, pod, pre_score, view)
+        ]
 
     def _score_all(
         self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View, wide: Scorers
     ) -> Int64:
         active = memo.active_scores or ()
-        self._participation.scored([plugin.NAME for plugin, _ in (*active, *wide)])
+        self._participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
         total, raw = memo.scored(pod)
         total = self._of(total, view)
         for number, scores in raw.items():
             plugin, weight = active[number]
-            own = self._normalized(memo.state, pod, plugin, self._of(scores, view), view)
+            given = None if scores is None else self._of(scores, view)
+            own = self._normalized(memo.state, pod, plugin, given, view)
             total = total + weight * own
         for plugin, weight in wide:
             given = self._watch.one(plugin).score(state, pod, view)
@@ -422,15 +435,17 @@ class Framework(CommitPoints):
         """The view's part of a column over all rows; the column itself, not to be changed, where that is everything."""
         return column if view.n == self._table.size else column.take(view.rows)
 
-    def _run_pre_score(self, state: CycleState, pod: Pod, plugin: ScorePlugin, view: View) -> bool:
-        """Whether the plugin scores this pod."""
-        pre_score = self._pre_score_by_name.get(plugin.NAME)
-        if pre_score is None:
+    def _run_pre_score(
+        self, state: CycleState, pod: Pod, plugin: PreScorePlugin | None, view: View
+    ) -> bool:
+        """Whether a plugin scores this pod; those without PreScore score every pod."""
+        if plugin is None:
             return True
-        status = self._watch.one(pre_score).pre_score(state, pod, view)
-        if status.code not in {Code.Success, Code.Skip}:
+        status = self._watch.one(plugin).pre_score(state, pod, view)
+        code = status.code
+        if code is not Code.Success and code is not Code.Skip:
             raise SchedulingError(f'running PreScore plugin "{plugin.NAME}": {status.message}')
-        return status.ok
+        return code is Code.Success
 
     def _normalized(
         self, state: CycleState, pod: Pod, plugin: ScorePlugin, scores: Int64 | None, view: View
@@ -443,8 +458,9 @@ class Framework(CommitPoints):
         return scores
 
 
-def _as_result(result: PreFilterResult | Status) -> PreFilterResult:
-    return PreFilterResult(result) if isinstance(result, Status) else result
+def _parts(said: PreFilterResult | Status) -> tuple[Status, frozenset[str] | None]:
+    """PreFilter's verdict, and the only nodes that it leaves."""
+    return (said, None) if isinstance(said, Status) else (said.status, said.node_names)
 
 
 def _nothing_left(narrowed_by: set[str]) -> Status:

@@ -84,6 +84,9 @@ class NodeTable:
         self._indexes: Final[list[PodIndex]] = [self.families, self.terms, self.volumes]
         self._free: Final[list[int]] = []
         self._all_rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        #: ``names`` as an array, and the layout that it is of.
+        self._name_column: npt.NDArray[np.object_] = np.zeros(0, object)
+        self._named_at = -1
 
     # ------------------------------------------------------------ rows
 
@@ -152,7 +155,15 @@ class NodeTable:
 
     def rows_since(self, generation: int) -> npt.NDArray[np.intp]:
         """The rows changed after ``generation``, ascending."""
-        return np.flatnonzero(self.generation[: self.size] > generation)
+        return (self.generation[: self.size] > generation).nonzero()[0]
+
+    def names_of(self, rows: npt.NDArray[np.intp]) -> list[str]:
+        """The node names of some rows."""
+        if self._named_at != self.layout:
+            self._named_at = self.layout
+            self._name_column = np.array(self.names, object)
+        names: list[str] = self._name_column.take(rows).tolist()
+        return names
 
     # ------------------------------------------------------------ nodes
 

@@ -36,15 +36,15 @@ class ImageLocality:
             WeakKeyDictionary()
         )
 
-    def score(self, _state: CycleState, pod: Pod, view: View) -> Int64:
-        """int64[n], 0 to 100."""
+    def score(self, _state: CycleState, pod: Pod, view: View) -> Int64 | None:
+        """int64[n], 0 to 100; None where no node has any of the images."""
         table = self._table
         epoch = (table.node_count, table.images.version, table.capacity)
         known = self._kept.get(pod.template)
         if known is None or known[0] != epoch:
             known = self._kept[pod.template] = (epoch, _scores(pod.spec, table))
         scores = known[1]
-        return np.zeros(view.n, np.int64) if scores is None else scores.take(view.rows)
+        return None if scores is None else scores.take(view.rows)
 
 
 def _scores(spec: PodSpec, table: NodeTable) -> Int64 | None:

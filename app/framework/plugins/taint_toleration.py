@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
-import numpy as np
-
 from app.framework.helpers.tolerations import (
     PREFER_NO_SCHEDULE,
     TaintTable,
@@ -61,11 +59,10 @@ class TaintToleration(RowLocal):
         state.write(_SCORE_STATE, table)
         return SUCCESS
 
-    def score(self, state: CycleState, _pod: Pod, view: View) -> Int64:
+    def score(self, state: CycleState, _pod: Pod, view: View) -> Int64 | None:
         """int64[n]: how many PreferNoSchedule taints are not tolerated; fewer is better once normalised."""
         table: TaintTable = state.read(_SCORE_STATE)
-        counts = table.rows(view)
-        return np.zeros(view.n, np.int64) if counts is None else counts
+        return table.rows(view)
 
     def normalize(self, _state: CycleState, _pod: Pod, scores: Int64, _view: View) -> Int64:
         """The most taints become 0, none becomes 100."""

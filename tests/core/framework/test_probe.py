@@ -159,7 +159,7 @@ def test_participation():
     )
     for skipped in ({"Ports"}, {"Ports"}, set()):
         taking_part.filtered(skipped)
-    taking_part.scored(["Fit", "Image"])
+    taking_part.scored(("Fit", "Image"))
     assert taking_part.counts() == {
         ("Fit", "PreFilter"): 3,
         ("Ports", "PreFilter"): 1,

@@ -367,6 +367,7 @@ def check_score(world: World, plugin, pod: Pod, twin, *, state: CycleState) -> l
     scores: list[int] = []
     for seen in world.views():
         got = plugin.score(state, pod, seen.view)
+        got = np.zeros(seen.view.n, np.int64) if got is None else got
         assert got.dtype == np.int64
         assert got.shape == (seen.view.n,)
         for position, scene in enumerate(seen.scenes):

@@ -70,9 +70,11 @@ class InterPodAffinity:
         incoming = self._incoming.of(pod)
         if incoming.error:
             return unresolvable(f"parsing pod: {incoming.error}")
-        everything = View.everything(self._table)
         labels = self._namespace_labels(pod)
         against = self._table.terms.matching(pod, labels).required_anti_affinity
+        if not against and not incoming.affinity and not incoming.anti_affinity:
+            return SKIP
+        everything = View.everything(self._table)
         existing = ExistingAntiAffinity(against, pod, labels, everything)
         if not existing and not incoming.affinity and not incoming.anti_affinity:
             return SKIP
@@ -111,9 +113,12 @@ class InterPodAffinity:
             return Status(Code.Error, (f"failed to parse pod: {incoming.error}",))
         if self._args.ignore_preferred_terms_of_existing_pods and not incoming.preferred:
             return SKIP
+        matching = self._table.terms.matching(pod, self._namespace_labels(pod)).scoring
+        if not matching and not incoming.preferred:
+            return SKIP
         scores = scoring.TopologyScores(
             incoming,
-            self._table.terms.matching(pod, self._namespace_labels(pod)).scoring,
+            matching,
             self._args.hard_pod_affinity_weight,
             View.everything(self._table),
         )

@@ -28,7 +28,7 @@ class DefaultSelectors:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._services_version = -1
-        self._by_services: dict[tuple[str, LabelSet], dict[str, str]] = {}
+        self._by_services: dict[tuple[str, LabelSet], tuple[dict[str, str], Selector]] = {}
         self._kept: dict[tuple[str, LabelSet, OwnerReference], tuple[Named, Selector]] = {}
 
     def of(self, pod: Pod) -> Selector:
@@ -39,29 +39,29 @@ class DefaultSelectors:
             self._kept.clear()
         controller = self._controller(pod)
         if pod.owner is None or controller is None:
-            return from_map(self._services(pod))
+            return self._services(pod)[1]
         key = (pod.namespace, pod.labels, pod.owner)
         kept = self._kept.get(key)
         if kept is None or kept[0] is not controller:
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
-            kept = self._kept[key] = (controller, _merge(self._services(pod), controller))
+            kept = self._kept[key] = (controller, _merge(self._services(pod)[0], controller))
         return kept[1]
 
-    def _services(self, pod: Pod) -> dict[str, str]:
+    def _services(self, pod: Pod) -> tuple[dict[str, str], Selector]:
         """The selectors of all Services that select the pod, as one."""
         key = (pod.namespace, pod.labels)
-        pairs = self._by_services.get(key)
-        if pairs is None:
-            pairs = {}
+        kept = self._by_services.get(key)
+        if kept is None:
+            pairs: dict[str, str] = {}
             for service in self._cluster.services.in_namespace(pod.namespace).values():
                 selector = service.spec.selector
                 if selector is not None and selector.items() <= pod.labels.items():
                     pairs.update(selector)
             if len(self._by_services) >= _MAX_KEPT:
                 self._by_services.clear()
-            self._by_services[key] = pairs
-        return pairs
+            kept = self._by_services[key] = (pairs, from_map(pairs))
+        return kept
 
     def _controller(self, pod: Pod) -> Named | None:
         """The object that the controlling owner reference names, if it is of a kind that counts."""
