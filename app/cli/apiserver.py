@@ -53,6 +53,7 @@ _option = functools.partial(click.option, show_default=True)
 )
 @_option("--kubelets/--no-kubelets", default=True, help="Pretend to run bound pods.")
 @_option("--start-delay", default=_KUBELETS.start_delay, help="Seconds until a bound pod runs.")
+@_option("--volumes/--no-volumes", default=True, help="Pretend to make and bind volumes.")
 @_option(
     "--grace-factor", default=_KUBELETS.grace_factor, help="Part of its grace that a pod takes."
 )
@@ -69,6 +70,7 @@ def _apiserver(
     load: tuple[Path, ...],
     kubeconfig_out: Path | None,
     kubelets: bool,
+    volumes: bool,
     start_delay: float,
     grace_factor: float,
     debug: bool,
@@ -88,6 +90,7 @@ def _apiserver(
         kubelets=KubeletOptions(start_delay=start_delay, grace_factor=grace_factor)
         if kubelets
         else None,
+        volumes=volumes,
         kubeconfig_out=kubeconfig_out,
         debug=debug,
     )

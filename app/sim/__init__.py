@@ -10,7 +10,7 @@ client libraries. Nothing is persistent, everything is allowed. From the bottom 
     api, deletion, binding, eviction      the verbs, without HTTP
     representation, tables, discovery     how clients see it
     handlers, server                      HTTP
-    kubelet, disruption, housekeeping     the parties that pretend
+    kubelet, disruption, volumes ...      the parties that pretend
     cluster                               all of it together
 """
 

@@ -33,7 +33,15 @@ from app.sim.patches.json_patch import apply_json_patch, apply_merge_patch
 from app.sim.patches.merge_keys import struct_of
 from app.sim.patches.strategic_merge import apply_strategic_merge
 from app.sim.resources.defaults import set_defaults
-from app.sim.resources.kinds import EVENTS, KINDS, NAMESPACES, PRIORITY_CLASSES, Kind, is_stored
+from app.sim.resources.kinds import (
+    EVENTS,
+    KINDS,
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+    Kind,
+    is_stored,
+)
 from app.sim.resources.strategies import strategy_of
 from app.sim.resources.validation import metadata_mistakes, metadata_update_mistakes
 from app.sim.store import Key, Object, Record, Store
@@ -71,6 +79,10 @@ class Api:
     def priority_classes(self) -> Iterable[Object]:
         """All PriorityClass objects."""
         return (record.value for record in self.store[PRIORITY_CLASSES.storage].records.values())
+
+    def storage_classes(self) -> Iterable[Object]:
+        """All StorageClass objects."""
+        return (record.value for record in self.store[STORAGE_CLASSES.storage].records.values())
 
     def find(self, kind: Kind, namespace: str, name: str) -> Record | None:
         return self.store[kind.storage].records.get((namespace, name))

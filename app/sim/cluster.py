@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from app.sim.api import Api
 from app.sim.clock import wall_clock
@@ -21,6 +21,7 @@ from app.sim.parties.disruption import DisruptionController
 from app.sim.parties.housekeeping import EventExpiry, NamespaceSweeper
 from app.sim.parties.kubelet import KubeletOptions, Kubelets
 from app.sim.parties.nodes import NodeOptions, make_nodes
+from app.sim.parties.volumes import VolumeController
 from app.sim.resources.kinds import NAMESPACES, NODES, PRIORITY_CLASSES, Kind
 from app.sim.resources.priority import system_priority_classes
 from app.sim.resources.reviews import ADMIN, ADMIN_TOKEN, Reviewer
@@ -29,6 +30,16 @@ from app.sim.store import Object, Record
 logger = logging.getLogger(__name__)
 
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+
+class _Party(Protocol):
+    """Someone who does a part of what happens in a cluster."""
+
+    def start(self) -> None:
+        """Begins. Needs a running loop."""
+
+    def stop(self) -> None:
+        """Ends, leaving everything as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +56,8 @@ class ClusterOptions:
     """None: bound pods stay Pending and deleted ones stay until they are deleted with no grace."""
     keep_budgets: bool = True
     """Work out the status of PodDisruptionBudgets that were created without one."""
+    volumes: bool = False
+    """Bind claims, and make up volumes for them; without, claims stay as they are."""
     kubeconfig_out: Path | None = None
     history_limit: int = 10_000
     """Changes remembered per resource; a watch that resumes further back gets 410."""
@@ -82,15 +95,15 @@ class EmbeddedCluster:
         self._parties = self._make_parties()
         self._reopening: asyncio.Task[None] | None = None
 
-    def _make_parties(
-        self,
-    ) -> list[NamespaceSweeper | EventExpiry | DisruptionController | Kubelets]:
-        parties: list[NamespaceSweeper | EventExpiry | DisruptionController | Kubelets] = [
+    def _make_parties(self) -> list[_Party]:
+        parties: list[_Party] = [
             NamespaceSweeper(self.api),
             EventExpiry(self.api, ttl=self.options.event_ttl),
         ]
         if self.options.keep_budgets:
             parties.append(DisruptionController(self.api))
+        if self.options.volumes:
+            parties.append(VolumeController(self.api))
         if self.options.kubelets is not None:
             parties.append(Kubelets(self.api, self.options.kubelets))
         return parties

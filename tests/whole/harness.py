@@ -161,7 +161,7 @@ class Cluster(ApiServer):
 
     def __init__(self, directory: Path, *flags: str) -> None:
         self.kubeconfig = directory / "kubeconfig"
-        arguments = ["app", "apiserver", "--port=0", "--debug", *flags]
+        arguments = ["app", "apiserver", "--port=0", "--debug", "--no-volumes", *flags]
         arguments += ["--kubeconfig-out", str(self.kubeconfig)]
         self.process = Process(arguments, directory / "cluster.log")
         wait_for("a kubeconfig", self._has_kubeconfig)

@@ -192,6 +192,7 @@ NAMESPACES: Final = BY_RESOURCE["namespaces"]
 EVENTS: Final = BY_RESOURCE["events"]
 PRIORITY_CLASSES: Final = BY_RESOURCE["priorityclasses.scheduling.k8s.io"]
 POD_DISRUPTION_BUDGETS: Final = BY_RESOURCE["poddisruptionbudgets.policy"]
+STORAGE_CLASSES: Final = BY_RESOURCE["storageclasses.storage.k8s.io"]
 
 
 def is_stored(kind: Kind) -> bool:

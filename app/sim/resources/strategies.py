@@ -8,6 +8,7 @@ from app.sim.resources.pods import PodStrategy
 from app.sim.resources.strategy import (
     WITH_STATUS,
     WITHOUT_STATUS,
+    ClaimStrategy,
     DisruptionBudgetStrategy,
     FreshStatus,
     PriorityClassStrategy,
@@ -18,7 +19,7 @@ _STRATEGIES: Final[Mapping[str, Strategy]] = {
     "pods": PodStrategy(),
     "namespaces": FreshStatus({"phase": "Active"}),
     "persistentvolumes": FreshStatus({"phase": "Pending"}),
-    "persistentvolumeclaims": FreshStatus({"phase": "Pending"}),
+    "persistentvolumeclaims": ClaimStrategy(),
     "poddisruptionbudgets.policy": DisruptionBudgetStrategy(),
     "priorityclasses.scheduling.k8s.io": PriorityClassStrategy(),
 }

@@ -13,6 +13,12 @@ from app.sim.resources.priority import HIGHEST_USER_PRIORITY, SYSTEM_CLASSES
 from app.sim.selectors import selects_labels
 from app.sim.store import Object
 
+_BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+_DEFAULT_CLASS: Final = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
+
 
 class World(Protocol):
     """What a strategy may know beyond the object at hand."""
@@ -22,6 +28,9 @@ class World(Protocol):
 
     def priority_classes(self) -> Iterable[Object]:
         """All PriorityClass objects."""
+
+    def storage_classes(self) -> Iterable[Object]:
+        """All StorageClass objects."""
 
 
 class Strategy:
@@ -60,6 +69,35 @@ class FreshStatus(Strategy):
 
     def prepare_for_create(self, value: Object, world: World) -> None:  # noqa: ARG002
         value["status"] = dict(self._status)
+
+
+class ClaimStrategy(FreshStatus):
+    """A claim that names no class gets the default one: of several, the newest, then the first by name."""
+
+    def __init__(self) -> None:
+        super().__init__({"phase": "Pending"})
+
+    def prepare_for_create(self, value: Object, world: World) -> None:
+        super().prepare_for_create(value, world)
+        if "storageClassName" in value["spec"] or _names_class(value):
+            return
+        found = sorted(
+            (each["metadata"] for each in world.storage_classes() if _is_default(each)),
+            key=lambda metadata: metadata["name"],
+        )
+        if found:
+            newest = max(found, key=lambda metadata: metadata["creationTimestamp"])
+            value["spec"]["storageClassName"] = newest["name"]
+
+
+def _names_class(claim: Object) -> bool:
+    """Whether the annotation of old names a class."""
+    return _BETA_CLASS in claim["metadata"].get("annotations", {})
+
+
+def _is_default(storage_class: Object) -> bool:
+    annotations = storage_class["metadata"].get("annotations", {})
+    return any(annotations.get(name) == "true" for name in _DEFAULT_CLASS)
 
 
 class PriorityClassStrategy(WithoutStatus):
