@@ -1,4 +1,4 @@
-"""Child processes that serve or schedule while something else looks on: for the demo, the benchmark and the tests.
+"""Child processes that serve or schedule while something else looks on: for the demo, simulations, the benchmark and the tests.
 
 Each child leads a process group of its own, so that nothing it started outlives it, and writes what it prints to a file.
 """
@@ -8,7 +8,9 @@ import contextlib
 import os
 import re
 import signal
+import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -119,6 +121,12 @@ async def child(
     finally:
         await running.stop()
         running.kill()
+
+
+def scheduler(config: Path, *flags: str, log: Path) -> AbstractAsyncContextManager[Child]:
+    """``run`` with a configuration file, as a user would start it."""
+    command = [sys.executable, "-m", "app", "run", "--config", str(config), *flags]
+    return child(command, log=log, name="the scheduler")
 
 
 async def interruptible(work: Coroutine[Any, Any, T]) -> T | None:

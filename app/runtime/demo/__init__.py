@@ -4,7 +4,6 @@ The cluster runs in this process; the extender and the scheduler are processes o
 them::
 
     scenario   nodes, pods, configuration: what is shown
-    ledger     follows the pods as they are bound or turned down
     report     the tables
     play       starts everything and puts it together
 """

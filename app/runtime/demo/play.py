@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import aiohttp
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from app.runtime.children import Child, child, interruptible, watched
+from app.runtime.children import Child, child, interruptible, scheduler, watched
 from app.runtime.clock import SystemClock
-from app.runtime.demo.ledger import Ledger
 from app.runtime.demo.report import Figures, report
-from app.runtime.demo.scenario import GPUS_PER_NODE, Scenario, configuration
+from app.runtime.demo.scenario import GPUS_PER_NODE, WORKLOAD, Scenario, configuration
+from app.runtime.ledger import Ledger
+from app.runtime.progress import pods_bound
 from app.sim import ClusterOptions, EmbeddedCluster
 from app.sim.resources.kinds import NODES, PODS, PRIORITY_CLASSES
 
@@ -75,7 +75,7 @@ class _Demo:
         """The whole evening."""
         settings = ClusterOptions(port=self._options.port, kubeconfig_out=self._kubeconfig)
         async with EmbeddedCluster(settings) as cluster:
-            ledger = Ledger(cluster, self._now)
+            ledger = Ledger(cluster, self._now, lambda pod: pod["metadata"]["labels"][WORKLOAD])
             self._fill(cluster)
             async with self._extender(cluster) as extender:
                 url = await extender.wait_url()
@@ -112,8 +112,7 @@ class _Demo:
     def _scheduler(self, extender: str) -> AbstractAsyncContextManager[Child]:
         file = self._folder / "scheduler.yaml"
         file.write_text(configuration(kubeconfig=str(self._kubeconfig), extender=extender))
-        command = [sys.executable, "-m", "app", "run", "--config", str(file), "--secure-port=0"]
-        return child(command, log=self._folder / "scheduler.log", name="the scheduler")
+        return scheduler(file, "--secure-port=0", log=self._folder / "scheduler.log")
 
     # ------------------------------------------------------------ the play
 
@@ -144,19 +143,10 @@ class _Demo:
     ) -> None:
         """Shows how many pods are bound until ``done``. Raises DemoFailed."""
         patience = _PATIENCE + _PATIENCE_PER_POD * self._options.pods
-        columns = (
-            TextColumn(f"{title:<22}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("pods bound"),
-        )
-        with Progress(*columns, console=self._console) as progress:
-            task = progress.add_task(title, total=self._options.pods)
+        with pods_bound(self._console, title, self._options.pods) as show:
             try:
                 async with asyncio.timeout(patience):
-                    await ledger.wait(
-                        done, look=lambda: progress.update(task, completed=ledger.bound)
-                    )
+                    await ledger.wait(done, look=lambda: show(ledger.bound))
             except TimeoutError:
                 raise DemoFailed(_too_slow(patience, ledger, scheduler)) from None
 

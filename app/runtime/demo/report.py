@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from app.runtime.demo.ledger import Ledger
 from app.runtime.demo.scenario import ZONES, Workload
+from app.runtime.ledger import Ledger
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from app.runtime.ledger import ZONE
 from app.sim.parties.nodes import NodeOptions, make_nodes
 
 Object = dict[str, Any]
 
-ZONE: Final = "topology.kubernetes.io/zone"
 HOST: Final = "kubernetes.io/hostname"
 WORKLOAD: Final = "app"
 """The label that tells the workloads apart."""

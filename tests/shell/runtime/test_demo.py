@@ -8,8 +8,8 @@ from rich.console import Console
 
 from app.runtime.children import child
 from app.runtime.demo import play as module
-from app.runtime.demo.ledger import Ledger
 from app.runtime.demo.play import DemoFailed, DemoOptions, play
+from app.runtime.ledger import Ledger
 from app.sim import ClusterOptions, EmbeddedCluster
 from app.sim.parties.nodes import NodeOptions, make_nodes
 from app.sim.resources.kinds import NODES, PODS
@@ -48,7 +48,7 @@ async def test_the_ledger_tells_errors_from_refusals():
     async with EmbeddedCluster(ClusterOptions(port=0)) as cluster:
         for node in make_nodes(NodeOptions(count=1), timestamp=cluster.api.timestamp()):
             cluster.apply(NODES, node)
-        ledger = Ledger(cluster, lambda: 0.0)
+        ledger = Ledger(cluster, lambda: 0.0, lambda pod: pod["metadata"]["labels"]["app"])
 
         def write(reason, message, **spec):
             condition = {"type": "PodScheduled", "status": "False"}
