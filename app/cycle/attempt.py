@@ -7,7 +7,7 @@ and ``choose``, and ``choose`` judges once more what is left: the table may have
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
@@ -21,11 +21,12 @@ from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
+from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
 from app.state.view import Rows, View
 
 #: By row: the pods nominated there with at least the given pod's priority.
-NominatedLookup = Callable[[Pod], Mapping[int, Sequence[Pod]]]
+NominatedLookup = Callable[[Pod], PodsByRow]
 
 NO_NODES: Final = "no nodes available to schedule pods"
 #: A node that an extender dropped without a word.

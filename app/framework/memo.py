@@ -168,10 +168,10 @@ class TemplateMemo:
         self._filtered_at = -1
         self._scored_at = -1
         self._filtered = FilterArrays(0)
-        #: The same with nominated pods added: with which pods, by row, and at which generation.
+        #: The same with nominated pods added: at which generation of each row, and with which pods there (by their stamp).
         self._nominated = FilterArrays(0)
         self._nominated_at: Int64 = np.zeros(0, np.int64)
-        self._judged: dict[int, Sequence[Pod]] = {}
+        self._nominated_with: Int64 = np.zeros(0, np.int64)
         #: Weighted sum of the scores that need no normalising.
         self._total: Int64 = np.zeros(0, np.int64)
         #: Raw scores of the plugins that normalise, by position in ``active_scores``.
@@ -188,7 +188,7 @@ class TemplateMemo:
         if epoch != self._epoch:
             self._epoch = epoch
             self._filtered_at = self._scored_at = -1
-            self._judged.clear()
+            self._nominated_with.fill(0)
 
     def filtered(self, pod: Pod) -> FilterArrays:
         """The row-local verdicts on every row, up to date. Shared: copy before changing. Raises SchedulingError.
@@ -214,29 +214,21 @@ class TemplateMemo:
         The arrays are over all rows, and shared. Raises SchedulingError.
         """
         self._check_epoch()
-        if len(self._nominated.plugin) != self._table.size:
-            self._nominated = FilterArrays(self._table.size)
-            self._nominated_at = np.zeros(self._table.size, np.int64)
-            self._judged.clear()
-        rows = np.fromiter(nominated, np.intp, len(nominated))
-        stale = self._stale(rows, nominated)
-        if stale:
-            self._judge_with({row: nominated[row] for row in stale}, pod)
+        size, generation = self._table.size, self._table.generation
+        if len(self._nominated.plugin) != size:
+            self._nominated = FilterArrays(size)
+            self._nominated_at = np.zeros(size, np.int64)
+            self._nominated_with = np.zeros(size, np.int64)
+        rows = np.flatnonzero(nominated.stamps)
+        other_pods = self._nominated_with[rows] != nominated.stamps[rows]
+        stale = rows[other_pods | (self._nominated_at[rows] != generation[rows])]
+        if len(stale):
+            view = imagine(self._table, {row: nominated[row] for row in stale.tolist()})
+            fresh = self._ask(view, pod) or FilterArrays(view.n)
+            self._nominated.put(stale, fresh)
+            self._nominated_at[stale] = 0 if fresh.faulty else generation[stale]
+            self._nominated_with[stale] = nominated.stamps[stale]
         return rows[self._nominated.plugin[rows] != NONE], self._nominated
-
-    def _stale(self, rows: Rows, nominated: PodsByRow) -> set[int]:
-        judged = self._judged
-        changed = rows[self._nominated_at[rows] != self._table.generation[rows]]
-        return {row for row, pods in nominated.items() if judged.get(row) is not pods}.union(
-            changed.tolist()
-        )
-
-    def _judge_with(self, nominated: PodsByRow, pod: Pod) -> None:
-        view = imagine(self._table, nominated)
-        fresh = self._ask(view, pod) or FilterArrays(view.n)
-        self._nominated.put(view.rows, fresh)
-        self._nominated_at[view.rows] = 0 if fresh.faulty else self._table.generation[view.rows]
-        self._judged.update(nominated)
 
     def _ask(self, view: View, pod: Pod) -> FilterArrays | None:
         """The verdicts on the rows of a view; None where nothing is turned down."""

@@ -248,7 +248,7 @@ class Framework(CommitPoints):
         state: CycleState,
         pod: Pod,
         memo: TemplateMemo,
-        nominated: Mapping[int, Sequence[Pod]],
+        nominated: PodsByRow,
         skipped: set[str],
         names: frozenset[str] | None,
         narrowed_by: frozenset[str],

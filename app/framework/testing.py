@@ -44,6 +44,7 @@ from app.model.objects import Named, Node, PersistentVolume, PersistentVolumeCla
 from app.model.pod import Pod
 from app.model.status import Status
 from app.state.cluster import Cluster
+from app.state.nominations import NOBODY
 from app.state.queue.hints import HintRegistration, with_taint_registrations
 from app.state.queue.update_events import node_update_events, pod_update_events
 from app.state.table import NodeTable
@@ -152,7 +153,7 @@ class FakeCluster:
         """
         framework, state, memo = self._attempt(plugin, pod)
         try:
-            filtered = framework.filter(state, pod, memo, {})
+            filtered = framework.filter(state, pod, memo, NOBODY)
         except Rejected as rejected:
             status = dataclasses.replace(rejected.status, plugin="")
             return dict.fromkeys(self._names(self._table.live_rows()), status)
@@ -165,7 +166,7 @@ class FakeCluster:
         """
         framework, state, memo = self._attempt(plugin, pod)
         try:
-            rows = framework.filter(state, pod, memo, {}).outcome.feasible()
+            rows = framework.filter(state, pod, memo, NOBODY).outcome.feasible()
         except Rejected:
             return {}
         scores = framework.score(state, pod, memo, View(self._table, rows))

@@ -171,6 +171,15 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
         """Whether the pod is being deleted."""
         return self.deletion_timestamp is not None
 
+    def same_on_node(self, earlier: "Pod") -> bool:
+        """Whether this version of a pod counts on a node as the earlier one did, whatever its status says."""
+        return (
+            self.template is earlier.template
+            and self.labels is earlier.labels
+            and self.terminating == earlier.terminating
+            and self.resources == earlier.resources
+        )
+
     def condition(self, kind: str) -> PodCondition | None:
         """The first condition of this type."""
         return next((c for c in self.conditions if c.type == kind), None)

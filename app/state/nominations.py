@@ -1,16 +1,51 @@
 """The nominated pods by row, as a filter needs them: quick to look at again when little has changed since."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Final
 
+import numpy as np
+
 from app.model.pod import Pod
+from app.state.columns.resources import Int64
 from app.state.nominator import Nominator
 from app.state.table import NodeTable
 
-#: By row: pods as if on that row's node. A sequence is the same object as long as nothing about it has changed.
-PodsByRow = Mapping[int, Sequence[Pod]]
-
 _MAX_PRIORITIES: Final = 64
+
+
+class PodsByRow(dict[int, Sequence[Pod]]):
+    """By row: pods as if on that row's node.
+
+    ``stamps``: int64[size of the table], 0 where there are none, else a number that tells whether anything has changed
+    there that concerns the node: the same number means the same.
+    """
+
+    __slots__ = ("stamps",)
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.stamps: Int64 = np.zeros(size, np.int64)
+
+    def put(self, row: int, pods: Sequence[Pod], stamp: int) -> None:
+        """These pods and no others are on the row."""
+        if pods:
+            self[row] = pods
+            self.stamps[row] = stamp
+        elif self.pop(row, None) is not None:
+            self.stamps[row] = 0
+
+    def with_others(self, row: int, pods: Sequence[Pod], stamp: int) -> "PodsByRow":
+        """The same but for one row."""
+        out = PodsByRow(0)
+        out.update(self)
+        out.stamps = self.stamps.copy()
+        out.put(row, pods, stamp)
+        return out
+
+
+#: For a cluster without nominated pods; of no particular size.
+NOBODY: Final = PodsByRow(0)
 
 
 class Nominations:
@@ -19,57 +54,71 @@ class Nominations:
     def __init__(self, nominator: Nominator, table: NodeTable) -> None:
         self._nominator: Final = nominator
         self._table: Final = table
+        self._stamps: Final = count(1)
         self._by_priority: Final[dict[int, _AtLeast]] = {}
+        self._nobody = NOBODY
 
     def concerning(self, pod: Pod) -> PodsByRow:
         """The other pods that are nominated with at least the priority of this one. Not to be changed."""
         if not self._nominator.nominated_nodes():
-            return {}
+            if len(self._nobody.stamps) != self._table.size:
+                self._nobody = PodsByRow(self._table.size)
+            return self._nobody
         known = self._by_priority.get(pod.priority)
         if known is None:
             if len(self._by_priority) >= _MAX_PRIORITIES:
                 self._by_priority.clear()
-            known = self._by_priority[pod.priority] = _AtLeast(pod.priority)
-        known.refresh(self._nominator, self._table)
-        return known.without(pod, self._nominator, self._table)
+            known = _AtLeast(pod.priority, self._nominator, self._table, self._stamps)
+            self._by_priority[pod.priority] = known
+        known.refresh()
+        return known.without(pod)
 
 
 class _AtLeast:
     """The pods nominated with at least some priority, by row."""
 
-    def __init__(self, priority: int) -> None:
+    def __init__(
+        self, priority: int, nominator: Nominator, table: NodeTable, stamps: Iterator[int]
+    ) -> None:
         self._priority: Final = priority
+        self._nominator: Final = nominator
+        self._table: Final = table
+        self._new_stamp: Final = stamps.__next__
         self._version = 0
         self._layout = -1
-        self._rows: dict[int, Sequence[Pod]] = {}
+        self._rows = PodsByRow(0)
 
-    def refresh(self, nominator: Nominator, table: NodeTable) -> None:
+    def refresh(self) -> None:
         """Takes over what has changed since the last time."""
+        table, nominator = self._table, self._nominator
         same_rows = self._layout == table.layout
         names = nominator.changed_since(self._version) if same_rows else None
         if names is None:
-            self._rows.clear()
+            self._rows = PodsByRow(table.size)
             names = iter(nominator.nominated_nodes())
         for name in names:
             row = table.row_of.get(name)
             if row is not None:
-                self._put(row, name, nominator)
+                self._put(row, name)
         self._layout, self._version = table.layout, nominator.version
 
-    def _put(self, row: int, name: str, nominator: Nominator) -> None:
-        pods = [pod.on(name) for pod in nominator.pods_on(name) if pod.priority >= self._priority]
-        if pods:
-            self._rows[row] = pods
-        else:
-            self._rows.pop(row, None)
+    def _put(self, row: int, name: str) -> None:
+        pods = [p.on(name) for p in self._nominator.pods_on(name) if p.priority >= self._priority]
+        if not _same(pods, self._rows.get(row, ())):
+            self._rows.put(row, pods, self._new_stamp())
 
-    def without(self, pod: Pod, nominator: Nominator, table: NodeTable) -> PodsByRow:
+    def without(self, pod: Pod) -> PodsByRow:
         """All of them but this very pod."""
-        own = table.row_of.get(nominator.node_of(pod.uid) or "")
+        own = self._table.row_of.get(self._nominator.node_of(pod.uid) or "")
         if own is None or own not in self._rows:
             return self._rows
         others = [other for other in self._rows[own] if other.uid != pod.uid]
-        rows = {**self._rows, own: others}
-        if not others:
-            del rows[own]
-        return rows
+        return self._rows.with_others(own, others, self._new_stamp())
+
+
+def _same(pods: Sequence[Pod], earlier: Sequence[Pod]) -> bool:
+    """Whether these are the same pods as earlier, and count the same."""
+    return len(pods) == len(earlier) and all(
+        now.uid == then.uid and now.same_on_node(then)
+        for now, then in zip(pods, earlier, strict=True)
+    )

@@ -244,13 +244,7 @@ class NodeTable:
 
     def replace_pod(self, old: Pod, new: Pod) -> None:
         """Takes over a pod's new version on the same node; costs little where no column is concerned."""
-        same = (
-            old.template is new.template
-            and old.labels is new.labels
-            and old.terminating == new.terminating
-            and old.resources == new.resources
-        )
-        if same:
+        if new.same_on_node(old):
             row = self.row_of[new.node_name]
             self.pods[row][new.uid] = new
             if old.start_time != new.start_time:

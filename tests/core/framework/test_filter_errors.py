@@ -7,6 +7,7 @@ from app.framework.interface import CycleState, PreFilterResult, RowLocal, rejec
 from app.framework.runner import Framework, ProfilePlugins
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.status import SUCCESS, Code, SchedulingError
+from app.state.nominations import PodsByRow
 from app.state.view import WhatIf
 
 MESSAGE = 'running "Checks" filter plugin: out of order'
@@ -58,8 +59,10 @@ class Trial:
     def feasible(self, nominated=()):
         pod = make_pod()
         memo = self._framework.memo(pod)
-        rows = {self._table.row_of[name]: (make_pod("nominated"),) for name in nominated}
-        filtered = self._framework.filter(CycleState(memo.state), pod, memo, rows)
+        pods = PodsByRow(self._table.size)
+        for name in nominated:
+            pods.put(self._table.row_of[name], (make_pod("nominated"),), stamp=1)
+        filtered = self._framework.filter(CycleState(memo.state), pod, memo, pods)
         return [self._table.names[row] for row in filtered.outcome.feasible()]
 
 

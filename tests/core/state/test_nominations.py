@@ -2,10 +2,11 @@
 
 import random
 
+import msgspec
 import pytest
 
 from app.model.objects import Node, ObjectMeta, PodSpec
-from app.model.pod import make_pod
+from app.model.pod import LabelSet, PodTemplate, make_pod
 from app.state.nominations import Nominations
 from app.state.nominator import Nominator, nominate
 from app.state.table import NodeTable
@@ -57,22 +58,62 @@ def test_follows_every_change(seed, kept, monkeypatch):
         assert {row: [p.uid for p in on] for row, on in found.items()} == looked_up(
             nominator, table, asking
         )
+        assert found.stamps.nonzero()[0].tolist() == sorted(found)
         for row, on in found.items():
             assert {p.node_name for p in on} == {table.names[row]}
 
 
-def test_what_has_not_changed_is_the_same_object():
+def test_what_has_not_changed_has_the_same_stamp():
     table, nominator = NodeTable(), Nominator(lambda _: True)
     for name in NODES:
         table.set_node(Node(metadata=ObjectMeta(name=name)))
     nominations = Nominations(nominator, table)
     nominator.add(pod(1, 5), nominate("a"))
     nominator.add(pod(2, 5), nominate("b"))
-    before = dict(nominations.concerning(pod(9, 5)))
+    before = nominations.concerning(pod(9, 5)).stamps.tolist()
     nominator.add(pod(3, 5), nominate("b"))
-    after = nominations.concerning(pod(8, 5))
-    assert after[0] is before[0]
-    assert after[1] is not before[1]
+    after = nominations.concerning(pod(8, 5)).stamps.tolist()
+    assert after[0] == before[0] != 0
+    assert after[1] not in {0, before[1]}
+    assert after[2:] == [0, 0]
+    nominator.delete(pod(1, 5))
+    assert nominations.concerning(pod(8, 5)).stamps.tolist() == [0, *after[1:]]
+
+
+def test_for_a_nominated_pod_itself_its_own_node_has_another_stamp():
+    table, nominator = NodeTable(), Nominator(lambda _: True)
+    for name in NODES:
+        table.set_node(Node(metadata=ObjectMeta(name=name)))
+    nominations = Nominations(nominator, table)
+    own, other = pod(1, 5), pod(2, 5)
+    for each in (own, other):
+        nominator.add(each, nominate("a"))
+    stamps = [nominations.concerning(each).stamps.tolist()[0] for each in (own, other, pod(3, 5))]
+    assert len({0, *stamps}) == 4
+    nominator.delete(other)
+    assert nominations.concerning(own).stamps.tolist() == [0] * len(NODES)
+    assert nominations.concerning(other).stamps.tolist()[0] not in {0, *stamps}
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        ({"resource_version": "2", "phase": "Pending", "nominated_node_name": "a"}, False),
+        ({"template": PodTemplate(PodSpec(priority=5))}, True),
+        ({"labels": LabelSet(app="x")}, True),
+        ({"deletion_timestamp": "2023-01-01T00:00:00Z"}, True),
+    ],
+)
+def test_a_status_that_says_something_else_changes_nothing(change, counts):
+    table, nominator = NodeTable(), Nominator(lambda _: True)
+    table.set_node(Node(metadata=ObjectMeta(name="a")))
+    nominations = Nominations(nominator, table)
+    old = pod(1, 5)
+    nominator.add(old, nominate("a"))
+    [before] = nominations.concerning(pod(9, 5)).stamps.tolist()
+    nominator.update(old, msgspec.structs.replace(old, **change))
+    [after] = nominations.concerning(pod(9, 5)).stamps.tolist()
+    assert (after != before) is counts
 
 
 def test_names_the_nodes_that_have_changed_since():

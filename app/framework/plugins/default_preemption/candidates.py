@@ -13,7 +13,7 @@ import numpy.typing as npt
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.plugins.default_preemption.dry_run import Finding
 from app.framework.plugins.default_preemption.importance import Loss, loss
-from app.model.pod import Pod, PodTemplate
+from app.model.pod import PodTemplate
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
@@ -46,15 +46,13 @@ class Findings:
         self.by_row: Final[list[Finding | None]] = [None] * size
         self.losses: Final[list[Loss]] = [_UNKNOWN] * size
         self._generation: Int64 = np.full(size, -1, np.int64)
-        self._nominated: dict[int, Sequence[Pod]] = {}
+        #: By row: the stamp of the pods nominated there (PodsByRow).
+        self._nominated: Int64 = np.zeros(size, np.int64)
 
     def forget_changes(self, nominated: PodsByRow) -> None:
         """Drops what was found beside other nominated pods than now."""
-        known = self._nominated
-        changed = [row for row, pods in nominated.items() if known.get(row) is not pods]
-        changed += known.keys() - nominated.keys()
-        self._generation[changed] = -1
-        self._nominated = dict(nominated)
+        self._generation[self._nominated != nominated.stamps] = -1
+        self._nominated = nominated.stamps.copy()
 
     def fresh(self, rows: Rows, table: NodeTable) -> Mask:
         """bool[len(rows)]: whether what was found there still holds."""
