@@ -1,28 +1,26 @@
-"""One request and its answer on one connection of aiohttp's pool.
+"""One request to an extender and its answer.
 
-aiohttp makes, pools and secures the connections and parses what comes back. What its ClientSession adds for everybody
-(cookies, middlewares, a task and a writer per request, headers put together anew) costs more than all the rest of a
-small call, so requests are written here: the head of a request to a given URL is the same every time.
+What aiohttp's ClientSession adds for everybody (cookies, middlewares, a task and a writer per request, headers put together
+anew) costs more than all the rest of a small call, so requests are written here: the head of a request to a given URL is
+the same every time.
 """
 
 import asyncio
 import contextlib
-import select
 from collections.abc import Mapping, Sequence
+from functools import partial
 from ssl import SSLContext
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import aiohttp
 import msgspec
-from aiohttp.base_protocol import BaseProtocol
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import Connection
-from aiohttp.http import StreamWriter
+from aiohttp.http import HttpResponseParser
 from aiohttp.streams import StreamReader
 from yarl import URL
 
 from app.extender.failures import too_large
+from app.http.connection import Connection
+from app.http.pool import Pool
 from app.wire.extender_v1 import Body
 
 #: Bytes read of the body of an answer other than 200.
@@ -37,17 +35,21 @@ _MAX_HEADERS: Final = 4096
 _END_SECONDS: Final = 0.1
 #: Answers that are longer are read to their end, whatever is in them.
 _SMALL_ANSWER: Final = 1024 * 1024
-_SWITCHING_PROTOCOLS: Final = 101
 _HEADERS: Final = {
     "Accept": "*/*",
     "Accept-Encoding": "gzip",
     "User-Agent": "aiokube-scheduler",
 }
 _NO_LIMITS: Final = aiohttp.ClientTimeout(total=None, sock_connect=None)
-
-
-class Stale(Exception):  # noqa: N818 - a signal to take another connection
-    """The server has closed a kept connection; nothing was written."""
+_PARSER: Final = partial(
+    HttpResponseParser,
+    limit=_READ_BUFFER,
+    payload_exception=aiohttp.ClientPayloadError,
+    read_until_eof=True,
+    max_line_size=_MAX_HEADER_BYTES,
+    max_field_size=_MAX_HEADER_BYTES,
+    max_headers=_MAX_HEADERS,
+)
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -94,6 +96,8 @@ class Target:
             ssl=ssl,
             server_hostname=server_hostname,
         )
+        #: What connections to it are kept under.
+        self.key: Final = self.request.connection_key
         self._head = b""
 
     def head(self, body: Body | None, extra: Mapping[str, str]) -> bytes:
@@ -115,128 +119,67 @@ class Target:
         return "".join(f"{line}\r\n" for line in lines).encode()
 
 
-class Pool:
-    """Connections to one extender, and how to use them."""
+def open_pool(*, keepalive_timeout: float, dns_cache_seconds: int) -> Pool:
+    """Where connections to one extender are kept, for ``keepalive_timeout`` seconds at rest."""
+    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=dns_cache_seconds)
+    return Pool(connector, keepalive=keepalive_timeout, make_parser=_PARSER)
 
-    def __init__(self, *, keepalive_timeout: float, dns_cache_seconds: int) -> None:
-        self._connector: Final = aiohttp.TCPConnector(
-            limit=0, keepalive_timeout=keepalive_timeout, ttl_dns_cache=dns_cache_seconds
-        )
-        #: The connections that have carried a request.
-        self._polls: Final[WeakKeyDictionary[BaseProtocol, select.poll | None]] = (
-            WeakKeyDictionary()
-        )
 
-    async def close(self) -> None:
-        """Closes all connections."""
-        await self._connector.close()
+async def exchange(
+    pool: Pool,
+    target: Target,
+    body: Body | None,
+    extra: Mapping[str, str],
+    progress: Progress,
+    *,
+    max_bytes: int,
+) -> Response:
+    """Sends one request and reads the answer; of one other than 200 the first ERROR_BODY_BYTES.
 
-    async def exchange(
-        self,
-        target: Target,
-        body: Body | None,
-        extra: Mapping[str, str],
-        progress: Progress,
-        *,
-        max_bytes: int,
-    ) -> Response:
-        """Sends one request and reads the answer; of one other than 200 the first ERROR_BODY_BYTES.
-
-        Raises Stale, ClientError, OSError, HttpProcessingError; TransportError for a 200 of more than ``max_bytes``.
-        """
-        connection = await self._connector.connect(target.request, [], _NO_LIMITS)
+    Raises ClientError, OSError, HttpProcessingError; TransportError for a 200 of more than ``max_bytes``.
+    """
+    connection = await pool.take(target.key, target.request, _NO_LIMITS)
+    try:
+        progress.sent = True
+        sending = _send(connection, target.head(body, extra), body)
         try:
-            protocol = self._take(connection)
-            protocol.set_response_params(
-                read_until_eof=True,
-                read_bufsize=_READ_BUFFER,
-                max_line_size=_MAX_HEADER_BYTES,
-                max_field_size=_MAX_HEADER_BYTES,
-                max_headers=_MAX_HEADERS,
-            )
-            progress.sent = True
-            sending = _send(protocol, target.head(body, extra), body)
-            try:
-                response, whole = await _answer(protocol, progress, max_bytes)
-                whole = whole and (sending is None or sending.done())
-            finally:
-                if sending is not None:
-                    sending.cancel()
-        except BaseException:
-            connection.close()
-            raise
-        if whole:
-            connection.release()
-        else:
-            connection.close()
-        return response
-
-    def _take(self, connection: Connection) -> ResponseHandler:
-        """The connection's protocol, if a request may be written to it. Raises Stale.
-
-        A connection at rest on which something can be read has been closed (or spoken on out of turn), whatever the
-        event loop knows of it so far.
-        """
-        protocol = connection.protocol
-        if protocol is None or protocol.transport is None:
-            raise aiohttp.ServerDisconnectedError
-        if protocol not in self._polls:
-            self._polls[protocol] = _poll(protocol.transport)
-            return protocol
-        poll = self._polls[protocol]
-        if protocol.transport.is_closing() or (poll is not None and poll.poll(0)):
-            raise Stale
-        return protocol
+            response, whole = await _answer(connection, progress, max_bytes)
+            whole = whole and (sending is None or sending.done())
+        finally:
+            if sending is not None:
+                sending.cancel()
+    except BaseException:
+        connection.close()
+        raise
+    if whole:
+        pool.give_back(target.key, connection)
+    else:
+        connection.close()
+    return response
 
 
-def _poll(transport: asyncio.Transport) -> "select.poll | None":
-    """Tells whether a connection can be read from; None for one that has no socket."""
-    socket = transport.get_extra_info("socket")
-    if socket is None or socket.fileno() < 0:
-        return None
-    poll = select.poll()
-    poll.register(socket.fileno(), select.POLLIN | select.POLLERR | select.POLLHUP)
-    return poll
-
-
-def _send(protocol: ResponseHandler, head: bytes, body: Body | None) -> asyncio.Task[None] | None:
+def _send(connection: Connection, head: bytes, body: Body | None) -> asyncio.Task[None] | None:
     """Sends a request; a large one is sent by the task, which is to be cancelled when the answer is in."""
     if body is None or body.size <= ONE_WRITE:
-        _write(protocol, (b"".join((head, *body.pieces)) if body else head,))
+        connection.write((b"".join((head, *body.pieces)) if body else head,))
         return None
-    return asyncio.create_task(_send_batches(protocol, head, body), name="extender request")
+    return asyncio.create_task(_send_batches(connection, head, body), name="extender request")
 
 
-async def _send_batches(protocol: ResponseHandler, head: bytes, body: Body) -> None:
-    """Writes as fast as the server takes it. That a connection broke is told to whoever waits for the answer.
-
-    The pieces go to the kernel as they are; only TLS, which makes a record of every write, gets them joined.
-    """
-    writer = StreamWriter(protocol, asyncio.get_running_loop())
+async def _send_batches(connection: Connection, head: bytes, body: Body) -> None:
+    """Writes as fast as the server takes it. That a connection broke is told to whoever waits for the answer."""
     with contextlib.suppress(aiohttp.ClientError, OSError):
-        _write(protocol, (head,))
+        connection.write((head,))
         for batch in body.batches(ONE_WRITE):
-            _write(protocol, batch)
-            await writer.drain()
-
-
-def _write(protocol: ResponseHandler, pieces: Sequence[bytes]) -> None:
-    transport = protocol.transport
-    if transport is None or transport.is_closing():
-        raise aiohttp.ServerDisconnectedError
-    if len(pieces) == 1 or transport.get_extra_info("ssl_object") is not None:
-        transport.write(b"".join(pieces))
-    else:
-        transport.writelines(pieces)
+            connection.write(batch)
+            await connection.drain()
 
 
 async def _answer(
-    protocol: ResponseHandler, progress: Progress, max_bytes: int
+    connection: Connection, progress: Progress, max_bytes: int
 ) -> tuple[Response, bool]:
     """The answer, and whether that is all of it. Raises TransportError for a 200 of more than ``max_bytes``."""
-    message, payload = await protocol.read()
-    while message.code < 200 and message.code != _SWITCHING_PROTOCOLS:
-        message, payload = await protocol.read()
+    message, payload = await connection.answer()
     progress.in_body = True
     if message.code != 200:
         body = await _beginning(payload)
@@ -266,6 +209,8 @@ async def _value(payload: StreamReader, limit: int) -> bytes:
 
     Raises ClientError or OSError when the connection ends before that.
     """
+    if payload.is_eof():
+        return payload.read_nowait(limit)
     chunks: list[bytes] = []
     missing = limit
     while missing and not payload.at_eof():

@@ -20,9 +20,10 @@ from typing import Final, Protocol
 import aiohttp
 from yarl import URL
 
-from app.extender.exchange import ERROR_BODY_BYTES, Pool, Progress, Response, Stale, Target
+from app.extender.exchange import ERROR_BODY_BYTES, Progress, Response, Target, exchange, open_pool
 from app.extender.failures import broken, misled, quoted, timed_out
 from app.extender.tls import TLSSource
+from app.http.pool import Pool
 from app.wire.extender_v1 import Body
 
 __all__ = ["ERROR_BODY_BYTES", "HTTPTransport", "Response", "Transport"]
@@ -109,17 +110,14 @@ class HTTPTransport:
     async def _ask(
         self, target: Target, body: Body | None, headers: Mapping[str, str], progress: Progress
     ) -> Response:
-        """Takes connections until one is not stale. Ends: each stale one is closed, and a new one never is stale."""
         progress.in_body = False
-        while True:
-            if self._pool is None:
-                self._pool = self._open()
-            try:
-                return await self._pool.exchange(
-                    target, body, headers, progress, max_bytes=self._max_answer_bytes
-                )
-            except Stale:
-                continue
+        if self._pool is None:
+            self._pool = open_pool(
+                keepalive_timeout=self._keepalive_timeout, dns_cache_seconds=_DNS_CACHE_SECONDS
+            )
+        return await exchange(
+            self._pool, target, body, headers, progress, max_bytes=self._max_answer_bytes
+        )
 
     def _target(self, url: str) -> Target:
         """Where a URL of the configuration leads, with the certificates as they are now."""
@@ -136,9 +134,6 @@ class HTTPTransport:
     def _ssl(self) -> ssl.SSLContext | bool:
         context = self._tls and self._tls.context(asyncio.get_running_loop().time())
         return context or True
-
-    def _open(self) -> Pool:
-        return Pool(keepalive_timeout=self._keepalive_timeout, dns_cache_seconds=_DNS_CACHE_SECONDS)
 
 
 def _destination(url: URL, location: str) -> URL:

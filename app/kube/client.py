@@ -20,6 +20,7 @@ from aiohttp.http import HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
+from app.http.pool import Pool
 from app.kube.connection import Connection, Identity
 from app.kube.errors import (
     ConfigurationError,
@@ -29,7 +30,7 @@ from app.kube.errors import (
     Unauthorized,
     error_from_response,
 )
-from app.kube.exchange import Answer, Peer, Progress, exchange
+from app.kube.exchange import Answer, Peer, Progress, exchange, open_pool
 from app.kube.pace import TokenBucket
 from app.kube.transport import JSON, Guard, Response
 
@@ -50,6 +51,7 @@ RENEWAL_PAUSE: Final = 1.0
 #: Seconds until credentials are asked for again when that failed.
 RENEWAL_RETRY: Final = 10.0
 
+_CLOSED: Final = "KubeClient is used outside of its context"
 _AUTOMATIC: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _SOCKET_OPTIONS: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -102,15 +104,18 @@ class KubeClient:
         self._observer: Final = observer
         self._credentials: Final = _Credentials(connection)
         self._session: aiohttp.ClientSession | None = None
+        self._pool: Pool | None = None
         self._peer: Peer | None = None
 
     async def __aenter__(self) -> Self:
         """Reads the credentials and opens the session. Raises ConfigurationError."""
         await self._credentials.load()
+        connector = aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=KEEPALIVE, socket_factory=_keepalive_socket
+        )
+        self._pool = open_pool(connector, keepalive=KEEPALIVE)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, keepalive_timeout=KEEPALIVE, socket_factory=_keepalive_socket
-            ),
+            connector=connector,
             headers=self._default_headers(),
             skip_auto_headers=_AUTOMATIC,
             auto_decompress=False,
@@ -124,6 +129,9 @@ class KubeClient:
 
     async def aclose(self) -> None:
         """Closes every connection. Harmless when closed."""
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -221,8 +229,8 @@ class KubeClient:
         limits: aiohttp.ClientTimeout,
         progress: Progress,
     ) -> Answer:
-        session = self._opened()
-        assert session.connector is not None  # noqa: S101 - the session is open
+        if self._pool is None:
+            raise RuntimeError(_CLOSED)
         peer = self._peer
         if peer is None or peer.tls is not self._credentials.tls:
             peer = self._peer = Peer(
@@ -232,7 +240,8 @@ class KubeClient:
                 server_hostname=self._connection.tls_server_name,
             )
         head = peer.head(method, target, body, headers)
-        return await exchange(session.connector, peer, method, head, body, limits, progress)
+        request = head if body is None else head + body
+        return await exchange(self._pool, peer, method, request, limits, progress)
 
     async def _send_by_proxy(
         self,
@@ -252,7 +261,7 @@ class KubeClient:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            raise RuntimeError("KubeClient is used outside of its context")
+            raise RuntimeError(_CLOSED)
         return self._session
 
     async def _open(

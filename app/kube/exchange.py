@@ -1,20 +1,21 @@
-"""One request and its answer on one connection of aiohttp's pool.
+"""One request to the API server and its answer.
 
-aiohttp makes, pools and secures the connections and parses what comes back. What its ClientSession adds for everybody
-(cookies, middlewares, a task and a writer per request, headers put together anew) costs more than all the rest of a small
-request, and there are a dozen for every preemption. So requests are written here: all of a head but its first line is the
-same every time.
+What aiohttp's ClientSession adds for everybody (cookies, middlewares, a task and a writer per request, headers put together
+anew) costs more than all the rest of a small request, and there are a dozen for every preemption. So requests are written
+here: all of a head but its first line is the same every time.
 """
 
 import asyncio
 import ssl
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import Connection
+from aiohttp.http import HttpResponseParser
 from yarl import URL
+
+from app.http.pool import Pool
 
 _READ_BUFFER: Final = 1024 * 1024
 #: Heads that are kept ready: few are needed until the credentials change.
@@ -22,6 +23,13 @@ _MAX_HEADERS: Final = 16
 #: Methods that may be sent once more on another connection, as aiohttp's session does.
 _REPEATABLE: Final = frozenset({"GET", "DELETE"})
 _BROKEN: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
+_PARSER: Final = partial(
+    HttpResponseParser,
+    limit=_READ_BUFFER,
+    payload_exception=aiohttp.ClientPayloadError,
+    read_until_eof=True,
+    auto_decompress=False,
+)
 
 
 class Answer(NamedTuple):
@@ -64,6 +72,8 @@ class Peer:
             ssl=tls,
             server_hostname=server_hostname,
         )
+        #: What connections to it are kept under.
+        self.key: Final = self.request.connection_key
         self._prefix: Final = url.raw_path.removesuffix("/")
         self._fixed: Final = (("Host", self.request.headers["Host"]), *fixed)
         #: By the identity of the headers, which are kept so that it stays theirs.
@@ -99,64 +109,50 @@ def _lines(headers: Iterable[tuple[str, str]]) -> bytes:
     return "".join(f"{line}\r\n" for line in lines).encode()
 
 
+def open_pool(connector: aiohttp.BaseConnector, *, keepalive: float) -> Pool:
+    """Where connections are kept, for ``keepalive`` seconds at rest."""
+    return Pool(connector, keepalive=keepalive, make_parser=_PARSER)
+
+
 async def exchange(
-    connector: aiohttp.BaseConnector,
+    pool: Pool,
     peer: Peer,
     method: str,
-    head: bytes,
-    body: bytes | None,
+    request: bytes,
     limits: aiohttp.ClientTimeout,
     progress: Progress,
 ) -> Answer:
     """Sends one request and reads the answer, within ``limits``.
 
-    A connection that the server had closed while it was at rest is replaced, where the method allows it. Raises
-    TimeoutError, ClientError, OSError, HttpProcessingError.
+    A connection that the server has closed meanwhile is replaced, where the method allows it. Raises TimeoutError,
+    ClientError, OSError, HttpProcessingError.
     """
     async with asyncio.timeout(limits.total):
         if method in _REPEATABLE:
             try:
-                return await _once(connector, peer, head, body, limits, progress)
+                return await _once(pool, peer, request, limits, progress)
             except aiohttp.ClientConnectorError:
                 raise
             except _BROKEN:
                 pass
-        return await _once(connector, peer, head, body, limits, progress)
+        return await _once(pool, peer, request, limits, progress)
 
 
 async def _once(
-    connector: aiohttp.BaseConnector,
+    pool: Pool,
     peer: Peer,
-    head: bytes,
-    body: bytes | None,
+    request: bytes,
     limits: aiohttp.ClientTimeout,
     progress: Progress,
 ) -> Answer:
-    connection = await connector.connect(peer.request, [], limits)
+    connection = await pool.take(peer.key, peer.request, limits)
     try:
-        protocol, transport = _open(connection)
-        protocol.set_response_params(
-            read_until_eof=True, auto_decompress=False, read_bufsize=_READ_BUFFER
-        )
         progress.sent = True
-        transport.write(head if body is None else head + body)
-        answer = await _answer(protocol)
+        connection.write((request,))
+        message, payload = await connection.answer()
+        body = payload.read_nowait() if payload.is_eof() else await payload.read()
     except BaseException:
         connection.close()
         raise
-    connection.release()
-    return answer
-
-
-def _open(connection: Connection) -> tuple[ResponseHandler, asyncio.Transport]:
-    protocol = connection.protocol
-    if protocol is None or protocol.transport is None or protocol.transport.is_closing():
-        raise aiohttp.ServerDisconnectedError
-    return protocol, protocol.transport
-
-
-async def _answer(protocol: ResponseHandler) -> Answer:
-    message, payload = await protocol.read()
-    while message.code < 200:
-        message, payload = await protocol.read()
-    return Answer(message.code, message.headers, await payload.read())
+    pool.give_back(peer.key, connection)
+    return Answer(message.code, message.headers, body)

@@ -1,0 +1,122 @@
+"""Connections between exchanges; what happens during one is tested with those who exchange."""
+
+import asyncio
+import contextlib
+from functools import partial
+
+import aiohttp
+import pytest
+from aiohttp.http import HttpResponseParser
+from yarl import URL
+
+from app.http.pool import Pool
+from tests.shell.extender.servers import Server, polite
+
+REQUEST = b"GET / HTTP/1.1\r\n\r\n"
+
+
+@contextlib.asynccontextmanager
+async def pool_with(keepalive=30.0):
+    parser = partial(HttpResponseParser, limit=2**16, payload_exception=aiohttp.ClientPayloadError)
+    pool = Pool(aiohttp.TCPConnector(limit=0), keepalive=keepalive, make_parser=parser)
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+async def ask(pool, server, pieces=(REQUEST,)):
+    """The status of one exchange."""
+    request = aiohttp.ClientRequest("GET", URL(server.url), loop=asyncio.get_running_loop())
+    key = request.connection_key
+    connection = await pool.take(key, request, aiohttp.ClientTimeout())
+    connection.write(pieces)
+    message, payload = await connection.answer()
+    await payload.read()
+    pool.give_back(key, connection)
+    return message.code
+
+
+async def test_a_connection_is_used_again():
+    async with Server(polite) as server, pool_with() as pool:
+        for _ in range(3):
+            assert await ask(pool, server, (REQUEST[:9], REQUEST[9:])) == 200
+    assert [number for number, _ in server.requests] == [0, 0, 0]
+
+
+async def test_one_at_rest_is_closed_in_time():
+    closed = asyncio.Event()
+
+    async def serve(connection):
+        await polite(connection)
+        closed.set()
+
+    async with Server(serve) as server, pool_with(keepalive=0.01) as pool:
+        await ask(pool, server)
+        await asyncio.wait_for(closed.wait(), 5)
+        assert await ask(pool, server) == 200
+    assert [number for number, _ in server.requests] == [0, 1]
+
+
+async def test_one_on_which_the_server_speaks_up_is_closed():
+    closed = asyncio.Event()
+
+    async def serve(connection):
+        await connection.request()
+        connection.answer()
+        await connection.writer.drain()
+        connection.answer(b"", "408 Request Timeout")
+        await polite(connection)
+        closed.set()
+
+    async with Server(serve) as server, pool_with() as pool:
+        await ask(pool, server)
+        await asyncio.wait_for(closed.wait(), 5)
+        assert await ask(pool, server) == 200
+
+
+async def test_an_answer_that_announces_the_end():
+    async def serve(connection):
+        await connection.request()
+        connection.answer(Connection="close")
+        await connection.request()
+
+    async with Server(serve) as server, pool_with() as pool:
+        for _ in range(2):
+            assert await ask(pool, server) == 200
+    assert len(server.connections) == 2
+
+
+async def test_an_answer_without_a_body_that_claims_one():
+    async def serve(connection):
+        while await connection.request():
+            connection.answer(b"", "204 No Content", length=7)
+
+    async with Server(serve) as server, pool_with() as pool:
+        for _ in range(2):
+            assert await ask(pool, server) == 204
+    assert len(server.connections) == 1
+
+
+async def test_a_server_that_does_not_wait_for_the_question():
+    async def serve(connection):
+        connection.answer(b"", "503 Service Unavailable")
+        await connection.request()
+
+    async with Server(serve) as server, pool_with() as pool:
+        assert await ask(pool, server) == 503
+
+
+async def test_closing_closes_those_in_use():
+    async def serve(connection):
+        await connection.request()
+        asking.set()
+        await connection.request()
+
+    asking = asyncio.Event()
+    async with Server(serve) as server, pool_with() as pool:
+        task = asyncio.create_task(ask(pool, server))
+        await asking.wait()
+        await pool.close()
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await task
