@@ -4,7 +4,7 @@ Preemptors come in families, and between two of them little changes. As long as 
 findings on a row are kept for all pods of a template, until the row, the pods nominated there or a budget changes.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 import numpy as np
@@ -26,7 +26,7 @@ HOPELESS: Final = 0
 HARMLESS: Final = 1
 VIOLATING: Final = 2
 
-#: Rows tried out at once, at least.
+#: Rows tried out at once, at least, where the first ones disappoint.
 _BLOCK: Final = 64
 _MAX_FAMILIES: Final = 16
 _UNKNOWN: Final = Loss(0, 0, 0, 0, 0.0)
@@ -37,12 +37,12 @@ Trial = Callable[[Rows], Sequence[Finding]]
 class Findings:
     """What was found on rows: kinds (int8[size]), findings and the losses of candidates, by row.
 
-    They hold where a row is ``fresh``.
+    They hold where a row is ``fresh``; rows that were never tried are taken for harmless.
     """
 
     def __init__(self, epoch: Hashable, size: int) -> None:
         self.epoch: Final = epoch
-        self.kinds: npt.NDArray[np.int8] = np.zeros(size, np.int8)
+        self.kinds: npt.NDArray[np.int8] = np.full(size, HARMLESS, np.int8)
         self.by_row: Final[list[Finding | None]] = [None] * size
         self.losses: Final[list[Loss]] = [_UNKNOWN] * size
         self._generation: Int64 = np.full(size, -1, np.int64)
@@ -107,36 +107,30 @@ def search(
 ) -> tuple[Rows, Rows]:
     """Tries rows in their order until there are ``enough`` candidates, one of them violating no budget.
 
-    Returns the candidates, those that violate nothing first, and the rows that were tried.
+    Returns the candidates, those that violate nothing first, and the rows that were tried. How many rows that takes is
+    guessed first, from what they were the last time, so that those that have changed are tried all at once.
     """
-    harmless: list[Rows] = []
-    violating: list[Rows] = []
-    tried = 0
-    for block in _blocks(rows, enough):
-        _try_out(block, findings, trial, table)
-        kinds = findings.kinds[block]
-        good = sum(map(len, harmless)) + np.cumsum(kinds == HARMLESS)
-        bad = sum(map(len, violating)) + np.cumsum(kinds == VIOLATING)
-        done = np.flatnonzero((good > 0) & (good + bad >= enough))
-        end = int(done[0]) + 1 if len(done) and enough else len(block)
-        harmless.append(block[:end][kinds[:end] == HARMLESS])
-        violating.append(block[:end][kinds[:end] == VIOLATING])
-        tried += end
-        if len(done) and enough:
+    fresh = findings.fresh(rows, table)
+    more = 0
+    while True:
+        kinds = findings.kinds[rows]
+        end = _end(kinds, enough)
+        stale = np.flatnonzero(~fresh)
+        if not len(stale) or stale[0] >= end:
             break
-    candidates = [np.concatenate(part)[:enough] for part in (harmless, violating) if part]
-    return np.concatenate(candidates), rows[:tried]
+        chosen = stale[: max(int(np.searchsorted(stale, end)), more)]
+        findings.put(rows[chosen], trial(rows[chosen]), table)
+        fresh[chosen] = True
+        more = max(_BLOCK, 2 * more)
+    kinds, tried = kinds[:end], rows[:end]
+    harmless, violating = (tried[kinds == kind][:enough] for kind in (HARMLESS, VIOLATING))
+    return np.concatenate((harmless, violating)), tried
 
 
-def _blocks(rows: Rows, first: int) -> Iterator[Rows]:
-    """Parts of ``rows``, growing."""
-    start, size = 0, max(first, _BLOCK)
-    while start < len(rows):
-        yield rows[start : start + size]
-        start, size = start + size, 2 * size
-
-
-def _try_out(block: Rows, findings: Findings, trial: Trial, table: NodeTable) -> None:
-    stale = block[~findings.fresh(block, table)]
-    if len(stale):
-        findings.put(stale, trial(stale), table)
+def _end(kinds: npt.NDArray[np.int8], enough: int) -> int:
+    """How many of the rows of these kinds, in their order, are to be looked at."""
+    harmless = kinds == HARMLESS
+    if not enough or not np.count_nonzero(harmless):
+        return len(kinds)
+    last = np.searchsorted(np.cumsum(kinds != HOPELESS), enough)
+    return min(max(int(last), int(harmless.argmax())) + 1, len(kinds))

@@ -121,11 +121,21 @@ class Worlds:
 
     def judge(self) -> Verdicts:
         """Asks the filters."""
-        arrays, faults = self._judge.ask(self._alone)
-        if len(self._shared):
-            worse, worse_faults = self._judge.ask(self._together)
-            positions = np.flatnonzero(worse.plugin != NONE)
-            arrays.put(self._shared[positions], worse.take(positions))
-            faults |= {int(self._shared[p]): text for p, text in worse_faults.items()}
+        both = len(self._shared) > 0
+        arrays, faults = self._ask_both() if both else self._judge.ask(self._alone)
         outcome = self._judge.framework.filter_outcome(arrays, self._alone.n)
         return Verdicts(outcome, faults)
+
+    def _ask_both(self) -> tuple[FilterArrays, dict[int, str]]:
+        """Where the pod does not fit beside the nominated pods, it does not matter whether it would without them."""
+        worse, worse_faults = self._judge.ask(self._together)
+        failed = np.flatnonzero(worse.plugin != NONE)
+        if len(failed) == self._alone.n:
+            return worse, worse_faults
+        settled = self._shared[failed]
+        arrays, faults = self._judge.ask(self._alone)
+        arrays.put(settled, worse.take(failed))
+        for position in faults.keys() & set(settled.tolist()):
+            del faults[position]
+        faults |= {int(self._shared[p]): text for p, text in worse_faults.items()}
+        return arrays, faults
