@@ -54,7 +54,7 @@ def _configuration(given: Mapping[str, Any]) -> Loaded:
     """The file with the flags applied. Raises ConfigurationError, after warnings that may explain it."""
     try:
         loaded = load(Path(given["config"])) if given["config"] is not None else None
-        return apply_flags(loaded, Flags(**{name: given[name] for name in Flags.__slots__}))
+        return apply_flags(loaded, Flags(**{name: given[name] for name in Flags.__struct_fields__}))
     except ConfigurationError as error:
         _warn(error.warnings, error.source)
         raise

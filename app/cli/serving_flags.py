@@ -1,6 +1,5 @@
 """The flags of serving, authentication and authorization (spec: service.md 6.1), and ``--insecure-http``, which is our own."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -69,7 +68,7 @@ def _access_flags() -> Iterator[Flag]:
 
 def serving_options(given: Mapping[str, Any]) -> ServingOptions:
     """What the flags say, by click's names, which are those of the fields. Raises ServingError."""
-    fields = [field.name for field in dataclasses.fields(ServingOptions)]
+    fields = ServingOptions.__struct_fields__
     options = {name: given[name] for name in fields if given.get(name) is not None}
     if options.get("insecure_http"):
         options.setdefault("bind_address", _LOOPBACK)

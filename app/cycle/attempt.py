@@ -6,10 +6,10 @@ and ``choose``, and ``choose`` judges once more what is left: the table may have
 (docs/architecture.md, "Cycles overlap and decide late").
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from app.cycle.select import best
@@ -51,8 +51,7 @@ class Unfit(Exception):  # noqa: N818 - a verdict, not a fault
         return self.diagnosis.message()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """Where the pod goes."""
 
     row: int

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
@@ -304,8 +303,7 @@ class _Refusal(Exception):  # noqa: N818 - never leaves this module
     """The Error in an answer."""
 
 
-@dataclasses.dataclass(slots=True)
-class _Call:
+class _Call(msgspec.Struct):
     """What is known of a call under way."""
 
     verb: Verb

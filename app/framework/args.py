@@ -4,7 +4,6 @@ The in-tree plugins' defaults are kube-scheduler 1.36's (spec: service.md 1.7); 
 Third-party plugins are handed theirs as they are in the file, and check them with PluginArgs.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -36,8 +35,7 @@ class PluginArgs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
             raise ValueError(f"args{path.removesuffix('`')}: {said}") from None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ResourceSpec:
+class ResourceSpec(msgspec.Struct, frozen=True):
     """A resource that takes part in a score."""
 
     name: str
@@ -45,8 +43,7 @@ class ResourceSpec:
     """1 to 100."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class UtilizationShapePoint:
+class UtilizationShapePoint(msgspec.Struct, frozen=True):
     """A point of a piecewise linear function."""
 
     utilization: int
@@ -55,8 +52,7 @@ class UtilizationShapePoint:
     """0 to 10, as configured: not yet scaled to node scores."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DefaultConstraint:
+class DefaultConstraint(msgspec.Struct, frozen=True):
     """A topology spread constraint for pods that have none; its selector is deduced from each pod."""
 
     max_skew: int
@@ -74,16 +70,14 @@ class DefaultConstraint:
 CPU_AND_MEMORY = (ResourceSpec("cpu"), ResourceSpec("memory"))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DefaultPreemptionArgs:
+class DefaultPreemptionArgs(msgspec.Struct, frozen=True):
     """How many candidate nodes a preemption examines: max(percentage of all nodes, absolute)."""
 
     min_candidate_nodes_percentage: int = 10
     min_candidate_nodes_absolute: int = 100
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DynamicResourcesArgs:
+class DynamicResourcesArgs(msgspec.Struct, frozen=True):
     """Time limits in seconds."""
 
     filter_timeout: float = 10.0
@@ -92,8 +86,7 @@ class DynamicResourcesArgs:
     """Wait for the devices' binding conditions; at least 1."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class InterPodAffinityArgs:
+class InterPodAffinityArgs(msgspec.Struct, frozen=True):
     """How affinity between pods is scored."""
 
     hard_pod_affinity_weight: int = 1
@@ -101,16 +94,14 @@ class InterPodAffinityArgs:
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class NodeAffinityArgs:
+class NodeAffinityArgs(msgspec.Struct, frozen=True):
     """An affinity for every pod of the profile."""
 
     added_affinity: Mapping[str, Any] | None = None
     """core/v1 NodeAffinity as JSON, with the API's field names; selectors are valid."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class NodeResourcesFitArgs:
+class NodeResourcesFitArgs(msgspec.Struct, frozen=True):
     """Which resources must fit, and how free ones are scored."""
 
     ignored_resources: frozenset[str] = frozenset()
@@ -124,15 +115,13 @@ class NodeResourcesFitArgs:
     """Non-empty for RequestedToCapacityRatio only."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BalancedAllocationArgs:
+class BalancedAllocationArgs(msgspec.Struct, frozen=True):
     """Which resources NodeResourcesBalancedAllocation looks at; every weight is 1."""
 
     resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PodTopologySpreadArgs:
+class PodTopologySpreadArgs(msgspec.Struct, frozen=True):
     """Spreading of pods that name no constraints of their own."""
 
     defaulting_type: str = "System"
@@ -141,8 +130,7 @@ class PodTopologySpreadArgs:
     """Empty for ``System``."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class VolumeBindingArgs:
+class VolumeBindingArgs(msgspec.Struct, frozen=True):
     """Waiting for volumes."""
 
     bind_timeout_seconds: int = 600
@@ -161,8 +149,7 @@ InTreeArgs = (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """A scheduler name with its plugins, resolved."""
 
     scheduler_name: str

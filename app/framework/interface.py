@@ -14,10 +14,10 @@ server through ``Effects``.
 Order, skipping and failure rules are kube-scheduler's (spec: plugins.md 1.4).
 """
 
-import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, runtime_checkable
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -89,8 +89,7 @@ def _no_text(_number: int) -> tuple[str, ...]:
     return ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Verdicts:
+class Verdicts(msgspec.Struct, frozen=True):
     """What a filter says of each row of a view.
 
     ``codes``: int8[n], 0 where the pod may go and a rejecting Code elsewhere (Code.Error fails the whole attempt).
@@ -128,8 +127,7 @@ def reject_first(*cases: tuple[Mask, Code, str]) -> Verdicts | None:
     return Verdicts(codes, reasons, texts.__getitem__)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PreFilterResult:
+class PreFilterResult(msgspec.Struct, frozen=True):
     """What PreFilter found: a status, and the only node names that can be right (None: any)."""
 
     status: Status
@@ -148,8 +146,7 @@ class QueueingHint:
 HintFunction = Callable[[Pod, Any, Any], bool]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class EventRegistration:
+class EventRegistration(msgspec.Struct, frozen=True):
     """An event that can help pods this plugin turned down; without a hint it always does."""
 
     event: ClusterEvent
@@ -158,16 +155,14 @@ class EventRegistration:
     template_only: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PermitResult:
+class PermitResult(msgspec.Struct, frozen=True):
     """Permit's answer; with Code.Wait the longest time to wait, in seconds."""
 
     status: Status
     timeout_seconds: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PostFilterResult:
+class PostFilterResult(msgspec.Struct, frozen=True):
     """What PostFilter achieved. ``nominated_node``: None leaves the nomination, "" clears it, a name sets it."""
 
     status: Status
@@ -187,8 +182,7 @@ class EvictionProgress(Protocol):
         """The eviction has ended, successfully or not; whether the preemptor has nothing to wait for any more."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Eviction:
+class Eviction(msgspec.Struct, frozen=True):
     """Room to be made for a pod on a node; ``victims`` most important first."""
 
     preemptor: Pod

@@ -1,9 +1,9 @@
 """Runs one profile's plugins at each extension point, by kube-scheduler's rules (spec: plugins.md 1.4)."""
 
-import dataclasses
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
+import msgspec
 import numpy as np
 
 from app.framework.commit import CommitPoints
@@ -68,8 +68,7 @@ _ANY_CHANGE: Final = tuple(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ProfilePlugins:
+class ProfilePlugins(msgspec.Struct, frozen=True):
     """The plugin instances of a profile in the order of each extension point (configuration names), and score weights."""
 
     by_point: Mapping[str, Sequence[Plugin]]
@@ -80,8 +79,7 @@ class ProfilePlugins:
         return self.by_point.get(point, ())
 
 
-@dataclasses.dataclass(slots=True)
-class Filtered:
+class Filtered(msgspec.Struct):
     """Where a pod may go: the filters' verdicts on all rows, and what PreFilter narrowed."""
 
     outcome: Outcome

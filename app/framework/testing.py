@@ -11,7 +11,6 @@ Plugins run in a real Framework, so a row-local plugin's answers are kept and re
 shows more.
 """
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
@@ -155,7 +154,7 @@ class FakeCluster:
         try:
             filtered = framework.filter(state, pod, memo, NOBODY)
         except Rejected as rejected:
-            status = dataclasses.replace(rejected.status, plugin="")
+            status = msgspec.structs.replace(rejected.status, plugin="")
             return dict.fromkeys(self._names(self._table.live_rows()), status)
         return dict(self._rejections(filtered))
 
@@ -229,7 +228,7 @@ class FakeCluster:
         feasible = set(outcome.feasible().tolist())
         for row in rows.tolist():
             if row not in feasible:
-                status = dataclasses.replace(diagnosis.status(row), plugin="")
+                status = msgspec.structs.replace(diagnosis.status(row), plugin="")
                 yield self._table.names[row], status
 
     def _names(self, rows: Rows) -> list[str]:

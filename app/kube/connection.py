@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from app.kube.errors import ConfigurationError
 
 #: Seconds after which credentials kept in files are read again, as in-cluster tokens must be at least every minute.
@@ -47,8 +49,7 @@ async def anonymous() -> Identity:
     return Identity()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(msgspec.Struct, frozen=True):
     """Everything that does not change about reaching one API server."""
 
     #: Scheme, host, port and, behind some proxies, a path; no slash at the end.

@@ -3,7 +3,6 @@
 Pure: what the server has been told is noted here by those who tell it (app.kube.events).
 """
 
-import dataclasses
 from typing import Final, Literal
 
 import msgspec
@@ -37,8 +36,7 @@ class ObjectRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     resource_version: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class EventKey:
+class EventKey(msgspec.Struct, frozen=True):
     """What occurrences of one series have in common: everything but note and time (spec: service.md 4.10)."""
 
     regarding: ObjectRef
@@ -54,8 +52,7 @@ class EventKey:
         return self.regarding.namespace or "default"
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class Series:
+class Series(msgspec.Struct, eq=False):
     """Occurrences of one key, and what the server has been told of them. Times in seconds since the epoch."""
 
     key: EventKey

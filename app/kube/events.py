@@ -11,13 +11,13 @@ an attempt that fails again tells it again, but that a pod was preempted or sche
 """
 
 import asyncio
-import dataclasses
 import logging
 import re
 import uuid
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from app.kube.errors import (
@@ -57,8 +57,7 @@ LOOK: Final = 0.05
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class EventStatistics:
+class EventStatistics(msgspec.Struct, frozen=True):
     """The recorder at one moment."""
 
     queued: int

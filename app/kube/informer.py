@@ -5,12 +5,12 @@ store has it; then other tasks get their turn. Nothing should be decided before 
 """
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
 from app.kube.feed import (
@@ -101,8 +101,7 @@ class Store(Generic[T]):
             yield Change(DELETED, old, None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class InformerStatistics:
+class InformerStatistics(msgspec.Struct, frozen=True):
     """One informer at one moment. Times are those of the event loop, in seconds."""
 
     kind: str

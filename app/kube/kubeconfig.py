@@ -8,7 +8,6 @@ MB that nothing here uses, so its ``config`` part is imported alone.
 import base64
 import binascii
 import contextlib
-import dataclasses
 import importlib
 import importlib.util
 import logging
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from app.kube.connection import (
@@ -48,8 +48,7 @@ _NO_CONFIGURATION: Final = (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Library:
+class _Library(msgspec.Struct, frozen=True):
     """The parts of kubernetes_asyncio.config in use."""
 
     ConfigException: Any

@@ -1,6 +1,5 @@
 """The Lease object that schedulers elect a leader with (coordination.k8s.io/v1)."""
 
-import dataclasses
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final
@@ -15,8 +14,7 @@ from app.kube.transport import Response, Transport, path_segment
 from app.kube.watch import watch_once
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LeaseRecord:
+class LeaseRecord(msgspec.Struct, frozen=True):
     """The spec of a lease. Times are in seconds since the epoch, of whoever wrote them; 0 when absent."""
 
     holder: str = ""
@@ -29,8 +27,7 @@ class LeaseRecord:
     preferred_holder: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """A lease as read or written last: its record, and the whole object for the next update."""
 
     record: LeaseRecord

@@ -1,7 +1,6 @@
 """Asking the API server who somebody is and what they may do: TokenReview and SubjectAccessReview."""
 
 import asyncio
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -25,18 +24,16 @@ ATTEMPTS: Final = 5
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class User:
+class User(msgspec.Struct, frozen=True):
     """Somebody who makes requests."""
 
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
-    extra: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    extra: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """Whether somebody may do something, and what the server says about it."""
 
     allowed: bool

@@ -14,7 +14,6 @@ give up would mean to treat as free what may be taken.
 """
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Mapping
 from typing import Final
@@ -64,8 +63,7 @@ PATCH_RETRY: Final = 0.01
 _TRANSIENT: Final = (ConnectionFailed, ServerUnavailable, TooManyRequests)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BindResult:
+class BindResult(msgspec.Struct, frozen=True):
     """How a binding ended. ``message`` says why it failed; ``error`` is what the last request raised, if it did."""
 
     bound: bool
@@ -124,7 +122,7 @@ class KubeWriter:
             looked_up = True
             verdict = await self._verdict(namespace, name, uid, node, error)
             if verdict is not None:
-                return dataclasses.replace(verdict, attempts=attempt)
+                return msgspec.structs.replace(verdict, attempts=attempt)
         return BindResult(False, str(error), error, BIND_ATTEMPTS, looked_up)
 
     async def _verdict(

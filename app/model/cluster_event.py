@@ -1,7 +1,8 @@
 """Cluster events: what can make an unschedulable pod schedulable (spec: plugins.md 2.0 and 4.9)."""
 
-import dataclasses
 import enum
+
+import msgspec
 
 
 class Action(enum.IntFlag):
@@ -47,8 +48,7 @@ class Resource(enum.StrEnum):
 _POD_KINDS = frozenset({Resource.Pod, Resource.AssignedPod, Resource.UnschedulablePod})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClusterEvent:
+class ClusterEvent(msgspec.Struct, frozen=True):
     """A kind and what happened to it; also the pattern that a plugin registers."""
 
     resource: Resource

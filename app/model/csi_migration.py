@@ -5,7 +5,6 @@ the driver would give it, and judges an in-tree volume's zones by the driver's t
 have migrated (spec: plugins.md 2.11 and 2.12; KEP-625).
 """
 
-import dataclasses
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -39,8 +38,7 @@ class TranslationError(ValueError):
     """An in-tree volume that its CSI driver could not serve; the text is Kubernetes' own."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class InTreePlugin:
+class InTreePlugin(msgspec.Struct, frozen=True):
     """An in-tree volume plugin, the CSI driver that replaced it, and the driver's zone label ("" if it has none)."""
 
     name: str

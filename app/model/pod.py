@@ -4,7 +4,6 @@ Pods come in families: the replicas of one workload differ in name and identity 
 spec alone is worked out once per family, in PodTemplate; a Pod holds a reference to it (docs/architecture.md).
 """
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Final
@@ -37,8 +36,7 @@ class LabelSet(dict[str, str]):
         return self is not other
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class HostPort:
+class HostPort(msgspec.Struct, frozen=True):
     """A port claimed on the node itself; ``ip`` is 0.0.0.0 for all addresses."""
 
     protocol: str

@@ -4,11 +4,12 @@ Amounts are summed exactly in nano-units and rounded once, into scheduler units:
 (bytes, devices) for everything else.
 """
 
-import dataclasses
 import functools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
+
+import msgspec
 
 from app.model import quantity
 from app.model.objects import Container, ContainerStatus, PodSpec, ResourceRequirements, Resources
@@ -91,8 +92,7 @@ def allocatable_units(resources: Resources | None) -> Amounts:
     return amounts
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StatusResources:
+class StatusResources(msgspec.Struct, frozen=True):
     """What a running pod's status says about its resources while an in-place resize is under way."""
 
     containers: Mapping[str, ContainerStatus]
@@ -101,8 +101,7 @@ class StatusResources:
     infeasible: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PodResources:
+class PodResources(msgspec.Struct, frozen=True):
     """What a pod occupies on a node.
 
     ``requested``: scheduler units by resource name (zero entries kept: their presence matters).

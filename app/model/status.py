@@ -3,9 +3,10 @@
 Codes are kube-scheduler's seven, by number and by name (spec: service.md 4.1).
 """
 
-import dataclasses
 import enum
 from collections.abc import Iterable
+
+import msgspec
 
 
 class Code(enum.IntEnum):
@@ -28,8 +29,7 @@ class Code(enum.IntEnum):
 _REJECTED = frozenset({Code.Unschedulable, Code.UnschedulableAndUnresolvable, Code.Pending})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """A verdict with its reasons and, when it turned something down, the plugin that did."""
 
     code: Code
@@ -48,7 +48,7 @@ class Status:
 
     def by(self, plugin: str) -> "Status":
         """The same verdict, attributed to ``plugin``."""
-        return dataclasses.replace(self, plugin=plugin)
+        return msgspec.structs.replace(self, plugin=plugin)
 
 
 SUCCESS = Status(Code.Success)

@@ -1,9 +1,10 @@
 """Comparing what is known with what the watches brought, and writing both down: SIGUSR2 and ``/debug/cache`` (spec: service.md 8)."""
 
-import dataclasses
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from app.model.objects import Node
 from app.model.pod import Pod
@@ -14,8 +15,7 @@ from app.state.scheduler_state import SchedulerState
 log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(msgspec.Struct, frozen=True):
     """Names (of nodes) or uids (of pods): missed ones the watch has and the scheduler has not, redundant ones the reverse."""
 
     missed: tuple[str, ...]

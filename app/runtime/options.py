@@ -1,18 +1,18 @@
 """What the command line says beside the configuration file."""
 
-import dataclasses
 from pathlib import Path
+
+import msgspec
 
 from app.runtime.serving.options import ServingOptions
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(msgspec.Struct, frozen=True):
     """Options of ``run`` that are no part of the configuration; durations in seconds."""
 
     config: Path | None = None
     master: str = ""
-    serving: ServingOptions = dataclasses.field(default_factory=ServingOptions)
+    serving: ServingOptions = msgspec.field(default_factory=ServingOptions)
     verbosity: int = 0
     logging_format: str = "text"
     max_unschedulable_seconds: float = 300.0

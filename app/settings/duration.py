@@ -1,8 +1,9 @@
 """Durations in Go's notation, exact to the nanosecond (spec: Go package time, ParseDuration and Duration.String)."""
 
-import dataclasses
 import re
 from typing import Final, Self
+
+import msgspec
 
 _UNITS: Final = {
     "ns": 1,
@@ -23,8 +24,7 @@ class DurationError(ValueError):
     """The text is no Go duration; the message is Go's."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, order=True)
-class Duration:
+class Duration(msgspec.Struct, frozen=True, order=True):
     """A signed length of time; false when zero."""
 
     nanoseconds: int

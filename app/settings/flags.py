@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from app.settings.duration import Duration, DurationError
 from app.settings.fieldtext import show
 from app.settings.load import Loaded, Settings
@@ -16,8 +18,7 @@ from app.settings.problems import ConfigurationError, Problem
 from app.settings.validation import leader_election
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
+class Flags(msgspec.Struct, frozen=True, kw_only=True):
     """Flags by their names; None for one that was not given."""
 
     leader_elect: bool | None = None
@@ -65,7 +66,11 @@ def apply_flags(loaded: Loaded | None, flags: Flags) -> Loaded:
     Raises ConfigurationError when a flag cannot be read, or when the election no longer is valid.
     """
     base = loaded or Loaded(Settings(), source="flags")
-    given = {name: value for name in Flags.__slots__ if (value := getattr(flags, name)) is not None}
+    given = {
+        name: value
+        for name in Flags.__struct_fields__
+        if (value := getattr(flags, name)) is not None
+    }
     changed = _with_election(base, given)
     if loaded is None:
         return _with_deprecated(changed, given)
@@ -154,5 +159,5 @@ def _ignored(given: Mapping[str, Any]) -> Iterator[Problem]:
 def _replace(loaded: Loaded, **changes: Any) -> Loaded:
     """The same with some fields of the first document replaced."""
     config = loaded.settings.configuration.model_copy(update=changes)
-    settings = dataclasses.replace(loaded.settings, configuration=config)
+    settings = msgspec.structs.replace(loaded.settings, configuration=config)
     return dataclasses.replace(loaded, settings=settings)

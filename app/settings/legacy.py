@@ -7,9 +7,10 @@ things, it records their origin, so that those checks name the place in the user
 """
 
 import copy
-import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from app.settings.base import V1
 from app.settings.defaults import DEFAULT_WEIGHTS
@@ -35,8 +36,7 @@ _OLD_WEIGHTS: Final = {"TaintToleration": 1, "NodeAffinity": 1, "InterPodAffinit
 _OLD_LOCKS: Final = ("endpoints", "configmaps", "endpointsleases", "configmapsleases")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Converted:
+class Converted(msgspec.Struct, frozen=True):
     """A document as v1."""
 
     value: dict[str, Any]

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path as File
 from typing import Any, NamedTuple
 
+import msgspec
+
 from app.framework.args import Profile
 from app.settings.advice import advise
 from app.settings.defaults import IN_TREE_CAPABILITIES, Capabilities
@@ -41,15 +43,14 @@ class ConfiguredExtender(NamedTuple):
     options: ExtenderOptions
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """Everything that is configured: the two documents of a file, checked."""
 
-    configuration: KubeSchedulerConfiguration = dataclasses.field(
+    configuration: KubeSchedulerConfiguration = msgspec.field(
         default_factory=KubeSchedulerConfiguration
     )
     """What kube-scheduler would read too."""
-    extension: AiokubeSchedulerConfiguration = dataclasses.field(
+    extension: AiokubeSchedulerConfiguration = msgspec.field(
         default_factory=AiokubeSchedulerConfiguration
     )
     """What only this scheduler knows."""

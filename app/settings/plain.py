@@ -1,8 +1,9 @@
 """Profiles as plain values, for the framework, which must not know pydantic."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, Final
+
+import msgspec
 
 from app.framework import args as plain
 from app.settings import args as models
@@ -22,7 +23,7 @@ def to_profile(
     }
     if ignored := config.ignored_by_scheduler:
         fit = plugin_config["NodeResourcesFit"]
-        plugin_config["NodeResourcesFit"] = dataclasses.replace(fit, ignored_resources=ignored)
+        plugin_config["NodeResourcesFit"] = msgspec.structs.replace(fit, ignored_resources=ignored)
     opaque = {name: value for name, value in given.items() if name not in models.ARGS}
     return plain.Profile(
         scheduler_name=profile.scheduler_name,

@@ -5,9 +5,10 @@ kube-scheduler 1.36 rule by rule (spec: service.md 1.6). Nothing here knows a pl
 in. All mistakes of all profiles are reported together, with the texts of kube-scheduler's start-up errors.
 """
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from app.settings.defaults import DEFAULT_MULTI_POINT, EXTENSION_POINTS, Capabilities
 from app.settings.fieldtext import show
@@ -22,8 +23,7 @@ _DEFAULT_SET: Final = PluginSet(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ResolvedPlugins:
+class ResolvedPlugins(msgspec.Struct, frozen=True):
     """The plugins of one profile."""
 
     points: Mapping[str, tuple[str, ...]]
@@ -32,8 +32,7 @@ class ResolvedPlugins:
     """Plugin name -> weight, for each name in ``points["score"]``."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(msgspec.Struct, frozen=True):
     """The plugins of every profile, in the order of the profiles, or what is wrong with them."""
 
     profiles: tuple[ResolvedPlugins, ...]

@@ -4,9 +4,10 @@ A rule yields a ``Finding``: a path into the configuration and kube-scheduler's 
 the file and turns findings into ``Problem`` values, which is what people see.
 """
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
+
+import msgspec
 
 Path = tuple[str | int, ...]
 """Keys and list indices from the root of a document."""
@@ -31,8 +32,7 @@ class Finding(NamedTuple):
     """Where to point when ``path`` itself is absent from the file, for example the verb that a missing weight belongs to."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True, order=True):
     """One mistake or warning with its place in the file; ordered by place."""
 
     line: int
@@ -82,8 +82,7 @@ def render_path(path: Path) -> str:
     return text
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Locator:
+class Locator(msgspec.Struct, frozen=True):
     """Finds the place in the file of any path of one document.
 
     A file of an older version is converted before it is checked. ``origins`` says, for each subtree that the
@@ -92,8 +91,8 @@ class Locator:
     """
 
     marks: Mapping[Path, Mark]
-    origins: Mapping[Path, Path] = dataclasses.field(default_factory=dict)
-    causes: Mapping[Path, Path] = dataclasses.field(default_factory=dict)
+    origins: Mapping[Path, Path] = msgspec.field(default_factory=dict)
+    causes: Mapping[Path, Path] = msgspec.field(default_factory=dict)
 
     @classmethod
     def nowhere(cls) -> Self:

@@ -1,8 +1,9 @@
 """Changing a tree of plain values while remembering where each part came from."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from app.settings.problems import Finding, Path
 
@@ -15,8 +16,7 @@ def mappings(owner: Any, key: str) -> Iterator[tuple[int, dict[str, Any]]]:
             yield index, item
 
 
-@dataclasses.dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct):
     """An item of a list that is being rebuilt."""
 
     value: Any
@@ -32,15 +32,14 @@ class Entry:
         return name if isinstance(name, str) else None
 
 
-@dataclasses.dataclass(slots=True)
-class Rewrite:
+class Rewrite(msgspec.Struct):
     """A document that is being changed, with the record of what was moved and what is to be said about it."""
 
     value: dict[str, Any]
-    origins: dict[Path, Path] = dataclasses.field(default_factory=dict)
-    causes: dict[Path, Path] = dataclasses.field(default_factory=dict)
-    warnings: list[Finding] = dataclasses.field(default_factory=list)
-    mistakes: list[Finding] = dataclasses.field(default_factory=list)
+    origins: dict[Path, Path] = msgspec.field(default_factory=dict)
+    causes: dict[Path, Path] = msgspec.field(default_factory=dict)
+    warnings: list[Finding] = msgspec.field(default_factory=list)
+    mistakes: list[Finding] = msgspec.field(default_factory=list)
 
     def warn(self, path: Path, message: str) -> None:
         """Say something about a path of the file."""

@@ -4,12 +4,12 @@ PyYAML composes the nodes; scalars are resolved by the rules kube-scheduler's re
 no dates, no base-60 numbers), and nothing but JSON's types comes out. Keys that occur twice are refused.
 """
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from app.settings.fieldtext import show
@@ -29,8 +29,7 @@ _FLOAT: Final = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """One document of a file."""
 
     value: Any
@@ -39,8 +38,7 @@ class Document:
     """Where each key (for a value in a mapping) or item (in a list) starts."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """What a text holds, and what is wrong with it as YAML."""
 
     documents: tuple[Document, ...]

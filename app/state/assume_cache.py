@@ -4,9 +4,10 @@ An assumed object stands in for the stored one only while both have the same res
 watch drops it. Writing an assumed object is somebody else's job.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Generic, TypeVar
+
+import msgspec
 
 from app.model.claims import not_found
 from app.model.objects import Named, PersistentVolume, PersistentVolumeClaim
@@ -110,8 +111,7 @@ class VolumeCache(AssumeCache[PersistentVolume]):
         super().__init__(lister, "persistentvolumes")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class AssumedVolumes:
+class AssumedVolumes(msgspec.Struct, frozen=True):
     """Both caches of a cluster, shared by the profiles so that none gives away what another has assumed."""
 
     volumes: VolumeCache

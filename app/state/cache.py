@@ -13,9 +13,10 @@ An assumed pod never expires: it is there until it is confirmed, forgotten or re
 and outlive it; the node table keeps a row for them that no cycle sees.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
+
+import msgspec
 
 from app.model.objects import Node
 from app.model.pod import Pod
@@ -27,8 +28,7 @@ class CacheError(Exception):
     """A step that a pod's state does not allow; the text is kube-scheduler's."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class CacheStatistics:
+class CacheStatistics(msgspec.Struct, frozen=True):
     """How much the cache holds."""
 
     nodes: int

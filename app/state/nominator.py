@@ -4,11 +4,12 @@ A nomination is made in memory first and written to the pod's status afterwards,
 nominator is what counts.
 """
 
-import dataclasses
 import enum
 import itertools
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
+
+import msgspec
 
 from app.model.pod import Pod
 
@@ -28,8 +29,7 @@ _NOOP: Final = NominatingMode.Noop
 _OVERRIDE: Final = NominatingMode.Override
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class NominatingInfo:
+class NominatingInfo(msgspec.Struct, frozen=True):
     """What an attempt says about the pod's nomination.
 
     Override sets it to ``nominated_node_name`` (empty: clears it), Noop leaves it as the pod's status has it.

@@ -6,9 +6,10 @@ pods that the change may help (spec: plugins.md 6). Whatever the shell has to do
 always in exactly one place: waiting in the queue, in flight, assumed, bound, or gone.
 """
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from app.model.cluster_event import (
     ASSIGNED_POD_ADD,
@@ -60,15 +61,13 @@ class Change(NamedTuple):
     new: Any
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class AbandonPod:
+class AbandonPod(msgspec.Struct, frozen=True):
     """An assumed pod is being deleted or is gone: stop waiting for its permit."""
 
     uid: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ReportProblem:
+class ReportProblem(msgspec.Struct, frozen=True):
     """Something that should not happen did; say so in the log."""
 
     text: str
@@ -77,8 +76,7 @@ class ReportProblem:
 Command = AbandonPod | ReportProblem
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """What became of a pod whose attempt failed: its latest version, and whether it is worth an event and a condition."""
 
     pod: Pod

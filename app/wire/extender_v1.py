@@ -6,7 +6,6 @@ when they are spelled like that, and through app.wire.go_json when anything abou
 gives errors Go's words. Of Node objects in an answer only the names are decoded.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
@@ -44,8 +43,7 @@ class Body:
             yield self.pieces[start : start + step]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Victims:
+class Victims(msgspec.Struct, frozen=True):
     """The pods that would be evicted from one node, most important first, and how many budgets that would break."""
 
     pods: tuple[Pod, ...]
@@ -191,8 +189,7 @@ class FilterAnswer(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class MetaVictims:
+class MetaVictims(msgspec.Struct, frozen=True):
     """The victims on one node by UID, in the extender's order."""
 
     uids: tuple[str, ...]

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, Self
 
+import msgspec
+
 _INT64: Final = range(-(2**63), 2**63)
 _BLANK: Final = re.compile(r"[ \t\r\n]*")
 
@@ -71,8 +73,7 @@ def _clean(text: str) -> str:
 # ---------------------------------------------------------------- types
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Where:
+class Where(msgspec.Struct, frozen=True):
     """The place of a value: the innermost Go struct and the fields that lead to it from the root."""
 
     struct: str = ""
@@ -91,8 +92,7 @@ class GoType(Protocol):
         """Checks and converts one plain value."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """string."""
 
     def read(self, value: Any, where: Where) -> str:
@@ -104,8 +104,7 @@ class Text:
         return _clean(value)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Int64:
+class Int64(msgspec.Struct, frozen=True):
     """int64: JSON integers only, 5.0 is none."""
 
     def read(self, value: Any, where: Where) -> int:
@@ -118,8 +117,7 @@ class Int64:
         raise where.mismatch(f"number {value!r}" if number else _found(value), "int64")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(msgspec.Struct, frozen=True):
     """A slice (or a pointer to one), called ``go`` in errors."""
 
     element: GoType
@@ -134,8 +132,7 @@ class ListOf:
         return [self.element.read(item, where) for item in value]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class MapOf:
+class MapOf(msgspec.Struct, frozen=True):
     """A map with string keys, called ``go`` in errors."""
 
     element: GoType

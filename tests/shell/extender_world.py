@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 
+import msgspec
 import numpy as np
 
 from app.extender.chain import ExtenderChain
@@ -116,7 +116,7 @@ class World:
             for point in POINT_METHODS
         }
         [defaults] = load(_CONFIG).to_plain(registry.capabilities(dict(registry.IN_TREE)))
-        profile = dataclasses.replace(defaults, points=points)
+        profile = msgspec.structs.replace(defaults, points=points)
 
         def make_queue(nominator):
             self.framework = build_framework(

@@ -4,9 +4,9 @@ Each elector has a clock of its own, which may be off; only the lease is shared.
 """
 
 import asyncio
-import dataclasses
 from contextlib import asynccontextmanager
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -56,7 +56,7 @@ def record(holder="other", **more):
         pytest.param(Observation(record("me"), 100), 100, Update, id="ours"),
         pytest.param(Observation(record("me"), 100), 999, Update, id="ours, long ago"),
         pytest.param(
-            Observation(dataclasses.replace(record(), duration_seconds=60), 100),
+            Observation(msgspec.structs.replace(record(), duration_seconds=60), 100),
             159,
             Wait(160),
             id="the holder's duration counts, not ours",
@@ -660,7 +660,9 @@ async def test_a_frozen_leader_does_not_write_when_it_thaws():
     await asyncio.sleep(5)
     assert a.leads
     frozen = server.lease.record
-    server.write(dataclasses.replace(frozen, holder="b", transitions=1), str(server.version), "b")
+    server.write(
+        msgspec.structs.replace(frozen, holder="b", transitions=1), str(server.version), "b"
+    )
     a.clock.jump(20)
     assert not a.leads, "asked before the event loop has had a turn"
     assert await a.task is Outcome.LOST

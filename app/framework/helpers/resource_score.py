@@ -1,9 +1,9 @@
 """What the resource scores share: which resources of a pod count, and what nodes have of them (spec: plugins.md 2.8)."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from app.framework.args import ResourceSpec
@@ -28,8 +28,7 @@ def column_of(amounts: Iterable[int]) -> Int64:
     return np.array([[min(amount, MAX_INT64)] for amount in amounts], np.int64).reshape(-1, 1)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ScoredResources:
+class ScoredResources(msgspec.Struct, frozen=True):
     """The resources that count for one pod: k names, its amounts int64[k, 1] in scheduler units, weights int64[k].
 
     ``total_weight``: int64 without dimensions.

@@ -1,9 +1,9 @@
 """NodeResourcesFit: what a pod asks for must be free, and how much is free makes the score (spec: plugins.md 2.8)."""
 
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -86,8 +86,7 @@ class _Reasons:
         return tuple(text for i, text in enumerate(self._texts) if number >> i & 1)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True):
     """What must be free: k resource names, amounts int64[k, 1], and the reasons (one more: too many pods)."""
 
     names: tuple[str, ...]

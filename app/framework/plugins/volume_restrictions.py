@@ -3,10 +3,10 @@
 Source of the rules: kube-scheduler 1.36 (spec: plugins.md 2.10; KEP-2485 for ReadWriteOncePod).
 """
 
-import dataclasses
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
+import msgspec
 import numpy as np
 
 from app.framework.interface import (
@@ -35,8 +35,7 @@ ERR_REASON_READ_WRITE_ONCE_POD: Final = (
 _KEY: Final = "VolumeRestrictions"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(msgspec.Struct, frozen=True):
     """A pod's disks, and the names of its ReadWriteOncePod claims with how many of them are in use anywhere."""
 
     disks: tuple[Disk, ...]

@@ -5,8 +5,9 @@ duration by *our* clock, counted from when we first saw it; so a newcomer waits 
 holder was released and may be taken at once.
 """
 
-import dataclasses
 from typing import Final
+
+import msgspec
 
 from app.kube.leases import LeaseRecord
 
@@ -14,8 +15,7 @@ from app.kube.leases import LeaseRecord
 JITTER_FACTOR: Final = 1.2
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ElectionSettings:
+class ElectionSettings(msgspec.Struct, frozen=True):
     """Who we are and how patient. Durations in seconds. Raises ValueError (spec: service.md 5.2)."""
 
     identity: str
@@ -48,8 +48,7 @@ class ElectionSettings:
         return max(1.0, self.renew_deadline / 2)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True):
     """What the lease said last, and when (own clock) it was first seen to say so."""
 
     record: LeaseRecord
@@ -61,22 +60,19 @@ class Observation:
         return self.at + self.record.duration_seconds
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Create:
+class Create(msgspec.Struct, frozen=True):
     """There is no lease: make it."""
 
     record: LeaseRecord
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Update:
+class Update(msgspec.Struct, frozen=True):
     """The lease is ours, or free: write this record over the one that was seen."""
 
     record: LeaseRecord
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Somebody else holds the lease, until this moment (own clock) at least."""
 
     until: float
@@ -105,7 +101,7 @@ def decide(
     if old.holder and observed.expires > now:
         return Wait(observed.expires)
     return Update(
-        dataclasses.replace(
+        msgspec.structs.replace(
             old,
             holder=settings.identity,
             duration_seconds=settings.duration_seconds,
@@ -129,12 +125,12 @@ def may_renew_unread(
 
 def renewed(old: LeaseRecord, settings: ElectionSettings, wall: float) -> LeaseRecord:
     """Our own record, renewed."""
-    return dataclasses.replace(old, duration_seconds=settings.duration_seconds, renew_time=wall)
+    return msgspec.structs.replace(old, duration_seconds=settings.duration_seconds, renew_time=wall)
 
 
 def released(old: LeaseRecord, wall: float) -> LeaseRecord:
     """Our own record, given up: anybody may take it at once."""
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         old, holder="", duration_seconds=1, acquire_time=wall, renew_time=wall
     )
 

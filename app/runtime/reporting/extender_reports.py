@@ -6,10 +6,11 @@ some of the pods concerned get an event, and what the body of an error answer sa
 FailedScheduling stays kube-scheduler's).
 """
 
-import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Final
+
+import msgspec
 
 from app.extender.config import Verb
 from app.extender.errors import ExtenderError
@@ -28,8 +29,7 @@ CALM: Final = 10.0
 _DETAILS: Final = 2
 
 
-@dataclasses.dataclass(slots=True)
-class _Trouble:
+class _Trouble(msgspec.Struct):
     """Failures of one extender's verb that were passed over. Times are monotonic."""
 
     errors: int = 0

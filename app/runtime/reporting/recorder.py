@@ -1,7 +1,8 @@
 """What the loop tells about itself: one protocol, implemented by the metrics, the stories of pods and the log."""
 
-import dataclasses
 from typing import Protocol
+
+import msgspec
 
 from app.cycle.attempt import Attempt, Choice
 from app.framework.diagnosis import Diagnosis
@@ -9,8 +10,7 @@ from app.model.pod import Pod
 from app.state.queue.queued_pod import QueuedPod
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """An attempt that failed."""
 
     queued: QueuedPod

@@ -1,10 +1,11 @@
 """The binding cycle: what happens to a decided pod, beside the next decisions (spec: service.md 4.5 and 4.6)."""
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
+
+import msgspec
 
 from app.framework.interface import CycleState, Effects, PreBindPlugin
 from app.framework.runner import Framework
@@ -24,8 +25,7 @@ log = logging.getLogger(__name__)
 PREEMPTED: Final = "preempted by DefaultPreemption"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(msgspec.Struct, frozen=True):
     """A pod with the node that was chosen for it; ``assumed`` has the node name set, ``started`` is monotonic."""
 
     queued: QueuedPod

@@ -5,7 +5,6 @@ goes on with the next ones. Nothing is asked twice. The node is chosen from the 
 come, with no await in between (docs/architecture.md).
 """
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -295,8 +294,7 @@ def _verdicts(candidates: Sequence[str], result: ChainFilterResult) -> dict[str,
     return verdicts
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ChainBinder:
+class ChainBinder(msgspec.Struct, frozen=True):
     """Binds pods through extenders (ExtenderBinder of app.runtime.scheduling.binding)."""
 
     chain: ExtenderChain

@@ -4,10 +4,11 @@ Patches of one pod are written one after another; of those that wait only the ne
 """
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from app.kube.errors import KubeError, NotFound
 from app.model.pod import Pod
@@ -17,8 +18,7 @@ log = logging.getLogger(__name__)
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StatusPatch:
+class StatusPatch(msgspec.Struct, frozen=True):
     """What to write into a pod's status.
 
     ``reason`` of the PodScheduled=False condition, empty for no condition; ``nominated_node``: None leaves the nomination,

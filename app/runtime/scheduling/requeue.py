@@ -10,7 +10,6 @@ Only pods that an extender turned down in their last attempt are woken; what the
 """
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
@@ -56,8 +55,7 @@ class WakeRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     resource: str = ""
 
 
-@dataclasses.dataclass(slots=True)
-class _Refusal:
+class _Refusal(msgspec.Struct):
     pod: Pod
     extenders: frozenset[str]
     timer: asyncio.TimerHandle | None = None

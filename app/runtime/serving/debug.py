@@ -15,12 +15,12 @@ path                                  shows
 """
 
 import asyncio
-import dataclasses
 import itertools
 import traceback
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
 from app.runtime import logs
@@ -79,7 +79,7 @@ class DebugPages:
         )
 
     async def _queue_page(self, _request: web.Request) -> web.Response:
-        counts = dataclasses.asdict(self._queue.statistics())
+        counts = msgspec.structs.asdict(self._queue.statistics())
         return as_json({"counts": counts, "pods": [_entry(e) for e in self._queue.dump()]})
 
     async def _cache(self, request: web.Request) -> web.StreamResponse:
@@ -95,8 +95,8 @@ class DebugPages:
         return as_json(
             {
                 "equal": not nodes and not pods,
-                "nodes": dataclasses.asdict(nodes),
-                "pods": dataclasses.asdict(pods),
+                "nodes": msgspec.structs.asdict(nodes),
+                "pods": msgspec.structs.asdict(pods),
             }
         )
 

@@ -1,10 +1,10 @@
 """``/healthz``, ``/livez`` and ``/readyz``: named checks, in Kubernetes' own form (spec: service.md 6.2)."""
 
-import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from app.runtime import logs
@@ -13,8 +13,7 @@ from app.runtime.metrics.series import STABLE, Families
 log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """A check with its name; ``problem`` tells what is wrong, None for nothing."""
 
     name: str
@@ -26,8 +25,7 @@ def ping() -> Check:
     return Check("ping", lambda: None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """What an endpoint answers, and for the log what it withholds."""
 
     healthy: bool

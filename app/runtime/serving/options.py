@@ -1,7 +1,8 @@
 """How the endpoints are served: kube-scheduler's serving, authentication and authorization flags (spec: service.md 6.1)."""
 
-import dataclasses
 from typing import Final
+
+import msgspec
 
 ALWAYS_ALLOWED: Final = ("/healthz", "/readyz", "/livez")
 
@@ -10,8 +11,7 @@ class ServingError(Exception):
     """The endpoints cannot be served like this; the text says why and what to do."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ServingOptions:
+class ServingOptions(msgspec.Struct, frozen=True):
     """Durations in seconds."""
 
     #: 0: nothing is served.

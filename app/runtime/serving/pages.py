@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import datetime as dt
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -146,11 +145,10 @@ class AboutPages:
 
 
 def fields_shown(options: Any) -> dict[str, Any]:
-    """The fields of a dataclass, and in place of a field that is a dataclass that one's fields."""
+    """The fields of a struct, and in place of a field that is a struct that one's fields."""
     shown: dict[str, Any] = {}
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        shown |= fields_shown(value) if dataclasses.is_dataclass(value) else {field.name: value}
+    for name, value in msgspec.structs.asdict(options).items():
+        shown |= fields_shown(value) if isinstance(value, msgspec.Struct) else {name: value}
     return shown
 
 

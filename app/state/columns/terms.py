@@ -6,12 +6,12 @@ over the labels they demand, and pods with the same namespace and labels share t
 (Spec: plugins.md 2.15.)
 """
 
-import dataclasses
 import enum
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 
 from app.model.objects import Affinity, PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
@@ -33,8 +33,7 @@ _ROWS_PER_SPARSE_ENTRY: Final = 24
 # ---------------------------------------------------------------- what a pod says
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class AffinityTerm:
+class AffinityTerm(msgspec.Struct, frozen=True):
     """One parsed term. It matches pods in ``namespaces`` or whose namespace's labels ``namespace_selector`` matches."""
 
     topology_key: str
@@ -58,8 +57,7 @@ class AffinityTerm:
 WeightedTerms = tuple[tuple[AffinityTerm, int], ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PodTerms:
+class PodTerms(msgspec.Struct, frozen=True):
     """All terms of a pod. A list that cannot be read is empty, and ``error`` says why."""
 
     required_affinity: tuple[AffinityTerm, ...] = ()

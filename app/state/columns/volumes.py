@@ -3,9 +3,10 @@
 Costs nothing for pods without volumes and a few dictionary entries per volume for the others (spec: plugins.md 2.10).
 """
 
-import dataclasses
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from app.model.claims import ClaimKey
 from app.model.objects import Volume
@@ -22,8 +23,7 @@ Uses = dict[int, int]
 DiskKey = tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Disk:
+class Disk(msgspec.Struct, frozen=True):
     """A disk that a pod names itself and that pods on one node cannot share, save where all of them only read.
 
     Two are the same disk when they share a key: an RBD image has one per monitor, all others have one.

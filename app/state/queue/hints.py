@@ -5,11 +5,12 @@ the changed object and says whether trying again is worth it. Asking is the expe
 with the registrations, once and for all, and pods that no matching registration speaks for are never looked at.
 """
 
-import dataclasses
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
+
+import msgspec
 
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
@@ -30,8 +31,7 @@ AFTER_BACKOFF: Final = Strategy.AFTER_BACKOFF
 IMMEDIATELY: Final = Strategy.IMMEDIATELY
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class HintRegistration:
+class HintRegistration(msgspec.Struct, frozen=True):
     """A plugin's interest in an event.
 
     Without a ``hint`` every such event is welcome. ``template_only`` promises that the hint looks at nothing of the pod
@@ -71,8 +71,7 @@ def with_taint_registrations(
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Interest:
+class Interest(msgspec.Struct, frozen=True):
     """An event with everything that is registered for it."""
 
     event: ClusterEvent
@@ -190,7 +189,7 @@ class Hints:
         if registration.hint is None:
             return registration
         hint = self._recorder.timed_hint(registration.plugin, event.label, registration.hint)
-        return dataclasses.replace(registration, hint=hint)
+        return msgspec.structs.replace(registration, hint=hint)
 
 
 def is_same_pod(candidate: object, pod: Pod) -> bool:

@@ -22,11 +22,12 @@ A pod leaves with Done when its binding begins; if that fails it comes back (Fai
 from error backoff, the pods of which failed without any plugin having turned them down.
 """
 
-import dataclasses
 import enum
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Status
@@ -135,8 +136,7 @@ class InvalidTransition(Exception):  # noqa: N818 - named for what it is, as in 
         super().__init__(f"pod {key} cannot go from {start} to {finish}; lately: {lately}")
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class QueuedPod:
+class QueuedPod(msgspec.Struct, eq=False):
     """A pod with what the queue knows about its attempts. Times are seconds since the epoch.
 
     Lives from the pod's arrival until it is bound or gone, through all its attempts; whoever popped it owns it until it
@@ -171,7 +171,7 @@ class QueuedPod:
     ticket: int = 0
     #: Of the pool that holds the pod: the group it is filed in.
     group: Any = None
-    _story: list[tuple[float | None, str, Place]] = dataclasses.field(default_factory=list)
+    _story: list[tuple[float | None, str, Place]] = msgspec.field(default_factory=list)
 
     @property
     def rejectors(self) -> AbstractSet[str]:

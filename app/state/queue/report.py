@@ -1,13 +1,12 @@
 """What the scheduling queue shows of itself: counts, and one entry per pod."""
 
-import dataclasses
+import msgspec
 
 from app.model.pod import Pod
 from app.state.queue.queued_pod import Move, Place, QueuedPod
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class QueueStatistics:
+class QueueStatistics(msgspec.Struct, frozen=True):
     """How many pods are where, and how many events are kept for those in flight."""
 
     active: int
@@ -26,8 +25,7 @@ class QueueStatistics:
         return f"activeQ:{self.active}; backoffQ:{backoff}; unschedulablePods:{waiting}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class QueueEntry:
+class QueueEntry(msgspec.Struct, frozen=True):
     """One pod, where it is and why; times are seconds since the epoch."""
 
     pod: Pod

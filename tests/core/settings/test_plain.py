@@ -1,6 +1,6 @@
 """What the framework gets."""
 
-import dataclasses
+import msgspec
 
 from app.framework import args as plain
 from app.settings.args import ARGS
@@ -135,7 +135,7 @@ def test_the_percentage_of_a_profile_wins_and_zero_is_adaptive():
 
 def test_profiles_are_frozen():
     (profile,) = loaded().to_plain()
-    assert all(dataclasses.is_dataclass(value) for value in profile.plugin_config.values())
+    assert all(isinstance(value, msgspec.Struct) for value in profile.plugin_config.values())
     assert profile == loaded().to_plain()[0]
 
 

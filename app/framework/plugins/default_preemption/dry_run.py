@@ -5,11 +5,11 @@ they are put back step by step. Step k tries the k-th victim of every row that h
 all of them; where the pod still fits the victim is spared, elsewhere it goes again.
 """
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from app.framework.interface import FilterPlugin
@@ -32,8 +32,7 @@ EXPECTED_A_VICTIM: Final = 'expected at least one victim pod on node "{}"'
 Finding = Victims | Status
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Potential:
+class _Potential(msgspec.Struct, frozen=True):
     """All pods of lower priority on some rows, row by row, on each the most important first.
 
     ``starts``: intp[n + 1], row i has the pods from starts[i] to starts[i + 1]. ``violating``: bool[m], whether evicting a

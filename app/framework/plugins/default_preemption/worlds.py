@@ -1,9 +1,9 @@
 """Candidate rows with pods imagined away, judged by the profile's own filters."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from app.framework.diagnosis import NONE, Outcome
@@ -45,8 +45,7 @@ class Verdicts:
         return known
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Judge:
+class Judge(msgspec.Struct, frozen=True):
     """The filters that PreFilter left, and the pod that they are asked about."""
 
     framework: Framework

@@ -1,10 +1,10 @@
 """Required terms, both ways: what the pod demands of its neighbours, and what pods on nodes hold against it."""
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from app.framework.helpers.domains import by_row, totals
@@ -22,8 +22,7 @@ from app.state.columns.terms import ExistingTerm, Terms
 from app.state.view import View
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Domains:
+class _Domains(msgspec.Struct, frozen=True):
     """Pods (or terms) by domain of a topology key. ``by_code``: int64, 0 for MISSING."""
 
     topology_key: str

@@ -1,9 +1,10 @@
 """The terms of the pod that is being scheduled, with namespace selectors turned into namespaces."""
 
-import dataclasses
 from collections.abc import Iterable
 from typing import Final
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels, Selector
@@ -13,8 +14,7 @@ from app.state.columns.selector_index import Scope
 from app.state.columns.terms import MAX_NAMESPACES, AffinityTerm, PodTerms, Terms
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class IncomingTerm:
+class IncomingTerm(msgspec.Struct, frozen=True):
     """A term that means the pods in ``namespaces`` (None: in any) that ``selector`` matches."""
 
     topology_key: str
@@ -32,8 +32,7 @@ class IncomingTerm:
         return Scope(self.namespaces, self.selector)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True):
     """What a pod asks for. ``preferred``: with the weight, negative for anti-affinity. ``error``: why it cannot be read."""
 
     affinity: tuple[IncomingTerm, ...] = ()

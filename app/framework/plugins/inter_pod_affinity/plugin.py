@@ -1,8 +1,9 @@
 """The plugin: affinity between pods at the extension points."""
 
-import dataclasses
 from collections.abc import Iterable
 from typing import ClassVar, Final
+
+import msgspec
 
 from app.framework.args import InterPodAffinityArgs
 from app.framework.interface import (
@@ -36,8 +37,7 @@ _FILTER_STATE: Final = "InterPodAffinity/filter"
 _SCORE_STATE: Final = "InterPodAffinity/score"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Required:
+class _Required(msgspec.Struct, frozen=True):
     """What must hold, as counted by PreFilter; None where nothing is asked."""
 
     affinity: Affinity | None

@@ -1,8 +1,8 @@
 """Preferred terms, both ways, and required affinity of pods on nodes: who would like to have the pod near (spec: 2.15)."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 
+import msgspec
 import numpy as np
 
 from app.framework.helpers.domains import by_row, totals
@@ -14,8 +14,7 @@ from app.state.columns.terms import ExistingTerm, TermKind
 from app.state.view import View
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Pull:
+class _Pull(msgspec.Struct, frozen=True):
     """A term that draws the pod to (or, with a negative weight, from) the domains of its topology key."""
 
     topology_key: str

@@ -1,8 +1,9 @@
 """Which spread constraints a pod has: its own, or the default ones with a selector found for it."""
 
-import dataclasses
 from typing import Final
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from app.framework.args import DefaultConstraint, PodTopologySpreadArgs
 from app.framework.plugins.pod_topology_spread.default_selector import DefaultSelectors
@@ -28,8 +29,7 @@ SYSTEM_DEFAULTS: Final = (
 _MAX_KEPT: Final = 1024
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(msgspec.Struct, frozen=True):
     """A constraint with its defaults filled in and its selector compiled."""
 
     topology_key: str

@@ -1,8 +1,8 @@
 """Hard constraints: no domain may have more than maxSkew pods above the emptiest one (spec: plugins.md 2.14, Filter)."""
 
-import dataclasses
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -29,8 +29,7 @@ SKEWED: Final = np.int8(Code.Unschedulable)
 _NO_DOMAIN: Final = 2**31 - 1
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class HardCount:
+class HardCount(msgspec.Struct, frozen=True):
     """The domains of one hard constraint as they are now.
 
     ``totals``: int64 by code; ``domains``: bool by code, the codes that are domains. ``included``: bool by row of the

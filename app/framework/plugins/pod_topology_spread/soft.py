@@ -1,8 +1,8 @@
 """Soft constraints: the fewer matching pods a node's domains have, the better (spec: plugins.md 2.14, Score)."""
 
-import dataclasses
 import math
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -28,8 +28,7 @@ from app.state.view import View
 Float64 = npt.NDArray[np.float64]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SoftCount:
+class SoftCount(msgspec.Struct, frozen=True):
     """What one soft constraint adds to a row's score.
 
     ``weight`` makes small topologies count as much as large ones. ``by_code``: float64, what rows of each domain get, 0 for
@@ -56,8 +55,7 @@ def _credit(counts: Int64, weight: float, constraint: Constraint) -> Float64:
     return credit
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SoftCounts:
+class SoftCounts(msgspec.Struct, frozen=True):
     """All soft constraints of a pod. ``needs_all_keys``: rows that lack a topology key are not scored.
 
     ``all_keys``: bool by row of ``feasible``, the rows that have all keys; spares a second look when these are scored.

@@ -1,6 +1,6 @@
 """A pod's claims, sorted by what has to be done about them."""
 
-import dataclasses
+import msgspec
 
 from app.model.claims import (
     WAIT_FOR_FIRST_CONSUMER,
@@ -23,8 +23,7 @@ ERR_REASON_UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims
 _LOST = "Lost"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Delayed:
+class Delayed(msgspec.Struct, frozen=True):
     """An unbound claim that waits for this pod. ``size``: nano-bytes asked for, None if it does not say."""
 
     claim: PersistentVolumeClaim
@@ -32,8 +31,7 @@ class Delayed:
     size: int | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PodClaims:
+class PodClaims(msgspec.Struct, frozen=True):
     """The claims behind a pod's volumes, one entry per volume."""
 
     bound: tuple[PersistentVolumeClaim, ...]

@@ -5,10 +5,10 @@ nodes is numbered (``Places``) and answers are worked out per number, then sprea
 value of a label all at once by the codes of its column, any other selector one by one.
 """
 
-import dataclasses
 import functools
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -28,8 +28,7 @@ _SPARE_PLACES: Final = 1024
 _LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where something can be reached from.
 
     With ``key``: from nodes whose label has this ``value``. Else: from nodes that ``selector`` matches, all for None.

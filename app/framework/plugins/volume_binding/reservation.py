@@ -1,6 +1,5 @@
 """What was chosen for one pod on one node: set aside in the assume caches, written to the API server, or given back."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,8 +17,7 @@ _CLAIM = "PersistentVolumeClaim"
 Changes = Mapping[str, Any]
 
 
-@dataclasses.dataclass(slots=True)
-class Binding:
+class Binding(msgspec.Struct):
     """A volume to bind to a claim.
 
     ``stored``: the volume as it is now; ``assumed``: as it will be; ``changes``: what has to be written, None for nothing.
@@ -34,8 +32,7 @@ class Binding:
     written: bool = False
 
 
-@dataclasses.dataclass(slots=True)
-class Provision:
+class Provision(msgspec.Struct):
     """A claim to provision for a node; the fields as for Binding."""
 
     stored: PersistentVolumeClaim
@@ -45,13 +42,12 @@ class Provision:
     written: bool = False
 
 
-@dataclasses.dataclass(slots=True)
-class Reservation:
+class Reservation(msgspec.Struct):
     """Everything set aside for one pod."""
 
     node_name: str
-    bindings: list[Binding] = dataclasses.field(default_factory=list)
-    provisions: list[Provision] = dataclasses.field(default_factory=list)
+    bindings: list[Binding] = msgspec.field(default_factory=list)
+    provisions: list[Provision] = msgspec.field(default_factory=list)
 
 
 def reserve(plan: Plan, node_name: str, caches: AssumedVolumes) -> Reservation:

@@ -5,10 +5,10 @@ asked for; after that a change costs one insertion into sorted columns.
 """
 
 import bisect
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -30,8 +30,7 @@ _AVAILABLE: Final = "Available"
 _Numbers = npt.NDArray[np.int32]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Traits:
+class Traits(msgspec.Struct, frozen=True):
     """What a volume or a claim is like besides its size, place and labels; few differ within a class."""
 
     mode: str
