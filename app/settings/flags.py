@@ -159,5 +159,5 @@ def _ignored(given: Mapping[str, Any]) -> Iterator[Problem]:
 def _replace(loaded: Loaded, **changes: Any) -> Loaded:
     """The same with some fields of the first document replaced."""
     config = loaded.settings.configuration.model_copy(update=changes)
-    settings = msgspec.structs.replace(loaded.settings, configuration=config)
+    settings = dataclasses.replace(loaded.settings, configuration=config)
     return dataclasses.replace(loaded, settings=settings)

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path as File
 from typing import Any, NamedTuple
 
-import msgspec
-
 from app.framework.args import Profile
 from app.settings.advice import advise
 from app.settings.defaults import IN_TREE_CAPABILITIES, Capabilities
@@ -43,14 +41,15 @@ class ConfiguredExtender(NamedTuple):
     options: ExtenderOptions
 
 
-class Settings(msgspec.Struct, frozen=True):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
     """Everything that is configured: the two documents of a file, checked."""
 
-    configuration: KubeSchedulerConfiguration = msgspec.field(
+    configuration: KubeSchedulerConfiguration = dataclasses.field(
         default_factory=KubeSchedulerConfiguration
     )
     """What kube-scheduler would read too."""
-    extension: AiokubeSchedulerConfiguration = msgspec.field(
+    extension: AiokubeSchedulerConfiguration = dataclasses.field(
         default_factory=AiokubeSchedulerConfiguration
     )
     """What only this scheduler knows."""
