@@ -23,8 +23,8 @@ def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 @contextlib.contextmanager
-def explained(*expected: type[Exception]) -> Iterator[None]:
-    """Reports errors of these types, alone or in exception groups, as click reports its own: ``Error: ...``, status 1.
+def explained(*expected: type[Exception], status: int = 1) -> Iterator[None]:
+    """Reports errors of these types, alone or in exception groups, as click reports its own: ``Error: ...`` and a status.
 
     An error is shown with its text, so each type must say in it what is wrong and where.
     """
@@ -35,7 +35,9 @@ def explained(*expected: type[Exception]) -> Iterator[None]:
         found = list(_leaves(group))
     if found:
         lines = [line for text in dict.fromkeys(map(str, found)) for line in text.splitlines()]
-        raise click.ClickException(f"\n{_INDENT}".join(lines))
+        failure = click.ClickException(f"\n{_INDENT}".join(lines))
+        vars(failure)["exit_code"] = status
+        raise failure
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

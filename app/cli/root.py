@@ -27,6 +27,9 @@ _COMMANDS: Final = {
     "check-extender": _Entry(
         "app.cli.check_extender", "Call extenders and say what is wrong with their answers."
     ),
+    "simulate": _Entry(
+        "app.cli.simulate", "Say where a workload would go in a cluster of which there is a dump."
+    ),
     "explain": _Entry("app.cli.explain", "Say why a pod is where it is, or why it is pending."),
 }
 _OWN_OPTIONS: Final = frozenset({"-h", "--help", "--version"})
@@ -34,11 +37,15 @@ _OWN_OPTIONS: Final = frozenset({"-h", "--help", "--version"})
 
 @contextlib.contextmanager
 def _exit_code_of_kube_scheduler() -> Iterator[None]:
-    """Mistakes on the command line end with status 1, not with click's 2 (spec: service.md 6.1)."""
+    """Mistakes on the command line end with status 1, not with click's 2 (spec: service.md 6.1).
+
+    Commands for which 1 is an answer say what they end with: ``usage_status``.
+    """
     try:
         yield
     except click.UsageError as error:
-        vars(error)["exit_code"] = 1
+        command = error.ctx.command if error.ctx is not None else None
+        vars(error)["exit_code"] = getattr(command, "usage_status", 1)
         raise
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from app.kube.feed import ResourceKind
 from app.model import objects
 from app.model.pod import Pod
-from app.wire.kube import NodeDecoder, PodDecoder, decoder_for
+from app.wire.kube import NodeDecoder, ObjectDecoder, PodDecoder, decoder_for
 
 #: Pods that have ended are none of the scheduler's business; the server leaves them out and reports them as deleted.
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -33,6 +33,9 @@ _OTHERS: Final[dict[type[objects.Named], tuple[str, Collection[str]]]] = {
     objects.VolumeAttachment: ("/apis/storage.k8s.io/v1/volumeattachments", {"NodeVolumeLimits"}),
 }
 
+#: The kinds of which objects are read, by name.
+NAMES: Final = frozenset({"Pod", "Node", *(kind.__name__ for kind in _OTHERS)})
+
 
 def pods(*, keep_raw: bool, keep_bound_raw: bool) -> ResourceKind[Pod]:
     """Pods that have not ended; their JSON is kept where extenders need it."""
@@ -52,3 +55,9 @@ def others(
     for kind, (path, readers) in _OTHERS.items():
         if foreign or not set(plugins).isdisjoint(readers):
             yield kind, ResourceKind(kind.__name__, path, decoder_for(kind))
+
+
+def decoders() -> dict[str, ObjectDecoder[Any]]:
+    """By kind, what tells whether the scheduler could read an object, and as what."""
+    found: dict[str, ObjectDecoder[Any]] = {kind.__name__: decoder_for(kind) for kind in _OTHERS}
+    return found | {"Pod": PodDecoder(), "Node": NodeDecoder()}

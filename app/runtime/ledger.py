@@ -6,7 +6,7 @@ For whatever runs the scheduler on an embedded cluster in its own process and ha
 import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 from app.sim import EmbeddedCluster
@@ -83,7 +83,7 @@ class Ledger:
             entry.error = _message(pod, {"SchedulerError"})
 
     @property
-    def entries(self) -> Iterable[Entry]:
+    def entries(self) -> Collection[Entry]:
         """All pods that are followed, in the order in which they came."""
         return self._entries.values()
 

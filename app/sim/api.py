@@ -112,6 +112,24 @@ class Api:
             raise already_exists(kind, key[1])
         return self.write(kind, value, dry_run=dry_run)
 
+    def restore(self, kind: Kind, namespace: str, body: Any) -> Record:
+        """Stores an object as it was on another server: with its uid, times and status, neither admitted nor marked anew.
+
+        It replaces one of the same name. Raises 400 or 422.
+        """
+        with _judging(kind):
+            value = stored(kind, normalised(kind, body))
+            metadata = value["metadata"]
+            _place(metadata, kind, namespace)
+            metadata.setdefault("uid", new_uid())
+            metadata.setdefault("creationTimestamp", self.timestamp())
+            if is_being_deleted(value):
+                metadata.setdefault("deletionGracePeriodSeconds", 0)
+            _check(kind, value, metadata_mistakes(kind, value))
+            set_defaults(kind.storage, value)
+            _check(kind, value, strategy_of(kind).mistakes(value))
+        return self.write(kind, value)
+
     def _new_object(self, kind: Kind, namespace: str, body: Any) -> Object:
         value = stored(kind, normalised(kind, body))
         metadata = value["metadata"]

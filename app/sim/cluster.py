@@ -185,6 +185,10 @@ class EmbeddedCluster:
             record = self.api.update(kind, namespace, record.name, value, subresource="status")[0]
         return record
 
+    def restore(self, kind: Kind, value: Object) -> Record:
+        """Creates or replaces an object as it was in another cluster (see Api.restore). Raises ApiError."""
+        return self.api.restore(kind, self._namespace_of(kind, value), value)
+
     def _namespace_of(self, kind: Kind, value: Object) -> str:
         """The namespace of an object from a file, made if it does not exist."""
         if not kind.namespaced:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import yaml
 
 from app.sim.resources.kinds import BY_GROUP_KIND, NODES, Kind, is_stored
@@ -12,6 +13,13 @@ from app.sim.store import Object
 
 class ManifestError(ValueError):
     """A manifest that cannot be used; the message names the file and the place in it."""
+
+
+class Placed(NamedTuple):
+    """An object, and where it was found, for people: file, document and item."""
+
+    value: Object
+    place: str
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # chosen at run time
@@ -43,35 +51,48 @@ def load_all_yaml(text: bytes | str) -> list[Any]:
 
 def read_manifests(path: Path) -> list[tuple[Kind, Object]]:
     """Reads the objects in a file, those in lists one by one. Raises ManifestError, naming file and document."""
+    return [(_kind_of(value, place), value) for value, place in read_objects(path)]
+
+
+def read_objects(path: Path) -> Iterator[Placed]:
+    """Yields the objects in a file, of kinds that are served or not. Raises ManifestError as ``read_manifests`` does."""
     try:
         text = path.read_bytes()
     except OSError as error:
         raise ManifestError(f"{path}: {error.strerror}") from error
     try:
-        documents = load_all_yaml(text)
+        documents = _documents(text)
     except ManifestError as error:
         raise ManifestError(f"{path}: {error}") from error
-    found = []
     for number, document in enumerate(documents, start=1):
-        place = f"{path}: document {number}"
-        found += [(_kind_of(item, place), item) for item in _unpacked(document, place)]
-    return found
+        yield from _unpacked(document, f"{path}: document {number}")
 
 
-def _unpacked(document: Any, place: str, inherited: Object | None = None) -> Iterator[Object]:
+def _documents(text: bytes) -> list[Any]:
+    """JSON is YAML too, but read a hundred times faster as what it is; large dumps are JSON."""
+    if text.lstrip()[:1] in (b"{", b"["):
+        try:
+            return [msgspec.json.decode(text)]
+        except msgspec.DecodeError:
+            pass  # flow style, or several documents
+    return load_all_yaml(text)
+
+
+def _unpacked(document: Any, place: str, inherited: Object | None = None) -> Iterator[Placed]:
     """Yields the objects in a document; items of a typed list (``PodList``) take their type from it."""
     if not isinstance(document, dict):
         raise ManifestError(f"{place}: an object is expected, not {type(document).__name__}")
     document = (inherited or {}) | document
     kind = str(document.get("kind", ""))
-    if kind.endswith("List") and isinstance(document.get("items"), list):
+    items = document.get("items")
+    if kind.endswith("List") and "items" in document and isinstance(items, list | None):
         item_type: Object = {"apiVersion": document.get("apiVersion")}
         item_type["kind"] = kind.removesuffix("List")
-        for number, item in enumerate(document["items"]):
+        for number, item in enumerate(items or ()):
             defaults = {} if kind == "List" else item_type
             yield from _unpacked(item, f"{place}, items[{number}]", defaults)
     else:
-        yield document
+        yield Placed(document, place)
 
 
 def _kind_of(document: Object, place: str) -> Kind:

@@ -1,0 +1,110 @@
+"""``simulate``: where a workload would go in a cluster of which there is a dump."""
+
+import functools
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+
+from app.cli.process import explained, run_loop
+from app.framework.registry import RegistryError
+from app.runtime.children import ChildFailed
+from app.runtime.simulation.answer import Answer
+from app.runtime.simulation.configuring import configured
+from app.runtime.simulation.page import as_page
+from app.runtime.simulation.play import SimulationOptions, simulate
+from app.runtime.simulation.sheets import warnings
+from app.runtime.simulation.terminal import as_tables
+from app.settings.problems import ConfigurationError
+from app.sim import ManifestError, NodeOptions
+
+PLACED, PENDING, NO_ANSWER = range(3)
+"""Exit statuses."""
+
+_NODES: Final = NodeOptions()
+_PATHS: Final = functools.partial(
+    click.option, type=click.Path(path_type=Path), multiple=True, metavar="PATH"
+)
+_FILE: Final = click.Path(path_type=Path, dir_okay=False)
+_option: Final = functools.partial(click.option, show_default=True)
+
+
+class _Command(click.Command):
+    #: Status 1 says that pods stay pending: mistakes on the command line are told apart from that.
+    usage_status: Final = NO_ANSWER
+
+
+@click.command("simulate", cls=_Command)
+@_PATHS("--cluster", help="Dump of the cluster: a file or a folder; may be repeated.")
+@_PATHS("--workload", required=True, help="Manifests of what is to be placed; may be repeated.")
+@click.option("--config", type=_FILE, help="KubeSchedulerConfiguration; all defaults without.")
+@_option("--nodes", type=click.IntRange(min=0), default=0, metavar="N", help="Nodes to make.")
+@_option("--zones", type=click.IntRange(min=0), default=_NODES.zones, help="Zones of these.")
+@_option("--node-cpu", default=_NODES.cpu, metavar="QUANTITY")
+@_option("--node-memory", default=_NODES.memory, metavar="QUANTITY")
+@_option("--node-pods", default=_NODES.pods, metavar="QUANTITY")
+@click.option("--extenders", is_flag=True, help="Ask the extenders, which may reserve things.")
+@_option("--timeout", type=click.FloatRange(min=1), default=120.0, metavar="SECONDS")
+@_option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
+@click.option("--page", type=_FILE, metavar="FILE", help="Write everything to an HTML file.")
+@click.pass_context
+def _simulate(
+    context: click.Context,
+    /,
+    cluster: tuple[Path, ...],
+    workload: tuple[Path, ...],
+    config: Path | None,
+    output: str,
+    page: Path | None,
+    **given: Any,
+) -> None:
+    """Say where a workload would go: in the cluster of a dump, with a configuration.
+
+    Runs the scheduler as it is on an embedded cluster that is filled with what 'kubectl get nodes,pods,... -A -o yaml' or
+    'kubectl cluster-info dump' have written. Asks no cluster and changes none.
+
+    Exits with 0 if every pod of the workload gets a node, 1 if some stay pending, 2 if there is no answer.
+    """
+    if not cluster and not given["nodes"]:
+        raise click.UsageError("give a dump with --cluster PATH, or make nodes with --nodes N")
+    expected = (ConfigurationError, RegistryError, ManifestError, ChildFailed, OSError)
+    with explained(*expected, status=NO_ANSWER):
+        options = SimulationOptions(
+            cluster=cluster,
+            workload=workload,
+            configuration=configured(config, extenders=given["extenders"]),
+            nodes=_made_nodes(given),
+            timeout=given["timeout"],
+        )
+        errors = Console(stderr=True, highlight=False)
+        answer = run_loop(simulate(options, errors))
+        if answer is None:
+            context.exit(NO_ANSWER)
+        for text in warnings(answer):
+            click.secho(f"WARNING: {text}", err=True, fg="yellow", bold=True)
+        if page is not None:
+            page.write_text(as_page(answer, _title(cluster, workload)), encoding="utf-8")
+    _show(answer, output)
+    context.exit(PENDING if answer.pending or not answer.is_complete else PLACED)
+
+
+def _made_nodes(given: dict[str, Any]) -> NodeOptions:
+    sizes = {name: given[f"node_{name}"] for name in ("cpu", "memory", "pods")}
+    return NodeOptions(count=given["nodes"], zones=given["zones"], **sizes)
+
+
+def _title(cluster: tuple[Path, ...], workload: tuple[Path, ...]) -> str:
+    what, where = (", ".join(path.name for path in paths) for paths in (workload, cluster))
+    return f"{what} in {where or 'a cluster made up'}"
+
+
+def _show(answer: Answer, output: str) -> None:
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+    else:
+        Console(highlight=False, markup=False, emoji=False).print(as_tables(answer))
+
+
+command: Final = _simulate

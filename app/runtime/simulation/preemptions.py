@@ -1,0 +1,67 @@
+"""Who had to go for whom, by the events that the scheduler writes about victims."""
+
+import re
+from typing import Any, Final, NamedTuple
+
+from app.runtime.simulation.unfolding import controller_of
+from app.sim import EmbeddedCluster
+from app.sim.resources.kinds import EVENTS, PODS
+from app.sim.store import Change
+
+_NOTE: Final = re.compile(r"Preempted by pod (\S+) on node (\S+?)(?: \(.*\)\.)?$")
+
+
+class Preemption(NamedTuple):
+    """One victim."""
+
+    victim: str
+    """``namespace/name``."""
+    owner: str
+    """``ReplicaSet shop/web-5d8f``: who would make it anew; empty for a pod on its own."""
+    priority: int
+    node: str
+    preemptor: str
+    """``namespace/name``."""
+
+
+class Preemptions:
+    """Collects the victims of an embedded cluster, in the order of their eviction."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster: Final = cluster
+        self._pods: Final[dict[str, dict[str, Any]]] = {}
+        """By uid: all pods that there have been since."""
+        self.found: Final[list[Preemption]] = []
+        store = cluster.api.store
+        for record in store[PODS.storage].ordered():
+            self._pods[record.value["metadata"]["uid"]] = record.value
+        store[PODS.storage].listeners[self._on_pod] = None
+        store[EVENTS.storage].listeners[self._on_event] = None
+
+    def _on_pod(self, change: Change) -> None:
+        pod = change.record.value
+        self._pods[pod["metadata"]["uid"]] = pod
+
+    def _on_event(self, change: Change) -> None:
+        event = change.record.value
+        if change.type != "ADDED" or event.get("reason") != "Preempted":
+            return
+        note = _NOTE.match(str(event.get("note") or event.get("message", "")))
+        regarding = event.get("regarding") or event.get("involvedObject") or {}
+        victim = self._pods.get(regarding.get("uid", ""))
+        if note is None or victim is None:
+            return
+        owner = controller_of(victim)
+        self.found.append(
+            Preemption(
+                victim=_key(victim),
+                owner="" if owner is None else f"{owner[0]} {owner[1]}/{owner[2]}",
+                priority=victim["spec"].get("priority", 0),
+                node=note[2],
+                preemptor=_key(self._pods[note[1]]) if note[1] in self._pods else note[1],
+            )
+        )
+
+
+def _key(pod: dict[str, Any]) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

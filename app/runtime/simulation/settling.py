@@ -1,0 +1,90 @@
+"""Waits until the scheduler has nothing left to do.
+
+It is asked, by its metrics, whether any pod is about to be tried, waits out a backoff, is being decided about or bound, or
+waits for its victims. When nothing of the kind is left, every pod has been decided about and nothing was written for a
+moment, only a change from outside could move anything.
+"""
+
+import asyncio
+import contextlib
+import re
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import aiohttp
+
+from app.runtime.ledger import Ledger
+from app.sim import EmbeddedCluster
+
+#: Seconds in which nothing may be written. Longer than the embedded cluster's parties take their time.
+QUIET: Final = 0.3
+_LOOK_SECONDS: Final = 0.05
+_ANSWER_SECONDS: Final = 5.0
+
+#: What is not idle while it is above zero; with labels, the queues that pods leave without a change from outside.
+_BUSY: Final = re.compile(
+    r"^(?:"
+    r'scheduler_pending_pods\{queue="(?:active|backoff)"\}'
+    r"|scheduler_goroutines\{[^}]*\}"
+    r"|aiokube_scheduler_(?:pods_in_flight|unconfirmed_bindings|status_patches_pending|events_queued)"
+    r") (\S+)$",
+    re.MULTILINE,
+)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def is_idle(metrics: str) -> bool:
+    """Whether the scheduler that shows these metrics does nothing, and would do nothing by itself later."""
+    counts = [float(count) for count in _BUSY.findall(metrics)]
+    return bool(counts) and not any(counts)
+
+
+class Settling:
+    """Looks at one scheduler and one cluster. ``port``: where the scheduler serves its metrics, on this machine."""
+
+    def __init__(
+        self, cluster: EmbeddedCluster, ledger: Ledger, port: int, now: Callable[[], float]
+    ) -> None:
+        self._cluster: Final = cluster
+        self._ledger: Final = ledger
+        self._url: Final = f"http://127.0.0.1:{port}/metrics"
+        self._now: Final = now
+
+    async def wait(self, look: Callable[[int], None]) -> None:
+        """Returns when nothing happens any more; ``look`` gets the number of pods that are bound."""
+        limit = aiohttp.ClientTimeout(total=_ANSWER_SECONDS)
+        async with aiohttp.ClientSession(timeout=limit) as session:
+            settled = False
+            while not settled:
+                await asyncio.sleep(_LOOK_SECONDS)
+                settled = await self._is_settled(session, look)
+
+    async def _is_settled(
+        self, session: aiohttp.ClientSession, look: Callable[[int], None]
+    ) -> bool:
+        """Whether the scheduler is idle, is still idle after a moment, and nothing was written in between."""
+        look(self._ledger.bound)
+        store = self._cluster.api.store
+        revision = store.revision
+        if not (self._ledger.is_decided and await self._is_idle(session)):
+            return False
+        until = self._now() + QUIET
+        while self._now() < until:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if store.revision != revision:
+                return False
+        return await self._is_idle(session) and store.revision == revision
+
+    async def _is_idle(self, session: aiohttp.ClientSession) -> bool:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            async with session.get(self._url) as answer:
+                return answer.ok and is_idle(await answer.text())
+        return False

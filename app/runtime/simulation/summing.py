@@ -1,0 +1,105 @@
+"""The state of the cluster and the ledger, as parts of an answer."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from app.model.objects import Node
+from app.model.requests import PODS as POD_COUNT
+from app.model.requests import Amounts, allocatable_units
+from app.runtime.ledger import ZONE, Entry
+from app.runtime.simulation.answer import NodeUse, Placement, Reason, Usage, Workload
+from app.runtime.simulation.loading import Group
+from app.sim import EmbeddedCluster
+from app.sim.resources.kinds import NODES, PODS
+from app.wire.kube import NodeDecoder, PodDecoder
+
+#: Always told, and in this order; others by name.
+_USUAL: Final = ("cpu", "memory", POD_COUNT)
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_UNKNOWN: Final = "?"
+_NOT_TRIED: Final = "not tried yet"
+
+
+def requested(cluster: EmbeddedCluster) -> dict[str, Amounts]:
+    """What the pods on each node request, their number included, by node."""
+    decoder = PodDecoder()
+    sums: dict[str, Amounts] = {}
+    for record in cluster.api.store[PODS.storage].records.values():
+        pod = decoder.decode(record.raw)
+        if not pod.node_name or pod.phase in _ENDED:
+            continue
+        amounts = sums.setdefault(pod.node_name, {})
+        for name, amount in (*pod.resources.requested, (POD_COUNT, 1)):
+            amounts[name] = amounts.get(name, 0) + amount
+    return sums
+
+
+def node_uses(
+    cluster: EmbeddedCluster, before: Mapping[str, Amounts], after: Mapping[str, Amounts]
+) -> list[NodeUse]:
+    """All nodes in the order of their names."""
+    decoder = NodeDecoder()
+    nodes = [decoder.decode(record.raw) for record in cluster.api.store[NODES.storage].ordered()]
+    return [_node_use(node, before.get(node.name, {}), after.get(node.name, {})) for node in nodes]
+
+
+def _node_use(node: Node, before: Amounts, after: Amounts) -> NodeUse:
+    allocatable = allocatable_units(node.status.allocatable)
+    names = {name for name, amount in {**allocatable, **before, **after}.items() if amount}
+    others = sorted(names - set(_USUAL))
+    return NodeUse(
+        name=node.name,
+        zone=node.labels.get(ZONE, _UNKNOWN),
+        resources={
+            name: Usage(
+                allocatable=allocatable.get(name, 0),
+                before=before.get(name, 0),
+                after=after.get(name, 0),
+            )
+            for name in (*_USUAL, *others)
+        },
+    )
+
+
+def workload(group: Group, entries: Iterable[Entry], zones: Mapping[str, str]) -> Workload:
+    """What became of the pods of one workload. ``zones``: that of each node."""
+    pods = list(entries)
+    placed = [pod for pod in pods if pod.node and not pod.is_gone]
+    pending = [pod for pod in pods if not pod.node and not pod.is_gone]
+    return Workload(
+        kind=group.kind,
+        namespace=group.namespace,
+        name=group.name,
+        existing=group.existing,
+        pods=len(pods),
+        placed=len(placed),
+        pending=len(pending),
+        evicted=sum(pod.is_gone for pod in pods),
+        zones=_counted(zones.get(pod.node, _UNKNOWN) for pod in placed),
+        nodes=_counted(pod.node for pod in placed),
+        placements=[
+            Placement(
+                pod=pod.pod.partition("/")[2],
+                node=pod.node,
+                zone=zones.get(pod.node, _UNKNOWN),
+            )
+            for pod in placed
+        ],
+        reasons=_reasons(pending),
+    )
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items()))
+
+
+def _reasons(pending: Iterable[Entry]) -> list[Reason]:
+    """The most frequent first."""
+    counts = Counter(
+        (pod.refusal or pod.error or _NOT_TRIED, pod.is_decided) for pod in pending
+    ).most_common()
+    return [
+        Reason(pods=count, message=message, is_decided=is_decided)
+        for (message, is_decided), count in counts
+    ]
