@@ -140,7 +140,7 @@ class Process:
         self._rng, seed = make_rng(options.seed)
         self._telemetry: Final = Telemetry(self._clock, self._child_rng())
         self._elector: LeaseElector | None = None
-        log.info("Starting aiokube-scheduler %s (seed %d)", version(_DISTRIBUTION), seed)
+        log.info("Starting aiokube-scheduler %s (seed %d)", _version(), seed)
 
     def _child_rng(self) -> np.random.Generator:
         return np.random.default_rng(self._rng.integers(2**63))
@@ -264,6 +264,7 @@ class Process:
         config = self._settings.configuration
         return config.delay_cache_until_active and config.leader_election.leader_elect
 
+    @functools.cached_property
     def _connection(self) -> Connection:
         client = self._settings.configuration.client_connection
         return load_connection(
@@ -275,7 +276,7 @@ class Process:
     @contextlib.asynccontextmanager
     async def _clients(self) -> AsyncIterator["_Clients"]:
         """Opens the clients; they share nothing but the credentials' source."""
-        connection = self._connection()
+        connection = self._connection
         limits = self._settings.configuration.client_connection
         writes = self._settings.extension.max_bindings_in_flight
         observer = self._telemetry.client.observer(connection.server)
@@ -368,7 +369,7 @@ class Process:
             families, lambda: None if self._elector is None else self._elector.statistics()
         )
         gauges.register_events(families, lambda: [events.statistics()])
-        gauges.register_build(families, version(_DISTRIBUTION))
+        gauges.register_build(families, _version())
 
     @contextlib.asynccontextmanager
     async def _endpoints(self, scheduler: Scheduler) -> AsyncIterator[None]:
@@ -380,7 +381,7 @@ class Process:
             self._elector,
             stopping=self._stop.is_set,
             flags=fields_shown(self._options),
-            version=version(_DISTRIBUTION),
+            version=_version(),
             clock=self._clock,
             rng=self._child_rng(),
         )
@@ -401,9 +402,10 @@ class Process:
     @contextlib.asynccontextmanager
     async def _reviews(self, kubeconfig: str) -> AsyncIterator[Reviews]:
         """Reviews by the API server of a kubeconfig, by default the scheduler's own."""
-        connection = self._connection()
         if kubeconfig:
             connection = load_connection(kubeconfig=kubeconfig, wall=self._clock.wall)
+        else:
+            connection = self._connection
         observer = self._telemetry.client.observer(connection.server)
         client = KubeClient(connection, agent=_agent("reviews"), limit=8, observer=observer)
         async with client:
@@ -421,5 +423,10 @@ def _dumping(debugger: CacheDebugger) -> Iterator[None]:
         loop.remove_signal_handler(signal.SIGUSR2)
 
 
+@functools.cache
+def _version() -> str:
+    return version(_DISTRIBUTION)
+
+
 def _agent(purpose: str) -> str:
-    return user_agent(version(_DISTRIBUTION), purpose)
+    return user_agent(_version(), purpose)
