@@ -71,7 +71,10 @@ class ExtenderChain:
         """Raises ExtenderConfigError when two extenders might both be asked to bind the same pod."""
         self.extenders: Final = tuple(sorted(extenders, key=lambda e: e.ignorable))
         self._observer: Final = observer or NullObserver()
-        _check_binders(self._with(Verb.BIND))
+        self._with: Final = {
+            verb: tuple(e for e in self.extenders if e.supports(verb)) for verb in Verb
+        }
+        _check_binders(self._with[Verb.BIND])
 
     def __bool__(self) -> bool:
         return bool(self.extenders)
@@ -83,7 +86,7 @@ class ExtenderChain:
 
     def concerned(self, pod: Pod, verb: Verb) -> tuple[HTTPExtender, ...]:
         """The extenders that will be asked about this pod, in order."""
-        return tuple(e for e in self.extenders if e.supports(verb) and e.is_interested(pod))
+        return tuple([e for e in self._with[verb] if e.is_interested(pod)])
 
     def warn(self, extender: str, text: str) -> None:
         """Tells the observer that an extender needs a look."""
@@ -119,9 +122,9 @@ class ExtenderChain:
         extenders = self.concerned(args.pod, Verb.PRIORITIZE)
         if not extenders:
             return None
+        if len(extenders) == 1:
+            return await self._scores(extenders[0], args, traceparent)
         calls = [self._scores(extender, args, traceparent) for extender in extenders]
-        if len(calls) == 1:
-            return await calls[0]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(call) for call in calls]
         totals: Int64 = np.sum([task.result() for task in tasks], axis=0)
@@ -188,9 +191,6 @@ class ExtenderChain:
 
     def _ignore(self, err: ExtenderError, pod: Pod) -> None:
         self._observer.error_ignored(err, pod)
-
-    def _with(self, verb: Verb) -> list[HTTPExtender]:
-        return [extender for extender in self.extenders if extender.supports(verb)]
 
 
 class _Verdicts:

@@ -1,7 +1,6 @@
 """One extender: what it is asked, and what its answers mean (spec: service.md 2.4 to 2.10)."""
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
@@ -75,9 +74,12 @@ class HTTPExtender:
         self._factor: Final = _int64(config.weight * SCORE_SCALE)
         self._breakers: Final = {verb: Breaker(config.breaker) for verb in Verb}
         self._last_failure: Final = dict.fromkeys(Verb, "")
-        self._turn: Final = asyncio.Lock() if config.serial else contextlib.nullcontext()
+        self._urls: Final = {verb: config.url(verb) for verb in Verb if config.path(verb)}
+        #: Held during a call where there may be one at a time only.
+        self._turn: Final = asyncio.Lock() if config.serial else None
         self._managed: Final = frozenset(r.name for r in config.managed_resources)
         self._interest: Final[WeakKeyDictionary[PodTemplate, bool]] = WeakKeyDictionary()
+        self._timeout: Final = config.timeout
         self._warned = ""
 
     def __repr__(self) -> str:
@@ -90,7 +92,7 @@ class HTTPExtender:
 
     def supports(self, verb: Verb) -> bool:
         """Whether the verb is configured."""
-        return bool(self.config.path(verb))
+        return verb in self._urls
 
     def state(self, verb: Verb) -> State:
         """The breaker's state for a verb."""
@@ -187,31 +189,37 @@ class HTTPExtender:
     # ------------------------------------------------------------ calls
 
     async def _ask(self, call: "_Call", body: Body, read: Callable[[bytes], T]) -> T:
+        if self._turn is None:
+            return await self._observed(call, body, read)
         async with self._turn:
-            now = asyncio.get_running_loop().time
-            admission = self._admit(call, now())
-            self._observer.call_started(self.name, call.verb)
-            started = now()
-            try:
-                return await self._exchange(call, body, read)
-            finally:
-                self._report(call, admission, now())
-                self._observer.call_finished(
-                    self.name,
-                    call.verb,
-                    call.outcome,
-                    seconds=now() - started,
-                    sent=body.size,
-                    received=call.received,
-                )
+            return await self._observed(call, body, read)
+
+    async def _observed(self, call: "_Call", body: Body, read: Callable[[bytes], T]) -> T:
+        now = asyncio.get_running_loop().time
+        started = now()
+        admission = self._admit(call, started)
+        self._observer.call_started(self.name, call.verb)
+        try:
+            return await self._exchange(call, body, read)
+        finally:
+            ended = now()
+            self._report(call, admission, ended)
+            self._observer.call_finished(
+                self.name,
+                call.verb,
+                call.outcome,
+                seconds=ended - started,
+                sent=body.size,
+                received=call.received,
+            )
 
     async def _exchange(self, call: "_Call", body: Body, read: Callable[[bytes], T]) -> T:
         try:
             response = await self._transport.post(
-                self.config.url(call.verb),
+                self._urls[call.verb],
                 body,
                 headers=self._headers(call),
-                timeout_seconds=self.config.timeout,
+                timeout_seconds=self._timeout,
             )
         except TransportError as err:
             raise self._error(call, err.text, err.outcome, sent=err.sent) from err
@@ -321,7 +329,7 @@ def _int64(number: int) -> int:
 def _aligned(args: ExtenderArgs, hosts: list[str], scores: list[int]) -> Int64:
     """int64[len(args.names)]: the sum of the scores given to each, 0 where there is none."""
     if args.distinct and hosts == args.names:
-        return np.array(scores, np.int64)
+        return np.fromiter(scores, np.int64, len(scores))
     sums: dict[str, int] = {}
     for host, score in zip(hosts, scores, strict=True):
         sums[host] = sums.get(host, 0) + score

@@ -30,9 +30,10 @@ class Outcome(enum.StrEnum):
     @property
     def unanswered(self) -> bool:
         """Whether this says that the extender is not there: what the breaker counts."""
-        return self in {Outcome.TIMEOUT, Outcome.UNREACHABLE, Outcome.BROKEN}
+        return self in _UNANSWERED
 
 
+_UNANSWERED: Final = frozenset({Outcome.TIMEOUT, Outcome.UNREACHABLE, Outcome.BROKEN})
 # Answers of gateways that do not know what became of the request behind them.
 _GATEWAY_STATUS: Final = frozenset({502, 503, 504})
 

@@ -104,10 +104,11 @@ class Target:
         """The head of a request. Call it when connected: that is when a proxy's credentials are among the headers."""
         if not self._head:
             self._head = self._first_lines()
-        lines = [f"{name}: {value}\r\n" for name, value in extra.items()]
-        if body is not None:
-            lines.append(f"Content-Type: application/json\r\nContent-Length: {body.size}\r\n")
-        return b"%b%b\r\n" % (self._head, "".join(lines).encode())
+        lines = b"".join([f"{name}: {value}\r\n".encode() for name, value in extra.items()])
+        if body is None:
+            return b"%b%b\r\n" % (self._head, lines)
+        content = b"Content-Type: application/json\r\nContent-Length: %d\r\n" % body.size
+        return b"%b%b%b\r\n" % (self._head, lines, content)
 
     def _first_lines(self) -> bytes:
         request = self.request

@@ -93,7 +93,10 @@ class HTTPTransport:
     ) -> Response:
         """Sends a request wherever the answers lead."""
         for _ in range(_MAX_REDIRECTS + 1):
-            response = await self._ask(target, body, headers, progress)
+            progress.in_body = False
+            response = await exchange(
+                self._opened(), target, body, headers, progress, max_bytes=self._max_answer_bytes
+            )
             location = response.headers.get("Location") if response.status in _REDIRECTS else None
             if not location:
                 return response
@@ -107,17 +110,12 @@ class HTTPTransport:
         progress.in_body = False
         raise aiohttp.TooManyRedirects(target.request.request_info, ())
 
-    async def _ask(
-        self, target: Target, body: Body | None, headers: Mapping[str, str], progress: Progress
-    ) -> Response:
-        progress.in_body = False
+    def _opened(self) -> Pool:
         if self._pool is None:
             self._pool = open_pool(
                 keepalive_timeout=self._keepalive_timeout, dns_cache_seconds=_DNS_CACHE_SECONDS
             )
-        return await exchange(
-            self._pool, target, body, headers, progress, max_bytes=self._max_answer_bytes
-        )
+        return self._pool
 
     def _target(self, url: str) -> Target:
         """Where a URL of the configuration leads, with the certificates as they are now."""

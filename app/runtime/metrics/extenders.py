@@ -1,13 +1,24 @@
 """Calls to extenders, by extender and verb. kube-scheduler has no metrics for them."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.extender.breaker import State
 from app.extender.config import Verb
 from app.extender.errors import ExtenderError, Outcome
-from app.runtime.metrics.series import ALPHA, Families, exponential
+from app.runtime.metrics.series import ALPHA, Counter, Families, Histogram, exponential
 
 _EXTENDER_VERB: Final = ("extender", "verb")
+
+
+class _Calls(NamedTuple):
+    """The series of one extender's verb."""
+
+    in_flight: Counter
+    seconds: Histogram
+    sent: Counter
+    received: Counter
+    #: By outcome, as far as there has been one.
+    ended: dict[Outcome, Counter]
 
 
 class ExtenderMetrics:
@@ -65,6 +76,7 @@ class ExtenderMetrics:
             *_EXTENDER_VERB,
             "state",
         )
+        self._calls: Final[dict[tuple[str, Verb], _Calls]] = {}
 
     def prioritizing(self) -> float:
         """Prioritize calls under way."""
@@ -79,7 +91,7 @@ class ExtenderMetrics:
 
     def call_started(self, extender: str, verb: Verb) -> None:
         """See Observer."""
-        self._in_flight.labels(extender, verb.value).inc()
+        self._series(extender, verb).in_flight.value += 1
 
     def call_finished(
         self,
@@ -92,12 +104,16 @@ class ExtenderMetrics:
         received: int,
     ) -> None:
         """See Observer."""
-        labels = extender, verb.value
-        self._in_flight.labels(*labels).inc(-1)
-        self._seconds.labels(*labels).observe(seconds)
-        self._outcomes.labels(*labels, outcome.value).inc()
-        self._sent.labels(*labels).inc(sent)
-        self._received.labels(*labels).inc(received)
+        series = self._series(extender, verb)
+        series.in_flight.value -= 1
+        series.seconds.observe(seconds)
+        ended = series.ended.get(outcome)
+        if ended is None:
+            ended = self._outcomes.labels(extender, verb.value, outcome.value)
+            series.ended[outcome] = ended
+        ended.value += 1
+        series.sent.value += sent
+        series.received.value += received
 
     def call_held_back(self, extender: str, verb: Verb) -> None:
         """See Observer."""
@@ -116,3 +132,16 @@ class ExtenderMetrics:
     def error_ignored(self, error: ExtenderError) -> None:
         """See Observer."""
         self._ignored.labels(error.extender, error.verb.value).inc()
+
+    def _series(self, extender: str, verb: Verb) -> _Calls:
+        series = self._calls.get((extender, verb))
+        if series is None:
+            labels = extender, verb.value
+            series = self._calls[extender, verb] = _Calls(
+                self._in_flight.labels(*labels),
+                self._seconds.labels(*labels),
+                self._sent.labels(*labels),
+                self._received.labels(*labels),
+                {},
+            )
+        return series

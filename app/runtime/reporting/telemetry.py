@@ -193,10 +193,12 @@ class ExtenderTelemetry:
         received: int,
     ) -> None:
         """See Observer."""
-        for each in (self.metrics, self._stories):
-            each.call_finished(
-                extender, verb, outcome, seconds=seconds, sent=sent, received=received
-            )
+        self.metrics.call_finished(
+            extender, verb, outcome, seconds=seconds, sent=sent, received=received
+        )
+        self._stories.call_finished(
+            extender, verb, outcome, seconds=seconds, sent=sent, received=received
+        )
         if outcome is Outcome.SUCCESS:
             self.reports.answered(extender, verb)
 

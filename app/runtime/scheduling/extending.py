@@ -182,6 +182,8 @@ class Search:
 
         An extender that wants its pods one after the other is shown the nodes as the pod before has left them.
         """
+        if not self._turns.concern(attempt.pod):
+            return await self._choose(attempt)
         async with self._turns.taken(attempt.pod):
             return await self._choose(attempt)
 

@@ -31,6 +31,10 @@ class Turns:
         }
         self._strict: Final = self._watched | {e.name for e in self._extenders if e.config.serial}
 
+    def concern(self, pod: Pod) -> bool:
+        """Whether this pod may have to wait for its turn."""
+        return bool(self._strict) and bool(self._concerned(pod))
+
     @contextlib.asynccontextmanager
     async def taken(self, pod: Pod) -> AsyncIterator[None]:
         """Waits until it is this pod's turn; the next one's comes when the context is left."""
@@ -46,8 +50,6 @@ class Turns:
 
     def _concerned(self, pod: Pod) -> list[str]:
         """Always in the same order, each once."""
-        if not self._strict:
-            return []
         names = [e.name for e in self._extenders if e.name in self._strict and e.is_interested(pod)]
         return list(dict.fromkeys(names))
 
