@@ -23,7 +23,7 @@ from app.framework.interface import (
 from app.framework.registry import fault_of
 from app.model.cluster_event import Action, Resource
 from app.model.pod import LabelSet, Pod
-from app.model.status import Code, Status
+from app.model.status import SUCCESS, Code, Status
 from app.state.columns.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import Rows, View, WhatIf
@@ -52,6 +52,7 @@ def check(plugin: Plugin, table: NodeTable, pods: Iterable[Pod]) -> None:
     checks = _Checks(plugin, table)
     checks.run(checks.of_the_class)
     for pod in pods:
+        checks.run(checks.of_concerns, pod)
         if hasattr(plugin, "filter"):
             checks.run(checks.of_filter, pod)
         if hasattr(plugin, "score"):
@@ -96,6 +97,25 @@ class _Checks:
         if fault:
             self._fault(fault)
 
+    # ------------------------------------------------------------ concerns
+
+    def of_concerns(self, pod: Pod) -> None:
+        """Nothing comes of asking it about a pod that does not concern it."""
+        concerns = getattr(self._plugin, "concerns", None)
+        concerned: object = concerns is None or concerns(pod.template)
+        if not isinstance(concerned, bool):
+            raise _Broken(f"concerns returns {_kind(concerned)}, not a bool")
+        if concerned:
+            return
+        where = f"concerns is false, but pods like {pod.name} are"
+        if self._pre_filter(CycleState(), pod).status.code.rejected:
+            self._fault(f"{where} turned down by pre_filter")
+        if hasattr(self._plugin, "filter") and any(self._ask_anew(pod).values()):
+            self._fault(f"{where} turned down by filter")
+        state = self._before_score(pod) if hasattr(self._plugin, "score") else None
+        if state is not None and any(self._scores(state, pod, self._all()).values()):
+            self._fault(f"{where} scored")
+
     # ------------------------------------------------------------ filter
 
     def of_filter(self, pod: Pod) -> None:
@@ -121,14 +141,14 @@ class _Checks:
     def _after_pre_filter(self, pod: Pod) -> CycleState | None:
         """The cycle state after PreFilter; None if that skips or refuses the pod."""
         state = CycleState()
+        return state if self._pre_filter(state, pod).status.ok else None
+
+    def _pre_filter(self, state: CycleState, pod: Pod) -> PreFilterResult:
         pre_filter = getattr(self._plugin, "pre_filter", None)
-        if pre_filter is None:
-            return state
-        result = pre_filter(state, pod)
+        result: object = SUCCESS if pre_filter is None else pre_filter(state, pod)
         if not isinstance(result, Status | PreFilterResult):
             raise _Broken(f"pre_filter returns {_kind(result)}, not a Status or a PreFilterResult")
-        status = result if isinstance(result, Status) else result.status
-        return state if status.ok else None
+        return PreFilterResult(result) if isinstance(result, Status) else result
 
     def _filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
         verdicts: object = self._plugin.filter(state, pod, view)

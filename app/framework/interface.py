@@ -3,8 +3,8 @@
 A plugin is a class with a ``NAME``, a constructor ``(args, handle)`` and the methods of the extension points it
 extends, by these names (docs/plugins.md is the guide for writers; they import from ``app.framework.api``)::
 
-    pre_enqueue  sort_key  pre_filter  filter  post_filter  pre_score  score  normalize  reserve / unreserve
-    permit  pre_bind_pre_flight / pre_bind  bind  post_bind  events_to_register
+    pre_enqueue  sort_key  concerns  pre_filter  filter  post_filter  pre_score  score  normalize
+    reserve / unreserve  permit  pre_bind_pre_flight / pre_bind  bind  post_bind  events_to_register
 
 A point that a class has no method for is a point it does not extend. Filter and Score answer for a whole view of nodes
 at once: columns in, columns out. Plugins that would rather look at one node at a time derive from
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from app.model.cluster_event import ClusterEvent
 from app.model.objects import PersistentVolume, PersistentVolumeClaim
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.model.status import Code, Status
 from app.state.cluster import Cluster
 from app.state.columns.labels import Mask
@@ -335,6 +335,13 @@ class QueueSortPlugin(Plugin, Protocol):
         """The smaller key is popped first; keys of two pods must compare."""
 
 
+class ChoosyPlugin(Plugin, Protocol):
+    """Has nothing to say about most pods, and it shows in their specs. For any plugin that extends PreFilter to Score."""
+
+    def concerns(self, template: PodTemplate) -> bool:
+        """False leaves it out from PreFilter to Score, as if PreFilter and PreScore said Skip; asked once per template."""
+
+
 class PreFilterPlugin(Plugin, Protocol):
     """Prepares, narrows or refuses before nodes are looked at."""
 
@@ -427,6 +434,12 @@ def points_of(plugin: type | Plugin) -> frozenset[str]:
     return frozenset(
         point for point, method in POINT_METHODS.items() if callable(getattr(plugin, method, None))
     )
+
+
+def concerned(plugin: Plugin, template: PodTemplate) -> bool:
+    """Whether a plugin takes part, from PreFilter to Score, in the attempts of pods of this template."""
+    concerns: Callable[[PodTemplate], bool] | None = getattr(plugin, "concerns", None)
+    return concerns is None or concerns(template)
 
 
 def registrations_of(plugin: Plugin) -> Iterable[EventRegistration] | None:

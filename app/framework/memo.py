@@ -17,6 +17,7 @@ from app.framework.interface import (
     FilterPlugin,
     PreFilterPlugin,
     PreFilterResult,
+    PreScorePlugin,
     ScorePlugin,
     Verdicts,
 )
@@ -157,13 +158,16 @@ class TemplateMemo:
         self._plugins = plugins
         self._table = table
         self.state: Final = CycleState()
-        #: The row-local plugins whose PreFilter said Skip.
+        #: The plugins that take no part: those that the template does not concern, and row-local ones whose PreFilter said
+        #: Skip.
         self.skipped: frozenset[str] = frozenset()
         #: What PreFilter has to go through: the plugins to be asked, and the row-local ones that narrow or refuse, with
         #: their answers.
         self.pre_filters: list[tuple[PreFilterPlugin, PreFilterResult | Status | None]] = []
         self.active_filters: list[tuple[int, FilterPlugin]] = []
         self.active_scores: list[tuple[ScorePlugin, int]] | None = None
+        #: The other score plugins that the template concerns, with their weights, and again if they take part in PreScore.
+        self.wide_scores: list[tuple[ScorePlugin, int, PreScorePlugin | None]] = []
         self._epoch: tuple[Hashable, ...] | None = None
         self._filtered_at = -1
         self._scored_at = -1

@@ -20,6 +20,7 @@ from app.framework.interface import (
     PreScorePlugin,
     RowLocal,
     ScorePlugin,
+    concerned,
     registrations_of,
 )
 from app.framework.memo import FilterArrays, RowLocalPlugins, TemplateMemo, check_scores
@@ -198,8 +199,11 @@ class Framework(CommitPoints):
         while len(self._memos) > limit:
             del self._memos[next(iter(self._memos))]
         memo = TemplateMemo(self._row_local, self._table)
-        skipped = set()
+        template = pod.template
+        skipped = {p.NAME for p in (*self._pre_filter, *self._filter) if not concerned(p, template)}
         for plugin in self._pre_filter:
+            if plugin.NAME in skipped:
+                continue
             if not isinstance(plugin, RowLocal):
                 memo.pre_filters.append((plugin, None))
                 continue
@@ -213,6 +217,7 @@ class Framework(CommitPoints):
         memo.active_filters = [
             (i, p) for i, p in self._row_local.filters.items() if p.NAME not in skipped
         ]
+        memo.wide_scores = [entry for entry in self._wide_scores if concerned(entry[0], template)]
         return memo
 
     def filter(
@@ -401,13 +406,14 @@ class Framework(CommitPoints):
             memo.active_scores = [
                 (plugin, weight)
                 for plugin, weight in self._row_local.scores.values()
-                if self._run_pre_score(
+                if concerned(plugin, pod.template)
+                and self._run_pre_score(
                     memo.state, pod, self._pre_score_by_name.get(plugin.NAME), view
                 )
             ]
         return [
             (plugin, weight)
-            for plugin, weight, pre_score in self._wide_scores
+            for plugin, weight, pre_score in memo.wide_scores
             if self._run_pre_score(state, pod, pre_score, view)
         ]
 

@@ -84,6 +84,9 @@ class NodeTable:
         self._indexes: Final[list[PodIndex]] = [self.families, self.terms, self.volumes]
         self._free: Final[list[int]] = []
         self._all_rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        #: What ``rows_since`` said last, and of which two generations.
+        self._rows_since: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self._asked_since = (-1, -1)
         #: ``names`` as an array, and the layout that it is of.
         self._name_column: npt.NDArray[np.object_] = np.zeros(0, object)
         self._named_at = -1
@@ -154,8 +157,12 @@ class NodeTable:
         return np.flatnonzero(self.exists[: self.size])
 
     def rows_since(self, generation: int) -> npt.NDArray[np.intp]:
-        """The rows changed after ``generation``, ascending."""
-        return (self.generation[: self.size] > generation).nonzero()[0]
+        """The rows changed after ``generation``, ascending; not to be changed, for it is often asked twice."""
+        asked = (generation, self.last_generation)
+        if asked != self._asked_since:
+            self._asked_since = asked
+            self._rows_since = (self.generation[: self.size] > generation).nonzero()[0]
+        return self._rows_since
 
     def names_of(self, rows: npt.NDArray[np.intp]) -> list[str]:
         """The node names of some rows."""

@@ -18,7 +18,7 @@ from app.model.claims import claim_missing, claim_name, foreign_claim, used_by
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.csi_migration import TranslationError, plugin_of
 from app.model.objects import CSINode, PersistentVolumeClaim, Volume, VolumeAttachment
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
 from app.state.columns.csi_index import CsiIndex, csi_index
 from app.state.columns.csi_nodes import driver_limits
@@ -38,10 +38,14 @@ class NodeVolumeLimits:
         self._table = handle.table
         self._cluster = handle.cluster
 
+    def concerns(self, template: PodTemplate) -> bool:
+        """Pods with volumes that could count."""
+        return any(map(_counts, template.volumes))
+
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
-        """Skips pods without volumes that could count."""
+        """Skips all others."""
         del state
-        return SUCCESS if any(map(_counts, pod.template.volumes)) else SKIP
+        return SUCCESS if self.concerns(pod.template) else SKIP
 
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
         """Rejects rows where some driver would have more volumes than its limit."""

@@ -20,7 +20,7 @@ from app.framework.interface import (
 from app.model.claims import READ_WRITE_ONCE_POD, claim_missing, named_by
 from app.model.cluster_event import NODE_ADD, Action, ClusterEvent, Resource
 from app.model.objects import PersistentVolumeClaim
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
 from app.state.columns.labels import Mask
 from app.state.columns.volumes import Disk, disks_of
@@ -53,10 +53,12 @@ class VolumeRestrictions:
         self._table = handle.table
         self._claims = handle.cluster.claims
 
+    def concerns(self, template: PodTemplate) -> bool:
+        """Pods with volumes."""
+        return bool(template.volumes)
+
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
         """Skips pods without such disks whose ReadWriteOncePod claims nobody uses; claims must exist."""
-        if not pod.template.volumes:
-            return SKIP
         exclusive = set()
         for name in pod.template.claim_names:
             claim = self._claims.get(name, pod.namespace)

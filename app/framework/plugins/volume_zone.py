@@ -19,7 +19,7 @@ from app.model.claims import (
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.csi_migration import BETA_REGION, BETA_ZONE, MULTI_ZONE_DELIMITER, REGION, ZONE
 from app.model.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
 from app.state.columns.labels import MISSING, Mask
 from app.state.view import View
@@ -62,6 +62,10 @@ class VolumeZone:
         self._claims = handle.cluster.claims
         self._volumes = handle.cluster.volumes
         self._classes = handle.cluster.storage_classes
+
+    def concerns(self, template: PodTemplate) -> bool:
+        """Pods with claims."""
+        return bool(template.claim_names)
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
         """Finds what the pod's bound volumes demand; skips pods of which nothing is demanded."""

@@ -245,6 +245,34 @@ class WrongPreScore(Plugin):
         return np.zeros(view.n, np.int64)
 
 
+class Unconcerned(Plugin):
+    def concerns(self, template):
+        return False
+
+    def pre_filter(self, state, pod):
+        return SUCCESS
+
+
+class RefusesTheUnconcerned(Unconcerned):
+    def pre_filter(self, state, pod):
+        return unschedulable("no")
+
+
+class FiltersTheUnconcerned(Unconcerned):
+    def filter(self, state, pod, view):
+        return reject(red(view), Code.Unschedulable, "red")
+
+
+class ScoresTheUnconcerned(Unconcerned):
+    def score(self, state, pod, view):
+        return red(view).astype(np.int64)
+
+
+class VagueConcern(Unconcerned):
+    def concerns(self, template):
+        return template.volumes
+
+
 class SilentReserve(Plugin):
     def reserve(self, state, pod, node_name):
         pass
@@ -327,6 +355,13 @@ class HintByName(Hinting):
         (RanksInTheView, "score says 0 of node n4 in a view of 5 rows, and 4 in one of all rows"),
         (WrongPreFilter, "pre_filter returns a bool, not a Status or a PreFilterResult"),
         (WrongPreScore, "pre_score returns None, not a Status"),
+        (
+            RefusesTheUnconcerned,
+            "concerns is false, but pods like pod are turned down by pre_filter",
+        ),
+        (FiltersTheUnconcerned, "concerns is false, but pods like pod are turned down by filter"),
+        (ScoresTheUnconcerned, "concerns is false, but pods like pod are scored"),
+        (VagueConcern, "concerns returns a tuple, not a bool"),
         (SilentReserve, "reserve returns None, not a Status"),
         (NoUnreserve, "the class lacks unreserve"),
         (SyncBind, r"bind must be a coroutine \(async def\)"),

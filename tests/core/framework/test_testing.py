@@ -186,6 +186,38 @@ def test_too_few_verdicts_are_an_error_of_the_plugin():
         FakeCluster(*NODES).judge(Lazy(), make_pod())
 
 
+@pytest.mark.parametrize("row_local", [False, True])
+def test_a_plugin_is_asked_about_pods_that_concern_it(row_local):
+    class Tolerant(*([RowLocal] if row_local else [])):
+        NAME = "Tolerant"
+
+        def concerns(self, template):
+            return bool(template.spec.tolerations)
+
+        def pre_filter(self, state, pod):
+            assert pod.spec.tolerations
+            return SUCCESS
+
+        def filter(self, state, pod, view):
+            assert pod.spec.tolerations
+            return reject(view.rows == 1, Code.Unschedulable, "intolerable")
+
+        def pre_score(self, state, pod, view):
+            assert pod.spec.tolerations
+            return SUCCESS
+
+        def score(self, state, pod, view):
+            assert pod.spec.tolerations
+            return view.rows * 10
+
+    cluster, plugin = FakeCluster(*NODES), Tolerant()
+    pod = make_pod(spec={"tolerations": [{"operator": "Exists"}]})
+    assert cluster.judge(plugin, make_pod()) == {}
+    assert cluster.score(plugin, make_pod()) == {"a": 0, "b": 0, "c": 0}
+    assert cluster.judge(plugin, pod) == {"b": unschedulable("intolerable")}
+    assert cluster.score(plugin, pod) == {"a": 0, "c": 20}
+
+
 def test_answers_are_kept_as_in_the_scheduler():
     class Counting(RowLocal, Zone):
         asked = 0

@@ -12,7 +12,7 @@ from app.model.claims import (
     requested_storage,
 )
 from app.model.objects import PersistentVolumeClaim, StorageClass, Volume
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.model.quantity import QuantityError
 from app.model.status import Code, Status, unresolvable
 from app.state.assume_cache import ClaimCache
@@ -38,11 +38,11 @@ class PodClaims(msgspec.Struct, frozen=True):
     delayed: tuple[Delayed, ...]
 
 
-def has_claims(pod: Pod) -> bool:
-    """Whether any volume of the pod has a claim behind it."""
+def has_claims(template: PodTemplate) -> bool:
+    """Whether any volume of such a pod has a claim behind it."""
     return any(
         volume.persistent_volume_claim is not None or volume.ephemeral is not None
-        for volume in pod.template.volumes
+        for volume in template.volumes
     )
 
 

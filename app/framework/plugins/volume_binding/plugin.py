@@ -28,7 +28,7 @@ from app.model.objects import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
 from app.state.columns.csi_nodes import migrated_plugins
 from app.state.columns.resources import Int64
@@ -56,9 +56,13 @@ class VolumeBinding:
 
     # ------------------------------------------------------------ finding nodes
 
+    def concerns(self, template: PodTemplate) -> bool:
+        """Pods with claims."""
+        return has_claims(template)
+
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
         """Skips pods without claims; refuses those whose claims are missing, broken or should be bound by now."""
-        if not has_claims(pod):
+        if not has_claims(pod.template):
             return SKIP
         claims = self._reader.read(pod)
         if isinstance(claims, Status):
