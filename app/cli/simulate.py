@@ -87,7 +87,7 @@ def _simulate(
         if page is not None:
             page.write_text(as_page(answer, _title(cluster, workload)), encoding="utf-8")
     _show(answer, output)
-    context.exit(PENDING if answer.pending or not answer.is_complete else PLACED)
+    context.exit(PLACED if answer.is_placed else PENDING)
 
 
 def _made_nodes(given: dict[str, Any]) -> NodeOptions:

@@ -123,6 +123,8 @@ class Api:
             _place(metadata, kind, namespace)
             metadata.setdefault("uid", new_uid())
             metadata.setdefault("creationTimestamp", self.timestamp())
+            if kind.counts_generations:
+                metadata.setdefault("generation", 1)
             if is_being_deleted(value):
                 metadata.setdefault("deletionGracePeriodSeconds", 0)
             _check(kind, value, metadata_mistakes(kind, value))

@@ -132,3 +132,8 @@ class Answer(Struct, frozen=True, kw_only=True):
     def pending(self) -> int:
         """Pods of the workload without a node at the end."""
         return sum(each.pending for each in self.workloads)
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether every pod of the workload has a node at the end."""
+        return self.is_complete and all(each.placed == each.pods for each in self.workloads)

@@ -47,7 +47,7 @@ def summary(answer: Answer) -> str:
     pods = sum(each.pods for each in answer.workloads)
     placed = sum(each.placed for each in answer.workloads)
     evicted = sum(each.evicted for each in answer.workloads)
-    parts = [f"{placed} of {_counted(pods, 'pod')} get a node"]
+    parts = [f"{placed} of {pods} pods get a node"]
     if answer.pending:
         parts.append(f"{answer.pending} stay pending")
     others = len(answer.preempted) - evicted

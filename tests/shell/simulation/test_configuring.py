@@ -1,0 +1,98 @@
+"""The user's configuration stays what it is, but for what an embedded cluster needs."""
+
+from pathlib import Path
+
+import pytest
+
+from app.runtime.simulation.configuring import configured
+from app.settings.load import load
+from app.settings.problems import ConfigurationError
+
+HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+FULL = f"""{HEAD}
+clientConnection: {{kubeconfig: /home/me/.kube/config, qps: 7}}
+leaderElection: {{resourceName: mine}}
+podInitialBackoffSeconds: 3
+profiles:
+- schedulerName: one
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {{ignoredResources: [example.com/a], scoringStrategy: {{type: MostAllocated, resources: [{{name: cpu}}]}}}}
+- schedulerName: two
+  plugins: {{score: {{disabled: [{{name: ImageLocality}}]}}}}
+extenders:
+- urlPrefix: https://licences.example
+  filterVerb: filter
+  tlsConfig: {{keyData: a2V5, certData: Y2VydA==}}
+  managedResources:
+  - {{name: example.com/licence, ignoredByScheduler: true}}
+  - {{name: example.com/a, ignoredByScheduler: true}}
+---
+apiVersion: aiokube-scheduler.io/v1alpha1
+kind: AiokubeSchedulerConfiguration
+extenders:
+- urlPrefix: https://licences.example
+  serial: true
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(FULL)
+    return path
+
+
+def read_again(found):
+    return load(found.text(Path("/tmp/kubeconfig"))).settings
+
+
+def test_where_the_server_is_and_who_leads(file):
+    found = configured(file, extenders=True)
+    config = read_again(found).configuration
+    assert config.client_connection.kubeconfig == "/tmp/kubeconfig"
+    assert config.client_connection.qps > 1000
+    assert config.leader_election.leader_elect is False
+    assert config.pod_initial_backoff_seconds == 3
+    assert found.schedulers == ("one", "two")
+
+
+def test_extenders_are_kept_with_their_secrets_when_wanted(file):
+    found = configured(file, extenders=True)
+    settings = read_again(found)
+    ((extender, options),) = settings.extenders
+    assert extender.tls_config.key_pem == b"key"
+    assert options.serial is True
+    assert found.left_out == ()
+
+
+def test_without_extenders_their_resources_stay_unchecked(file):
+    found = configured(file, extenders=False)
+    settings = read_again(found)
+    assert found.left_out == ("https://licences.example",)
+    assert settings.extenders == ()
+    one, two = (profile.args["NodeResourcesFit"] for profile in settings.configuration.profiles)
+    assert one.ignored_resources == ("example.com/a", "example.com/licence")
+    assert one.scoring_strategy.type == "MostAllocated"
+    assert two.ignored_resources == ("example.com/a", "example.com/licence")
+
+
+def test_the_defaults_without_a_file():
+    found = configured(None, extenders=False)
+    assert found.schedulers == ("default-scheduler",)
+    assert (found.left_out, found.warnings) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("parallelism: 0", "parallelism"),
+        ("profiles: [{plugins: {filter: {enabled: [{name: Nobody}]}}}]", "Nobody"),
+    ],
+    ids=["value", "plugin"],
+)
+def test_mistakes_are_told_before_anything_runs(tmp_path, text, problem):
+    path = tmp_path / "config.yaml"
+    path.write_text(HEAD + text)
+    with pytest.raises(ConfigurationError, match=problem):
+        configured(path, extenders=False)

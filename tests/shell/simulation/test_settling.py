@@ -1,0 +1,102 @@
+"""When there is nothing left to wait for."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from app.runtime.ledger import Ledger
+from app.runtime.simulation.settling import QUIET, Settling, free_port, is_idle
+from app.sim import EmbeddedCluster
+from app.sim.resources.kinds import PODS
+from tests.shell.simulation.world import pod
+
+METRICS = """\
+# HELP scheduler_pending_pods Number of pending pods
+scheduler_pending_pods{{queue="active"}} {active}
+scheduler_pending_pods{{queue="backoff"}} {backoff}
+scheduler_pending_pods{{queue="unschedulable"}} 7.0
+scheduler_pending_pods{{queue="gated"}} 3.0
+scheduler_goroutines{{operation="binding"}} {binding}
+aiokube_scheduler_pods_in_flight {in_flight}
+aiokube_scheduler_unconfirmed_bindings 0.0
+aiokube_scheduler_status_patches_pending {patches}
+aiokube_scheduler_events_queued {events}
+scheduler_cache_size{{type="nodes"}} 5.0
+"""
+BUSY = ("active", "backoff", "binding", "in_flight", "patches", "events")
+
+
+def metrics(**busy):
+    return METRICS.format(**{name: busy.get(name, 0.0) for name in BUSY})
+
+
+@pytest.mark.parametrize("what", BUSY)
+def test_a_scheduler_that_will_do_something(what):
+    assert not is_idle(metrics(**{what: 1.0}))
+
+
+def test_one_that_waits_for_changes_only():
+    assert is_idle(metrics())
+
+
+def test_one_that_shows_nothing_yet():
+    assert not is_idle("")
+
+
+REFUSED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
+
+
+@pytest.fixture
+async def said():
+    """A scheduler's metrics page: where it is, and its text, which tests change."""
+    page = {"port": free_port(), "text": metrics(backoff=1.0)}
+
+    async def show(_request: web.Request) -> web.Response:
+        return web.Response(text=page["text"])
+
+    answers = web.Application()
+    answers.add_routes([web.get("/metrics", show)])
+    runner = web.AppRunner(answers)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", page["port"]).start()
+    yield page
+    await runner.cleanup()
+
+
+async def test_all_is_decided_idle_and_quiet(said):
+    cluster, looks = EmbeddedCluster(), []
+    now = asyncio.get_running_loop().time
+    ledger = Ledger(cluster, now, lambda _pod: "w")
+    waiting = asyncio.create_task(Settling(cluster, ledger, said["port"], now).wait(looks.append))
+
+    async def stays_awake() -> bool:
+        until = len(looks) + 2
+        while len(looks) < until and not waiting.done():
+            await asyncio.sleep(0.01)
+        return not waiting.done()
+
+    cluster.apply(PODS, pod("p"))
+    cluster.apply(PODS, pod("q", nodeName="n"))
+    said["text"] = metrics()
+    assert await stays_awake(), "a pod is not decided about"
+    said["text"] = metrics(backoff=1.0)
+    cluster.apply(PODS, pod("p") | {"status": {"conditions": [REFUSED]}})
+    assert await stays_awake(), "the scheduler is busy"
+    said["text"] = metrics()
+    for number in range(4):  # longer than it has to be quiet
+        cluster.apply(PODS, pod(f"r-{number}", nodeName="n"))
+        await asyncio.sleep(QUIET / 2)
+    assert not waiting.done(), "something is written"
+    async with asyncio.timeout(10):
+        await waiting
+    assert looks[-1] == ledger.bound == 5
+
+
+async def test_nobody_listens_yet():
+    cluster = EmbeddedCluster()
+    now = asyncio.get_running_loop().time
+    settling = Settling(cluster, Ledger(cluster, now, lambda _pod: "w"), free_port(), now)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(QUIET * 2):
+            await settling.wait(lambda _bound: None)

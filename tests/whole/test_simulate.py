@@ -1,0 +1,223 @@
+"""``simulate`` as users run it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.whole.harness import Process, wait_for
+
+pytestmark = pytest.mark.whole
+
+HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+ZONE = "topology.kubernetes.io/zone"
+
+
+def node(name, zone, *, cpu="4", **spec):
+    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
+    labels = {"kubernetes.io/hostname": name, ZONE: zone}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "uid": f"uid-{name}"},
+        "spec": spec,
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
+
+
+def pod(name, cpu, *, phase="Running", **spec):
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"},
+        "spec": {"containers": [container], **spec},
+        "status": {"phase": phase, "startTime": "2026-01-01T00:00:00Z"},
+    }
+
+
+def workload(kind, name, *, cpu, template=None, **spec):
+    labels = {"app": name}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    pods = {"containers": [container]} | (template or {})
+    spec |= {"template": {"metadata": {"labels": labels}, "spec": pods}}
+    if kind != "Job":
+        spec["selector"] = {"matchLabels": labels}
+    version = "batch/v1" if kind == "Job" else "apps/v1"
+    metadata = {"name": name, "namespace": "shop"}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def write(path: Path, *objects) -> str:
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    return str(path)
+
+
+def simulate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "app", "simulate", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=os.environ | environment,
+        check=False,
+    )
+
+
+DUMP = (
+    node("a", "z1"),
+    node("b", "z2"),
+    node("c", "z2", taints=[{"key": "gpu", "effect": "NoSchedule"}]),
+    pod("old", "3", nodeName="a", priority=-1),
+    pod("huge", "64", phase="Pending"),
+    pod("ready", "500m", phase="Pending"),
+    pod("foreign", "1", phase="Pending", schedulerName="volcano"),
+    {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}},
+    {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "disk"}}
+    | {"provisioner": "disk.example.com", "volumeBindingMode": "WaitForFirstConsumer"}
+    | {"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}]},
+)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> tuple[subprocess.CompletedProcess[str], str]:
+    """One run with a bit of everything, and its page."""
+    folder = tmp_path_factory.mktemp("simulate")
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
+    claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "disk"}
+    claim |= {"resources": {"requests": {"storage": "1Gi"}}}
+    files = {
+        "dump.json": DUMP,
+        "workload.json": (
+            high | {"metadata": {"name": "high"}},
+            workload(
+                "Deployment", "vip", cpu="3", template={"priorityClassName": "high"}, replicas=2
+            ),
+            workload("DaemonSet", "agent", cpu="100m"),
+            workload(
+                *("StatefulSet", "db"),
+                cpu="100m",
+                volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": claim}],
+            ),
+            workload("Job", "late", cpu="1", template={"schedulingGates": [{"name": "g"}]}),
+        ),
+    }
+    for name, objects in files.items():
+        write(folder / name, *objects)
+    page = folder / "page.html"
+    arguments = ["--cluster", str(folder / "dump.json"), "--page", str(page), "-o", "json"]
+    result = simulate(*arguments, "--workload", str(folder / "workload.json"))
+    assert result.returncode == 1, result.stdout + result.stderr
+    return result, page.read_text()
+
+
+@pytest.fixture
+def answer(done):
+    return json.loads(done[0].stdout)
+
+
+def test_where_everything_goes(answer):
+    found = {each["name"]: each for each in answer["workloads"]}
+    assert answer["isComplete"]
+    assert list(found) == ["vip", "agent", "db", "late"]
+    assert found["vip"]["nodes"] == {"a": 1, "b": 1}
+    assert found["agent"]["nodes"] == {"a": 1, "b": 1}
+    assert found["db"]["nodes"] == {"b": 1}  # where its class makes volumes
+    assert found["late"]["pending"] == 1
+    assert "scheduling gates" in found["late"]["reasons"][0]["message"]
+
+
+def test_who_had_to_go(answer):
+    (victim,) = answer["preempted"]
+    assert (victim["pod"], victim["node"], victim["priority"]) == ("shop/old", "a", -1)
+    assert victim["by"].startswith("shop/vip-")
+    nodes = {each["name"]: each["resources"] for each in answer["nodes"]}
+    assert (nodes["a"]["cpu"]["before"], nodes["c"]["cpu"]["after"]) == (3000, 0)
+    assert sum(nodes[name]["cpu"]["after"] for name in "ab") == 2 * 3100 + 100 + 500
+
+
+def test_pending_pods_of_the_dump_are_told_apart(answer):
+    before = {each["name"]: each for each in answer["pendingBefore"]}
+    assert before["ready"]["placed"] == 1
+    assert before["huge"]["reasons"][0]["message"].startswith("0/3 nodes are available: ")
+    assert answer["otherSchedulers"] == {"volcano": 1}
+    assert answer["passedOver"] == {"Event": 1}
+
+
+def test_the_page_is_written_and_the_progress_kept_apart(done):
+    result, page = done
+    assert "4 of 5 pods get a node" not in result.stdout
+    assert "5 of 6 pods get a node, 1 stay pending, 1 pod of the cluster is preempted." in page
+    assert "The workload comes" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_everything_is_placed_on_nodes_made_up(tmp_path):
+    config = tmp_path / "config.yaml"
+    extender = "[{urlPrefix: 'http://127.0.0.1:1', filterVerb: filter, managedResources: ["
+    extender += "{name: example.com/licence, ignoredByScheduler: true}]}]"
+    config.write_text(f"{HEAD}profiles: [{{schedulerName: mine}}]\nextenders: {extender}\n")
+    limits = {"resources": {"limits": {"example.com/licence": "1"}}}
+    container = {"name": "c", "image": "i"} | limits
+    template = {"schedulerName": "mine", "containers": [container]}
+    given = write(tmp_path / "w.json", workload("Deployment", "web", cpu="1", template=template))
+    common = ("--workload", given, "--nodes=2", "--config", str(config))
+    result = simulate(*common, COLUMNS="200")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "1 of 1 pods get a node." in result.stdout
+    assert "WARNING: extenders are left out" in result.stderr
+    asked = simulate(*common, "--extenders", "--timeout=4")
+    assert asked.returncode == 1, asked.stdout + asked.stderr
+    assert "WARNING: the time was up after" in asked.stderr
+    assert "1 of Deployment shop/web: " in asked.stderr
+    assert "not decided: " in asked.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--workload", "{w}"], "give a dump with --cluster PATH, or make nodes with --nodes N"),
+        (["--nodes=1"], "Missing option '--workload'"),
+        (["--nodes=1", "--workload", "{none}"], "none.yaml: No such file or directory"),
+        (["--cluster", "{w}", "--workload", "{w}"], "the cluster has no nodes"),
+        (["--nodes=1", "--workload", "{w}", "--config", "{bad}"], "bad.yaml:3:1: parallelism"),
+        (["--nodes=1", "--workload", "{invalid}"], "items[0]: Deployment shop/x: spec.selector"),
+        (["--nodes=1", "--workload", "{w}", "--page", "{folder}/no/page.html"], "No such file"),
+    ],
+    ids=["no cluster", "no workload", "no file", "no nodes", "config", "selector", "page"],
+)
+def test_no_answer(tmp_path, arguments, problem):
+    bad = workload("Deployment", "x", cpu="1")
+    bad["spec"]["selector"] = {"matchLabels": {"app": "y"}}
+    files = {
+        "w": write(tmp_path / "w.json", pod("p", "1")),
+        "invalid": write(tmp_path / "invalid.json", bad),
+        "none": str(tmp_path / "none.yaml"),
+        "bad": str(tmp_path / "bad.yaml"),
+        "folder": str(tmp_path),
+    }
+    (tmp_path / "bad.yaml").write_text(f"{HEAD}parallelism: 0\n")
+    result = simulate(*(argument.format(**files) for argument in arguments))
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert problem in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_nothing_is_left_when_it_is_interrupted(tmp_path):
+    given = write(tmp_path / "w.json", pod("p", "64", phase="Pending"))
+    arguments = ["app", "simulate", "--nodes=1", "--workload", given]
+    process = Process(arguments, tmp_path / "log")
+    try:
+        me = psutil.Process(process.pid)
+        family = wait_for("the scheduler", lambda: me.children(recursive=True))
+        process.send(signal.SIGINT)
+        assert process.stop() == 2, process.output()
+        assert not [child for child in family if child.is_running()]
+        assert "Traceback" not in process.output()
+    finally:
+        process.kill()
