@@ -10,6 +10,7 @@ whole, and nothing is written by a process that does not lead by its own clock.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
@@ -105,6 +106,8 @@ class Scheduler:
         self._chain: Final = chain
         events.give_way_while(self._has_better_to_write)
         self._flush_sooner: Final = asyncio.Event()
+        #: When the queue is looked at again if nothing happens: seconds since the epoch.
+        self._flush_at = math.inf
         self.settings: Final = settings
 
         self.frameworks: Final[dict[str, Framework]] = {}
@@ -324,9 +327,12 @@ class Scheduler:
 
     def poke(self) -> None:
         """Something changed that may have put pods into the active or the backoff queue."""
-        if self.state.queue.ready:
+        queue = self.state.queue
+        if queue.ready:
             self.loop.wake()
-        self._flush_sooner.set()
+        due = queue.next_flush_time(self._clock.wall())
+        if due is not None and due < self._flush_at:
+            self._flush_sooner.set()
 
     def _carry_out(self, commands: Sequence[Command]) -> None:
         for command in commands:
@@ -425,6 +431,7 @@ class Scheduler:
             self._flush_sooner.clear()
             now = self._clock.wall()
             due = queue.next_flush_time(now)
+            self._flush_at = math.inf if due is None else due
             if due is None or due > now:
                 try:
                     async with asyncio.timeout(None if due is None else due - now + 0.001):
