@@ -69,6 +69,8 @@ def _simulate(
     """
     if not cluster and not given["nodes"]:
         raise click.UsageError("give a dump with --cluster PATH, or make nodes with --nodes N")
+    if page is not None and not page.absolute().parent.is_dir():
+        raise click.UsageError(f"--page {page}: there is no folder {page.parent}")
     expected = (ConfigurationError, RegistryError, ManifestError, ChildFailed, OSError)
     with explained(*expected, status=NO_ANSWER):
         options = SimulationOptions(
