@@ -84,12 +84,21 @@ def allocatable_units(resources: Resources | None) -> Amounts:
     """A node's allocatable in scheduler units, ``pods`` included; unreadable quantities count as absent."""
     amounts: Amounts = {}
     for name, text in (resources or {}).items():
-        if name in {CPU, MEMORY, EPHEMERAL_STORAGE, PODS} or is_scalar(name):
-            try:
-                amounts[name] = to_units(name, quantity.parse(text))
-            except quantity.QuantityError:
-                continue
+        units = _allocatable(name, text)
+        if units is not None:
+            amounts[name] = units
     return amounts
+
+
+@functools.lru_cache(maxsize=65536)
+def _allocatable(name: str, text: str | float) -> int | None:
+    """None for a resource that is not accounted for, or a quantity that cannot be read."""
+    if name not in {CPU, MEMORY, EPHEMERAL_STORAGE, PODS} and not is_scalar(name):
+        return None
+    try:
+        return to_units(name, quantity.parse(text))
+    except quantity.QuantityError:
+        return None
 
 
 class StatusResources(msgspec.Struct, frozen=True):
