@@ -133,13 +133,14 @@ async def exchange(
     extra: Mapping[str, str],
     progress: Progress,
     *,
+    deadline: float,
     max_bytes: int,
 ) -> Response:
     """Sends one request and reads the answer; of one other than 200 the first ERROR_BODY_BYTES.
 
-    Raises ClientError, OSError, HttpProcessingError; TransportError for a 200 of more than ``max_bytes``.
+    Raises TimeoutError at ``deadline``, in the loop's time; ClientError, OSError, HttpProcessingError; TransportError for a 200 of more than ``max_bytes``.
     """
-    connection = await pool.take(target.key, target.request, _NO_LIMITS)
+    connection = await pool.take(target.key, target.request, _NO_LIMITS, deadline)
     try:
         progress.sent = True
         sending = _send(connection, target.head(body, extra), body)
@@ -150,12 +151,12 @@ async def exchange(
             if sending is not None:
                 sending.cancel()
     except BaseException:
-        connection.close()
+        pool.drop(connection)
         raise
     if whole:
         pool.give_back(target.key, connection)
     else:
-        connection.close()
+        pool.drop(connection)
     return response
 
 

@@ -71,9 +71,9 @@ class HTTPTransport:
     ) -> Response:
         """Sends one POST and reads the answer. Raises TransportError."""
         progress = Progress(url)
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
         try:
-            async with asyncio.timeout(timeout_seconds):
-                return await self._follow(self._target(url), body, headers, progress)
+            return await self._follow(self._target(url), body, headers, progress, deadline)
         except TimeoutError as err:
             raise timed_out(progress.url, in_body=progress.in_body, sent=progress.sent) from err
         except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError) as err:
@@ -89,13 +89,24 @@ class HTTPTransport:
     # ------------------------------------------------------------ one call
 
     async def _follow(
-        self, target: Target, body: Body | None, headers: Mapping[str, str], progress: Progress
+        self,
+        target: Target,
+        body: Body | None,
+        headers: Mapping[str, str],
+        progress: Progress,
+        deadline: float,
     ) -> Response:
         """Sends a request wherever the answers lead."""
         for _ in range(_MAX_REDIRECTS + 1):
             progress.in_body = False
             response = await exchange(
-                self._opened(), target, body, headers, progress, max_bytes=self._max_answer_bytes
+                self._opened(),
+                target,
+                body,
+                headers,
+                progress,
+                deadline=deadline,
+                max_bytes=self._max_answer_bytes,
             )
             location = response.headers.get("Location") if response.status in _REDIRECTS else None
             if not location:

@@ -6,6 +6,7 @@ waits.
 """
 
 import asyncio
+import math
 import select
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -38,6 +39,7 @@ class Connection(BaseProtocol):
         "_poll",
         "_spent",
         "_waiter",
+        "deadline",
     )
 
     def __init__(self, made: Made, make_parser: MakeParser) -> None:
@@ -59,6 +61,8 @@ class Connection(BaseProtocol):
         self._error: BaseException | None = None
         self._at_rest = False
         self._spent = False
+        #: When the exchange has to be over, in the loop's time.
+        self.deadline = math.inf
         transport.set_protocol(self)
         if maker._tail:  # noqa: SLF001 - what the server has said before it was asked
             self.data_received(maker._tail)  # noqa: SLF001
@@ -84,7 +88,7 @@ class Connection(BaseProtocol):
     async def answer(self) -> Answer:
         """The answer as soon as its head is there; interim ones are passed over.
 
-        Raises ClientError, OSError, HttpProcessingError.
+        Raises TimeoutError, ClientError, OSError, HttpProcessingError; so does reading the body.
         """
         if self._answer is not None:
             return self._answer
@@ -95,6 +99,13 @@ class Connection(BaseProtocol):
             return await self._waiter
         finally:
             self._waiter = None
+
+    def expire(self) -> None:
+        """The time for the exchange is over: tells whoever waits."""
+        late = TimeoutError()
+        if self._answer is not None and not self._answer[1].is_eof():
+            self._answer[1].set_exception(late)
+        self._fail(late)
 
     def close(self) -> None:
         """Closes it. Harmless when closed."""

@@ -1,6 +1,7 @@
 """Connections that are kept between exchanges."""
 
 import asyncio
+import math
 from collections import defaultdict, deque
 from typing import Final
 
@@ -26,20 +27,45 @@ class Pool:
             defaultdict(deque)
         )
         self._sweep_handle: asyncio.TimerHandle | None = None
+        #: Those in use. One timer ends what takes too long: a timer for each exchange would cost more than its parsing.
+        self._busy: Final[set[Connection]] = set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = math.inf
 
     async def take(
-        self, key: ConnectionKey, request: aiohttp.ClientRequest, limits: aiohttp.ClientTimeout
+        self,
+        key: ConnectionKey,
+        request: aiohttp.ClientRequest,
+        limits: aiohttp.ClientTimeout,
+        deadline: float,
     ) -> Connection:
         """A connection for a request of this key; nothing was awaited since it was found fit.
 
-        Raises TimeoutError, ClientError, OSError.
+        At ``deadline``, in the loop's time, the exchange ends with a TimeoutError wherever it is. ``give_back`` or ``drop``
+        it. Raises TimeoutError, ClientError, OSError.
         """
+        connection = self._rested(key)
+        if connection is None:
+            async with asyncio.timeout_at(deadline):
+                connection = await self._make(request, limits)
+        connection.deadline = deadline
+        self._busy.add(connection)
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
+        return connection
+
+    def _rested(self, key: ConnectionKey) -> Connection | None:
         idle = self._idle[key]
         while idle:
             since, connection = idle.pop()
             if self._loop.time() - since <= self._keepalive and connection.wake():
                 return connection
             connection.close()
+        return None
+
+    async def _make(
+        self, request: aiohttp.ClientRequest, limits: aiohttp.ClientTimeout
+    ) -> Connection:
         made = await self._connector.connect(request, [], limits)
         try:
             return Connection(made, self._make_parser)
@@ -47,8 +73,14 @@ class Pool:
             made.close()
             raise
 
+    def drop(self, connection: Connection) -> None:
+        """Closes a connection that was taken."""
+        self._busy.discard(connection)
+        connection.close()
+
     def give_back(self, key: ConnectionKey, connection: Connection) -> None:
         """Keeps a connection after an exchange, or closes it."""
+        self._busy.discard(connection)
         if self._connector.closed or not connection.rest():
             connection.close()
             return
@@ -58,9 +90,9 @@ class Pool:
 
     async def close(self) -> None:
         """Closes the connector and all connections."""
-        if self._sweep_handle is not None:
-            self._sweep_handle.cancel()
-            self._sweep_handle = None
+        for timer in (self._sweep_handle, self._alarm):
+            if timer is not None:
+                timer.cancel()
         self._idle.clear()
         await self._connector.close()
 
@@ -78,3 +110,17 @@ class Pool:
         self._sweep_handle = None
         if self._idle:
             self._sweep_later()
+
+    def _set_alarm(self, at: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = self._loop.call_at(at, self._end_late) if at < math.inf else None
+
+    def _end_late(self) -> None:
+        now = self._loop.time()
+        late = [connection for connection in self._busy if connection.deadline <= now]
+        self._busy.difference_update(late)
+        for connection in late:
+            connection.expire()
+        self._set_alarm(min((c.deadline for c in self._busy), default=math.inf))

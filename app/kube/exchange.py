@@ -6,6 +6,7 @@ here: all of a head but its first line is the same every time.
 """
 
 import asyncio
+import math
 import ssl
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -127,15 +128,15 @@ async def exchange(
     A connection that the server has closed meanwhile is replaced, where the method allows it. Raises TimeoutError,
     ClientError, OSError, HttpProcessingError.
     """
-    async with asyncio.timeout(limits.total):
-        if method in _REPEATABLE:
-            try:
-                return await _once(pool, peer, request, limits, progress)
-            except aiohttp.ClientConnectorError:
-                raise
-            except _BROKEN:
-                pass
-        return await _once(pool, peer, request, limits, progress)
+    deadline = asyncio.get_running_loop().time() + (limits.total or math.inf)
+    if method in _REPEATABLE:
+        try:
+            return await _once(pool, peer, request, limits, deadline, progress)
+        except aiohttp.ClientConnectorError:
+            raise
+        except _BROKEN:
+            pass
+    return await _once(pool, peer, request, limits, deadline, progress)
 
 
 async def _once(
@@ -143,16 +144,17 @@ async def _once(
     peer: Peer,
     request: bytes,
     limits: aiohttp.ClientTimeout,
+    deadline: float,
     progress: Progress,
 ) -> Answer:
-    connection = await pool.take(peer.key, peer.request, limits)
+    connection = await pool.take(peer.key, peer.request, limits, deadline)
     try:
         progress.sent = True
         connection.write((request,))
         message, payload = await connection.answer()
         body = payload.read_nowait() if payload.is_eof() else await payload.read()
     except BaseException:
-        connection.close()
+        pool.drop(connection)
         raise
     pool.give_back(peer.key, connection)
     return Answer(message.code, message.headers, body)

@@ -25,14 +25,19 @@ async def pool_with(keepalive=30.0):
         await pool.close()
 
 
-async def ask(pool, server, pieces=(REQUEST,)):
+async def ask(pool, server, pieces=(REQUEST,), *, seconds=5.0):
     """The status of one exchange."""
     request = aiohttp.ClientRequest("GET", URL(server.url), loop=asyncio.get_running_loop())
     key = request.connection_key
-    connection = await pool.take(key, request, aiohttp.ClientTimeout())
-    connection.write(pieces)
-    message, payload = await connection.answer()
-    await payload.read()
+    deadline = asyncio.get_running_loop().time() + seconds
+    connection = await pool.take(key, request, aiohttp.ClientTimeout(), deadline)
+    try:
+        connection.write(pieces)
+        message, payload = await connection.answer()
+        await payload.read()
+    except BaseException:
+        pool.drop(connection)
+        raise
     pool.give_back(key, connection)
     return message.code
 
@@ -120,3 +125,27 @@ async def test_closing_closes_those_in_use():
         await pool.close()
         with pytest.raises(aiohttp.ServerDisconnectedError):
             await task
+
+
+@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{"])
+async def test_each_exchange_has_its_own_time(begun):
+    async def serve(connection):
+        await connection.request()
+        if connection is server.connections[0]:
+            await late.wait()
+            connection.answer()
+        else:
+            connection.writer.write(begun)
+        await connection.request()
+
+    late = asyncio.Event()
+    async with Server(serve) as server, pool_with() as pool:
+        patient = asyncio.create_task(ask(pool, server))
+        while not server.requests:
+            await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await ask(pool, server, seconds=0.01)
+        with pytest.raises(TimeoutError):
+            await ask(pool, server, seconds=0.02)
+        late.set()
+        assert await patient == 200
