@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from app.cli.process import PORT, explained, run_loop
+from app.cli.process import GC_WHILE_FILLING, PORT, explained, run_loop
 from app.runtime import logs
 from app.sim import (
     ClusterOptions,
@@ -23,8 +23,6 @@ from app.sim import (
 _NODES: Final = NodeOptions()
 _KUBELETS: Final = KubeletOptions()
 
-#: A large cluster is no garbage: it is built with few collections on the way.
-_GC_THRESHOLDS: Final = (50_000, 20, 100)
 _COUNT: Final = click.IntRange(min=0)
 
 _option = functools.partial(click.option, show_default=True)
@@ -94,7 +92,7 @@ def _apiserver(
         kubeconfig_out=kubeconfig_out,
         debug=debug,
     )
-    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.set_threshold(*GC_WHILE_FILLING)
     with explained(ManifestError, OSError):
         run_loop(_serve_until_signalled(options))
 

@@ -13,6 +13,9 @@ T = TypeVar("T")
 PORT: Final = click.IntRange(0, 65535)
 """A port to listen on; 0 stands for any free one."""
 
+GC_WHILE_FILLING: Final = (50_000, 20, 100)
+"""Thresholds of the collector for an embedded cluster: a large one is no garbage, it is built with few collections."""
+
 _INDENT: Final = " " * len("Error: ")
 
 

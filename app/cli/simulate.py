@@ -1,6 +1,7 @@
 """``simulate``: where a workload would go in a cluster of which there is a dump."""
 
 import functools
+import gc
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,7 +9,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from app.cli.process import explained, run_loop
+from app.cli.process import GC_WHILE_FILLING, explained, run_loop
 from app.framework.registry import RegistryError
 from app.runtime.children import ChildFailed
 from app.runtime.simulation.answer import Answer
@@ -71,6 +72,7 @@ def _simulate(
         raise click.UsageError("give a dump with --cluster PATH, or make nodes with --nodes N")
     if page is not None and not page.absolute().parent.is_dir():
         raise click.UsageError(f"--page {page}: there is no folder {page.parent}")
+    gc.set_threshold(*GC_WHILE_FILLING)
     expected = (ConfigurationError, RegistryError, ManifestError, ChildFailed, OSError)
     with explained(*expected, status=NO_ANSWER):
         options = SimulationOptions(

@@ -12,7 +12,7 @@ from app.runtime.simulation.reading import Found, Mistakes, Reading
 from app.runtime.simulation.unfolding import UNFOLDED, OwnerKey, Unfolder, controller_of
 from app.sim import EmbeddedCluster, ManifestError
 from app.sim.errors import ApiError
-from app.sim.resources.kinds import PODS, Kind
+from app.sim.resources.kinds import POD_DISRUPTION_BUDGETS, PODS, Kind
 from app.sim.store import Record
 from app.wire.kube import DecodeError
 
@@ -207,9 +207,12 @@ def _is_workload(found: Found) -> bool:
 def _prepared(found: Found) -> Object:
     """An object of a dump as it is to be taken over.
 
-    Namespaces on their way out stay: what holds them is not known. Pending pods are to be decided about anew.
+    Namespaces on their way out stay: what holds them is not known. Budgets are counted anew, as preemptions go on to use
+    them up. Pending pods are to be decided about anew.
     """
     value = found.value
+    if found.kind is POD_DISRUPTION_BUDGETS:
+        return {part: content for part, content in value.items() if part != "status"}
     if found.kind.kind == "Namespace":
         metadata = {p: v for p, v in _part(value, "metadata").items() if p != "deletionTimestamp"}
         return value | {"metadata": metadata}

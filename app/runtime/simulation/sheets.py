@@ -47,6 +47,10 @@ def summary(answer: Answer) -> str:
     pods = sum(each.pods for each in answer.workloads)
     placed = sum(each.placed for each in answer.workloads)
     evicted = sum(each.evicted for each in answer.workloads)
+    if not pods:
+        return (
+            "There is nothing to place: the workload has no pods, or the cluster has them already."
+        )
     parts = [f"{placed} of {pods} pods get a node"]
     if answer.pending:
         parts.append(f"{answer.pending} stay pending")

@@ -7,7 +7,13 @@ import pytest
 from app.runtime.simulation.loading import CLUSTER_KINDS, WORKLOAD_KINDS
 from app.runtime.simulation.reading import read
 from app.sim import ManifestError
-from app.sim.resources.kinds import BY_RESOURCE, NODES, PODS, PRIORITY_CLASSES
+from app.sim.resources.kinds import (
+    BY_RESOURCE,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PRIORITY_CLASSES,
+)
 from tests.shell.simulation.world import World, node, pod, workload
 
 NAMESPACES = BY_RESOURCE["namespaces"]
@@ -99,6 +105,15 @@ def test_objects_of_a_server_stay_what_they_were(tmp_path):
     assert kept["labels"]["team"] == "a"
     assert "deletionTimestamp" not in kept
     assert not world.loader.groups
+
+
+def test_budgets_are_counted_anew(tmp_path):
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": {"minAvailable": 1}}
+    budget["metadata"] = {"name": "b", "namespace": "shop", "uid": "u", "generation": 3}
+    budget["status"] = {"observedGeneration": 3, "disruptionsAllowed": 1, "expectedPods": 2}
+    found = World(tmp_path, budget).find(POD_DISRUPTION_BUDGETS, "b")
+    assert found["metadata"]["generation"] == 3
+    assert "observedGeneration" not in found["status"]
 
 
 def test_plain_manifests_are_admitted(tmp_path):
