@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -86,7 +87,7 @@ class ListPart(NamedTuple, Generic[T]):
     """Some objects of a list, by key. The last part has ``keys``: those of all that exist, the undecodable ones included."""
 
     items: Mapping[str, T]
-    keys: frozenset[str] | None = None
+    keys: AbstractSet[str] | None = None
 
 
 class LineSplitter:

@@ -66,7 +66,8 @@ async def _parts(
         await asyncio.gather(coming, return_exceptions=True)
     feed.resource_version = page.resource_version
     feed.lists += 1
-    yield ListPart({}, frozenset(keys | feed.unreadable))
+    keys |= feed.unreadable
+    yield ListPart({}, keys)
 
 
 def _ask(
