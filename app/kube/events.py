@@ -1,9 +1,10 @@
 """Events about pods and leases, written in the background.
 
 ``record`` is synchronous and cheap: it finds the series that the occurrence belongs to, and puts that into a bounded queue.
-A few workers send what has changed since a series was last sent. An event must never hold up a binding: workers give way for
-some seconds while there is something more important to write, and a full queue drops (and counts). Warnings are dropped first:
-an attempt that fails again tells it again, but that a pod was preempted or scheduled is told once.
+A few workers send what has changed since a series was last sent. An event must never hold up a binding: workers give way while
+there is something more important to write, one of them for some seconds, the others for longer unless very many events wait,
+and a full queue drops (and counts). Warnings are dropped first: an attempt that fails again tells it again, but that a pod was
+preempted or scheduled is told once.
 
     first occurrence     created
     second               sent again, as a series with its count
@@ -50,9 +51,13 @@ MAX_SERIES: Final = 20_000
 QUEUE_SIZE: Final = MAX_SERIES
 #: The places of the queue that warnings may take.
 WARNINGS: Final = QUEUE_SIZE // 2
-#: Seconds that an event waits at most while something else is to be written, and how often that is looked at.
+#: Seconds for which the first worker lets an event wait while something else is to be written, and for which the others do,
+#: so that but one of the requests under way is an event's; and how often that is looked at (docs/decisions/0007).
 PATIENCE: Final = 5.0
+LONG_PATIENCE: Final = 30.0
 LOOK: Final = 0.05
+#: Waiting events beyond which the others are no more patient than the first: a shutdown must find the time to send them.
+CROWD: Final = 2500
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
@@ -109,7 +114,7 @@ class EventRecorder:
         self._hurried = False
 
     def give_way_while(self, busy: Callable[[], bool]) -> None:
-        """Lets events wait, PATIENCE seconds at most, while ``busy`` says that there is something more important to write."""
+        """Lets events wait for some time while ``busy`` says that there is something more important to write."""
         self._busy = busy
 
     # ------------------------------------------------------------ recording
@@ -171,7 +176,8 @@ class EventRecorder:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep_for_ever(), name="events: sweep")
             for number in range(WORKERS):
-                group.create_task(self._work(api), name=f"events: worker {number}")
+                patience = LONG_PATIENCE if number else PATIENCE
+                group.create_task(self._work(api, patience), name=f"events: worker {number}")
 
     async def drain(self, seconds: float) -> bool:
         """Waits until everything recorded has been sent; False when ``seconds`` were not enough. Needs ``run``."""
@@ -210,19 +216,21 @@ class EventRecorder:
     async def _pause(self) -> None:
         await asyncio.sleep(RETRY * (1.0 + self._rng.random() / 4))
 
-    async def _work(self, api: EventsApi) -> None:
+    async def _work(self, api: EventsApi, patience: float) -> None:
         while True:
             series = await self._queue.get()
             try:
-                await self._give_way(series)
+                await self._give_way(series, patience)
                 await self._tell(series, api)
             finally:
                 self._queue.task_done()
 
-    async def _give_way(self, series: Series) -> None:
-        """Waits while there is something more important to write, until the event gets old."""
-        until = series.last + PATIENCE
-        while self._busy() and not self._hurried and self._wall() < until:  # noqa: ASYNC110 - asked, not told
+    async def _give_way(self, series: Series, patience: float) -> None:
+        """Waits while there is something more important to write, until the event is this old (seconds)."""
+        while self._busy() and not self._hurried:
+            crowded = self._queue.qsize() > CROWD
+            if self._wall() - series.last >= (PATIENCE if crowded else patience):
+                break
             await asyncio.sleep(LOOK)
 
     async def _tell(self, series: Series, api: EventsApi) -> None:

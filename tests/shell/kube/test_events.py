@@ -10,12 +10,15 @@ from app.kube.errors import ConnectionFailed
 from app.kube.event_series import ObjectRef, truncate_note
 from app.kube.events import (
     ATTEMPTS,
+    CROWD,
+    LONG_PATIENCE,
     MAX_SERIES,
     NORMAL,
     PATIENCE,
     QUEUE_SIZE,
     WARNING,
     WARNINGS,
+    WORKERS,
     EventRecorder,
 )
 from app.kube.transport import STRATEGIC_MERGE_PATCH
@@ -277,6 +280,41 @@ async def test_events_give_way_for_a_while(looptime):
         assert len(transport.sent) == 20
         await asyncio.sleep(0.2)
         assert len(transport.sent) == 21
+
+
+async def test_a_lasting_backlog_leaves_events_one_request_at_a_time():
+    class Slow(FakeTransport):
+        under_way = most = 0
+
+        async def request(self, *args, **kwargs):
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            await asyncio.sleep(0.1)
+            self.under_way -= 1
+            return await super().request(*args, **kwargs)
+
+    transport = Slow(handler=accept)
+    async with running(transport) as recorder:
+        recorder.give_way_while(lambda: True)
+        for number in range(1000):
+            record(recorder, pod(f"p{number}"))
+        await asyncio.sleep(LONG_PATIENCE - 0.1)
+        assert transport.most == 1
+        assert 240 <= len(transport.sent) <= 250
+        await asyncio.sleep(5)
+        assert transport.most == WORKERS
+
+
+async def test_where_very_many_events_wait_no_worker_is_more_patient_than_the_first():
+    transport = FakeTransport(handler=accept)
+    async with running(transport) as recorder:
+        recorder.give_way_while(lambda: True)
+        for number in range(CROWD + 100):
+            record(recorder, pod(f"p{number}"))
+        await asyncio.sleep(PATIENCE - 0.1)
+        assert not transport.sent
+        await asyncio.sleep(0.2)
+        assert len(transport.sent) >= 100
 
 
 async def test_events_do_not_give_way_at_the_end(looptime):
