@@ -244,12 +244,15 @@ class Search:
             extra = await self._chain.prioritize(result.args)
         rows = self._rows(survivors, shown)
         fits = (rows >= 0) & attempt.still_fits(rows)
-        if not fits.any():
+        left = np.count_nonzero(fits)
+        if not left:
             self._warn_choosers(shown, survivors, result)
             return None
         if extra is not None:
-            extra = _aligned(survivors, result.survivors, extra)[fits]
-        return attempt.choose(rows[fits], extra)
+            extra = _aligned(survivors, result.survivors, extra)
+        if left < len(rows):
+            rows, extra = rows[fits], None if extra is None else extra[fits]
+        return attempt.choose(rows, extra)
 
     def _warn_choosers(
         self, shown: "_Shown", survivors: list[str], result: ChainFilterResult
