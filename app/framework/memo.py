@@ -5,7 +5,7 @@ table change. The memo asks the plugins about just those rows (docs/architecture
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -112,17 +112,24 @@ class FilterArrays:
             raise SchedulingError(f'running "{names[number]}" filter plugin: {text}')
 
 
+def weighted(scores: Int64, weight: int) -> Int64:
+    """The scores times the weight; not to be changed."""
+    return scores if weight == 1 else weight * scores
+
+
 class RowLocalPlugins:
-    """The row-local filters and scores of a profile, by their position among all of that point."""
+    """The row-local filters and scores of a profile, by their position among all of that point; and the other filters."""
 
     def __init__(
         self,
         filters: Mapping[int, FilterPlugin],
+        wide_filters: Sequence[tuple[int, FilterPlugin]],
         scores: Mapping[int, tuple[ScorePlugin, int]],
         epochs: Sequence[Epoch],
         watch: Stopwatch,
     ) -> None:
         self.filters: Final = filters
+        self.wide_filters: Final = wide_filters
         #: Plugin and weight.
         self.scores: Final = scores
         self.epochs: Final = epochs
@@ -148,6 +155,13 @@ def check_scores(name: str, scores: Int64) -> None:
         )
 
 
+class Plan(NamedTuple):
+    """Which plugins sit an attempt out, and which filters that are not row-local take part, by position."""
+
+    skipped: frozenset[str]
+    wide: Sequence[tuple[int, FilterPlugin]]
+
+
 class TemplateMemo:
     """Verdicts and raw scores for the pods of one template, over all rows of the table.
 
@@ -161,6 +175,7 @@ class TemplateMemo:
         #: The plugins that take no part: those that the template does not concern, and row-local ones whose PreFilter said
         #: Skip.
         self.skipped: frozenset[str] = frozenset()
+        self._plans: dict[tuple[str, ...], Plan] = {}
         #: What PreFilter has to go through: the plugins to be asked, and the row-local ones that narrow or refuse, with
         #: their answers.
         self.pre_filters: list[tuple[PreFilterPlugin, PreFilterResult | Status | None]] = []
@@ -180,6 +195,16 @@ class TemplateMemo:
         self._total: Int64 = np.zeros(0, np.int64)
         #: Raw scores of the plugins that normalise, by position in ``active_scores``.
         self._raw: dict[int, Int64 | None] = {}
+
+    def plan(self, skipping: Sequence[str]) -> "Plan":
+        """Who filters in an attempt in which these plugins' PreFilter said Skip too."""
+        key = tuple(skipping)
+        plan = self._plans.get(key)
+        if plan is None:
+            skipped = self.skipped.union(key)
+            wide = [(i, p) for i, p in self._plugins.wide_filters if p.NAME not in skipped]
+            plan = self._plans[key] = Plan(skipped, wide)
+        return plan
 
     def _changed_since(self, generation: int, length: int) -> View:
         table = self._table
@@ -266,7 +291,7 @@ class TemplateMemo:
                 self._keep_raw(number, scores, view)
             elif scores is not None:
                 check_scores(plugin.NAME, scores)
-                total += weight * scores
+                total += weighted(scores, weight)
         if view.n == self._table.size:
             self._total = total
         else:

@@ -5,7 +5,7 @@ timed, plugins are called as if there were no probe.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, cast
 
 from app.model.status import Code, Status
@@ -245,9 +245,9 @@ class Participation:
         self._by_skipped: Final[Counter[frozenset[str]]] = Counter()
         self._by_scorers: Final[Counter[tuple[str, ...]]] = Counter()
 
-    def filtered(self, skipped: Collection[str]) -> None:
+    def filtered(self, skipped: frozenset[str]) -> None:
         """Nodes were filtered by all plugins but these."""
-        self._by_skipped[frozenset(skipped)] += 1
+        self._by_skipped[skipped] += 1
 
     def scored(self, scorers: tuple[str, ...]) -> None:
         """Nodes were scored by these plugins."""

@@ -23,7 +23,14 @@ from app.framework.interface import (
     concerned,
     registrations_of,
 )
-from app.framework.memo import FilterArrays, RowLocalPlugins, TemplateMemo, check_scores
+from app.framework.memo import (
+    FilterArrays,
+    Plan,
+    RowLocalPlugins,
+    TemplateMemo,
+    check_scores,
+    weighted,
+)
 from app.framework.probe import (
     FILTER,
     NULL_PROBE,
@@ -125,6 +132,7 @@ class Framework(CommitPoints):
         self._weights = [plugins.weights.get(p.NAME, 1) or 1 for p in self._score]
         self._row_local = RowLocalPlugins(
             {i: p for i, p in enumerate(self._filter) if isinstance(p, RowLocal)},
+            [(i, p) for i, p in enumerate(self._filter) if not isinstance(p, RowLocal)],
             {
                 i: (p, w)
                 for i, (p, w) in enumerate(zip(self._score, self._weights, strict=True))
@@ -137,9 +145,6 @@ class Framework(CommitPoints):
             ],
             self._watch,
         )
-        self._wide_filters = [
-            (i, p) for i, p in enumerate(self._filter) if not isinstance(p, RowLocal)
-        ]
         self._pre_score_by_name = {p.NAME: p for p in self._pre_score}
         #: Plugin, weight, and the plugin once more if it takes part in PreScore.
         self._wide_scores = [
@@ -231,12 +236,12 @@ class Framework(CommitPoints):
 
         Raises Rejected when PreFilter turns the pod down, SchedulingError on a plugin's fault.
         """
-        skipped, names, narrowed_by = self._watch.point(
+        plan, names, narrowed_by = self._watch.point(
             PRE_FILTER, self._run_pre_filter, state, pod, memo
         )
-        self._participation.filtered(skipped)
+        self._participation.filtered(plan.skipped)
         return self._watch.point(
-            FILTER, self._run_filter, state, pod, memo, nominated, skipped, names, narrowed_by
+            FILTER, self._run_filter, state, pod, memo, nominated, plan.wide, names, narrowed_by
         )
 
     def fresh_state(self, pod: Pod) -> CycleState:
@@ -252,12 +257,11 @@ class Framework(CommitPoints):
         pod: Pod,
         memo: TemplateMemo,
         nominated: PodsByRow,
-        skipped: set[str],
+        wide: Sequence[tuple[int, FilterPlugin]],
         names: frozenset[str] | None,
         narrowed_by: frozenset[str],
     ) -> Filtered:
         arrays = memo.filtered(pod)
-        wide = [(i, p) for i, p in self._wide_filters if p.NAME not in skipped]
         if wide or nominated:
             arrays = arrays.copy()
         if wide:
@@ -291,9 +295,8 @@ class Framework(CommitPoints):
 
     def _run_pre_filter(
         self, state: CycleState, pod: Pod, memo: TemplateMemo
-    ) -> tuple[set[str], frozenset[str] | None, frozenset[str]]:
-        skipped = set(memo.skipped)
-        state.write(_SKIPPED, skipped)
+    ) -> tuple[Plan, frozenset[str] | None, frozenset[str]]:
+        skipping: list[str] = []
         names: frozenset[str] | None = None
         narrowed_by: set[str] = set()
         refused: Status | None = None
@@ -302,7 +305,7 @@ class Framework(CommitPoints):
             status, only = _parts(known or one(plugin).pre_filter(state, pod))
             code = status.code
             if code is Code.Skip:
-                skipped.add(plugin.NAME)
+                skipping.append(plugin.NAME)
             elif code is Code.UnschedulableAndUnresolvable:
                 raise Rejected(status.by(plugin.NAME), frozenset({plugin.NAME, *narrowed_by}))
             elif code is Code.Unschedulable:
@@ -314,9 +317,11 @@ class Framework(CommitPoints):
                 names = only if names is None else names & only
                 if not names:
                     raise Rejected(_nothing_left(narrowed_by), frozenset(narrowed_by))
+        plan = memo.plan(skipping)
+        state.write(_SKIPPED, plan.skipped)
         if refused is not None:
             raise Rejected(refused, frozenset({refused.plugin, *narrowed_by}))
-        return skipped, names, frozenset(narrowed_by)
+        return plan, names, frozenset(narrowed_by)
 
     def _with_nominated(
         self,
@@ -428,11 +433,12 @@ class Framework(CommitPoints):
             plugin, weight = active[number]
             given = None if scores is None else self._of(scores, view)
             own = self._normalized(memo.state, pod, plugin, given, view)
-            total = total + weight * own
+            total = total + weighted(own, weight)
         for plugin, weight in wide:
             given = self._watch.one(plugin).score(state, pod, view)
             if given is not None or hasattr(plugin, "normalize"):
-                total = total + weight * self._normalized(state, pod, plugin, given, view)
+                own = self._normalized(state, pod, plugin, given, view)
+                total = total + weighted(own, weight)
         return total
 
     def _of(self, column: Int64, view: View) -> Int64:

@@ -28,6 +28,9 @@ from app.state.columns.volumes import VolumeIndex
 from app.state.pod_batch import PodBatch
 
 _FIRST_CAPACITY: Final = 64
+#: Up to so many changes are looked up one by one; of how many at most the rows are kept.
+_FEW_CHANGES: Final = 64
+_MAX_LATEST: Final = 1024
 CPU_ROW: Final = 0
 MEMORY_ROW: Final = 1
 
@@ -84,9 +87,8 @@ class NodeTable:
         self._indexes: Final[list[PodIndex]] = [self.families, self.terms, self.volumes]
         self._free: Final[list[int]] = []
         self._all_rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
-        #: What ``rows_since`` said last, and of which two generations.
-        self._rows_since: npt.NDArray[np.intp] = np.zeros(0, np.intp)
-        self._asked_since = (-1, -1)
+        #: The rows of the latest changes, one per generation, since the last one that was of many rows.
+        self._latest: Final[list[int]] = []
         #: ``names`` as an array, and the layout that it is of.
         self._name_column: npt.NDArray[np.object_] = np.zeros(0, object)
         self._named_at = -1
@@ -135,9 +137,17 @@ class NodeTable:
             index.grow(capacity)
         self.capacity = capacity
 
-    def _touch(self, row: int | npt.NDArray[np.intp]) -> None:
+    def _touch(self, row: int) -> None:
         self.last_generation += 1
         self.generation[row] = self.last_generation
+        self._latest.append(row)
+        if len(self._latest) > _MAX_LATEST:
+            del self._latest[:-_FEW_CHANGES]
+
+    def _touch_many(self, rows: npt.NDArray[np.intp]) -> None:
+        self.last_generation += 1
+        self.generation[rows] = self.last_generation
+        self._latest.clear()
 
     def _release_if_empty(self, row: int) -> None:
         if self.nodes[row] is None and not self.pods[row]:
@@ -157,12 +167,12 @@ class NodeTable:
         return np.flatnonzero(self.exists[: self.size])
 
     def rows_since(self, generation: int) -> npt.NDArray[np.intp]:
-        """The rows changed after ``generation``, ascending; not to be changed, for it is often asked twice."""
-        asked = (generation, self.last_generation)
-        if asked != self._asked_since:
-            self._asked_since = asked
-            self._rows_since = (self.generation[: self.size] > generation).nonzero()[0]
-        return self._rows_since
+        """The rows changed after ``generation``, ascending."""
+        changes = self.last_generation - generation
+        if changes <= _FEW_CHANGES and changes <= len(self._latest):
+            rows = set(self._latest[len(self._latest) - changes :])
+            return np.array(sorted(rows), np.intp)
+        return (self.generation[: self.size] > generation).nonzero()[0]
 
     def names_of(self, rows: npt.NDArray[np.intp]) -> list[str]:
         """The node names of some rows."""
@@ -236,7 +246,7 @@ class NodeTable:
         for index in self._indexes:
             for pod, row in zip(pods, rows, strict=True):
                 index.add(pod, row)
-        self._touch(at)
+        self._touch_many(at)
 
     def remove_pod(self, pod: Pod) -> None:
         """Takes a pod, as it was last added, off its row. Raises KeyError."""

@@ -157,8 +157,8 @@ def test_participation():
     taking_part = Participation(
         {"PreFilter": ["Fit", "Ports"], "Filter": ["Fit", "Ports", "Name"], "PreScore": ["Fit"]}
     )
-    for skipped in ({"Ports"}, {"Ports"}, set()):
-        taking_part.filtered(skipped)
+    for skipped in (["Ports"], ["Ports"], []):
+        taking_part.filtered(frozenset(skipped))
     taking_part.scored(("Fit", "Image"))
     assert taking_part.counts() == {
         ("Fit", "PreFilter"): 3,
