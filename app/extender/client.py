@@ -111,7 +111,7 @@ class HTTPExtender:
         """Asks which of the nodes the pod may go to. Raises ExtenderError."""
         call = _Call(Verb.FILTER, traceparent)
         answer, kept = await self._ask(
-            call, self._body(args), lambda said: self._read_filter(said, args.names)
+            call, self._body(args), lambda said: self._read_filter(said, args)
         )
         if kept is not args.names:
             dropped = len(set(args.names).difference(kept))
@@ -150,14 +150,15 @@ class HTTPExtender:
     def _body(self, args: ExtenderArgs) -> Body:
         return args.body(whole=not self.config.node_cache_capable)
 
-    def _read_filter(self, body: bytes, sent: list[str]) -> tuple[wire.FilterAnswer, list[str]]:
-        """The answer to filter and the nodes that survive it: ``sent`` itself if all do (spec: service.md 2.7)."""
-        answer = wire.read_filter(body)
+    def _read_filter(self, body: bytes, args: ExtenderArgs) -> tuple[wire.FilterAnswer, list[str]]:
+        """The answer to filter and the nodes that survive it: ``args.names`` if all do (spec: service.md 2.7)."""
+        sent = args.names
+        answer = wire.read_filter(body, args if self.config.node_cache_capable else None)
         if answer.error:
             raise _Refusal(answer.error)
         by_name = self.config.node_cache_capable and answer.node_names is not None
         kept = (answer.node_names if by_name else answer.nodes) or []
-        if kept == sent:
+        if kept is sent or kept == sent:
             return answer, sent
         strangers = set(kept).difference(sent) if by_name else ()
         if strangers:

@@ -59,7 +59,7 @@ class ExtenderArgs:
     A body is written once per form, however many calls it goes out with. ``names`` must not be changed afterwards.
     """
 
-    __slots__ = ("_bodies", "_node_json", "distinct", "names", "pod")
+    __slots__ = ("_bodies", "_names_json", "_node_json", "distinct", "names", "pod")
 
     def __init__(
         self, pod: Pod, names: list[str], node_json: NodeJSON, *, distinct: bool = True
@@ -70,6 +70,7 @@ class ExtenderArgs:
         self.distinct: Final = distinct
         self._node_json: Final = node_json
         self._bodies: Final[dict[bool, Body]] = {}
+        self._names_json = b""
 
     def about(self, names: list[str]) -> "ExtenderArgs":
         """The same question about these nodes; this one if they are the same list."""
@@ -78,12 +79,22 @@ class ExtenderArgs:
         distinct = len(set(names)) == len(names)
         return ExtenderArgs(self.pod, names, self._node_json, distinct=distinct)
 
+    @property
+    def names_json(self) -> bytes:
+        """The names as they are written."""
+        if not self._names_json:
+            self._names_json = msgspec.json.encode(self.names)
+        return self._names_json
+
     def body(self, *, whole: bool) -> Body:
         """The request with whole nodes or with names. Raises ValueError for a pod without its JSON."""
         body = self._bodies.get(whole)
         if body is None:
-            node_json = self._node_json if whole else None
-            body = self._bodies[whole] = filter_request(self.pod, self.names, node_json)
+            if whole:
+                body = filter_request(self.pod, self.names, self._node_json)
+            else:
+                body = _names_request(self.pod, self.names_json)
+            self._bodies[whole] = body
         return body
 
 
@@ -94,13 +105,16 @@ def filter_request(pod: Pod, names: Sequence[str], node_json: NodeJSON | None) -
     as kube-scheduler writes a node of which it has nothing but the name. Raises ValueError for a pod without its JSON.
     """
     if node_json is None:
-        tail = b',"Nodes":null,"NodeNames":%b}' % msgspec.json.encode(names)
-        return Body((b'{"Pod":', pod_json(pod), tail))
+        return _names_request(pod, msgspec.json.encode(names))
     nodes = [node_json(name) or _bare_node(name) for name in names]
     separated = [b","] * max(0, 2 * len(nodes) - 1)
     separated[::2] = nodes
     head = (b'{"Pod":', pod_json(pod), b',"Nodes":{"metadata":{},"items":[')
     return Body((*head, *separated, b']},"NodeNames":null}'))
+
+
+def _names_request(pod: Pod, names_json: bytes) -> Body:
+    return Body((b'{"Pod":', pod_json(pod), b',"Nodes":null,"NodeNames":%b}' % names_json))
 
 
 def preempt_request(pod: Pod, victims: Mapping[str, Victims], *, whole: bool) -> Body:
@@ -196,8 +210,15 @@ class MetaVictims(msgspec.Struct, frozen=True):
     num_pdb_violations: int = 0
 
 
-def read_filter(body: bytes) -> FilterAnswer:
-    """Reads the answer to filter. Raises AnswerError."""
+def read_filter(body: bytes, asked: ExtenderArgs | None = None) -> FilterAnswer:
+    """Reads the answer to filter; ``asked``: what was asked by names. Raises AnswerError.
+
+    If the answer repeats all names as they were written, they need not be decoded: it gets that very list.
+    """
+    if asked is not None:
+        echo = _read_echo(body, asked)
+        if echo is not None:
+            return echo
     answer = _strictly(_FAST_FILTER, body)
     if answer is None:
         return _read_filter_slowly(body)
@@ -211,6 +232,20 @@ def read_filter(body: bytes) -> FilterAnswer:
     return FilterAnswer(
         node_names=answer.NodeNames,
         nodes=nodes,
+        failed=answer.FailedNodes or {},
+        failed_and_unresolvable=answer.FailedAndUnresolvableNodes or {},
+        error=answer.Error or "",
+    )
+
+
+def _read_echo(body: bytes, asked: ExtenderArgs) -> FilterAnswer | None:
+    if len(body) < len(asked.names_json):
+        return None
+    answer = _strictly(_FAST_ECHO, body)
+    if answer is None or bytes(answer.NodeNames) != asked.names_json:
+        return None
+    return FilterAnswer(
+        node_names=asked.names,
         failed=answer.FailedNodes or {},
         failed_and_unresolvable=answer.FailedAndUnresolvableNodes or {},
         error=answer.Error or "",
@@ -283,6 +318,14 @@ class _TaggedFilter(_Filter, forbid_unknown_fields=True):
     Error: str | None = msgspec.field(default=None, name="error")
 
 
+class _Echo(msgspec.Struct, forbid_unknown_fields=True):
+    NodeNames: msgspec.Raw
+    Nodes: None = None
+    FailedNodes: dict[str, str] | None = None
+    FailedAndUnresolvableNodes: dict[str, str] | None = None
+    Error: str | None = None
+
+
 _Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -300,6 +343,7 @@ _FAST_FILTER: Final[Sequence[msgspec.json.Decoder[_Filter]]] = (
     msgspec.json.Decoder(_Filter),
     msgspec.json.Decoder(_TaggedFilter),
 )
+_FAST_ECHO: Final = (msgspec.json.Decoder(_Echo),)
 _FAST_SCORES: Final[Sequence[msgspec.json.Decoder[list[_Score]]]] = (
     msgspec.json.Decoder(list[_Score]),
     msgspec.json.Decoder(list[_TaggedScore]),

@@ -211,6 +211,28 @@ class TestAnswers:
         assert read_prioritize(b'[{"Host":"a","Score":1,"score":5}]') == (["a"], [5])
         assert read_filter(b'{"NodeNames":["a"],"nodenames":["b"]}').node_names == ["b"]
 
+    @pytest.mark.parametrize(
+        ("body", "is_echo"),
+        [
+            ('{"NodeNames":["a","b"]}', True),
+            ('{"Nodes":null,"NodeNames":["a","b"],"FailedNodes":{"c":"no"},"Error":"x"}\n', True),
+            ('{"NodeNames":[ "a","b"]}', False),
+            ('{"NodeNames":["b","a"],"FailedNodes":null}', False),
+            ('{"NodeNames":["a"],"FailedNodes":{"b":"no"}}', False),
+            ('{"NodeNames":["a","b"],"failedNodes":{"b":"no"}}', False),
+            ('{"NodeNames":["a","b"],"nodenames":["a"]}', False),
+            ('{"NodeNames":["a"],"NodeNames":["a","b"]}', True),
+            ('{"NodeNames":5,"NodeNames":["a","b"]}', True),
+            ('{"NodeNames":null,"Error":"a long one that fits"}', False),
+            ('{"NodeNames":["a","b"],"Nodes":{"items":[{"metadata":{"name":"a"}}]}}', False),
+        ],
+    )
+    def test_names_as_they_were_sent(self, body, is_echo):
+        args = ExtenderArgs(POD, ["a", "b"], NODES.get)
+        got = read_filter(body.encode(), args)
+        assert got == read_filter(body.encode())
+        assert (got.node_names is args.names) is is_echo
+
     def test_the_echo_of_whole_nodes(self):
         items = [json.loads(n) | {"status": {"images": [{"names": ["x"]}]}} for n in NODES.values()]
         body = json.dumps({"Nodes": {"metadata": {}, "items": items}, "NodeNames": None}).encode()
