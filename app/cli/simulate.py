@@ -9,7 +9,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from app.cli.process import GC_WHILE_FILLING, explained, run_loop
+from app.cli.process import GC_WHILE_FILLING, PORT, explained, run_loop
 from app.framework.registry import RegistryError
 from app.runtime.children import ChildFailed
 from app.runtime.simulation.answer import Answer
@@ -47,6 +47,7 @@ class _Command(click.Command):
 @_option("--node-memory", default=_NODES.memory, metavar="QUANTITY")
 @_option("--node-pods", default=_NODES.pods, metavar="QUANTITY")
 @click.option("--extenders", is_flag=True, help="Ask the extenders, which may reserve things.")
+@click.option("--port", type=PORT, default=0, help="Of the embedded API server, for extenders.")
 @_option("--timeout", type=click.FloatRange(min=1), default=120.0, metavar="SECONDS")
 @_option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 @click.option("--page", type=_FILE, metavar="FILE", help="Write everything to an HTML file.")
@@ -80,6 +81,7 @@ def _simulate(
             workload=workload,
             configuration=configured(config, extenders=given["extenders"]),
             nodes=_made_nodes(given),
+            port=given["port"],
             timeout=given["timeout"],
         )
         errors = Console(stderr=True, highlight=False)

@@ -38,6 +38,8 @@ class SimulationOptions:
     configuration: Configured
     nodes: NodeOptions = dataclasses.field(default_factory=NodeOptions)
     """Nodes beside those of the dump."""
+    port: int = 0
+    """Of the embedded API server; 0 takes any free one."""
     timeout: float = 120.0
     """Seconds for everything to be decided."""
 
@@ -67,7 +69,11 @@ class _Simulation:
         """From the dump to the answer."""
         kubeconfig = self._folder / "kubeconfig"
         settings = ClusterOptions(
-            nodes=self._options.nodes, kubelets=_KUBELETS, volumes=True, kubeconfig_out=kubeconfig
+            port=self._options.port,
+            nodes=self._options.nodes,
+            kubelets=_KUBELETS,
+            volumes=True,
+            kubeconfig_out=kubeconfig,
         )
         async with EmbeddedCluster(settings) as cluster:
             loader = Loader(cluster, self._options.configuration.schedulers)

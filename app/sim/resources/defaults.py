@@ -56,6 +56,7 @@ def _pod(pod: Object) -> None:
     spec = _spec(pod)
     _set_pod_spec_defaults(spec)
     spec.setdefault("enableServiceLinks", True)
+    pod.setdefault("status", {"phase": "Pending"})
 
 
 def _set_pod_spec_defaults(spec: Object) -> None:

@@ -107,6 +107,14 @@ def test_objects_of_a_server_stay_what_they_were(tmp_path):
     assert not world.loader.groups
 
 
+def test_a_pod_with_a_uid_and_no_status_is_pending(tmp_path):
+    value = pod("p", phase="Pending")
+    del value["status"]
+    world = World(tmp_path, value)
+    assert world.find(PODS, "p")["status"]["phase"] == "Pending"
+    assert world.names() == ["p"]
+
+
 def test_budgets_are_counted_anew(tmp_path):
     budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": {"minAvailable": 1}}
     budget["metadata"] = {"name": "b", "namespace": "shop", "uid": "u", "generation": 3}
