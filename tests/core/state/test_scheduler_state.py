@@ -146,6 +146,7 @@ def popped(state: SchedulerState) -> list[Pod]:
     return [queued.pod for queued in iter(lambda: state.pop(2.0), None)]
 
 
+@settings(deadline=None)
 @given(st.lists(KINDS_OF_PODS, max_size=20), st.integers(-1, 19))
 def test_pods_of_a_list_come_as_if_one_by_one(kinds, nameless):
     """One without a uid, which no server sends, keeps no other out."""
