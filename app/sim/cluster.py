@@ -18,6 +18,7 @@ from app.sim.http.server import Server, WatchLimits
 from app.sim.kubeconfig import write_kubeconfig
 from app.sim.manifests import ManifestError, read_manifests
 from app.sim.parties.disruption import DisruptionController
+from app.sim.parties.ephemeral import EphemeralClaims
 from app.sim.parties.housekeeping import EventExpiry, NamespaceSweeper
 from app.sim.parties.kubelet import KubeletOptions, Kubelets
 from app.sim.parties.nodes import NodeOptions, make_nodes
@@ -103,7 +104,7 @@ class EmbeddedCluster:
         if self.options.keep_budgets:
             parties.append(DisruptionController(self.api))
         if self.options.volumes:
-            parties.append(VolumeController(self.api))
+            parties += [EphemeralClaims(self.api), VolumeController(self.api)]
         if self.options.kubelets is not None:
             parties.append(Kubelets(self.api, self.options.kubelets))
         return parties

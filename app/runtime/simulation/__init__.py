@@ -6,7 +6,7 @@ configuration, as in production. Nothing here decides where a pod goes::
     configuring  the user's configuration, for the embedded cluster
     reading      files and folders: what is in them, and what is passed over
     loading      puts the dump into the cluster, then the workload
-    unfolding    workloads as the pods that their controllers would make (naming, daemons)
+    unfolding    workloads as the pods that their controllers would make (owners, naming, daemons)
     settling     waits until nothing happens any more
     preemptions  who had to go for whom
     summing      the cluster as it is at the end, as parts of an answer

@@ -44,6 +44,16 @@ def pinned(spec: Object, node: str) -> Object:
     return spec | {"affinity": affinity | {"nodeAffinity": node_affinity}}
 
 
+def pinned_to(pod: Object) -> str:
+    """The node that a daemon's pod is for, by its affinity."""
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    for term in affinity.get(_REQUIRED, {}).get("nodeSelectorTerms", ()):
+        for field in term.get("matchFields", ()):
+            if field["key"] == "metadata.name":
+                return str(field["values"][0])
+    return ""
+
+
 def wanted_nodes(spec: Object, nodes: Iterable[Object]) -> Iterator[str]:
     """The nodes that the spec's name, selector, affinity and tolerations allow, whether or not there is room."""
     pod = PodDecoder().decode(msgspec.json.encode({"metadata": {"name": "daemon"}, "spec": spec}))

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from app.runtime.kinds import NAMES, decoders
 from app.runtime.simulation.naming import pod_name
+from app.runtime.simulation.owners import OwnerKey, controller_of
 from app.runtime.simulation.reading import Found, Mistakes, Reading
-from app.runtime.simulation.unfolding import UNFOLDED, OwnerKey, Unfolder, controller_of
+from app.runtime.simulation.unfolding import UNFOLDED, Unfolder
 from app.sim import EmbeddedCluster, ManifestError
 from app.sim.errors import ApiError
 from app.sim.resources.kinds import POD_DISRUPTION_BUDGETS, PODS, Kind

@@ -15,7 +15,7 @@ from app.runtime.children import interruptible, scheduler, watched
 from app.runtime.clock import SystemClock
 from app.runtime.ledger import Entry, Ledger
 from app.runtime.progress import pods_bound
-from app.runtime.simulation.answer import Answer, Preempted
+from app.runtime.simulation.answer import Answer
 from app.runtime.simulation.configuring import Configured
 from app.runtime.simulation.loading import CLUSTER_KINDS, WORKLOAD_KINDS, Loader
 from app.runtime.simulation.preemptions import Preemptions
@@ -88,16 +88,7 @@ class _Simulation:
                 is_complete=is_complete,
                 seconds=round(seconds, 3),
                 **self._placed(cluster, loader, ledger),
-                preempted=[
-                    Preempted(
-                        pod=p.victim,
-                        owner=p.owner,
-                        priority=p.priority,
-                        node=p.node,
-                        by=p.preemptor,
-                    )
-                    for p in preemptions.found
-                ],
+                preempted=preemptions.found,
                 nodes=node_uses(cluster, before, requested(cluster)),
                 other_schedulers=dict(loader.other_schedulers),
                 passed_over=dict(sorted((dump.passed_over + given.passed_over).items())),
@@ -124,10 +115,11 @@ class _Simulation:
         self, loader: Loader, ledger: Ledger, given: Reading, settling: Settling
     ) -> bool:
         """First the pending pods of the dump are decided about, then the workload comes. Whether all was decided in time."""
-        limit = self._options.timeout
+        began, limit = self._now(), self._options.timeout
         is_decided = await self._settle("The cluster as it is", ledger, settling, limit / 2)
         loader.load_workload(given)
-        return await self._settle("The workload comes", ledger, settling, limit) and is_decided
+        left = limit - (self._now() - began)
+        return await self._settle("The workload comes", ledger, settling, left) and is_decided
 
     async def _settle(self, title: str, ledger: Ledger, settling: Settling, limit: float) -> bool:
         """Whether nothing happens any more within so many seconds."""

@@ -1,27 +1,15 @@
 """Who had to go for whom, by the events that the scheduler writes about victims."""
 
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from app.runtime.simulation.unfolding import controller_of
+from app.runtime.simulation.answer import Preempted
+from app.runtime.simulation.owners import controller_of
 from app.sim import EmbeddedCluster
 from app.sim.resources.kinds import EVENTS, PODS
 from app.sim.store import Change
 
 _NOTE: Final = re.compile(r"Preempted by pod (\S+) on node (\S+?)(?: \(.*\)\.)?$")
-
-
-class Preemption(NamedTuple):
-    """One victim."""
-
-    victim: str
-    """``namespace/name``."""
-    owner: str
-    """``ReplicaSet shop/web-5d8f``: who would make it anew; empty for a pod on its own."""
-    priority: int
-    node: str
-    preemptor: str
-    """``namespace/name``."""
 
 
 class Preemptions:
@@ -31,7 +19,7 @@ class Preemptions:
         self._cluster: Final = cluster
         self._pods: Final[dict[str, dict[str, Any]]] = {}
         """By uid: all pods that there have been since."""
-        self.found: Final[list[Preemption]] = []
+        self.found: Final[list[Preempted]] = []
         store = cluster.api.store
         for record in store[PODS.storage].ordered():
             self._pods[record.value["metadata"]["uid"]] = record.value
@@ -53,12 +41,12 @@ class Preemptions:
             return
         owner = controller_of(victim)
         self.found.append(
-            Preemption(
-                victim=_key(victim),
+            Preempted(
+                pod=_key(victim),
                 owner="" if owner is None else f"{owner[0]} {owner[1]}/{owner[2]}",
                 priority=victim["spec"].get("priority", 0),
                 node=note[2],
-                preemptor=_key(self._pods[note[1]]) if note[1] in self._pods else note[1],
+                by=_key(self._pods[note[1]]) if note[1] in self._pods else note[1],
             )
         )
 

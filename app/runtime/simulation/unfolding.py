@@ -5,11 +5,12 @@ workload are made at once, those of a StatefulSet too, and of a Job as many as r
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from app.runtime.simulation.daemons import daemon_spec, pinned, wanted_nodes
+from app.runtime.simulation.daemons import daemon_spec, pinned, pinned_to, wanted_nodes
 from app.runtime.simulation.naming import pod_name, template_hash
+from app.runtime.simulation.owners import OwnerKey, controller_of, key_of, owner_reference
 from app.sim import EmbeddedCluster, ManifestError
 from app.sim.objects import is_being_deleted
 from app.sim.resources.kinds import BY_RESOURCE, NODES, PODS, Kind
@@ -17,8 +18,6 @@ from app.sim.selectors import selects_labels
 
 Object = dict[str, Any]
 Made = Iterator[tuple[Kind, Object]]
-OwnerKey = tuple[str, str, str]
-"""(kind, namespace, name)."""
 
 UNFOLDED: Final = frozenset(
     {"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job"}
@@ -103,7 +102,7 @@ class Unfolder:
                     "namespace": metadata["namespace"],
                     "labels": labels,
                     "annotations": (newest or {}).get("annotations", {_REVISION: "1"}),
-                    "ownerReferences": [_owner(deployment)],
+                    "ownerReferences": [owner_reference(deployment)],
                 },
                 "spec": {
                     "replicas": max(0, spec["replicas"] - elsewhere),
@@ -170,7 +169,7 @@ class Unfolder:
     def _daemon_set(self, owner: Object) -> Made:
         spec = daemon_spec(owner["spec"]["template"]["spec"])
         nodes = [record.value for record in self._cluster.api.store[NODES.storage].ordered()]
-        taken = {pod["spec"].get("nodeName") or _pinned_to(pod) for pod in self.existing(owner)}
+        taken = {pod["spec"].get("nodeName") or pinned_to(pod) for pod in self.existing(owner)}
         wanted = [node for node in wanted_nodes(spec, nodes) if node not in taken]
         marks = {"controller-revision-hash": template_hash(owner["spec"]["template"])}
         names = self._free_names(owner)
@@ -202,31 +201,9 @@ class Unfolder:
         return [record.value for record in records if controller_of(record.value) == key]
 
 
-def key_of(value: Object) -> OwnerKey:
-    """What owner references are compared by: uids of dumps may be gone."""
-    metadata = value["metadata"]
-    return value["kind"], metadata["namespace"], metadata["name"]
-
-
-def controller_of(value: Object) -> OwnerKey | None:
-    """Who controls an object."""
-    metadata = value["metadata"]
-    owners: Iterable[Object] = metadata.get("ownerReferences", ())
-    for owner in owners:
-        if owner.get("controller"):
-            return owner["kind"], metadata.get("namespace") or "default", owner["name"]
-    return None
-
-
 def _revision(replica_set: Object) -> tuple[int, str]:
     text = replica_set["metadata"].get("annotations", {}).get(_REVISION, "")
     return int(text) if text.isdecimal() else 0, replica_set["metadata"]["name"]
-
-
-def _owner(value: Object) -> Object:
-    names = {name: value["metadata"][name] for name in ("name", "uid")}
-    types = {name: value[name] for name in ("apiVersion", "kind")}
-    return types | names | {"controller": True, "blockOwnerDeletion": True}
 
 
 def _pod(
@@ -246,7 +223,7 @@ def _pod(
             "namespace": owner["metadata"]["namespace"],
             "labels": {**given.get("labels", {}), **labels},
             "annotations": {**given.get("annotations", {}), **(annotations or {})},
-            "ownerReferences": [_owner(owner)],
+            "ownerReferences": [owner_reference(owner)],
         },
         "spec": dict(template["spec"] if spec is None else spec),
     }
@@ -273,14 +250,3 @@ def _stateful_pod(owner: Object, name: str, ordinal: int) -> Object:
         "controller-revision-hash": f"{owner['metadata']['name']}-{template_hash(spec['template'])}",
     }
     return _pod(owner, name, labels=labels, spec=pod_spec | named)
-
-
-def _pinned_to(pod: Object) -> str:
-    """The node that a daemon's pod is for, by its affinity."""
-    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
-    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
-    for term in terms.get("nodeSelectorTerms", ()):
-        for field in term.get("matchFields", ()):
-            if field["key"] == "metadata.name":
-                return str(field["values"][0])
-    return ""

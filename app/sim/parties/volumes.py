@@ -8,11 +8,10 @@ of a class that binds immediately, or of no class      the smallest free volume 
 of a class that waits for its first consumer           one that is made, once the scheduler has selected a node
 =====================================================  ================================================================
 
-It makes the claims of generic ephemeral volumes as well. Nothing is stored anywhere: volumes are objects only.
+Nothing is stored anywhere: volumes are objects only.
 """
 
 import asyncio
-import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -24,15 +23,12 @@ from app.model.claims import (
 )
 from app.model.quantity import parse
 from app.sim.api import Api
-from app.sim.errors import ApiError
 from app.sim.objects import is_being_deleted
 from app.sim.parties.provisioning import made_volume, provisions, reference_to
 from app.sim.resources.deletion import DeleteOptions, delete
-from app.sim.resources.kinds import BY_RESOURCE, PODS, STORAGE_CLASSES
+from app.sim.resources.kinds import BY_RESOURCE, STORAGE_CLASSES
 from app.sim.selectors import selects_labels
-from app.sim.store import Change, Key, Object, Record
-
-log = logging.getLogger(__name__)
+from app.sim.store import Change, Key, Object
 
 CLAIMS: Final = BY_RESOURCE["persistentvolumeclaims"]
 VOLUMES: Final = BY_RESOURCE["persistentvolumes"]
@@ -52,15 +48,12 @@ class VolumeController:
             CLAIMS.storage: self._on_claim,
             VOLUMES.storage: self._on_volume,
             STORAGE_CLASSES.storage: self._on_class,
-            PODS.storage: self._on_pod,
         }
 
     def start(self) -> None:
         """Begins to look after the claims, those that exist already included. Needs a running loop."""
         for storage, listener in self._listeners.items():
             self._api.store[storage].listeners[listener] = None
-        for record in list(self._api.store[PODS.storage].records.values()):
-            self._make_claims(record.value)
         for key, record in self._api.store[CLAIMS.storage].records.items():
             self._note(key, record.value)
         self._look_soon()
@@ -88,12 +81,6 @@ class VolumeController:
     def _on_class(self, change: Change) -> None:
         if change.type != "DELETED" and self._open:
             self._look_soon()
-
-    def _on_pod(self, change: Change) -> None:
-        if change.type == "ADDED":
-            self._make_claims(change.record.value)
-        elif change.type == "DELETED":
-            self._drop_claims(change.record.value)
 
     def _note(self, key: Key, claim: Object) -> None:
         bound = BIND_COMPLETED in claim["metadata"].get("annotations", {})
@@ -189,53 +176,6 @@ class VolumeController:
         metadata = dict(record.value["metadata"])
         released = record.value | {"metadata": metadata, "status": {"phase": "Released"}}
         self._api.write(VOLUMES, released)
-
-    # ------------------------------------------------------------ generic ephemeral volumes
-
-    def _make_claims(self, pod: Object) -> None:
-        if is_being_deleted(pod):
-            return
-        for volume in pod["spec"].get("volumes", ()):
-            template = volume.get("ephemeral", {}).get("volumeClaimTemplate")
-            if template and self._api.find(CLAIMS, *_ephemeral_key(pod, volume)) is None:
-                self._make_claim(pod, volume, template)
-
-    def _make_claim(self, pod: Object, volume: Object, template: Object) -> None:
-        namespace, name = _ephemeral_key(pod, volume)
-        given = template.get("metadata", {})
-        metadata = {part: given[part] for part in ("labels", "annotations") if part in given}
-        owner = {"apiVersion": "v1", "kind": "Pod", "controller": True, "blockOwnerDeletion": True}
-        owner |= {part: pod["metadata"][part] for part in ("name", "uid")}
-        metadata |= {"name": name, "ownerReferences": [owner]}
-        try:
-            self._api.create(
-                CLAIMS, namespace, {"metadata": metadata, "spec": dict(template.get("spec", {}))}
-            )
-        except ApiError as error:
-            log.warning(
-                "No claim for the ephemeral volume %s of %s/%s: %s",
-                name,
-                namespace,
-                pod["metadata"]["name"],
-                error,
-            )
-
-    def _drop_claims(self, pod: Object) -> None:
-        for volume in pod["spec"].get("volumes", ()):
-            if "ephemeral" not in volume:
-                continue
-            record = self._api.find(CLAIMS, *_ephemeral_key(pod, volume))
-            if record is not None and _is_owned(record, pod):
-                delete(self._api, CLAIMS, record.namespace, record.name, DeleteOptions())
-
-
-def _ephemeral_key(pod: Object, volume: Object) -> Key:
-    return pod["metadata"]["namespace"], f"{pod['metadata']['name']}-{volume['name']}"
-
-
-def _is_owned(record: Record, pod: Object) -> bool:
-    owners = record.value["metadata"].get("ownerReferences", ())
-    return any(owner["uid"] == pod["metadata"]["uid"] for owner in owners)
 
 
 def _class_of(claim: Object) -> str:

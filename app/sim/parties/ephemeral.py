@@ -1,0 +1,84 @@
+"""The claims of generic ephemeral volumes: made when their pod comes, gone when it goes."""
+
+import logging
+from typing import Final
+
+from app.sim.api import Api
+from app.sim.errors import ApiError
+from app.sim.objects import is_being_deleted
+from app.sim.resources.deletion import DeleteOptions, delete
+from app.sim.resources.kinds import BY_RESOURCE, PODS
+from app.sim.store import Change, Key, Object, Record
+
+log = logging.getLogger(__name__)
+
+CLAIMS: Final = BY_RESOURCE["persistentvolumeclaims"]
+
+
+class EphemeralClaims:
+    """Follows the pods."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._pods = api.store[PODS.storage]
+
+    def start(self) -> None:
+        """Begins, with the pods that exist."""
+        self._pods.listeners[self._on_pod] = None
+        for record in list(self._pods.records.values()):
+            self._make_claims(record.value)
+
+    def stop(self) -> None:
+        """Leaves the claims as they are."""
+        self._pods.listeners.pop(self._on_pod, None)
+
+    def _on_pod(self, change: Change) -> None:
+        if change.type == "ADDED":
+            self._make_claims(change.record.value)
+        elif change.type == "DELETED":
+            self._drop_claims(change.record.value)
+
+    def _make_claims(self, pod: Object) -> None:
+        if is_being_deleted(pod):
+            return
+        for volume in pod["spec"].get("volumes", ()):
+            template = volume.get("ephemeral", {}).get("volumeClaimTemplate")
+            if template and self._api.find(CLAIMS, *_ephemeral_key(pod, volume)) is None:
+                self._make_claim(pod, volume, template)
+
+    def _make_claim(self, pod: Object, volume: Object, template: Object) -> None:
+        namespace, name = _ephemeral_key(pod, volume)
+        given = template.get("metadata", {})
+        metadata = {part: given[part] for part in ("labels", "annotations") if part in given}
+        owner = {"apiVersion": "v1", "kind": "Pod", "controller": True, "blockOwnerDeletion": True}
+        owner |= {part: pod["metadata"][part] for part in ("name", "uid")}
+        metadata |= {"name": name, "ownerReferences": [owner]}
+        try:
+            self._api.create(
+                CLAIMS, namespace, {"metadata": metadata, "spec": dict(template.get("spec", {}))}
+            )
+        except ApiError as error:
+            log.warning(
+                "No claim for the ephemeral volume %s of %s/%s: %s",
+                name,
+                namespace,
+                pod["metadata"]["name"],
+                error,
+            )
+
+    def _drop_claims(self, pod: Object) -> None:
+        for volume in pod["spec"].get("volumes", ()):
+            if "ephemeral" not in volume:
+                continue
+            record = self._api.find(CLAIMS, *_ephemeral_key(pod, volume))
+            if record is not None and _is_owned(record, pod):
+                delete(self._api, CLAIMS, record.namespace, record.name, DeleteOptions())
+
+
+def _ephemeral_key(pod: Object, volume: Object) -> Key:
+    return pod["metadata"]["namespace"], f"{pod['metadata']['name']}-{volume['name']}"
+
+
+def _is_owned(record: Record, pod: Object) -> bool:
+    owners = record.value["metadata"].get("ownerReferences", ())
+    return any(owner["uid"] == pod["metadata"]["uid"] for owner in owners)
