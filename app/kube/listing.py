@@ -22,7 +22,7 @@ from app.wire.envelope import DecodeError, ListPage
 
 T = TypeVar("T", bound=KubeObject)
 
-PAGE_SIZE: Final = 1000
+PAGE_SIZE: Final = 2000
 #: Objects that are decoded before other tasks get their turn.
 SLICE: Final = 250
 #: Seconds for one page.
