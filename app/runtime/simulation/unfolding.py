@@ -83,38 +83,22 @@ class Unfolder:
 
     def _deployment(self, deployment: Object) -> Made:
         """The newest ReplicaSet with what its siblings leave to it, or a new one."""
-        spec, metadata = deployment["spec"], deployment["metadata"]
-        sets = sorted(self._replica_sets(deployment), key=_revision)
-        newest = sets[-1]["metadata"] if sets else None
+        spec, sets = deployment["spec"], sorted(self._replica_sets(deployment), key=_revision)
+        digest = template_hash(spec["template"])
+        metadata: Object = {
+            "name": f"{deployment['metadata']['name']}-{digest}",
+            "annotations": {_REVISION: "1"},
+        }
+        if sets:
+            known = sets[-1]["metadata"]
+            digest = known.get("labels", {}).get(_HASH, digest)
+            metadata = {part: known[part] for part in ("name", "annotations") if part in known}
         elsewhere = sum(len(self._owned[key_of(each)]) for each in sets[:-1])
-        digest = (newest or {}).get("labels", {}).get(_HASH) or template_hash(spec["template"])
-        template, marks = spec["template"], {_HASH: digest}
-        given = template.get("metadata", {})
-        labels = given.get("labels", {}) | marks
-        selector = spec.get("selector", {})
-        yield (
-            REPLICA_SETS,
-            {
-                "kind": REPLICA_SETS.kind,
-                "apiVersion": REPLICA_SETS.group_version,
-                "metadata": {
-                    "name": newest["name"] if newest else f"{metadata['name']}-{digest}",
-                    "namespace": metadata["namespace"],
-                    "labels": labels,
-                    "annotations": (newest or {}).get("annotations", {_REVISION: "1"}),
-                    "ownerReferences": [owner_reference(deployment)],
-                },
-                "spec": {
-                    "replicas": max(0, spec["replicas"] - elsewhere),
-                    "selector": selector | {"matchLabels": selector.get("matchLabels", {}) | marks},
-                    "template": template | {"metadata": given | {"labels": labels}},
-                },
-            },
-        )
+        yield REPLICA_SETS, _replica_set(deployment, metadata, digest, spec["replicas"] - elsewhere)
 
     def _replicated(self, owner: Object) -> Made:
         missing = owner["spec"]["replicas"] - len(self.existing(owner))
-        return self._numbered(owner, missing, lambda _number: {})
+        return self._alike(owner, missing, {})
 
     def _job(self, job: Object) -> Made:
         spec, name = job["spec"], job["metadata"]["name"]
@@ -127,7 +111,7 @@ class Unfolder:
         missing = wanted - len(self.existing(job))
         if spec.get("completionMode") == "Indexed":
             return self._indexed(job, missing, marks)
-        return self._numbered(job, missing, lambda _number: marks)
+        return self._alike(job, missing, marks)
 
     def _indexed(self, job: Object, missing: int, marks: Mapping[str, str]) -> Made:
         mark = "batch.kubernetes.io/job-completion-index"
@@ -178,12 +162,10 @@ class Unfolder:
 
     # ------------------------------------------------------------ parts
 
-    def _numbered(
-        self, owner: Object, count: int, labels: Callable[[int], Mapping[str, str]]
-    ) -> Made:
+    def _alike(self, owner: Object, count: int, labels: Mapping[str, str]) -> Made:
         names = self._free_names(owner)
-        for number in range(count):
-            yield PODS, _pod(owner, next(names), labels=labels(number))
+        for _ in range(count):
+            yield PODS, _pod(owner, next(names), labels=labels)
 
     def _free_names(self, owner: Object) -> Iterator[str]:
         prefix, number = f"{owner['metadata']['name']}-", 0
@@ -204,6 +186,25 @@ class Unfolder:
 def _revision(replica_set: Object) -> tuple[int, str]:
     text = replica_set["metadata"].get("annotations", {}).get(_REVISION, "")
     return int(text) if text.isdecimal() else 0, replica_set["metadata"]["name"]
+
+
+def _replica_set(deployment: Object, metadata: Object, digest: str, replicas: int) -> Object:
+    """A ReplicaSet of a Deployment, told from its siblings by the hash; ``metadata``: its name and annotations."""
+    spec, marks = deployment["spec"], {_HASH: digest}
+    template, selector = spec["template"], spec["selector"]
+    given = template.get("metadata", {})
+    labels = given.get("labels", {}) | marks
+    metadata = metadata | {"namespace": deployment["metadata"]["namespace"], "labels": labels}
+    return {
+        "kind": REPLICA_SETS.kind,
+        "apiVersion": REPLICA_SETS.group_version,
+        "metadata": metadata | {"ownerReferences": [owner_reference(deployment)]},
+        "spec": {
+            "replicas": max(0, replicas),
+            "selector": selector | {"matchLabels": selector.get("matchLabels", {}) | marks},
+            "template": template | {"metadata": given | {"labels": labels}},
+        },
+    }
 
 
 def _pod(
