@@ -11,6 +11,7 @@ from rich.console import Console
 
 from app.cli.process import GC_WHILE_FILLING, PORT, explained, run_loop
 from app.framework.registry import RegistryError
+from app.model.quantity import QuantityError, parse
 from app.runtime.children import ChildFailed
 from app.runtime.simulation.answer import Answer
 from app.runtime.simulation.configuring import configured
@@ -97,7 +98,13 @@ def _simulate(
 
 
 def _made_nodes(given: dict[str, Any]) -> NodeOptions:
+    """Raises click.UsageError."""
     sizes = {name: given[f"node_{name}"] for name in ("cpu", "memory", "pods")}
+    for name, text in sizes.items():
+        try:
+            parse(text)
+        except QuantityError as error:
+            raise click.UsageError(f"--node-{name} {text}: {error}") from error
     return NodeOptions(count=given["nodes"], zones=given["zones"], **sizes)
 
 

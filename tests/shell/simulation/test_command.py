@@ -15,12 +15,22 @@ HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfigura
         ("--workload {w}", "give a dump with --cluster PATH, or make nodes with --nodes N"),
         ("--nodes=1", "Missing option '--workload'"),
         ("--nodes=1 --workload {w} --timeout=0", "Invalid value for '--timeout'"),
+        ("--nodes=1 --workload {w} --node-cpu=much", "--node-cpu much: quantities must match"),
         ("--nodes=1 --workload {none}", "none.yaml: No such file or directory"),
         ("--cluster {w} --workload {w}", "the cluster has no nodes"),
         ("--cluster {n} --workload {w} --config {bad}", "bad.yaml:3:1: parallelism"),
         ("--cluster {n} --workload {w} --page {folder}/no/page.html", "there is no folder"),
     ],
-    ids=["no cluster", "no workload", "timeout", "no file", "no nodes", "config", "page"],
+    ids=[
+        "no cluster",
+        "no workload",
+        "timeout",
+        "quantity",
+        "no file",
+        "no nodes",
+        "config",
+        "page",
+    ],
 )
 def test_no_answer(tmp_path, arguments, problem):
     (tmp_path / "bad.yaml").write_text(f"{HEAD}parallelism: 0\n")
