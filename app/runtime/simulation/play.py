@@ -25,8 +25,9 @@ from app.runtime.simulation.summing import node_uses, requested, workload
 from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions, ManifestError, NodeOptions
 from app.sim.resources.kinds import NODES
 
-#: Pods run as soon as they are bound, and go as soon as they are told to.
-_KUBELETS: Final = KubeletOptions(start_delay=0.0, grace_factor=0.0)
+#: Pods run as soon as they are bound. Victims stay for a while, as they do: what comes after their preemptor still finds
+#: them where they were.
+_KUBELETS: Final = KubeletOptions(start_delay=0.0, grace_factor=1.0, longest_grace=0.5)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,13 @@ _NOTE: Final = re.compile(r"Preempted by pod (\S+) on node (\S+?)(?: \(.*\)\.)?$
 
 
 class Preemptions:
-    """Collects the victims of an embedded cluster, in the order of their eviction."""
+    """Collects the victims of an embedded cluster, in the order of their eviction, each with the first who wanted its place."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster: Final = cluster
         self._pods: Final[dict[str, dict[str, Any]]] = {}
         """By uid: all pods that there have been since."""
+        self._victims: Final[set[str]] = set()
         self.found: Final[list[Preempted]] = []
         store = cluster.api.store
         for record in store[PODS.storage].ordered():
@@ -37,8 +38,9 @@ class Preemptions:
         note = _NOTE.match(str(event.get("note") or event.get("message", "")))
         regarding = event.get("regarding") or event.get("involvedObject") or {}
         victim = self._pods.get(regarding.get("uid", ""))
-        if note is None or victim is None:
-            return
+        if note is None or victim is None or regarding["uid"] in self._victims:
+            return  # or somebody else wants it gone, too
+        self._victims.add(regarding["uid"])
         owner = controller_of(victim)
         self.found.append(
             Preempted(

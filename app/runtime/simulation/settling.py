@@ -1,8 +1,8 @@
 """Waits until the scheduler has nothing left to do.
 
 It is asked, by its metrics, whether any pod is about to be tried, waits out a backoff, is being decided about or bound, or
-waits for its victims. When nothing of the kind is left, every pod has been decided about and nothing was written for a
-moment, only a change from outside could move anything.
+waits for its victims. When nothing of the kind is left, every pod has been decided about, none is on its way out and nothing
+was written for a moment, only a change from outside could move anything.
 """
 
 import asyncio
@@ -16,6 +16,9 @@ import aiohttp
 
 from app.runtime.ledger import Ledger
 from app.sim import EmbeddedCluster
+from app.sim.objects import is_being_deleted
+from app.sim.resources.kinds import PODS
+from app.sim.store import Object
 
 #: Seconds in which nothing may be written. Longer than the embedded cluster's parties take their time.
 QUIET: Final = 0.3
@@ -31,6 +34,11 @@ _BUSY: Final = re.compile(
     r") (\S+)$",
     re.MULTILINE,
 )
+
+
+def _is_held(pod: Object) -> bool:
+    """Whether somebody who is not here has to let a pod go first."""
+    return bool(pod["metadata"].get("finalizers"))
 
 
 def free_port() -> int:
@@ -74,7 +82,9 @@ class Settling:
         look(self._ledger.bound)
         store = self._cluster.api.store
         revision = store.revision
-        if not (self._ledger.is_decided and await self._is_idle(session)):
+        if not self._ledger.is_decided or self._is_awaited():
+            return False
+        if not await self._is_idle(session):
             return False
         until = self._now() + QUIET
         while self._now() < until:
@@ -82,6 +92,11 @@ class Settling:
             if store.revision != revision:
                 return False
         return await self._is_idle(session) and store.revision == revision
+
+    def _is_awaited(self) -> bool:
+        """Whether any pod is on its way out: its preemptor, which does nothing until then, waits for that."""
+        pods = self._cluster.api.store[PODS.storage].records.values()
+        return any(is_being_deleted(pod.value) and not _is_held(pod.value) for pod in pods)
 
     async def _is_idle(self, session: aiohttp.ClientSession) -> bool:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):

@@ -7,6 +7,7 @@ Nothing is executed. A pod goes through the states that a scheduler and kubectl 
 """
 
 import asyncio
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class KubeletOptions:
     """Seconds from a pod's binding until it runs."""
     grace_factor: float = 0.05
     """Part of its grace period that a deleted pod really takes: 30 s become 1.5 s."""
+    longest_grace: float = math.inf
+    """Seconds that it takes at most."""
 
 
 class _Plan(NamedTuple):
@@ -116,7 +119,7 @@ class Kubelets:
         phase = pod["status"].get("phase")
         if is_being_deleted(pod):
             grace = pod["metadata"].get("deletionGracePeriodSeconds", 0)
-            return "remove", grace * self._options.grace_factor
+            return "remove", min(grace * self._options.grace_factor, self._options.longest_grace)
         if not node or self._api.find(NODES, "", node) is None:
             return None
         if phase == "Pending":

@@ -194,3 +194,17 @@ def test_durations(text, seconds) -> None:
 def test_what_is_no_duration(text) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
+
+
+async def test_no_pod_takes_longer_than_the_longest_grace() -> None:
+    kubelets = KubeletOptions(start_delay=0.0, grace_factor=1.0, longest_grace=2.0)
+    options = ClusterOptions(nodes=NodeOptions(count=1), kubelets=kubelets)
+    async with EmbeddedCluster(options) as cluster:
+        for name, grace in {"slow": 600, "quick": 1}.items():
+            make(cluster, name)
+            delete(cluster.api, PODS, "default", name, DeleteOptions(grace_period_seconds=grace))
+        await asyncio.sleep(1.5)
+        assert cluster.api.find(PODS, "default", "quick") is None
+        assert cluster.api.find(PODS, "default", "slow") is not None
+        await asyncio.sleep(1.0)
+        assert cluster.api.find(PODS, "default", "slow") is None

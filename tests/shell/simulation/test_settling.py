@@ -8,6 +8,7 @@ from aiohttp import web
 from app.runtime.ledger import Ledger
 from app.runtime.simulation.settling import QUIET, Settling, free_port, is_idle
 from app.sim import EmbeddedCluster
+from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import PODS
 from tests.shell.simulation.world import pod
 
@@ -91,6 +92,26 @@ async def test_all_is_decided_idle_and_quiet(said):
     async with asyncio.timeout(10):
         await waiting
     assert looks[-1] == ledger.bound == 5
+
+
+async def test_pods_on_their_way_out_are_waited_for(said):
+    cluster = EmbeddedCluster()
+    now = asyncio.get_running_loop().time
+    said["text"] = metrics()
+    ledger = Ledger(cluster, now, lambda _pod: None)
+    for name, held in {"leaving": [], "held": ["example.com/hold"]}.items():
+        value = pod(name, nodeName="n")
+        value["metadata"]["finalizers"] = held
+        cluster.apply(PODS, value)
+        delete(cluster.api, PODS, "shop", name, DeleteOptions(grace_period_seconds=30))
+    settling = Settling(cluster, ledger, said["port"], now)
+    waiting = asyncio.create_task(settling.wait(lambda _bound: None))
+    await asyncio.sleep(QUIET * 2)
+    assert not waiting.done()
+    delete(cluster.api, PODS, "shop", "leaving", DeleteOptions(grace_period_seconds=0))
+    async with asyncio.timeout(10):
+        await waiting
+    assert cluster.api.find(PODS, "shop", "held") is not None
 
 
 async def test_nobody_listens_yet():
