@@ -7,8 +7,8 @@ has come (docs/architecture.md, "Cycles overlap and decide late").
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from app.runtime.clock import Clock
 from app.runtime.reporting.recorder import Failed, Recorder
 from app.runtime.reporting.reports import SCHEDULER_ERROR, UNSCHEDULABLE, Reports
 from app.runtime.scheduling.binding import Binder, Decided
+from app.runtime.scheduling.slots import Slots, Work
 from app.runtime.spawn import Spawn
 from app.state.cache import CacheError
 from app.state.queue.queued_pod import QueuedPod
@@ -83,10 +84,10 @@ class SchedulingLoop:
         self._recorder: Final = recorder
         self._clock: Final = clock
         self._rng: Final = rng
-        self._spawn: Final = spawn
         self._rooms: Final = (binder,) if evictor is None else (binder, evictor)
-        self._slots: Final = asyncio.Semaphore(parallelism)
+        self._slots: Final = Slots(parallelism, more=self._next_to_ask, clock=clock, spawn=spawn)
         self._wake: Final = asyncio.Event()
+        self._running = False
 
     def wake(self) -> None:
         """Something may have entered the active queue."""
@@ -94,6 +95,13 @@ class SchedulingLoop:
 
     async def run(self) -> None:
         """Schedules until cancelled."""
+        self._running = True
+        try:
+            await self._run()
+        finally:
+            self._running = False
+
+    async def _run(self) -> None:
         yielded_at = self._clock.monotonic()
         while True:
             queued = self._state.pop(self._clock.wall())
@@ -108,24 +116,41 @@ class SchedulingLoop:
                 yielded_at = self._clock.monotonic()
 
     async def _take(self, queued: QueuedPod) -> None:
-        pod = queued.pod
-        framework = self._frameworks.get(pod.spec.scheduler_name)
-        if framework is None or self._skip(pod):
-            self._state.done(pod.uid)
+        attempt = self._attempt(queued)
+        if attempt is None:
             return
-        if logs.enabled(3):
-            logs.info(log, "Attempting to schedule pod", v=3, pod=pod.key)
-        attempt = Attempt(
-            framework, self._state.table, pod, nominated=self._state.nominated_for, rng=self._rng
-        )
-        if self._search is not None and self._search.concerns(pod):
-            await self._slots.acquire()
+        if self._search is not None and self._search.concerns(queued.pod):
             work = self._schedule(queued, attempt, self._search)
-            self._spawn(self._in_slot(work), f"schedule {pod.key}")
+            await self._slots.start(work, f"schedule {queued.pod.key} and those that follow")
         else:
             await self._schedule(queued, attempt, None)
             for room in self._rooms:
                 await room.wait_for_room()
+
+    def _next_to_ask(self) -> Work | None:
+        """An attempt for the pod that is next, popped now; None if there is none or no extender is to be asked about it."""
+        while self._search is not None and self._running:
+            queued = self._state.queue.peek()
+            if queued is None or not self._search.concerns(queued.pod):
+                return None
+            self._state.pop(self._clock.wall())
+            attempt = self._attempt(queued)
+            if attempt is not None:
+                return self._schedule(queued, attempt, self._search)
+        return None
+
+    def _attempt(self, queued: QueuedPod) -> Attempt | None:
+        """An attempt for a pod that was popped; None if it is not to be tried."""
+        pod = queued.pod
+        framework = self._frameworks.get(pod.spec.scheduler_name)
+        if framework is None or self._skip(pod):
+            self._state.done(pod.uid)
+            return None
+        if logs.enabled(3):
+            logs.info(log, "Attempting to schedule pod", v=3, pod=pod.key)
+        return Attempt(
+            framework, self._state.table, pod, nominated=self._state.nominated_for, rng=self._rng
+        )
 
     def _skip(self, pod: Pod) -> bool:
         """Whether the pod is not to be tried: it is being deleted, or decided already."""
@@ -133,13 +158,6 @@ class SchedulingLoop:
             self._failures.skipped_deleting(pod)
             return True
         return self._state.cache.is_assumed(pod.uid)
-
-    async def _in_slot(self, work: Coroutine[Any, Any, None]) -> None:
-        """Gives the slot back that was taken for this work."""
-        try:
-            await work
-        finally:
-            self._slots.release()
 
     async def _schedule(
         self, queued: QueuedPod, attempt: Attempt, search: ExtenderSearch | None
@@ -155,8 +173,7 @@ class SchedulingLoop:
         except Unfit as unfit:
             work = self._unfit(queued, attempt, unfit.diagnosis, started)
             if search is None and self._asks_about_victims(queued.pod):
-                await self._slots.acquire()
-                self._spawn(self._in_slot(work), f"preempt for {queued.pod.key}")
+                await self._slots.start(work, f"preempt for {queued.pod.key}")
             else:
                 await work
         except NoNodesError as error:

@@ -208,17 +208,20 @@ class SchedulingQueue:
 
         That is the first active pod or, if there is none, the rejected pod whose backoff ends first.
         """
-        queued = self._active.peek()
-        event: str = "Pop"
+        queued = self.peek()
         if queued is None:
-            queued = self._backing_off.peek()
-            if queued is None:
-                return None
+            return None
+        event: str = "Pop"
+        if queued.place is not ACTIVE:
             event = POP_FROM_BACKOFF_Q
             self._recorder.incoming("active", event)
         queued.attempts += 1
         self._move(queued, IN_FLIGHT, "Pop", now, event)
         return queued
+
+    def peek(self) -> QueuedPod | None:
+        """What ``pop`` would hand out."""
+        return self._active.peek() or self._backing_off.peek()
 
     def done(self, uid: str) -> None:
         """Ends a pod's attempt: its binding begins, or there is nothing left to do. Harmless if it has ended."""
