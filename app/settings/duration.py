@@ -1,9 +1,8 @@
 """Durations in Go's notation, exact to the nanosecond (spec: Go package time, ParseDuration and Duration.String)."""
 
+import dataclasses
 import re
 from typing import Final, Self
-
-import msgspec
 
 _UNITS: Final = {
     "ns": 1,
@@ -24,7 +23,8 @@ class DurationError(ValueError):
     """The text is no Go duration; the message is Go's."""
 
 
-class Duration(msgspec.Struct, frozen=True, order=True):
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Duration:
     """A signed length of time; false when zero."""
 
     nanoseconds: int
