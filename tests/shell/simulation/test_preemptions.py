@@ -17,34 +17,45 @@ def world(tmp_path):
     )
 
 
-def tell(world, about, by, *, reason="Preempted", suffix="", uid=""):
+def tell(world, about, by, *, reason="Preempted", suffix="", uid="", at=""):
     regarding = {"kind": "Pod", "namespace": "shop", "name": about, "uid": uid or f"uid-of-{about}"}
     event = {"metadata": {"generateName": "e-", "namespace": "shop"}, "involvedObject": regarding}
     event |= {"reason": reason, "message": f"Preempted by pod {by} on node a{suffix}"}
+    if at:
+        event["eventTime"] = f"2026-01-01T00:00:00.{at}Z"
     world.cluster.apply(EVENTS, event | {"type": "Normal"})
 
 
 def test_who_had_to_go_for_whom(world):
-    found = Preemptions(world.cluster).found
+    preemptions = Preemptions(world.cluster)
     tell(world, "old", "uid-of-vip")
     tell(world, "alone", "somebody", suffix=" (in kube-scheduler memory).")
-    first, second = found
+    first, second = preemptions.found
     assert (first.pod, first.owner, first.priority) == ("shop/old", "ReplicaSet shop/batch", -1)
     assert (first.node, first.by) == ("a", "shop/vip")
     assert (second.pod, second.owner, second.node, second.by) == ("shop/alone", "", "a", "somebody")
 
 
 def test_each_victim_once_and_nothing_else(world):
-    found = Preemptions(world.cluster).found
+    preemptions = Preemptions(world.cluster)
     for by in ("uid-of-vip", "uid-of-alone"):
         tell(world, "old", by)
     tell(world, "vip", "uid-of-old", reason="FailedScheduling")
     tell(world, "unknown", "uid-of-vip")
-    assert [(each.pod, each.by) for each in found] == [("shop/old", "shop/vip")]
+    assert [(each.pod, each.by) for each in preemptions.found] == [("shop/old", "shop/vip")]
+
+
+def test_the_time_of_an_event_counts_and_not_when_it_was_written(world):
+    preemptions = Preemptions(world.cluster)
+    tell(world, "old", "uid-of-alone", at="000002")
+    tell(world, "alone", "uid-of-vip", at="000003")
+    tell(world, "old", "uid-of-vip", at="000001")
+    told = [(each.pod, each.by) for each in preemptions.found]
+    assert told == [("shop/old", "shop/vip"), ("shop/alone", "shop/vip")]
 
 
 def test_pods_that_come_later(world):
-    found = Preemptions(world.cluster).found
+    preemptions = Preemptions(world.cluster)
     (late,) = world.add(pod("late"))
     tell(world, "late", "uid-of-vip", uid=late["metadata"]["uid"])
-    assert [each.pod for each in found] == ["shop/late"]
+    assert [each.pod for each in preemptions.found] == ["shop/late"]
