@@ -14,17 +14,18 @@ _NOTE: Final = re.compile(r"Preempted by pod (\S+) on node (\S+?)(?: \(.*\)\.)?$
 
 
 class Preemptions:
-    """Collects the victims of an embedded cluster, in the order of their eviction, each with the first who wanted its place.
+    """Collects the victims of an embedded cluster, each with the first who wanted its place, in that order.
 
-    Events may be written in another order than that in which things happened: their own time counts.
+    Several may want it before it has gone, and their evictions overtake each other: the first is the one with the highest
+    priority, as it was tried first, and only among equals the one whose event is the oldest.
     """
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster: Final = cluster
         self._pods: Final[dict[str, dict[str, Any]]] = {}
         """By uid: all pods that there have been since."""
-        self._told: Final[dict[str, tuple[str, Preempted]]] = {}
-        """By the victim's uid: the earliest time at which it is said to have been evicted, and what is said then."""
+        self._told: Final[dict[str, tuple[tuple[int, str], Preempted]]] = {}
+        """By the victim's uid: who wants its place, after the priority (negative) and the time of that."""
         store = cluster.api.store
         for record in store[PODS.storage].ordered():
             self._pods[record.value["metadata"]["uid"]] = record.value
@@ -49,19 +50,21 @@ class Preemptions:
         victim = self._pods.get(regarding.get("uid", ""))
         if note is None or victim is None:
             return
-        at = str(event.get("eventTime") or event["metadata"]["creationTimestamp"])
-        earlier = self._told.get(regarding["uid"])
-        if earlier is not None and earlier[0] <= at:
-            return  # somebody else wants it gone, too
+        by = self._pods.get(note[1])
+        priority = 0 if by is None else by["spec"].get("priority", 0)
+        rank = (-priority, str(event.get("eventTime") or event["metadata"]["creationTimestamp"]))
+        known = self._told.get(regarding["uid"])
+        if known is not None and known[0] <= rank:
+            return
         owner = controller_of(victim)
         self._told[regarding["uid"]] = (
-            at,
+            rank,
             Preempted(
                 pod=_key(victim),
                 owner="" if owner is None else f"{owner[0]} {owner[1]}/{owner[2]}",
                 priority=victim["spec"].get("priority", 0),
                 node=note[2],
-                by=_key(self._pods[note[1]]) if note[1] in self._pods else note[1],
+                by=note[1] if by is None else _key(by),
             ),
         )
 

@@ -54,6 +54,15 @@ def test_the_time_of_an_event_counts_and_not_when_it_was_written(world):
     assert told == [("shop/old", "shop/vip"), ("shop/alone", "shop/vip")]
 
 
+def test_the_highest_priority_came_first(world):
+    preemptions = Preemptions(world.cluster)
+    (late,) = world.add(pod("late", phase="Pending", priority=7))
+    tell(world, "old", "uid-of-vip", at="000001")
+    tell(world, "old", late["metadata"]["uid"], at="000002")
+    tell(world, "old", "uid-of-alone", at="000003")
+    assert [(each.pod, each.by) for each in preemptions.found] == [("shop/old", "shop/late")]
+
+
 def test_pods_that_come_later(world):
     preemptions = Preemptions(world.cluster)
     (late,) = world.add(pod("late"))
