@@ -14,6 +14,7 @@ def world(tmp_path):
         pod("old", phase="Running", nodeName="a", priority=-1, owner="ReplicaSet/batch"),
         pod("alone", phase="Running", nodeName="a"),
         pod("vip", phase="Pending"),
+        pod("king", phase="Pending", priority=7),
     )
 
 
@@ -56,11 +57,10 @@ def test_the_time_of_an_event_counts_and_not_when_it_was_written(world):
 
 def test_the_highest_priority_came_first(world):
     preemptions = Preemptions(world.cluster)
-    (late,) = world.add(pod("late", phase="Pending", priority=7))
     tell(world, "old", "uid-of-vip", at="000001")
-    tell(world, "old", late["metadata"]["uid"], at="000002")
+    tell(world, "old", "uid-of-king", at="000002")
     tell(world, "old", "uid-of-alone", at="000003")
-    assert [(each.pod, each.by) for each in preemptions.found] == [("shop/old", "shop/late")]
+    assert [(each.pod, each.by) for each in preemptions.found] == [("shop/old", "shop/king")]
 
 
 def test_pods_that_come_later(world):
