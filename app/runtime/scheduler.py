@@ -43,10 +43,11 @@ from app.runtime.scheduling.extending import (
     wants_whole_nodes,
     wants_whole_victims,
 )
-from app.runtime.scheduling.failures import StatusPatcher
-from app.runtime.scheduling.loop import FailureHandler, SchedulingLoop
+from app.runtime.scheduling.failures import FailureHandler
+from app.runtime.scheduling.loop import SchedulingLoop
 from app.runtime.scheduling.preemption import Evictor, VictimsAgreement
 from app.runtime.scheduling.requeue import Consequences, Requeue
+from app.runtime.scheduling.status_patches import StatusPatcher
 from app.runtime.scheduling.waiting import WaitingPods
 from app.runtime.tasks import spawn, spawn_eternal
 from app.settings.defaults import IN_TREE_CAPABILITIES

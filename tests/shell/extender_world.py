@@ -19,7 +19,8 @@ from app.runtime.reporting.extender_reports import ExtenderReports
 from app.runtime.reporting.recorder import NullRecorder
 from app.runtime.scheduling.binding import Binder
 from app.runtime.scheduling.extending import EXTENDER, ChainBinder, Search
-from app.runtime.scheduling.loop import FailureHandler, SchedulingLoop
+from app.runtime.scheduling.failures import FailureHandler
+from app.runtime.scheduling.loop import SchedulingLoop
 from app.runtime.scheduling.requeue import Consequences, Requeue
 from app.runtime.scheduling.waiting import WaitingPods
 from app.settings.load import load

@@ -18,7 +18,8 @@ from app.model.status import SUCCESS, Code, Status, unschedulable
 from app.runtime.profiles import build_framework
 from app.runtime.reporting.recorder import NullRecorder
 from app.runtime.scheduling.binding import Binder
-from app.runtime.scheduling.loop import FailureHandler, SchedulingLoop
+from app.runtime.scheduling.failures import FailureHandler
+from app.runtime.scheduling.loop import SchedulingLoop
 from app.runtime.scheduling.waiting import WaitingPods
 from app.state.cache import Cache
 from app.state.cluster import Cluster

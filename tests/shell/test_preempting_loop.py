@@ -19,9 +19,10 @@ from app.runtime.reporting.recorder import NullRecorder
 from app.runtime.reporting.reports import Reports
 from app.runtime.scheduling.binding import Binder
 from app.runtime.scheduling.extending import Search
-from app.runtime.scheduling.failures import StatusPatcher
-from app.runtime.scheduling.loop import FailureHandler, SchedulingLoop
+from app.runtime.scheduling.failures import FailureHandler
+from app.runtime.scheduling.loop import SchedulingLoop
 from app.runtime.scheduling.preemption import Evictor, VictimsAgreement
+from app.runtime.scheduling.status_patches import StatusPatcher
 from app.runtime.scheduling.waiting import WaitingPods
 from app.settings.load import load
 from app.state.cache import Cache

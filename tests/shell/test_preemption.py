@@ -17,13 +17,13 @@ from app.model.pod import make_pod
 from app.model.status import SUCCESS, Code, Status
 from app.runtime.reporting.recorder import NullRecorder
 from app.runtime.scheduling.binding import Binder, Decided
-from app.runtime.scheduling.failures import StatusPatch, StatusPatcher
 from app.runtime.scheduling.preemption import (
     MAX_EVICTING,
     MAX_PREEMPTING,
     Evictor,
     VictimsAgreement,
 )
+from app.runtime.scheduling.status_patches import StatusPatch, StatusPatcher
 from app.runtime.scheduling.waiting import WaitingPods
 from app.runtime.tasks import spawn
 from app.state.nominator import Nominator, nominate

@@ -3,7 +3,7 @@
 from typing import Final, Protocol
 
 from app.model.pod import Pod
-from app.runtime.scheduling.failures import StatusPatch, StatusPatcher
+from app.runtime.scheduling.status_patches import StatusPatch, StatusPatcher
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"

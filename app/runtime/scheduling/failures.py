@@ -1,116 +1,116 @@
-"""The status patches of pods that failed or were nominated, written beside the loop (spec: service.md 4.7).
+"""What becomes of a pod whose attempt or binding failed: undone, told, and given back to the queue (spec: service.md 4.6, 4.7)."""
 
-Patches of one pod are written one after another; of those that wait only the newest is kept.
-"""
-
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
-import msgspec
-
-from app.kube.errors import KubeError, NotFound
+from app.framework.diagnosis import Diagnosis
 from app.model.pod import Pod
+from app.model.status import Code, Status
+from app.runtime.clock import Clock
+from app.runtime.reporting.recorder import Failed, Recorder
+from app.runtime.reporting.reports import SCHEDULER_ERROR, UNSCHEDULABLE, Reports
+from app.runtime.scheduling.binding import Decided
+from app.state.queue.queued_pod import QueuedPod
+from app.state.scheduler_state import SchedulerState
 
 log = logging.getLogger(__name__)
 
-Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
+class FailureHandler:
+    """Takes back what was decided and gives pods back to the queue, with event and condition."""
 
-class StatusPatch(msgspec.Struct, frozen=True):
-    """What to write into a pod's status.
+    def __init__(
+        self,
+        *,
+        state: SchedulerState,
+        reports: Reports,
+        recorder: Recorder,
+        clock: Clock,
+        poke: Callable[[], None],
+    ) -> None:
+        """``poke`` is called whenever pods may have become active or begun to back off: nobody else would notice."""
+        self._state: Final = state
+        self._reports: Final = reports
+        self._recorder: Final = recorder
+        self._clock: Final = clock
+        self._poke: Final = poke
 
-    ``reason`` of the PodScheduled=False condition, empty for no condition; ``nominated_node``: None leaves the nomination,
-    "" clears it, a name sets it.
-    """
+    def skipped_deleting(self, pod: Pod) -> None:
+        """A pod that is being deleted was popped."""
+        self._reports.skipped_deleting(pod, self._clock.wall())
 
-    reason: str = ""
-    message: str = ""
-    nominated_node: str | None = None
-
-    def changes(self, pod: Pod) -> bool:
-        """Whether it says anything that the pod's status does not say already."""
-        if self.nominated_node is not None and self.nominated_node != pod.nominated_node_name:
-            return True
-        if not self.reason:
-            return False
-        old = pod.condition("PodScheduled")
-        return old is None or (old.status, old.reason, old.message) != (
-            "False",
-            self.reason,
-            self.message,
+    def error(self, queued: QueuedPod, profile: str, message: str, *, started: float) -> None:
+        """The attempt ended in a fault."""
+        self.give_back(
+            queued,
+            profile,
+            reason=SCHEDULER_ERROR,
+            message=message,
+            nominated_node="",
+            started=started,
         )
 
-    def over(self, earlier: "StatusPatch") -> "StatusPatch":
-        """Both patches in one, this one being the later."""
-        return StatusPatch(
-            self.reason or earlier.reason,
-            self.message if self.reason else earlier.message,
-            earlier.nominated_node if self.nominated_node is None else self.nominated_node,
-        )
+    def undo(self, decided: Decided, status: Status) -> None:
+        """A decided pod cannot be bound: gives back what was reserved, forgets the pod, wakes others, requeues it.
 
-
-class StatusWriter(Protocol):
-    """Writes a pod's condition and nomination."""
-
-    async def write_status(self, pod: Pod, patch: StatusPatch, now: float) -> None:
-        """Writes what differs. Raises KubeError."""
-
-
-class StatusPatcher:
-    """Writes patches with at most ``workers`` requests under way."""
-
-    def __init__(self, writer: StatusWriter, spawn: Spawn, *, workers: int = 16) -> None:
-        self._writer: Final = writer
-        self._spawn: Final = spawn
-        self._workers: Final = workers
-        self._waiting: dict[str, tuple[Pod, StatusPatch, float]] = {}
-        self._busy: set[str] = set()
-        self._running = 0
-        self._idle: Final = asyncio.Event()
-        self._idle.set()
-
-    async def wait_until_idle(self) -> None:
-        """Returns when everything is written."""
-        await self._idle.wait()
-
-    def __len__(self) -> int:
-        return len(self._waiting) + len(self._busy)
-
-    def put(self, pod: Pod, patch: StatusPatch, now: float) -> None:
-        """Queues a patch if it changes anything."""
-        uid = pod.uid
-        if uid in self._waiting:
-            patch = patch.over(self._waiting.pop(uid)[1])
-        elif uid not in self._busy and not patch.changes(pod):
+        A rejection is reported like one by the only node there was; a fault as it is.
+        """
+        pod = decided.assumed
+        try:
+            decided.framework.unreserve(decided.cycle_state, pod, pod.node_name)
+        except Exception:
+            log.exception("Error in Unreserve for pod %s", pod.key)
+        self._state.forget(pod)
+        if not status.code.rejected:
+            self._state.freed(pod, self._clock.wall())
+            self.error(
+                decided.queued,
+                decided.framework.profile_name,
+                status.message,
+                started=decided.started,
+            )
             return
-        self._waiting[uid] = (pod, patch, now)
-        self._idle.clear()
-        if self._running < self._workers:
-            self._running += 1
-            self._spawn(self._drain(), "status patches")
+        diagnosis = Diagnosis(node_count=1, absent=status)
+        pending = {status.plugin} if status.code is Code.Pending else set()
+        self.give_back(
+            decided.queued,
+            decided.framework.profile_name,
+            reason=UNSCHEDULABLE,
+            message=diagnosis.message(),
+            plugins={status.plugin} - pending,
+            pending=pending,
+            diagnosis=diagnosis,
+            nominated_node="",
+            started=decided.started,
+        )
+        self._state.freed(pod, self._clock.wall(), but=pod.uid)
+        self._poke()
 
-    async def _drain(self) -> None:
-        try:
-            while (
-                uid := next((u for u in self._waiting if u not in self._busy), None)
-            ) is not None:
-                pod, patch, now = self._waiting.pop(uid)
-                self._busy.add(uid)
-                try:
-                    await self._write(pod, patch, now)
-                finally:
-                    self._busy.discard(uid)
-        finally:
-            self._running -= 1
-            if not self._running and not self._waiting:
-                self._idle.set()
-
-    async def _write(self, pod: Pod, patch: StatusPatch, now: float) -> None:
-        try:
-            await self._writer.write_status(pod, patch, now)
-        except NotFound:
-            log.debug("Pod %s is gone, its status is not written", pod.key)
-        except KubeError as error:
-            log.error("Error updating pod %s: %s", pod.key, error)
+    def give_back(
+        self,
+        queued: QueuedPod,
+        profile: str,
+        *,
+        reason: str,
+        message: str,
+        plugins: set[str] | None = None,
+        pending: set[str] | None = None,
+        diagnosis: Diagnosis | None = None,
+        nominated_node: str | None,
+        started: float,
+    ) -> None:
+        """Requeues a pod, keeps or changes its nomination, and reports."""
+        now = self._clock.wall()
+        queued.reject(plugins or (), pending or ())
+        failure = self._state.fail(queued, now, nominated_node=nominated_node)
+        result = "unschedulable" if reason == UNSCHEDULABLE else "error"
+        seconds = self._clock.monotonic() - started
+        self._recorder.failed(
+            Failed(queued, profile, result, message, seconds, diagnosis, nominated_node)
+        )
+        if failure.report:
+            self._reports.failed(
+                failure.pod, reason=reason, message=message, nominated_node=nominated_node, now=now
+            )
+        self._poke()

@@ -7,7 +7,7 @@ has come (docs/architecture.md, "Cycles overlap and decide late").
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import numpy as np
@@ -20,9 +20,10 @@ from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
 from app.runtime import logs
 from app.runtime.clock import Clock
-from app.runtime.reporting.recorder import Failed, Recorder
-from app.runtime.reporting.reports import SCHEDULER_ERROR, UNSCHEDULABLE, Reports
+from app.runtime.reporting.recorder import Recorder
+from app.runtime.reporting.reports import UNSCHEDULABLE
 from app.runtime.scheduling.binding import Binder, Decided
+from app.runtime.scheduling.failures import FailureHandler
 from app.runtime.scheduling.slots import Slots, Work
 from app.runtime.spawn import Spawn
 from app.state.cache import CacheError
@@ -261,102 +262,3 @@ def _reserve_and_permit(decided: Decided) -> tuple[Status, dict[str, float]]:
         log.exception("Error in Reserve or Permit for pod %s", pod.key)
         status = Status(Code.Error, (f"{type(error).__name__}: {error}",))
     return status, {}
-
-
-class FailureHandler:
-    """Takes back what was decided and gives pods back to the queue, with event and condition (spec: service.md 4.6, 4.7)."""
-
-    def __init__(
-        self,
-        *,
-        state: SchedulerState,
-        reports: Reports,
-        recorder: Recorder,
-        clock: Clock,
-        poke: Callable[[], None],
-    ) -> None:
-        """``poke`` is called whenever pods may have become active or begun to back off: nobody else would notice."""
-        self._state: Final = state
-        self._reports: Final = reports
-        self._recorder: Final = recorder
-        self._clock: Final = clock
-        self._poke: Final = poke
-
-    def skipped_deleting(self, pod: Pod) -> None:
-        """A pod that is being deleted was popped."""
-        self._reports.skipped_deleting(pod, self._clock.wall())
-
-    def error(self, queued: QueuedPod, profile: str, message: str, *, started: float) -> None:
-        """The attempt ended in a fault."""
-        self.give_back(
-            queued,
-            profile,
-            reason=SCHEDULER_ERROR,
-            message=message,
-            nominated_node="",
-            started=started,
-        )
-
-    def undo(self, decided: Decided, status: Status) -> None:
-        """A decided pod cannot be bound: gives back what was reserved, forgets the pod, wakes others, requeues it.
-
-        A rejection is reported like one by the only node there was; a fault as it is.
-        """
-        pod = decided.assumed
-        try:
-            decided.framework.unreserve(decided.cycle_state, pod, pod.node_name)
-        except Exception:
-            log.exception("Error in Unreserve for pod %s", pod.key)
-        self._state.forget(pod)
-        if not status.code.rejected:
-            self._state.freed(pod, self._clock.wall())
-            self.error(
-                decided.queued,
-                decided.framework.profile_name,
-                status.message,
-                started=decided.started,
-            )
-            return
-        diagnosis = Diagnosis(node_count=1, absent=status)
-        pending = {status.plugin} if status.code is Code.Pending else set()
-        self.give_back(
-            decided.queued,
-            decided.framework.profile_name,
-            reason=UNSCHEDULABLE,
-            message=diagnosis.message(),
-            plugins={status.plugin} - pending,
-            pending=pending,
-            diagnosis=diagnosis,
-            nominated_node="",
-            started=decided.started,
-        )
-        self._state.freed(pod, self._clock.wall(), but=pod.uid)
-        self._poke()
-
-    def give_back(
-        self,
-        queued: QueuedPod,
-        profile: str,
-        *,
-        reason: str,
-        message: str,
-        plugins: set[str] | None = None,
-        pending: set[str] | None = None,
-        diagnosis: Diagnosis | None = None,
-        nominated_node: str | None,
-        started: float,
-    ) -> None:
-        """Requeues a pod, keeps or changes its nomination, and reports."""
-        now = self._clock.wall()
-        queued.reject(plugins or (), pending or ())
-        failure = self._state.fail(queued, now, nominated_node=nominated_node)
-        result = "unschedulable" if reason == UNSCHEDULABLE else "error"
-        seconds = self._clock.monotonic() - started
-        self._recorder.failed(
-            Failed(queued, profile, result, message, seconds, diagnosis, nominated_node)
-        )
-        if failure.report:
-            self._reports.failed(
-                failure.pod, reason=reason, message=message, nominated_node=nominated_node, now=now
-            )
-        self._poke()
