@@ -356,7 +356,7 @@ def test_of_three_replicas_another_goes_on(
     check_that_none_was_bound_twice(cluster, load.created)
     if way is signal.SIGTERM:
         assert "Released lease" in leader.output()
-        assert bound_once(cluster, load.created)
+        wait_for("one event a pod", lambda: bound_once(cluster, load.created))
     assert [each.stop() for each in standbys] == [0, 0]
     assert cluster.holder() == ""
 
