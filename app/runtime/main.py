@@ -26,7 +26,7 @@ from app.kube.reviews import Reviews
 from app.runtime.clock import Clock, SystemClock, make_rng
 from app.runtime.debugger import CacheDebugger
 from app.runtime.election.elector import Callbacks, LeaseElector, Outcome, new_identity
-from app.runtime.election.rules import ElectionSettings
+from app.runtime.election.rules import ElectionSettings, request_timeout
 from app.runtime.endpoints import Endpoints, served
 from app.runtime.metrics import gauges
 from app.runtime.options import RunOptions
@@ -74,7 +74,7 @@ class _Clients(NamedTuple):
     #: Watches and writes, limited as clientConnection says.
     main: KubeClient
     events: KubeClient
-    #: The lease: impatient, so that a renewal that hangs leaves time for another.
+    #: The lease, with a time limit of its own.
     lease: KubeClient
 
 
@@ -289,13 +289,12 @@ class Process:
             observer=observer,
         )
         events = KubeClient(connection, agent=_agent("events"), limit=8, observer=observer)
+        deadline = self._settings.configuration.leader_election.renew_deadline
         lease = KubeClient(
             connection,
             agent=_agent("leader-election"),
             limit=4,
-            timeout=max(
-                1.0, self._settings.configuration.leader_election.renew_deadline.seconds / 2
-            ),
+            timeout=request_timeout(deadline.seconds),
             max_throttled=0,
             observer=observer,
         )

@@ -32,6 +32,7 @@ from app.runtime.election.rules import (
     observe,
     released,
     renewed,
+    request_timeout,
 )
 
 ME = ElectionSettings("me")
@@ -154,10 +155,9 @@ def test_settings_that_cannot_work(changes, problem):
         ElectionSettings(**{"identity": "me", **changes})
 
 
-def test_the_time_for_one_request():
-    assert ElectionSettings("me").request_timeout == 5
-    short = ElectionSettings("me", lease_duration=2, renew_deadline=1.5, retry_period=0.5)
-    assert short.request_timeout == 1
+def test_a_request_may_take_half_the_deadline_but_a_second_at_least():
+    assert request_timeout(renew_deadline=10) == 5
+    assert request_timeout(renew_deadline=1.5) == 1
 
 
 def test_identities_differ():

@@ -42,10 +42,10 @@ class ElectionSettings(msgspec.Struct, frozen=True):
         """What the lease says: whole seconds."""
         return int(self.lease_duration)
 
-    @property
-    def request_timeout(self) -> float:
-        """Seconds for one request about the lease (spec: service.md 5.1)."""
-        return max(1.0, self.renew_deadline / 2)
+
+def request_timeout(renew_deadline: float) -> float:
+    """Seconds for one request about the lease, so that one that hangs leaves time for another (spec: service.md 5.1)."""
+    return max(1.0, renew_deadline / 2)
 
 
 class Observation(msgspec.Struct, frozen=True):
