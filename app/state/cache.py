@@ -20,7 +20,6 @@ import msgspec
 
 from app.model.objects import Node
 from app.model.pod import Pod
-from app.state.node_tree import NodeTree
 from app.state.table import NodeTable
 
 
@@ -47,7 +46,6 @@ class Cache:
 
     def __init__(self, table: NodeTable) -> None:
         self.table: Final = table
-        self.tree: Final = NodeTree()
         self._pods: dict[str, Pod] = {}
         self._assumed: set[str] = set()
         self._bound: set[str] = set()
@@ -56,7 +54,6 @@ class Cache:
 
     def set_node(self, node: Node) -> None:
         """Adds a node or takes over its new version."""
-        self.tree.put(node.name, node.labels)
         self.table.set_node(node)
 
     def remove_node(self, name: str) -> None:
@@ -64,7 +61,6 @@ class Cache:
         row = self.table.row_of.get(name)
         if row is None or self.table.nodes[row] is None:
             raise CacheError(f"node {name} is not found")
-        self.tree.remove(name)
         self.table.remove_node(name)
 
     # ------------------------------------------------------------ pods

@@ -46,12 +46,8 @@ class HostPorts:
             if not by_ip:
                 del self._claims[port.protocol, port.port]
 
-    def conflicting_rows(self, ports: Iterable[HostPort]) -> set[int]:
-        """The rows on which any of ``ports`` is taken."""
-        return set().union(*self.claimed_rows(ports))
-
     def claimed_rows(self, ports: Iterable[HostPort]) -> list[Collection[int]]:
-        """The same in several collections that may overlap, each quick to look a row up in."""
+        """The rows on which any of ``ports`` is taken: several collections, which may overlap, each quick to look a row up in."""
         claimed: list[Collection[int]] = []
         for port in ports:
             by_ip = self._claims.get((port.protocol, port.port), {})
