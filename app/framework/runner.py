@@ -161,11 +161,6 @@ class Framework(CommitPoints):
         )
         self._memos: dict[PodTemplate, TemplateMemo] = {}
 
-    @property
-    def scores_anything(self) -> bool:
-        """Whether the profile has Score plugins."""
-        return bool(self._score)
-
     # ------------------------------------------------------------ figures
 
     def evaluations(self) -> dict[tuple[str, str], int]:

@@ -231,9 +231,7 @@ class AWSElasticBlockStore(Object, frozen=True):
 class ISCSI(Object, frozen=True):
     """core/v1 ISCSIVolumeSource."""
 
-    target_portal: str = ""
     iqn: str = ""
-    lun: int = 0
     read_only: bool = False
 
 
@@ -249,7 +247,6 @@ class RBD(Object, frozen=True):
 class AzureDisk(Object, frozen=True):
     """core/v1 AzureDiskVolumeSource."""
 
-    disk_name: str = ""
     disk_uri: str = msgspec.field(default="", name="diskURI")
     kind: str | None = None
 

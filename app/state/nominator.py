@@ -40,12 +40,10 @@ class NominatingInfo(msgspec.Struct, frozen=True):
 
 
 NOOP: Final = NominatingInfo(_NOOP)
-#: Takes a nomination back.
-CLEAR: Final = NominatingInfo(_OVERRIDE)
 
 
 def nominate(node_name: str) -> NominatingInfo:
-    """Promises ``node_name`` to the pod."""
+    """Promises ``node_name`` to the pod; with an empty one takes a nomination back."""
     return NominatingInfo(_OVERRIDE, node_name)
 
 

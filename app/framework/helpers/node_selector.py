@@ -290,11 +290,6 @@ def match_node_selector(view: View, selector: NodeSelector) -> Mask:
     return compile_node_selector(selector).matches(view)
 
 
-def node_matches(node: Node, selector: NodeSelector) -> bool:
-    """Whether a NodeSelector matches one node object."""
-    return compile_node_selector(selector).matches_node(node)
-
-
 class RequiredNodeAffinity:
     """Where a pod may go by its own word: every pair of spec.nodeSelector, and its required node affinity.
 

@@ -440,7 +440,7 @@ class VolumeWorld(Bench):
             Volume(name="rbd", rbd=RBD(
                 rng.choice((("a", "b"), ("b", "c"), ("d",), None)), "im", rng.choice(("p", "q")), number % 2 == 0
             )),
-            Volume(name="azure", azure_disk=AzureDisk("d", f"uri-{number % 3}", "Shared" if number < 4 else "managed")),
+            Volume(name="azure", azure_disk=AzureDisk(f"uri-{number % 3}", "Shared" if number < 4 else "managed")),
             Volume(name="inline", csi=CSI("csi.a")),
         ))  # fmt: skip
 

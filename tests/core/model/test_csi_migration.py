@@ -72,8 +72,8 @@ def terms(pv):
         ),
         ({"cinder": Cinder("v")}, CINDER, "v"),
         ({"portworx_volume": Portworx("v")}, PORTWORX, "v"),
-        ({"azure_disk": AzureDisk("d", "uri", "Managed")}, AZURE_DISK, "uri"),
-        ({"azure_disk": AzureDisk("d", "uri")}, AZURE_DISK, "uri"),
+        ({"azure_disk": AzureDisk("uri", "Managed")}, AZURE_DISK, "uri"),
+        ({"azure_disk": AzureDisk("uri")}, AZURE_DISK, "uri"),
     ],
 )
 def test_handles(source, plugin, handle):
@@ -125,7 +125,7 @@ def test_ebs_names_that_are_none(handle):
 
 def test_unmanaged_azure_disks_and_other_sources_have_no_handle():
     with pytest.raises(TranslationError, match=r"kind\(Shared\) is not supported in csi migration"):
-        inline_handle(Volume(name="v", azure_disk=AzureDisk("d", "uri", "Shared")))
+        inline_handle(Volume(name="v", azure_disk=AzureDisk("uri", "Shared")))
     plain = Volume(name="v", csi=CSI("csi.a"))
     assert plugin_of(plain) is None
     with pytest.raises(TranslationError):
@@ -174,7 +174,7 @@ def test_zones_become_the_drivers(pv, expected):
     [
         ebs(),
         ebs(labels={ZONE: "__"}),
-        volume(term(zone="z1"), azure_disk=AzureDisk("d", "uri", "Managed")),
+        volume(term(zone="z1"), azure_disk=AzureDisk("uri", "Managed")),
         volume(term(zone="z1"), portworx_volume=Portworx("v")),
         volume(term(zone="z1"), csi=CSI("csi.a", "h")),
         volume(term(zone="z1")),

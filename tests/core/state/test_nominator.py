@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from app.state.nominator import CLEAR, NOOP, Nominator, nominate
+from app.state.nominator import NOOP, Nominator, nominate
 from tests.core.state.queue_kit import NOW, fail_next, make_pod, make_queue
 
 
@@ -24,7 +24,7 @@ def names(nominator, node):
         pytest.param("a", NOOP, "a", id="the status"),
         pytest.param("a", nominate("b"), "b", id="override beats the status"),
         pytest.param("", nominate("b"), "b", id="override without a status"),
-        pytest.param("a", CLEAR, "", id="cleared"),
+        pytest.param("a", nominate(""), "", id="cleared"),
     ],
 )
 @pytest.mark.parametrize("before", [None, "old"])
@@ -56,7 +56,7 @@ def test_the_list_of_pods_is_the_callers_own():
     assert names(nominator, "node") == ["pod"]
 
 
-@pytest.mark.parametrize("info", [NOOP, nominate("b"), CLEAR])
+@pytest.mark.parametrize("info", [NOOP, nominate("b"), nominate("")])
 def test_a_pod_that_is_gone_or_bound_loses_its_nomination(info):
     present = {"pod"}
     nominator = Nominator(lambda pod: pod.uid in present)

@@ -8,7 +8,6 @@ from app.framework.helpers.node_selector import (
     RequiredNodeAffinity,
     compile_node_selector,
     match_node_selector,
-    node_matches,
 )
 from app.model.objects import (
     Affinity,
@@ -89,7 +88,8 @@ def test_one_term(term, rows):
     mask = match_node_selector(View.everything(table), selector)
     assert mask.dtype == bool
     assert np.flatnonzero(mask).tolist() == rows
-    by_object = [row for row in range(len(LABELS)) if node_matches(table.nodes[row], selector)]
+    matcher = compile_node_selector(selector)
+    by_object = [row for row, node in enumerate(table.nodes) if matcher.matches_node(node)]
     assert by_object == rows
 
 
@@ -183,6 +183,7 @@ def test_random_selectors_agree_with_the_twin():
         world = World(seed)
         for _ in range(15):
             selector = NodeSelector(tuple(random_term(world.rng) for _ in range(2)))
+            matcher = compile_node_selector(selector)
             spec = random_spec(world.rng)
             required = RequiredNodeAffinity.of(spec)
             for seen in world.views():
@@ -191,7 +192,7 @@ def test_random_selectors_agree_with_the_twin():
                 for position, scene in enumerate(seen.scenes):
                     if scene is not None:
                         want = twin.selector_matches(selector, scene.node)
-                        assert mask[position] == node_matches(scene.node, selector) == want
+                        assert mask[position] == matcher.matches_node(scene.node) == want
                         want_pod = twin.pod_allows(spec, scene.node)
                         assert allowed[position] == required.matches_node(scene.node) == want_pod
                         matched += want

@@ -44,7 +44,7 @@ def gce(name):
 
 
 def azure(uri, kind="Managed"):
-    return Volume(name="disk", azure_disk=AzureDisk("d", uri, kind))
+    return Volume(name="disk", azure_disk=AzureDisk(uri, kind))
 
 
 def bound(name, handle=None, driver="csi.a"):
