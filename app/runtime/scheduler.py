@@ -116,7 +116,9 @@ class Scheduler:
         self.state: Final = self._make_state(profiles, plugin_classes, max_unschedulable_seconds)
 
         self._writer: Final = KubeWriter(transport, may_write=may_write, rng=rng)
-        self.patcher: Final = StatusPatcher(ApiStatusWriter(self._writer), self._spawn)
+        self.patcher: Final = StatusPatcher(
+            ApiStatusWriter(self._writer), self._spawn, backlog=lambda: self.state.queue.ready
+        )
         self._reports: Final = Reports(self, self.patcher)
         self.failures: Final = FailureHandler(
             state=self.state,
@@ -454,7 +456,7 @@ class Scheduler:
             async with asyncio.timeout(seconds):
                 await self.binder.wait_until_idle()
                 await self.evictor.wait_until_idle()
-                await self.patcher.wait_until_idle()
+                await self.patcher.finish()
         except TimeoutError:
             log.warning("%d bindings did not finish in %.0f s", self.binder.running, seconds)
 

@@ -216,6 +216,9 @@ class World:
     def nominated(self, pod, node_name, now):
         self.told.append((pod.name, "Nominated", node_name))
 
+    async def withdraw(self, pod):
+        """Nothing is ever left to withdraw."""
+
     def failed(self, pod, *, reason, message, nominated_node, now):
         self.told.append((pod.name, reason, message))
 

@@ -154,6 +154,9 @@ class World:
     def nominated(self, pod, node_name, now):
         self.told.append((pod.name, f"nominated {node_name}"))
 
+    async def withdraw(self, pod):
+        """Nothing is ever left to withdraw."""
+
     def failed(self, pod, *, reason, message, nominated_node, now):
         self.told.append((pod.name, f"{reason}: {message}"))
 

@@ -59,6 +59,7 @@ class World:
         self.group = asyncio.TaskGroup()
         self.attempts, self.messages, self.notes, self.bound = [], [], [], {}
         self.faults = []
+        self.status_latency = LATENCY
         rng = np.random.default_rng(0)
         chain = ExtenderChain(extenders)
         self.waiting = WaitingPods()
@@ -217,7 +218,7 @@ class World:
             self.apply(Pod, self.state.pods[key], None)
 
     async def write_status(self, pod, patch, now):
-        await asyncio.sleep(LATENCY)
+        await asyncio.sleep(self.status_latency)
         if patch.nominated_node is not None and pod.key in self.state.pods:
             self.changed(pod.name, nominated_node_name=patch.nominated_node)
 
@@ -317,6 +318,18 @@ async def test_a_preemptor_whose_victims_leave_by_themselves_is_not_forgotten():
         assert world.state.queue.where("boss").value == "gated"
         await until(lambda: "boss" in world.bound, seconds=5)
     assert world.failures_of("boss") == [SHORT]
+
+
+async def test_a_binding_comes_behind_the_patch_that_is_under_way():
+    """Else the patch would say of a bound pod that it is unschedulable."""
+    async with World().running() as world:
+        world.status_latency = 3.0
+        world.node("n1")
+        world.pod("low", "4", on="n1")
+        boss = world.pod("boss", "3", priority=10)
+        await until(lambda: "boss" in world.bound)
+        assert world.state.pods[boss.key].nominated_node_name == "n1"
+    assert world.bound["boss"][1] == pytest.approx(3.0, abs=0.1)
 
 
 async def test_two_preemptors_do_not_take_the_same_place():

@@ -59,6 +59,10 @@ class Reports:
         """The pod will be bound to this node once its volumes or permits are there."""
         self._patcher.put(pod, StatusPatch(nominated_node=node_name), now)
 
+    async def withdraw(self, pod: Pod) -> None:
+        """Returns when no condition and no nomination of the pod is being written or ever will be: it is about to be bound."""
+        await self._patcher.withdraw(pod.uid)
+
     def _failed_event(self, pod: Pod, message: str, now: float) -> None:
         self._events.pod_event(
             pod,

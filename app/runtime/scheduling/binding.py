@@ -158,6 +158,7 @@ class Binder:
                 self._write(1)
         else:
             self._state.done(pod.uid)
+        await self._reports.withdraw(pod)
         await self._step(decided, "Bind", self._write_binding(decided))
         self._bound(decided)
 

@@ -1,21 +1,27 @@
 """The status patches of pods that failed or were nominated, written beside the loop (spec: service.md 4.7).
 
-Patches of one pod are written one after another; of those that wait only the newest is kept.
+Patches of one pod are written one after another; those that wait are made one. A nomination gives way while other pods wait
+to be decided, and no patch is written once its pod is being bound: the binding says all that is left to say
+(docs/decisions/0008).
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol
+import math
+from collections.abc import Callable
+from typing import Final, Protocol
 
 import msgspec
 
 from app.kube.errors import KubeError, NotFound
 from app.model.pod import Pod
+from app.runtime.spawn import Spawn
 
 log = logging.getLogger(__name__)
 
-Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+#: Seconds for which a nomination gives way at most, and how often it is looked at whether it still must.
+PATIENCE: Final = 5.0
+LOOK: Final = 0.05
 
 
 class StatusPatch(msgspec.Struct, frozen=True):
@@ -58,35 +64,97 @@ class StatusWriter(Protocol):
         """Writes what differs. Raises KubeError."""
 
 
-class StatusPatcher:
-    """Writes patches with at most ``workers`` requests under way."""
+class _Wanted(msgspec.Struct, frozen=True):
+    """A patch that waits; ``now`` is the wall clock's time of it, ``due`` the loop's time when it gives way no longer."""
 
-    def __init__(self, writer: StatusWriter, spawn: Spawn, *, workers: int = 16) -> None:
+    pod: Pod
+    patch: StatusPatch
+    now: float
+    due: float
+
+
+def _no_backlog() -> bool:
+    return False
+
+
+class StatusPatcher:
+    """Writes patches with at most ``workers`` requests under way.
+
+    ``backlog`` says whether pods wait to be decided; then nominations are held back, for PATIENCE seconds at most.
+    """
+
+    def __init__(
+        self,
+        writer: StatusWriter,
+        spawn: Spawn,
+        *,
+        backlog: Callable[[], bool] = _no_backlog,
+        workers: int = 16,
+    ) -> None:
         self._writer: Final = writer
         self._spawn: Final = spawn
+        self._backlog: Final = backlog
         self._workers: Final = workers
-        self._waiting: dict[str, tuple[Pod, StatusPatch, float]] = {}
-        self._busy: set[str] = set()
+        #: By pod uid, the oldest first.
+        self._held: Final[dict[str, _Wanted]] = {}
+        self._waiting: Final[dict[str, _Wanted]] = {}
+        self._writing: Final[dict[str, asyncio.Event]] = {}
         self._running = 0
+        self._holding = self._hurried = False
         self._idle: Final = asyncio.Event()
         self._idle.set()
 
-    async def wait_until_idle(self) -> None:
-        """Returns when everything is written."""
+    def __len__(self) -> int:
+        return len(self._held) + len(self._waiting) + len(self._writing)
+
+    async def finish(self) -> None:
+        """Gives way no longer; returns when everything is written."""
+        self._hurried = True
+        self._release(math.inf)
         await self._idle.wait()
 
-    def __len__(self) -> int:
-        return len(self._waiting) + len(self._busy)
-
     def put(self, pod: Pod, patch: StatusPatch, now: float) -> None:
-        """Queues a patch if it changes anything."""
+        """Queues a patch if it changes anything; ``now`` in seconds since the epoch."""
         uid = pod.uid
-        if uid in self._waiting:
-            patch = patch.over(self._waiting.pop(uid)[1])
-        elif uid not in self._busy and not patch.changes(pod):
+        earlier = self._held.pop(uid, None) or self._waiting.pop(uid, None)
+        if earlier is not None:
+            patch = patch.over(earlier.patch)
+        elif uid not in self._writing and not patch.changes(pod):
             return
-        self._waiting[uid] = (pod, patch, now)
         self._idle.clear()
+        loop_time = asyncio.get_running_loop().time()
+        if patch.nominated_node and self._gives_way():
+            self._held[uid] = _Wanted(pod, patch, now, loop_time + PATIENCE)
+            if not self._holding:
+                self._holding = True
+                self._spawn(self._hold(), "nominations")
+        else:
+            self._send(uid, _Wanted(pod, patch, now, loop_time))
+
+    async def withdraw(self, uid: str) -> None:
+        """Drops what waits to be written about a pod, and returns when nothing is being written: it is about to be bound."""
+        self._held.pop(uid, None)
+        self._waiting.pop(uid, None)
+        if (written := self._writing.get(uid)) is not None:
+            await written.wait()
+        self._look_whether_idle()
+
+    def _gives_way(self) -> bool:
+        return not self._hurried and self._backlog()
+
+    async def _hold(self) -> None:
+        while self._held:
+            self._release(asyncio.get_running_loop().time() if self._gives_way() else math.inf)
+            await asyncio.sleep(LOOK)
+        self._holding = False
+
+    def _release(self, due: float) -> None:
+        """Sends what is held back until ``due`` at the latest."""
+        while self._held and (uid := next(iter(self._held))) and self._held[uid].due <= due:
+            self._send(uid, self._held.pop(uid))
+
+    def _send(self, uid: str, wanted: _Wanted) -> None:
+        self._waiting[uid] = wanted
         if self._running < self._workers:
             self._running += 1
             self._spawn(self._drain(), "status patches")
@@ -94,22 +162,27 @@ class StatusPatcher:
     async def _drain(self) -> None:
         try:
             while (
-                uid := next((u for u in self._waiting if u not in self._busy), None)
+                uid := next((u for u in self._waiting if u not in self._writing), None)
             ) is not None:
-                pod, patch, now = self._waiting.pop(uid)
-                self._busy.add(uid)
+                wanted = self._waiting.pop(uid)
+                written = self._writing[uid] = asyncio.Event()
                 try:
-                    await self._write(pod, patch, now)
+                    await self._write(wanted)
                 finally:
-                    self._busy.discard(uid)
+                    del self._writing[uid]
+                    written.set()
         finally:
             self._running -= 1
-            if not self._running and not self._waiting:
-                self._idle.set()
+            self._look_whether_idle()
 
-    async def _write(self, pod: Pod, patch: StatusPatch, now: float) -> None:
+    def _look_whether_idle(self) -> None:
+        if not (self._running or self._waiting or self._held):
+            self._idle.set()
+
+    async def _write(self, wanted: _Wanted) -> None:
+        pod = wanted.pod
         try:
-            await self._writer.write_status(pod, patch, now)
+            await self._writer.write_status(pod, wanted.patch, wanted.now)
         except NotFound:
             log.debug("Pod %s is gone, its status is not written", pod.key)
         except KubeError as error:

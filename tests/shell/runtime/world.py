@@ -90,7 +90,7 @@ class World:
                 or self.scheduler.binder.running
             ):
                 await asyncio.sleep(0.001)
-            await self.scheduler.patcher.wait_until_idle()
+            await self.scheduler.patcher.finish()
         finally:
             work.cancel()
             await asyncio.wait([work])

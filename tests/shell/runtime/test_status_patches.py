@@ -1,0 +1,163 @@
+"""Status patches: one after another for a pod, out of the way of bindings, and never behind one."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app.framework.testing import make_pod
+from app.kube.errors import NotFound, ServerUnavailable
+from app.runtime.scheduling.status_patches import LOOK, PATIENCE, StatusPatch, StatusPatcher
+from app.runtime.spawn import Spawn
+from app.runtime.tasks import spawn
+
+pytestmark = pytest.mark.looptime
+
+NOW = 1_790_000_000.0
+#: How long the server takes for a patch, in seconds.
+LATENCY = 0.01
+
+UNFIT = StatusPatch("Unschedulable", "0/1 nodes are available")
+NOMINATED = StatusPatch("Unschedulable", "0/1 nodes are available", "node-1")
+
+
+class Server:
+    """Notes each patch with the time when it was done; ``faults`` by pod name are raised instead."""
+
+    def __init__(self):
+        self.written, self.faults = [], {}
+        self.under_way = set()
+
+    async def write_status(self, pod, patch, now):
+        assert pod.uid not in self.under_way, "two patches of one pod at the same time"
+        assert now == NOW
+        self.under_way.add(pod.uid)
+        await asyncio.sleep(LATENCY)
+        self.under_way.remove(pod.uid)
+        if pod.name in self.faults:
+            raise self.faults[pod.name]
+        self.written.append((pod.name, patch, asyncio.get_running_loop().time()))
+
+    def names(self):
+        return [name for name, _patch, _time in self.written]
+
+
+class World:
+    """A patcher, its server, and a backlog to be turned on and off."""
+
+    def __init__(self, start: Spawn, **options):
+        self.server, self.backlog = Server(), False
+        self.patcher = StatusPatcher(self.server, start, backlog=lambda: self.backlog, **options)
+
+    def put(self, name, patch=UNFIT):
+        self.patcher.put(make_pod(name), patch, NOW)
+
+
+@asynccontextmanager
+async def world(**options):
+    async with asyncio.TaskGroup() as group:
+        yield World(lambda coroutine, name: spawn(group, coroutine, name=name), **options)
+
+
+async def test_a_patch_is_written_at_once_and_one_that_changes_nothing_is_not():
+    async with world() as w:
+        w.put("a")
+        w.put("same", StatusPatch(nominated_node=""))
+        assert len(w.patcher) == 1
+        await w.patcher.finish()
+    assert w.server.written == [("a", UNFIT, LATENCY)]
+    assert len(w.patcher) == 0
+
+
+async def test_patches_of_one_pod_follow_each_other_and_those_that_wait_become_one():
+    async with world() as w:
+        w.put("a")
+        await asyncio.sleep(0)
+        w.put("a", StatusPatch("Unschedulable", "another reason"))
+        w.put("a", StatusPatch(nominated_node="node-2"))
+        await w.patcher.finish()
+    both = StatusPatch("Unschedulable", "another reason", "node-2")
+    assert w.server.written == [("a", UNFIT, LATENCY), ("a", both, 2 * LATENCY)]
+
+
+async def test_only_so_many_are_under_way():
+    async with world(workers=2) as w:
+        for number in range(5):
+            w.put(f"p{number}")
+        await w.patcher.finish()
+    times = [time for _name, _patch, time in w.server.written]
+    assert times == pytest.approx([LATENCY, LATENCY, 2 * LATENCY, 2 * LATENCY, 3 * LATENCY])
+
+
+async def test_a_nomination_waits_for_the_end_of_the_backlog():
+    async with world() as w:
+        w.backlog = True
+        w.put("preemptor", NOMINATED)
+        w.put("other", UNFIT)
+        await asyncio.sleep(1.0)
+        assert w.server.names() == ["other"]
+        w.backlog = False
+        await asyncio.sleep(LOOK + LATENCY)
+        assert w.server.names() == ["other", "preemptor"]
+
+
+async def test_a_nomination_waits_only_so_long():
+    async with world() as w:
+        w.backlog = True
+        w.put("first", NOMINATED)
+        await asyncio.sleep(1.0)
+        w.put("second", NOMINATED)
+        await asyncio.sleep(PATIENCE - 1.0 + 2 * LOOK)
+        assert w.server.names() == ["first"]
+        await asyncio.sleep(1.0)
+        assert w.server.names() == ["first", "second"]
+
+
+async def test_a_nomination_that_waits_takes_up_what_is_said_later():
+    async with world() as w:
+        w.backlog = True
+        w.put("a", NOMINATED)
+        w.put("a", StatusPatch(nominated_node=""))
+        await w.patcher.finish()
+    cleared = StatusPatch(NOMINATED.reason, NOMINATED.message, "")
+    assert w.server.written == [("a", cleared, LATENCY)]
+
+
+async def test_at_the_end_nothing_gives_way():
+    async with world() as w:
+        w.backlog = True
+        w.put("a", NOMINATED)
+        finished = asyncio.ensure_future(w.patcher.finish())
+        await asyncio.sleep(0)
+        w.put("b", NOMINATED)
+        await finished
+        assert w.server.names() == ["a", "b"]
+        assert asyncio.get_running_loop().time() < LOOK
+
+
+async def test_nothing_is_written_about_a_pod_that_is_being_bound():
+    async with world(workers=1) as w:
+        w.backlog = True
+        w.put("under way")
+        w.put("waits for a worker")
+        w.put("gives way", NOMINATED)
+        await asyncio.sleep(0)
+        for name in ("gives way", "waits for a worker"):
+            await w.patcher.withdraw(make_pod(name).uid)
+        assert w.server.names() == []
+        await w.patcher.withdraw(make_pod("under way").uid)
+        assert w.server.names() == ["under way"], "the binding must come behind it"
+        await asyncio.sleep(2 * PATIENCE)
+        await w.patcher.finish()
+    assert w.server.names() == ["under way"]
+
+
+@pytest.mark.parametrize("fault", [NotFound("gone"), ServerUnavailable("busy")])
+async def test_a_patch_that_fails_holds_up_nobody(fault):
+    async with world(workers=1) as w:
+        w.server.faults["bad"] = fault
+        w.put("bad")
+        w.put("good")
+        await w.patcher.withdraw(make_pod("bad").uid)
+        await w.patcher.finish()
+    assert w.server.names() == ["good"]
