@@ -5,10 +5,11 @@ import functools
 import gc
 import signal
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
+from app.cli.node_flags import made_nodes, node_flags
 from app.cli.process import GC_WHILE_FILLING, PORT, explained, run_loop
 from app.runtime import logs
 from app.sim import (
@@ -16,26 +17,18 @@ from app.sim import (
     EmbeddedCluster,
     KubeletOptions,
     ManifestError,
-    NodeOptions,
     serve,
 )
 
-_NODES: Final = NodeOptions()
 _KUBELETS: Final = KubeletOptions()
 
-_COUNT: Final = click.IntRange(min=0)
-
-_option = functools.partial(click.option, show_default=True)
+_option: Final = functools.partial(click.option, show_default=True)
 
 
 @click.command("apiserver")
 @_option("--host", default="127.0.0.1", help="Address to listen on.")
 @_option("--port", type=PORT, default=8080, help="Port to listen on; 0 takes any free one.")
-@_option("--nodes", type=_COUNT, default=0, metavar="N", help="Nodes to make.")
-@_option("--zones", type=_COUNT, default=_NODES.zones, help="Zones that they are dealt to.")
-@_option("--node-cpu", default=_NODES.cpu, metavar="QUANTITY")
-@_option("--node-memory", default=_NODES.memory, metavar="QUANTITY")
-@_option("--node-pods", default=_NODES.pods, metavar="QUANTITY")
+@node_flags
 @click.option(
     "--load",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -60,11 +53,6 @@ def _apiserver(
     *,
     host: str,
     port: int,
-    nodes: int,
-    zones: int,
-    node_cpu: str,
-    node_memory: str,
-    node_pods: str,
     load: tuple[Path, ...],
     kubeconfig_out: Path | None,
     kubelets: bool,
@@ -72,6 +60,7 @@ def _apiserver(
     start_delay: float,
     grace_factor: float,
     debug: bool,
+    **given: Any,
 ) -> None:
     """Run the embedded cluster: an API server in memory, with kubelets that only pretend.
 
@@ -81,9 +70,7 @@ def _apiserver(
     options = ClusterOptions(
         host=host,
         port=port,
-        nodes=NodeOptions(
-            count=nodes, zones=zones, cpu=node_cpu, memory=node_memory, pods=node_pods
-        ),
+        nodes=made_nodes(given),
         load=load,
         kubelets=KubeletOptions(start_delay=start_delay, grace_factor=grace_factor)
         if kubelets

@@ -9,9 +9,9 @@ import click
 import msgspec
 from rich.console import Console
 
+from app.cli.node_flags import made_nodes, node_flags
 from app.cli.process import GC_WHILE_FILLING, PORT, explained, run_loop
 from app.framework.registry import RegistryError
-from app.model.quantity import QuantityError, parse
 from app.runtime.children import ChildFailed
 from app.runtime.simulation.answer import Answer
 from app.runtime.simulation.configuring import configured
@@ -20,12 +20,11 @@ from app.runtime.simulation.play import SimulationOptions, simulate
 from app.runtime.simulation.sheets import warnings
 from app.runtime.simulation.terminal import as_tables
 from app.settings.problems import ConfigurationError
-from app.sim import ManifestError, NodeOptions
+from app.sim import ManifestError
 
 PLACED, PENDING, NO_ANSWER = range(3)
 """Exit statuses."""
 
-_NODES: Final = NodeOptions()
 _PATHS: Final = functools.partial(
     click.option, type=click.Path(path_type=Path), multiple=True, metavar="PATH"
 )
@@ -42,11 +41,7 @@ class _Command(click.Command):
 @_PATHS("--cluster", help="Dump of the cluster: a file or a folder; may be repeated.")
 @_PATHS("--workload", required=True, help="Manifests of what is to be placed; may be repeated.")
 @click.option("--config", type=_FILE, help="KubeSchedulerConfiguration; all defaults without.")
-@_option("--nodes", type=click.IntRange(min=0), default=0, metavar="N", help="Nodes to make.")
-@_option("--zones", type=click.IntRange(min=0), default=_NODES.zones, help="Zones of these.")
-@_option("--node-cpu", default=_NODES.cpu, metavar="QUANTITY")
-@_option("--node-memory", default=_NODES.memory, metavar="QUANTITY")
-@_option("--node-pods", default=_NODES.pods, metavar="QUANTITY")
+@node_flags
 @click.option("--extenders", is_flag=True, help="Ask the extenders, which may reserve things.")
 @click.option("--port", type=PORT, default=0, help="Of the embedded API server, for extenders.")
 @_option("--timeout", type=click.FloatRange(min=1), default=120.0, metavar="SECONDS")
@@ -81,7 +76,7 @@ def _simulate(
             cluster=cluster,
             workload=workload,
             configuration=configured(config, extenders=given["extenders"]),
-            nodes=_made_nodes(given),
+            nodes=made_nodes(given),
             port=given["port"],
             timeout=given["timeout"],
         )
@@ -95,17 +90,6 @@ def _simulate(
             page.write_text(as_page(answer, _title(cluster, workload)), encoding="utf-8")
     _show(answer, output)
     context.exit(PLACED if answer.is_placed else PENDING)
-
-
-def _made_nodes(given: dict[str, Any]) -> NodeOptions:
-    """Raises click.UsageError."""
-    sizes = {name: given[f"node_{name}"] for name in ("cpu", "memory", "pods")}
-    for name, text in sizes.items():
-        try:
-            parse(text)
-        except QuantityError as error:
-            raise click.UsageError(f"--node-{name} {text}: {error}") from error
-    return NodeOptions(count=given["nodes"], zones=given["zones"], **sizes)
 
 
 def _title(cluster: tuple[Path, ...], workload: tuple[Path, ...]) -> str:

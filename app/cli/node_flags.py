@@ -1,0 +1,44 @@
+"""The options of nodes that a command makes, shared by ``apiserver`` and ``simulate``."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import click
+
+from app.model.quantity import QuantityError, parse
+from app.sim import NodeOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DEFAULTS: Final = NodeOptions()
+_COUNT: Final = click.IntRange(min=0)
+_SIZES: Final = ("cpu", "memory", "pods")
+
+_option: Final = functools.partial(click.option, show_default=True)
+_FLAGS: Final = (
+    _option("--nodes", type=_COUNT, default=0, metavar="N", help="Nodes to make."),
+    _option("--zones", type=_COUNT, default=_DEFAULTS.zones, help="Zones that they are dealt to."),
+    *(
+        _option(f"--node-{size}", default=getattr(_DEFAULTS, size), metavar="QUANTITY")
+        for size in _SIZES
+    ),
+)
+
+
+def node_flags(command: F) -> F:
+    """Adds the options, in their order, to a command; ``made_nodes`` reads what they say."""
+    for flag in reversed(_FLAGS):
+        command = flag(command)
+    return command
+
+
+def made_nodes(given: Mapping[str, Any]) -> NodeOptions:
+    """The nodes that the options ask for. Raises click.UsageError for a size that is no quantity."""
+    sizes = {size: given[f"node_{size}"] for size in _SIZES}
+    for size, text in sizes.items():
+        try:
+            parse(text)
+        except QuantityError as error:
+            raise click.UsageError(f"--node-{size} {text}: {error}") from error
+    return NodeOptions(count=given["nodes"], zones=given["zones"], **sizes)
