@@ -92,6 +92,15 @@ def unknown_resource() -> ApiError:
     return ApiError(404, "NotFound", message, details={})
 
 
+def unserved_subresource(kind: Kind, name: str) -> ApiError:
+    """Of ``pods/exec`` and the like. The details stay empty: kubectl tells by them that it is not the object that is missing."""
+    message = (
+        f"the embedded cluster does not serve {kind.plural}/{name}: "
+        "containers only pretend to run, and workloads have no controllers"
+    )
+    return ApiError(404, "NotFound", message, details={})
+
+
 def method_not_allowed() -> ApiError:
     message = "the server does not allow this method on the requested resource"
     return ApiError(405, "MethodNotAllowed", message, details={})

@@ -313,6 +313,18 @@ def test_eviction_asks_the_budget(kubectl: Kubectl) -> None:
     kubectl("uncordon", "node-2")
 
 
+def test_what_a_cluster_that_pretends_cannot_do_is_said(kubectl: Kubectl) -> None:
+    kubectl("create", "deployment", "d", "--image=nginx")
+    kubectl("run", "p", "--image=nginx")
+    for command, subresource in {
+        ("scale", "deployment", "d", "--replicas=2"): "deployments/scale",
+        ("exec", "p", "--", "ls"): "pods/exec",
+    }.items():
+        refused = kubectl.run(*command)
+        assert refused.code == 1
+        assert f"the embedded cluster does not serve {subresource}: " in refused.err
+
+
 def test_delete(kubectl: Kubectl) -> None:
     kubectl.apply(pod("a", "node-0"), pod("b", app="x"), pod("c", app="x"), config_map("m"))
     assert "deleted" in kubectl("delete", "pod", "a")

@@ -17,7 +17,7 @@ from app.sim.errors import (
     details_of,
     method_not_allowed,
     success,
-    unknown_resource,
+    unserved_subresource,
     unsupported_media_type,
 )
 from app.sim.http.negotiation import JSON, YAML, decode_body, decode_patch, representation_for
@@ -154,7 +154,7 @@ class Handlers:
     def _subresource(self, call: Call) -> web.Response:
         name = call.target.subresource
         if all(sub.name != name for sub in call.kind.all_subresources):
-            raise unknown_resource()
+            raise unserved_subresource(call.kind, name)
         handler = self._on_subresource.get((name, call.method))
         if handler is None:
             raise method_not_allowed()

@@ -16,7 +16,7 @@ _is_dns_label = re.compile(_LABEL).fullmatch
 _is_subdomain = re.compile(_SUBDOMAIN).fullmatch
 _is_label_name = re.compile(_LABEL_NAME).fullmatch
 
-MAX_DNS_LABEL: Final = 63
+_MAX_DNS_LABEL: Final = 63
 _MAX_SUBDOMAIN: Final = 253
 
 _NOT_A_SUBDOMAIN: Final = (
@@ -43,13 +43,9 @@ _NAMED_BY_LABEL: Final = {"namespaces", "services"}
 """Resources whose names must be a single DNS label."""
 
 
-def is_dns_label(text: str) -> bool:
-    return len(text) <= MAX_DNS_LABEL and _is_dns_label(text) is not None
-
-
 def name_mistake(field: str, name: str, *, single_label: bool) -> Cause | None:
     """Checks a name, as a DNS label or subdomain; returns what is wrong with it."""
-    limit = MAX_DNS_LABEL if single_label else _MAX_SUBDOMAIN
+    limit = _MAX_DNS_LABEL if single_label else _MAX_SUBDOMAIN
     if len(name) > limit:
         return invalid_value(field, name, f"must be no more than {limit} characters")
     if single_label:
@@ -73,13 +69,13 @@ def _label_mistakes(labels: Mapping[str, Any]) -> list[Cause]:
     causes = []
     for key, value in labels.items():
         prefix, slash, name = key.rpartition("/")
-        well_formed = _is_label_name(name) and len(name) <= MAX_DNS_LABEL
+        well_formed = _is_label_name(name) and len(name) <= _MAX_DNS_LABEL
         if not well_formed or (slash and not _is_subdomain(prefix)):
             causes.append(invalid_value("metadata.labels", key, _NOT_A_LABEL_KEY))
         if not isinstance(value, str) or (value and not _is_label_name(value)):
             causes.append(invalid_value("metadata.labels", str(value), _NOT_A_LABEL_VALUE))
-        elif len(value) > MAX_DNS_LABEL:
-            detail = f"must be no more than {MAX_DNS_LABEL} bytes"
+        elif len(value) > _MAX_DNS_LABEL:
+            detail = f"must be no more than {_MAX_DNS_LABEL} bytes"
             causes.append(invalid_value("metadata.labels", value, detail))
     return causes
 

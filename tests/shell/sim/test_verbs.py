@@ -108,6 +108,13 @@ async def test_unknown_paths_and_methods(client: Client) -> None:
     assert (await client.post(f"{PODS}/a/status", pod("a"))).status == 405
 
 
+async def test_a_subresource_that_is_not_served_is_named(client: Client) -> None:
+    answer = await client.post(f"{PODS}/a/exec", {})
+    assert (answer.status, answer.body["reason"]) == (404, "NotFound")
+    assert "the embedded cluster does not serve pods/exec" in answer.message
+    assert not answer.body["details"]
+
+
 async def test_update_replaces_and_keeps_what_the_server_owns(client: Client) -> None:
     created = await client.create(CONFIG_MAPS, config_map("a", labels={"x": "y"}))
     answer = await client.put(f"{CONFIG_MAPS}/a", config_map("a") | {"data": {"c": "d"}})
