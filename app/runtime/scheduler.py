@@ -21,7 +21,7 @@ from app.framework.args import Profile
 from app.framework.runner import Framework
 from app.kube.event_series import ObjectRef
 from app.kube.events import EventRecorder
-from app.kube.feed import ADDED, DELETED, MODIFIED, ResourceKind
+from app.kube.feed import ADDED, DELETED, ResourceKind
 from app.kube.informer import Informer
 from app.kube.transport import Guard, Transport
 from app.kube.writer import KubeWriter
@@ -62,8 +62,6 @@ from app.state.table import NodeTable
 
 log = logging.getLogger(__name__)
 
-#: Changes that watches report, as metrics name them.
-_ACTIONS: Final = {ADDED: "Add", MODIFIED: "Update", DELETED: "Delete"}
 #: Any event at all.
 _EVERYTHING: Final = ClusterEvent(Resource.Any, Action.All)
 #: Pods waiting for an event are tried again without one after this long (kube-scheduler's flag of this name).
@@ -217,24 +215,23 @@ class Scheduler:
         ]
 
     def _handler(self, model: type) -> Callable[[ResourceKind[Any], str, Any, Any], None]:
-        labels = {kind: f"{model.__name__}{action}" for kind, action in _ACTIONS.items()}
         handled, now = self._telemetry.watches.handled, self._telemetry.probe.now
 
         def handle(_kind: ResourceKind[Any], kind: str, old: Any, new: Any) -> None:
             started = now()
             before = None if kind == ADDED else old
             after = None if kind == DELETED else new
-            self._carry_out(self.state.apply(Change(model, before, after), self._clock.wall()))
+            change = Change(model, before, after)
+            self._carry_out(self.state.apply(change, self._clock.wall()))
             if model is Pod and (kind == DELETED or new.node_name):
                 self.requeue.gone(old.uid if kind == DELETED else new.uid)
             self.poke()
-            handled(labels[kind], now() - started)
+            handled(change, now() - started)
 
         return handle
 
     def _list_handler(self, model: type) -> Callable[[Mapping[str, Any]], None]:
-        label = f"{model.__name__}{_ACTIONS[ADDED]}"
-        handled, now = self._telemetry.watches.handled, self._telemetry.probe.now
+        listed, now = self._telemetry.watches.listed, self._telemetry.probe.now
 
         def handle(objects: Mapping[str, Any]) -> None:
             started = now()
@@ -244,7 +241,7 @@ class Scheduler:
                     if pod.node_name:
                         self.requeue.gone(pod.uid)
             self.poke()
-            handled(label, now() - started, len(objects))
+            listed(model, objects.values(), now() - started)
 
         return handle
 

@@ -42,7 +42,8 @@ from app.state.queue.scheduling_queue import AlreadyQueuedError, SchedulingQueue
 from app.state.queue.update_events import node_update_events, pod_update_events
 from app.state.table import NodeTable
 
-_RESOURCES: Final[Mapping[type[Named], Resource]] = {
+#: The kinds besides pods and nodes whose changes wake pods.
+RESOURCES: Final[Mapping[type[Named], Resource]] = {
     PersistentVolume: Resource.PersistentVolume,
     PersistentVolumeClaim: Resource.PersistentVolumeClaim,
     StorageClass: Resource.StorageClass,
@@ -255,7 +256,7 @@ class SchedulerState:
             lister.remove(change.old)
         else:
             lister.store(change.new)
-        resource = _RESOURCES.get(change.kind)
+        resource = RESOURCES.get(change.kind)
         if resource is None:
             return
         action = (

@@ -1,12 +1,18 @@
-"""From a registry to bytes. The numbers are taken at once, on the loop; they are written down in a thread."""
+"""From a registry to bytes. The numbers are taken at once, on the loop; they are written down in a thread.
+
+Always in Prometheus' text format, as kube-scheduler does: in OpenMetrics a bound that is a whole number is another text
+(``le="1.0"``), and so another series to whoever asks for ``le="1"``.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class _Collected:
@@ -19,8 +25,7 @@ class _Collected:
         return self._metrics
 
 
-async def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """The body and the content type that suits an Accept header: Prometheus' text, or OpenMetrics."""
-    encode, content_type = choose_encoder(accept)
+async def exposition(registry: CollectorRegistry) -> bytes:
+    """The body, of CONTENT_TYPE."""
     collected = _Collected(list(registry.collect()))
-    return await asyncio.to_thread(encode, collected), content_type
+    return await asyncio.to_thread(generate_latest, collected)

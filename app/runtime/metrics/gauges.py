@@ -258,18 +258,21 @@ def register_events(families: Families, events: Callable[[], Iterable[EventStati
 
 
 def register_build(families: Families, version: str) -> None:
-    """Which program this is."""
+    """Which program this is.
+
+    Not as ``kubernetes_build_info``: alerts compare the versions there, to find components that were not upgraded.
+    """
     labels: Labels = (
         version,
         platform.python_version(),
         f"{platform.system()}/{platform.machine()}",
     )
     families.look_up(
-        "kubernetes_build_info",
+        "aiokube_scheduler_build_info",
         "A metric with a constant '1' value labeled by version, Python version, and platform.",
         ALPHA,
         lambda: {labels: 1.0},
-        "git_version",
+        "version",
         "python_version",
         "platform",
     )

@@ -15,7 +15,6 @@ from app.model.quantity import QuantityError, milli, whole
 from app.model.requests import CPU, EPHEMERAL_STORAGE, MEMORY, Amounts, pod_limits, pod_requests
 from app.runtime.metrics.series import go_float
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 #: Pods written between two chances for others to run.
 SLICE: Final = 500
 

@@ -10,12 +10,14 @@ Some readings differ, because the scheduler does:
 """
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any, Final
 
 import numpy as np
 
 from app.framework.probe import Observe
+from app.model.cluster_event import Resource
 from app.model.pod import Pod
 from app.runtime.metrics.series import (
     ALPHA,
@@ -27,6 +29,7 @@ from app.runtime.metrics.series import (
 from app.runtime.reporting.recorder import Failed
 from app.state.queue.queued_pod import QueuedPod
 from app.state.queue.recorder import HintFunction
+from app.state.scheduler_state import RESOURCES, Change
 
 log = logging.getLogger(__name__)
 
@@ -291,6 +294,24 @@ class WatchMetrics:
             "event",
         )
 
-    def handled(self, event: str, seconds: float, changes: int = 1) -> None:
-        """A change was taken over, or so many in one go; ``event`` is such as NodeAdd."""
-        self._handling.of[event,].observe_many(seconds / changes, changes)
+    def handled(self, change: Change, seconds: float) -> None:
+        """A change was taken over."""
+        self._handling.of[_event(change),].observe(seconds)
+
+    def listed(self, kind: type, objects: Collection[Any], seconds: float) -> None:
+        """New objects of one kind, at least one, were taken over in one go."""
+        each = seconds / len(objects)
+        for event, times in Counter(_event(Change(kind, None, new)) for new in objects).items():
+            self._handling.of[event,].observe_many(each, times)
+
+
+def _event(change: Change) -> str:
+    """What kube-scheduler calls it, but for updates, which it tells apart by what has changed in a node or a waiting pod."""
+    kind, old, new = change
+    of: str = RESOURCES[kind] if kind in RESOURCES else kind.__name__
+    if kind is Pod:
+        if old is not None and new is not None and new.node_name and not old.node_name:
+            old = None  # it is new among the assigned pods
+        of = Resource.AssignedPod if (new or old).node_name else Resource.UnschedulablePod
+    action = "Add" if old is None else "Delete" if new is None else "Update"
+    return f"{of}{action}"

@@ -38,10 +38,11 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
 def go_float(value: float) -> str:
     """The number as Go writes it.
 
-    >>> go_float(16384000.0)
-    '1.6384e+07'
+    >>> go_float(16384000.0), go_float(16.0), go_float(0.25)
+    ('1.6384e+07', '16', '0.25')
     """
-    return str(floatToGoString(value))  # type: ignore[no-untyped-call]  # the library has no types here
+    written = str(floatToGoString(value))  # type: ignore[no-untyped-call]  # the library has no types here
+    return written.removesuffix(".0")
 
 
 class Counter:

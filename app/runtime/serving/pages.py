@@ -12,8 +12,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from app.model.pod import Pod
-from app.runtime.metrics.exposition import exposition
-from app.runtime.metrics.resources import CONTENT_TYPE, pod_resource_metrics
+from app.runtime.metrics.exposition import CONTENT_TYPE, exposition
+from app.runtime.metrics.resources import pod_resource_metrics
 from app.runtime.metrics.series import Families
 from app.settings.dump import extension_to_dict, to_dict
 from app.settings.extension import AiokubeSchedulerConfiguration
@@ -53,11 +53,11 @@ class MetricsPages:
             web.get("/metrics/resources", self._resources),
         ]
 
-    async def _metrics(self, request: web.Request) -> web.Response:
-        return await _exposed(self._registry, request)
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return await _exposed(self._registry)
 
-    async def _slis_page(self, request: web.Request) -> web.Response:
-        return await _exposed(self._slis, request)
+    async def _slis_page(self, _request: web.Request) -> web.Response:
+        return await _exposed(self._slis)
 
     async def _reset(self, _request: web.Request) -> web.Response:
         self._families.reset()
@@ -67,9 +67,9 @@ class MetricsPages:
         return await streamed(request, pod_resource_metrics(self._pods()), CONTENT_TYPE)
 
 
-async def _exposed(registry: CollectorRegistry, request: web.Request) -> web.Response:
-    body, content_type = await exposition(registry, request.headers.get("Accept", ""))
-    response = web.Response(body=body, headers={"Content-Type": content_type})
+async def _exposed(registry: CollectorRegistry) -> web.Response:
+    body = await exposition(registry)
+    response = web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
     response.enable_compression()
     return response
 

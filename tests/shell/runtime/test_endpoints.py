@@ -121,8 +121,10 @@ async def test_metrics_and_their_reset():
         browser.world.add(make_pod("p"))
         await browser.world.settle()
         name = 'scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"}'
-        text = await browser.get("/metrics")
+        openmetrics = {"Accept": "application/openmetrics-text; version=1.0.0"}
+        text = await browser.get("/metrics", headers=openmetrics)
         assert f"{name} 1.0" in text
+        assert 'scheduler_pod_scheduling_attempts_bucket{le="1"} 1.0' in text
         assert list(text_string_to_metric_families(text))
         assert await browser.get("/metrics", method="DELETE") == "metrics reset\n"
         assert f"{name} 0.0" in await browser.get("/metrics")

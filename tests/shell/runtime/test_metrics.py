@@ -1,6 +1,7 @@
 """kube-scheduler's metrics by name, type, labels, buckets and stability; and what the scheduler's life makes of them."""
 
 import asyncio
+import re
 
 import msgspec
 import numpy as np
@@ -11,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.extender.breaker import State
 from app.extender.config import Verb
 from app.extender.errors import ExtenderError, Outcome
-from app.framework.testing import make_pod
+from app.framework.testing import make_node, make_object, make_pod
 from app.kube.events import EventStatistics
-from app.model.objects import PodSpec
+from app.model.objects import Node, PodSpec, Service, StorageClass
 from app.model.pod import Pod, PodTemplate
 from app.runtime.election.elector import ElectionStatistics
 from app.runtime.metrics import gauges
@@ -21,8 +22,9 @@ from app.runtime.metrics.client import LAG_INTERVAL, ClientMetrics, LoopLag
 from app.runtime.metrics.exposition import exposition
 from app.runtime.metrics.extenders import ExtenderMetrics
 from app.runtime.metrics.resources import SLICE, pod_resource_metrics
-from app.runtime.metrics.scheduler import FrameworkMetrics
+from app.runtime.metrics.scheduler import FrameworkMetrics, WatchMetrics
 from app.runtime.metrics.series import Families, go_float
+from app.state.scheduler_state import Change
 from tests.shell.runtime.world import running
 
 
@@ -101,8 +103,7 @@ SPEC = {
 
 
 async def scrape(registry):
-    body, content_type = await exposition(registry, "")
-    assert content_type.startswith("text/plain; version=0.0.4")
+    body = await exposition(registry)
     return {family.name: family for family in text_string_to_metric_families(body.decode())}
 
 
@@ -121,7 +122,7 @@ async def lived(world):
     world.telemetry.client.observer("https://api:6443/prefix")("POST", 201, 0.02)
     world.telemetry.permit_waited("Success", 0.5)
     world.telemetry.preempted(0.1, done=True)
-    world.telemetry.watches.handled("PodAdd", 0.0003)
+    world.telemetry.watches.handled(Change(Node, None, make_node("n")), 0.0003)
     world.telemetry.probe.plugin("Fit", "Filter", "Success")(0.00002)
     for _ in range(100):
         world.telemetry.queue.timed_hint("Fit", "NodeAdd", lambda *_: True)(None, None, None)
@@ -245,12 +246,53 @@ def test_about_one_extension_point_of_ten_is_looked_at_closely():
     assert 9 < sum(gaps) / len(gaps) < 11
 
 
-async def test_openmetrics_for_those_who_ask():
+async def test_bounds_are_written_as_kube_scheduler_writes_them():
     registry = CollectorRegistry()
-    Families(registry).counter("c_total", "C.", "ALPHA")
-    body, content_type = await exposition(registry, "application/openmetrics-text; version=1.0.0")
-    assert content_type.startswith("application/openmetrics-text")
-    assert body.endswith(b"# EOF\n")
+    bounds = (0.00001, 0.5, 1, 16, 1048576)
+    Families(registry).histogram("took", "Took.", "ALPHA", bounds).labels()
+    text = (await exposition(registry)).decode()
+    written = re.findall(r'le="(.*?)"', text)
+    assert written == ["1e-05", "0.5", "1", "16", "1.048576e+06", "+Inf"]
+
+
+async def test_changes_are_called_what_kube_scheduler_calls_them():
+    telemetry = WatchMetrics(Families(registry := CollectorRegistry()))
+    waiting = make_pod("p")
+    bound = waiting.on("n")
+    for change, times in [
+        (Change(Pod, waiting, bound), 1),
+        (Change(Pod, bound, bound), 2),
+        (Change(Pod, bound, None), 3),
+        (Change(Pod, waiting, waiting), 4),
+        (Change(Pod, waiting, None), 5),
+        (Change(StorageClass, None, make_object(StorageClass, {"metadata": {"name": "s"}})), 6),
+        (Change(Service, None, make_object(Service, {"metadata": {"name": "s"}})), 7),
+    ]:
+        for _ in range(times):
+            telemetry.handled(change, 0.001)
+    telemetry.listed(Pod, [waiting, bound, waiting], 0.003)
+    families = await scrape(registry)
+    (family,) = families.values()
+    counted = {s.labels["event"]: s.value for s in family.samples if s.name.endswith("_count")}
+    assert counted == {
+        "AssignedPodAdd": 1 + 1,
+        "AssignedPodUpdate": 2,
+        "AssignedPodDelete": 3,
+        "UnschedulablePodUpdate": 4,
+        "UnschedulablePodDelete": 5,
+        "UnschedulablePodAdd": 2,
+        "storage.k8s.io/StorageClassAdd": 6,
+        "ServiceAdd": 7,
+    }
+
+
+async def test_nobody_takes_it_for_a_component_of_another_version():
+    """kubernetes-mixin's KubeVersionMismatch compares all versions in kubernetes_build_info."""
+    registry = CollectorRegistry()
+    gauges.register_build(Families(registry), "0.1.0")
+    families = await scrape(registry)
+    assert "kubernetes_build_info" not in families
+    assert families["aiokube_scheduler_build_info"].samples[0].labels["version"] == "0.1.0"
 
 
 # ---------------------------------------------------------------- extenders

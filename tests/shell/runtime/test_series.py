@@ -76,7 +76,7 @@ def test_histograms_are_cumulative(families, registry):
     buckets = {labels: value for (name, labels), value in values.items() if name.endswith("bucket")}
     assert buckets == {
         (("le", "0.5"), ("op", "x")): 1,
-        (("le", "1.0"), ("op", "x")): 3,
+        (("le", "1"), ("op", "x")): 3,
         (("le", "+Inf"), ("op", "x")): 4,
     }
     assert values["took_seconds_count", (("op", "x"),)] == 4
