@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import (
@@ -26,11 +26,9 @@ from app.framework.probe import (
     UNRESERVE,
     Stopwatch,
 )
+from app.framework.profile import ProfilePlugins
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, SchedulingError, Status
-
-if TYPE_CHECKING:
-    from app.framework.runner import ProfilePlugins
 
 #: The longest a Permit plugin may hold a pod.
 MAX_PERMIT_SECONDS: Final = 15 * 60.0
@@ -41,7 +39,7 @@ Told = Callable[[CycleState, Pod, str], None]
 class CommitPoints:
     """The part of a Framework that is concerned with one node, or with making room for one pod."""
 
-    def __init__(self, plugins: "ProfilePlugins", watch: Stopwatch) -> None:
+    def __init__(self, plugins: ProfilePlugins, watch: Stopwatch) -> None:
         self._watch: Final = watch
         self._post_filter = cast("Sequence[PostFilterPlugin]", plugins.at("postFilter"))
         self._reserve = cast("Sequence[ReservePlugin]", plugins.at("reserve"))

@@ -15,12 +15,13 @@ Order, skipping and failure rules are kube-scheduler's (spec: plugins.md 1.4).
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from app.framework.diagnosis import Diagnosis
 from app.model.cluster_event import ClusterEvent
 from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod, PodTemplate
@@ -32,10 +33,6 @@ from app.state.nominator import Nominator
 from app.state.table import NodeTable
 from app.state.view import View
 from app.wire.extender_v1 import Victims
-
-if TYPE_CHECKING:
-    from app.framework.diagnosis import Diagnosis
-    from app.framework.runner import Framework
 
 MAX_NODE_SCORE: Final = 100
 
@@ -266,7 +263,7 @@ class _NobodyWaits:
 class Handle:
     """What a plugin is given beside its arguments: the scheduler's own view of the cluster."""
 
-    __slots__ = ("cluster", "framework", "nominator", "profile_name", "rng", "table", "waiting")
+    __slots__ = ("cluster", "nominator", "profile_name", "rng", "table", "waiting")
 
     def __init__(
         self,
@@ -289,8 +286,6 @@ class Handle:
         self.rng: Final = rng if rng is not None else np.random.default_rng(0)
         #: The pods that Permit plugins hold back, to be let go or turned down.
         self.waiting: Final[WaitingPods] = _NobodyWaits() if waiting is None else waiting
-        #: The profile's framework, set once all its plugins are made: not to be used in a constructor.
-        self.framework: Framework | None = None
 
 
 @runtime_checkable
@@ -381,7 +376,7 @@ class PostFilterPlugin(Plugin, Protocol):
     """Makes room when no node will do."""
 
     async def post_filter(
-        self, state: CycleState, pod: Pod, diagnosis: "Diagnosis", effects: Effects
+        self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
     ) -> PostFilterResult:
         """Success with a nominated node, or Unschedulable."""
 

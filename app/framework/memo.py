@@ -196,7 +196,7 @@ class TemplateMemo:
         #: Raw scores of the plugins that normalise, by position in ``active_scores``.
         self._raw: dict[int, Int64 | None] = {}
 
-    def plan(self, skipping: Sequence[str]) -> "Plan":
+    def plan(self, skipping: Sequence[str]) -> Plan:
         """Who filters in an attempt in which these plugins' PreFilter said Skip too."""
         key = tuple(skipping)
         plan = self._plans.get(key)

@@ -1,7 +1,7 @@
 """Runs one profile's plugins at each extension point, by kube-scheduler's rules (spec: plugins.md 1.4)."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Final, cast
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -12,6 +12,7 @@ from app.framework.interface import (
     CycleState,
     EventRegistration,
     FilterPlugin,
+    Handle,
     NormalizePlugin,
     Plugin,
     PreEnqueuePlugin,
@@ -41,6 +42,7 @@ from app.framework.probe import (
     Probe,
     Stopwatch,
 )
+from app.framework.profile import ProfilePlugins
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod, PodTemplate
 from app.model.status import Code, SchedulingError, Status, unresolvable
@@ -76,17 +78,6 @@ _ANY_CHANGE: Final = tuple(
 )
 
 
-class ProfilePlugins(msgspec.Struct, frozen=True):
-    """The plugin instances of a profile in the order of each extension point (configuration names), and score weights."""
-
-    by_point: Mapping[str, Sequence[Plugin]]
-    weights: Mapping[str, int]
-
-    def at(self, point: str) -> Sequence[Any]:
-        """The plugins of a point."""
-        return self.by_point.get(point, ())
-
-
 class Filtered(msgspec.Struct):
     """Where a pod may go: the filters' verdicts on all rows, and what PreFilter narrowed."""
 
@@ -94,6 +85,15 @@ class Filtered(msgspec.Struct):
     #: Plugins that named the only nodes that can be right, and their verdict on all others.
     narrowed_by: frozenset[str] = frozenset()
     absent: Status = _ABSENT
+
+
+class Prefiltered(NamedTuple):
+    """What PreFilter left of an attempt: who filters, and the only nodes that can be right with the plugins that named them."""
+
+    plan: Plan
+    #: None: any node.
+    names: frozenset[str] | None
+    narrowed_by: frozenset[str]
 
 
 #: Score plugins that take part, with their weights.
@@ -231,13 +231,9 @@ class Framework(CommitPoints):
 
         Raises Rejected when PreFilter turns the pod down, SchedulingError on a plugin's fault.
         """
-        plan, names, narrowed_by = self._watch.point(
-            PRE_FILTER, self._run_pre_filter, state, pod, memo
-        )
-        self._participation.filtered(plan.skipped)
-        return self._watch.point(
-            FILTER, self._run_filter, state, pod, memo, nominated, plan.wide, names, narrowed_by
-        )
+        prefiltered = self._watch.point(PRE_FILTER, self._run_pre_filter, state, pod, memo)
+        self._participation.filtered(prefiltered.plan.skipped)
+        return self._watch.point(FILTER, self._run_filter, state, pod, memo, nominated, prefiltered)
 
     def fresh_state(self, pod: Pod) -> CycleState:
         """What PreFilter says of a pod as the table is now. Raises Rejected and SchedulingError as ``filter``."""
@@ -252,10 +248,9 @@ class Framework(CommitPoints):
         pod: Pod,
         memo: TemplateMemo,
         nominated: PodsByRow,
-        wide: Sequence[tuple[int, FilterPlugin]],
-        names: frozenset[str] | None,
-        narrowed_by: frozenset[str],
+        prefiltered: Prefiltered,
     ) -> Filtered:
+        (_, wide), names, narrowed_by = prefiltered
         arrays = memo.filtered(pod)
         if wide or nominated:
             arrays = arrays.copy()
@@ -288,9 +283,7 @@ class Framework(CommitPoints):
         )
         return Filtered(outcome, narrowed_by, absent)
 
-    def _run_pre_filter(
-        self, state: CycleState, pod: Pod, memo: TemplateMemo
-    ) -> tuple[Plan, frozenset[str] | None, frozenset[str]]:
+    def _run_pre_filter(self, state: CycleState, pod: Pod, memo: TemplateMemo) -> Prefiltered:
         skipping: list[str] = []
         names: frozenset[str] | None = None
         narrowed_by: set[str] = set()
@@ -316,7 +309,7 @@ class Framework(CommitPoints):
         state.write(_SKIPPED, plan.skipped)
         if refused is not None:
             raise Rejected(refused, frozenset({refused.plugin, *narrowed_by}))
-        return plan, names, frozenset(narrowed_by)
+        return Prefiltered(plan, names, frozenset(narrowed_by))
 
     def _with_nominated(
         self,
@@ -461,6 +454,15 @@ class Framework(CommitPoints):
             scores = normalizer.normalize(state, pod, scores, view)
         check_scores(plugin.NAME, scores)
         return scores
+
+
+class ProfileHandle(Handle):
+    """A Handle for the plugins of a profile that is run: those that try out what other plugins would say need its framework."""
+
+    __slots__ = ("framework",)
+
+    #: Set once all plugins of the profile are made, so not to be used in a constructor.
+    framework: Framework
 
 
 def _parts(said: PreFilterResult | Status) -> tuple[Status, frozenset[str] | None]:

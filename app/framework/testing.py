@@ -27,7 +27,8 @@ from app.framework.interface import (
     points_of,
 )
 from app.framework.memo import TemplateMemo
-from app.framework.runner import Filtered, Framework, ProfilePlugins, Rejected
+from app.framework.profile import ProfilePlugins
+from app.framework.runner import Filtered, Framework, Rejected
 from app.model.cluster_event import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,

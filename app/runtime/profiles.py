@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from app.framework.args import Profile
-from app.framework.interface import Handle, Plugin, WaitingPods
+from app.framework.interface import Plugin, WaitingPods
 from app.framework.probe import NULL_PROBE, Probe
+from app.framework.profile import ProfilePlugins
 from app.framework.registry import capabilities
-from app.framework.runner import Framework, ProfilePlugins
+from app.framework.runner import Framework, ProfileHandle
 from app.settings.load import Loaded
 from app.settings.models import KubeSchedulerProfile
 from app.settings.problems import Finding, Path, Problem
@@ -33,7 +34,7 @@ def build_framework(
     probe: Probe = NULL_PROBE,
 ) -> Framework:
     """One profile's framework. Raises PluginError."""
-    handle = Handle(
+    handle = ProfileHandle(
         table, cluster, profile.scheduler_name, nominator=nominator, rng=rng, waiting=waiting
     )
     instances = {
@@ -49,7 +50,9 @@ def build_framework(
     return framework
 
 
-def _make(name: str, profile: Profile, classes: Mapping[str, type], handle: Handle) -> Plugin:
+def _make(
+    name: str, profile: Profile, classes: Mapping[str, type], handle: ProfileHandle
+) -> Plugin:
     try:
         plugin: Plugin = classes[name](profile.plugin_config.get(name), handle)
     except Exception as error:
@@ -78,7 +81,7 @@ def plugin_problems(loaded: Loaded, classes: Mapping[str, type]) -> tuple[Proble
 def _refusals(
     profile: Profile, classes: Mapping[str, type], path: Path, source: KubeSchedulerProfile
 ) -> Iterator[Finding]:
-    handle = Handle(NodeTable(), Cluster(), profile.scheduler_name)
+    handle = ProfileHandle(NodeTable(), Cluster(), profile.scheduler_name)
     places = {entry.name: index for index, entry in enumerate(source.plugin_config)}
     for name in sorted(plugin_names([profile])):
         try:

@@ -9,7 +9,8 @@ import pytest
 
 from app.extender.chain import ExtenderChain
 from app.framework.interface import CycleState, Eviction
-from app.framework.runner import Framework, ProfilePlugins
+from app.framework.profile import ProfilePlugins
+from app.framework.runner import Framework
 from app.kube.bodies import ConditionChange
 from app.kube.errors import KubeApiError, NotFound, ServerUnavailable
 from app.model.objects import Node, ObjectMeta, PodSpec

@@ -9,9 +9,10 @@ from app.cycle.attempt import Attempt, Unfit
 from app.framework import registry
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
-from app.framework.interface import Eviction, Handle, PostFilterResult
+from app.framework.interface import Eviction, PostFilterResult
 from app.framework.plugins.default_preemption import DefaultPreemption
-from app.framework.runner import Framework, ProfilePlugins
+from app.framework.profile import ProfilePlugins
+from app.framework.runner import Framework, ProfileHandle
 from app.model.objects import (
     Affinity,
     Container,
@@ -64,7 +65,7 @@ def finish(coroutine: Any) -> Any:
 
 def frameworks(table, cluster, nominator, rng, *, skip=(), more=None, args=None):
     """A profile of FILTERS and DefaultPreemption; ``skip`` leaves filters out, ``more`` are added."""
-    handle = Handle(table, cluster, "default-scheduler", nominator=nominator, rng=rng)
+    handle = ProfileHandle(table, cluster, "default-scheduler", nominator=nominator, rng=rng)
     plugins = [registry.IN_TREE[name](None, handle) for name in FILTERS if name not in skip]
     plugins += more or ()
     preemption = DefaultPreemption(args, handle)

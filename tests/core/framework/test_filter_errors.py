@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from app.framework.interface import CycleState, PreFilterResult, RowLocal, reject
-from app.framework.runner import Framework, ProfilePlugins
+from app.framework.profile import ProfilePlugins
+from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.status import SUCCESS, Code, SchedulingError
 from app.state.nominations import PodsByRow

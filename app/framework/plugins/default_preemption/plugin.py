@@ -13,7 +13,6 @@ from app.framework.interface import (
     Effects,
     EventRegistration,
     Eviction,
-    Handle,
     PostFilterResult,
     QueueingHint,
     RowLocal,
@@ -30,7 +29,7 @@ from app.framework.plugins.default_preemption.eligibility import why_not
 from app.framework.plugins.default_preemption.importance import least, loss
 from app.framework.plugins.default_preemption.progress import Preemptions
 from app.framework.plugins.default_preemption.worlds import Judge
-from app.framework.runner import Framework, Rejected
+from app.framework.runner import ProfileHandle, Rejected
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, SchedulingError, Status, unresolvable, unschedulable
@@ -50,7 +49,7 @@ class DefaultPreemption:
 
     NAME: ClassVar[str] = "DefaultPreemption"
 
-    def __init__(self, args: DefaultPreemptionArgs | None, handle: Handle) -> None:
+    def __init__(self, args: DefaultPreemptionArgs | None, handle: ProfileHandle) -> None:
         self._args: Final = args or DefaultPreemptionArgs()
         self._handle: Final = handle
         self._table: Final = handle.table
@@ -125,7 +124,7 @@ class DefaultPreemption:
         nominated = self._nominations.concerning(pod)
         dry_run = self._dry_run(state, pod, nominated)
         if all(isinstance(plugin, RowLocal) for _, plugin in dry_run.filters):
-            epoch = (self._framework.row_local_epoch(), self._budgets.epoch)
+            epoch = (self._handle.framework.row_local_epoch(), self._budgets.epoch)
             findings = self._findings.of(pod.template, epoch)
             findings.forget_changes(nominated)
         else:
@@ -136,15 +135,9 @@ class DefaultPreemption:
         return findings, candidates, tried
 
     def _dry_run(self, state: CycleState, pod: Pod, nominated: PodsByRow) -> DryRun:
-        framework = self._framework
+        framework = self._handle.framework
         judge = Judge(framework, framework.active_filters(state), state, pod)
         return DryRun(judge, self._table, self._budgets, nominated)
-
-    @property
-    def _framework(self) -> Framework:
-        framework = self._handle.framework
-        assert framework is not None  # noqa: S101 - set when the profile is complete
-        return framework
 
     def _least(self, findings: Findings, candidates: Rows) -> tuple[str, Victims]:
         """The node that loses least, and its victims."""
@@ -195,7 +188,7 @@ class DefaultPreemption:
         if row is None or not self._table.exists[row]:
             return False
         try:
-            state = self._framework.fresh_state(pod)
+            state = self._handle.framework.fresh_state(pod)
         except Rejected:
             return False
         dry_run = self._dry_run(state, pod, self._nominations.concerning(pod))
