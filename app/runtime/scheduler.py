@@ -10,7 +10,6 @@ whole, and nothing is written by a process that does not lead by its own clock.
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,10 +18,9 @@ import numpy as np
 from app.extender.chain import ExtenderChain
 from app.framework.args import Profile
 from app.framework.runner import Framework
-from app.kube.event_series import ObjectRef
 from app.kube.events import EventRecorder
 from app.kube.feed import ADDED, DELETED, ResourceKind
-from app.kube.informer import Informer
+from app.kube.informer import Informer, wait_synced
 from app.kube.transport import Guard, Transport
 from app.kube.writer import KubeWriter
 from app.model.cluster_event import Action, ClusterEvent, Resource
@@ -32,7 +30,7 @@ from app.runtime import kinds
 from app.runtime.clock import Clock
 from app.runtime.metrics.gauges import Sources
 from app.runtime.profiles import build_framework, plugin_names
-from app.runtime.reporting.reports import Reports
+from app.runtime.reporting.reports import PodEventRecorder, Reports
 from app.runtime.reporting.telemetry import Telemetry
 from app.runtime.scheduling.binding import Binder
 from app.runtime.scheduling.effects import ApiEffects, ApiStatusWriter
@@ -44,6 +42,7 @@ from app.runtime.scheduling.extending import (
     wants_whole_victims,
 )
 from app.runtime.scheduling.failures import FailureHandler
+from app.runtime.scheduling.flushing import QueueFlusher
 from app.runtime.scheduling.loop import SchedulingLoop
 from app.runtime.scheduling.preemption import Evictor, VictimsAgreement
 from app.runtime.scheduling.requeue import Consequences, Requeue
@@ -100,32 +99,30 @@ class Scheduler:
         self._group: Final = group
         self._clock: Final = clock
         self._rng: Final = rng
-        self._events: Final = events
         self._telemetry: Final = telemetry
         self._chain: Final = chain
         events.give_way_while(self._has_better_to_write)
-        self._flush_sooner: Final = asyncio.Event()
-        #: When the queue is looked at again if nothing happens: seconds since the epoch.
-        self._flush_at = math.inf
         self.settings: Final = settings
 
         self.frameworks: Final[dict[str, Framework]] = {}
         self.waiting: Final = WaitingPods()
         self.state: Final = self._make_state(profiles, plugin_classes, max_unschedulable_seconds)
+        self.flusher: Final = QueueFlusher(self.state.queue, clock, self._wake)
 
         self._writer: Final = KubeWriter(transport, may_write=may_write, rng=rng)
         self.patcher: Final = StatusPatcher(
             ApiStatusWriter(self._writer), self._spawn, backlog=lambda: self.state.queue.ready
         )
-        self._reports: Final = Reports(self, self.patcher)
+        self._pod_events: Final = PodEventRecorder(events)
+        self._reports: Final = Reports(self._pod_events, self.patcher)
         self.failures: Final = FailureHandler(
             state=self.state,
             reports=self._reports,
             recorder=telemetry,
             clock=clock,
-            poke=self.poke,
+            poke=self.flusher.poke,
         )
-        telemetry.extenders.reports.tell(self)
+        telemetry.extenders.reports.tell(self._pod_events)
         self.requeue: Final = self._make_requeue()
         self._refusals: Final = Consequences(self.requeue, telemetry.extenders.reports)
 
@@ -225,7 +222,7 @@ class Scheduler:
             self._carry_out(self.state.apply(change, self._clock.wall()))
             if model is Pod and (kind == DELETED or new.node_name):
                 self.requeue.gone(old.uid if kind == DELETED else new.uid)
-            self.poke()
+            self.flusher.poke()
             handled(change, now() - started)
 
         return handle
@@ -240,7 +237,7 @@ class Scheduler:
                 for pod in objects.values():
                     if pod.node_name:
                         self.requeue.gone(pod.uid)
-            self.poke()
+            self.flusher.poke()
             listed(model, objects.values(), now() - started)
 
         return handle
@@ -252,20 +249,20 @@ class Scheduler:
             self.state.queue,
             [extender.name for extender in self._chain.extenders],
             wall=self._clock.wall,
-            poke=self.poke,
+            poke=self.flusher.poke,
         )
 
     def _make_evictor(self) -> Evictor:
         return Evictor(
             state=self.state,
             writer=self._writer,
-            events=self,
+            events=self._pod_events,
             patcher=self.patcher,
             recorder=self._telemetry,
             clock=self._clock,
             spawn=self._spawn,
             stop_unbound=self._stop_unbound,
-            poke=self.poke,
+            poke=self.flusher.poke,
         )
 
     def _make_binder(self) -> Binder:
@@ -325,14 +322,8 @@ class Scheduler:
 
     # ------------------------------------------------------------ what happened
 
-    def poke(self) -> None:
-        """Something changed that may have put pods into the active or the backoff queue."""
-        queue = self.state.queue
-        if queue.ready:
-            self.loop.wake()
-        due = queue.next_flush_time(self._clock.wall())
-        if due is not None and due < self._flush_at:
-            self._flush_sooner.set()
+    def _wake(self) -> None:
+        self.loop.wake()
 
     def _carry_out(self, commands: Sequence[Command]) -> None:
         for command in commands:
@@ -343,35 +334,6 @@ class Scheduler:
                         waiting.reject("", "removed")
                 case ReportProblem(text):
                     log.error("%s", text)
-
-    def pod_event(
-        self,
-        pod: Pod,
-        *,
-        kind: str,
-        reason: str,
-        action: str,
-        note: str,
-        now: float,
-        reporter: str = "",
-    ) -> None:
-        """Records an event about a pod, reported by this scheduler name, else by the pod's own."""
-        self._events.record(
-            ObjectRef(
-                kind="Pod",
-                api_version="v1",
-                name=pod.name,
-                namespace=pod.namespace,
-                uid=pod.uid,
-                resource_version=pod.resource_version,
-            ),
-            type=kind,
-            reason=reason,
-            action=action,
-            note=note,
-            reporting_controller=reporter or pod.spec.scheduler_name,
-            now=now,
-        )
 
     # ------------------------------------------------------------ looking in
 
@@ -411,8 +373,7 @@ class Scheduler:
 
     async def wait_synced(self) -> None:
         """Returns when every cache is whole."""
-        for informer in self.informers:
-            await informer.synced.wait()
+        await wait_synced(self.informers)
         log.info(
             "Caches are synced: %s",
             ", ".join(f"{i.kind.name} {len(i.objects)}" for i in self.informers),
@@ -421,33 +382,11 @@ class Scheduler:
     async def schedule(self) -> None:
         """Schedules until cancelled."""
         async with asyncio.TaskGroup() as group:
-            spawn_eternal(group, self._flush_queue(), name="flush queue")
+            spawn_eternal(group, self.flusher.run(), name="flush queue")
             spawn_eternal(group, self.loop.run(), name="scheduling loop")
 
-    async def _flush_queue(self) -> None:
-        """Moves pods whose time has come back to the active queue."""
-        queue = self.state.queue
-        while True:
-            self._flush_sooner.clear()
-            now = self._clock.wall()
-            due = queue.next_flush_time(now)
-            self._flush_at = math.inf if due is None else due
-            if due is None or due > now:
-                try:
-                    async with asyncio.timeout(None if due is None else due - now + 0.001):
-                        await self._flush_sooner.wait()
-                except TimeoutError:
-                    pass
-                else:
-                    continue
-            now = self._clock.wall()
-            woken = queue.continue_waking()
-            if woken + queue.flush_backoff(now) + queue.flush_unschedulable(now):
-                self.loop.wake()
-            await asyncio.sleep(0)
-
     async def wind_down(self, seconds: float) -> None:
-        """Lets bindings finish and reports be written, for at most this long."""
+        """Lets bindings and preemptions finish and status patches be written, for at most this long."""
         self.requeue.close()
         try:
             async with asyncio.timeout(seconds):
@@ -455,7 +394,13 @@ class Scheduler:
                 await self.evictor.wait_until_idle()
                 await self.patcher.finish()
         except TimeoutError:
-            log.warning("%d bindings did not finish in %.0f s", self.binder.running, seconds)
+            log.warning(
+                "Not finished within %.0f s: %d bindings, %d preemptions, %d status patches",
+                seconds,
+                self.binder.running,
+                self.evictor.running,
+                len(self.patcher),
+            )
 
 
 def _hints(framework: Framework, *, extended: bool) -> tuple[HintRegistration, ...]:

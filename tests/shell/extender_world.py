@@ -20,6 +20,7 @@ from app.runtime.reporting.recorder import NullRecorder
 from app.runtime.scheduling.binding import Binder
 from app.runtime.scheduling.extending import EXTENDER, ChainBinder, Search
 from app.runtime.scheduling.failures import FailureHandler
+from app.runtime.scheduling.flushing import QueueFlusher
 from app.runtime.scheduling.loop import SchedulingLoop
 from app.runtime.scheduling.requeue import Consequences, Requeue
 from app.runtime.scheduling.waiting import WaitingPods
@@ -31,23 +32,13 @@ from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import Change, SchedulerState
 from app.state.table import NodeTable
 from app.wire.kube import PodDecoder
+from tests.shell.clock import LoopClock
 from tests.shell.extender.fakes import extender
 
 PROFILE = "default-scheduler"
 PODS = PodDecoder(keep_raw=True)
-WALL = 1_700_000_000.0
 PLUGINS = ("PrioritySort", "NodeName", "NodeResourcesFit", "DefaultBinder")
 _CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-
-
-class LoopClock:
-    """The virtual time of the loop."""
-
-    def monotonic(self):
-        return asyncio.get_running_loop().time()
-
-    def wall(self):
-        return WALL + self.monotonic()
 
 
 class World:
@@ -60,13 +51,14 @@ class World:
         rng = np.random.default_rng(seed)
         self.chain = ExtenderChain(extenders)
         self.state = self._make_state(rng)
+        self.flusher = QueueFlusher(self.state.queue, self.clock, self._wake)
         reports = ExtenderReports(wall=self.clock.wall, monotonic=self.clock.monotonic)
         reports.tell(self)
         self.requeue = Requeue(
             self.state.queue,
             [e.name for e in self.chain.extenders],
             wall=self.clock.wall,
-            poke=self.poke,
+            poke=self.flusher.poke,
         )
         refusals = Consequences(self.requeue, reports)
         failures = FailureHandler(
@@ -74,7 +66,7 @@ class World:
             reports=self,
             recorder=NullRecorder(),
             clock=self.clock,
-            poke=self.poke,
+            poke=self.flusher.poke,
         )
         self.binder = Binder(
             state=self.state,
@@ -148,28 +140,21 @@ class World:
     @contextlib.asynccontextmanager
     async def running(self):
         async with self._group:
-            tasks = [self._group.create_task(t) for t in (self.loop.run(), self._flush())]
+            tasks = [self._group.create_task(t) for t in (self.loop.run(), self.flusher.run())]
             yield self
             self.requeue.close()
             for task in tasks:
                 task.cancel()
 
-    async def _flush(self):
-        while True:
-            await asyncio.sleep(0.5)
-            now = self.clock.wall()
-            if self.state.queue.flush_backoff(now) + self.state.queue.flush_unschedulable(now):
-                self.loop.wake()
-
     def _spawn(self, coroutine, name):
         return self._group.create_task(coroutine, name=name)
 
-    def poke(self):
+    def _wake(self):
         self.loop.wake()
 
     def apply(self, kind, old, new):
         self.state.apply(Change(kind, old, new), self.clock.wall())
-        self.loop.wake()
+        self.flusher.poke()
 
     def nodes(self, *names, cpu="4"):
         for name in names:

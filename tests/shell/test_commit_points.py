@@ -27,21 +27,11 @@ from app.state.queue.recorder import NULL_RECORDER
 from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import Change, SchedulerState
 from app.state.table import NodeTable
+from tests.shell.clock import LoopClock
 
 PROFILE = "default-scheduler"
-WALL = 1_700_000_000.0
 
 pytestmark = pytest.mark.looptime
-
-
-class LoopClock:
-    """The virtual time of the loop."""
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def wall(self) -> float:
-        return WALL + self.monotonic()
 
 
 class World:

@@ -20,6 +20,7 @@ from app.runtime.reporting.reports import Reports
 from app.runtime.scheduling.binding import Binder
 from app.runtime.scheduling.extending import Search
 from app.runtime.scheduling.failures import FailureHandler
+from app.runtime.scheduling.flushing import QueueFlusher
 from app.runtime.scheduling.loop import SchedulingLoop
 from app.runtime.scheduling.preemption import Evictor, VictimsAgreement
 from app.runtime.scheduling.status_patches import StatusPatcher
@@ -32,23 +33,15 @@ from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import Change, SchedulerState
 from app.state.table import NodeTable
 from app.wire.kube import PodDecoder
+from tests.shell.clock import LoopClock
 from tests.shell.extender.fakes import extender
 
 pytestmark = pytest.mark.looptime
 
 PROFILE = "default-scheduler"
-WALL = 1_700_000_000.0
 PODS = PodDecoder(keep_raw=True)
 CONFIGURATION = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 LATENCY = 0.01
-
-
-class LoopClock:
-    def monotonic(self):
-        return asyncio.get_running_loop().time()
-
-    def wall(self):
-        return WALL + self.monotonic()
 
 
 class World:
@@ -64,10 +57,11 @@ class World:
         chain = ExtenderChain(extenders)
         self.waiting = WaitingPods()
         self.state = self._make_state(rng)
+        self.flusher = QueueFlusher(self.state.queue, self.clock, self._wake)
         common = {"state": self.state, "recorder": NullRecorder(), "clock": self.clock}
         patcher = StatusPatcher(self, self._spawn)
         reports = Reports(self, patcher)
-        failures = FailureHandler(reports=reports, poke=self._wake, **common)
+        failures = FailureHandler(reports=reports, poke=self.flusher.poke, **common)
         self.agreement = VictimsAgreement(chain, self.state)
         self.evictor = Evictor(
             writer=self,
@@ -75,7 +69,7 @@ class World:
             patcher=patcher,
             spawn=self._spawn,
             stop_unbound=lambda _uid: False,
-            poke=self._wake,
+            poke=self.flusher.poke,
             **common,
         )
         binder = Binder(
@@ -142,28 +136,20 @@ class World:
     @contextlib.asynccontextmanager
     async def running(self):
         async with self.group:
-            tasks = [self.group.create_task(t) for t in (self.loop.run(), self._flush())]
+            tasks = [self.group.create_task(t) for t in (self.loop.run(), self.flusher.run())]
             yield self
             for task in tasks:
                 task.cancel()
-
-    async def _flush(self):
-        while True:
-            await asyncio.sleep(0.5)
-            now = self.clock.wall()
-            if self.state.queue.flush_backoff(now) + self.state.queue.flush_unschedulable(now):
-                self._wake()
 
     def _spawn(self, coroutine, name):
         return self.group.create_task(coroutine, name=name)
 
     def _wake(self):
-        if self.state.queue.ready:
-            self.loop.wake()
+        self.loop.wake()
 
     def apply(self, kind, old, new):
         self.state.apply(Change(kind, old, new), self.clock.wall())
-        self._wake()
+        self.flusher.poke()
 
     def node(self, name, cpu="4"):
         status = {"allocatable": {"cpu": cpu, "memory": "16Gi", "pods": "110"}}

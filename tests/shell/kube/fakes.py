@@ -53,6 +53,8 @@ class FakeTransport:
         self.answers: deque[Answer] = deque()
         self.streams = deque(streams)
         self.handler = handler
+        #: How long answers take, in seconds.
+        self.latency = 0.0
         self.open_streams = 0
 
     async def request(
@@ -71,7 +73,7 @@ class FakeTransport:
         parsed = json.loads(body) if body is not None else None
         sent = Sent(method, path, parsed, dict(params or {}), content_type)
         self.sent.append(sent)
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.latency)
         answer = self.handler(sent) if self.handler is not None else None
         if answer is None:
             answer = self.answers.popleft() if self.answers else NotFound("nothing here")

@@ -13,7 +13,8 @@ from app.extender.errors import Outcome
 from app.framework.testing import make_pod
 from app.model.pod import Pod
 from app.runtime.reporting.explaining import Explainer, Explanation, Leadership
-from tests.shell.runtime.world import WALL, running
+from tests.shell.clock import WALL
+from tests.shell.runtime.world import running
 
 LEADING = Leadership(leading=True, identity="me", holder="me")
 

@@ -73,3 +73,24 @@ async def test_a_pod_is_tried_again_for_what_happened_while_it_was_being_refused
         world.add(pod_for_extenders())
         await scheduled_for(world, 3)
     assert bindings(world) == ["a"]
+
+
+async def test_winding_down_waits_for_bindings():
+    async with running("a") as world:
+        world.transport.latency = 3
+        world.add(make_pod("p"))
+        await scheduled_for(world, 1)
+        assert world.scheduler.binder.running == 1
+        await world.scheduler.wind_down(10)
+        assert world.scheduler.binder.running == 0
+    assert bindings(world) == ["a"]
+
+
+async def test_what_is_not_finished_in_time_is_told_by_what_it_is(caplog):
+    async with running("a") as world:
+        world.transport.latency = 3
+        world.add(make_pod("p"))
+        await scheduled_for(world, 1)
+        await world.scheduler.wind_down(1)
+    told = "Not finished within 1 s: 1 bindings, 0 preemptions, 0 status patches"
+    assert told in caplog.messages

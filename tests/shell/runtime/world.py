@@ -18,20 +18,10 @@ from app.runtime.reporting.telemetry import Telemetry
 from app.runtime.scheduler import Scheduler
 from app.settings.load import load
 from app.state.scheduler_state import Change
+from tests.shell.clock import LoopClock
 from tests.shell.kube.fakes import FakeTransport, ok
 
 CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-WALL = 1_700_000_000.0
-
-
-class LoopClock:
-    """The loop's time."""
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def wall(self) -> float:
-        return WALL + self.monotonic()
 
 
 class World:
@@ -77,7 +67,7 @@ class World:
 
     def change(self, kind: type, old: object, new: object) -> None:
         self.state.apply(Change(kind, old, new), self.clock.wall())
-        self.scheduler.poke()
+        self.scheduler.flusher.poke()
 
     async def settle(self) -> None:
         """Schedules until nothing is active or being bound."""
