@@ -9,8 +9,8 @@ Rules that keep it right:
 3. Columns hold what kube-scheduler's NodeInfo holds, in its units and with its integer arithmetic (spec: plugins.md 5.2).
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,9 @@ class PodIndex(Protocol):
 
     def grow(self, capacity: int) -> None:
         """There are now this many rows."""
+
+
+Index = TypeVar("Index", bound=PodIndex)
 
 
 class NodeTable:
@@ -85,6 +88,8 @@ class NodeTable:
         self.volumes: Final = VolumeIndex()
         self._columns: Final = (self.allocatable, self.requested, self.labels, self.taints)
         self._indexes: Final[list[PodIndex]] = [self.families, self.terms, self.volumes]
+        #: Those of the indexes that plugins have asked for (see ``index``), by their class.
+        self._made_later: Final[dict[type[PodIndex], PodIndex]] = {}
         self._free: Final[list[int]] = []
         self._all_rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         #: The rows of the latest changes, one per generation, since the last one that was of many rows.
@@ -95,13 +100,17 @@ class NodeTable:
 
     # ------------------------------------------------------------ rows
 
-    def add_index(self, index: PodIndex) -> None:
-        """Lets an index follow the pods, those already present included."""
-        index.grow(self.capacity)
-        for row, pods in enumerate(self.pods):
-            for pod in pods.values():
-                index.add(pod, row)
-        self._indexes.append(index)
+    def index(self, kind: type[Index], make: Callable[[], Index]) -> Index:
+        """The table's one index of a kind: made when first asked for and given the pods present, it follows them from then on."""
+        known = self._made_later.get(kind)
+        if known is None:
+            known = self._made_later[kind] = make()
+            known.grow(self.capacity)
+            for row, pods in enumerate(self.pods):
+                for pod in pods.values():
+                    known.add(pod, row)
+            self._indexes.append(known)
+        return cast("Index", known)
 
     def row_for(self, name: str) -> int:
         """The row of a node name; a new one, without a node object, if there is none."""

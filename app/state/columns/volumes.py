@@ -4,16 +4,13 @@ Costs nothing for pods without volumes and a few dictionary entries per volume f
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from app.model.claims import ClaimKey
 from app.model.objects import Volume
 from app.model.pod import Pod
-
-if TYPE_CHECKING:
-    from app.state.columns.csi_index import CsiIndex
 
 K = TypeVar("K", bound=Hashable)
 
@@ -70,8 +67,6 @@ class VolumeIndex:
         self._claims: dict[ClaimKey, Uses] = {}
         self._disk_uses: dict[DiskKey, Uses] = {}
         self._disk_writers: dict[DiskKey, Uses] = {}
-        #: The CSI volumes on each row, from when a plugin first asks for them (see csi_index).
-        self.csi: CsiIndex | None = None
 
     def add(self, pod: Pod, row: int) -> None:
         """Counts a pod that has come to a row."""

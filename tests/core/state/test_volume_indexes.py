@@ -6,9 +6,9 @@ from app.model.objects import GCEPersistentDisk, Volume
 from app.model.status import SchedulingError
 from app.state.assume_cache import AssumeCache
 from app.state.cluster import Cluster
-from app.state.columns.csi_index import csi_index
-from app.state.columns.csi_nodes import RowNames
 from app.state.columns.volumes import Disk, disks_of
+from app.state.csi.index import csi_index
+from app.state.csi.nodes import RowNames
 from app.state.lister import Lister
 from tests.core.framework.volume_world import (
     Bench,

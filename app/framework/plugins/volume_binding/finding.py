@@ -17,8 +17,8 @@ from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.status import Code, SchedulingError
 from app.state.assume_cache import AssumedVolumes
 from app.state.cluster import Cluster
-from app.state.columns.csi_index import csi_index
 from app.state.columns.labels import Mask
+from app.state.csi.index import csi_index
 from app.state.table import NodeTable
 from app.state.view import View
 

@@ -30,8 +30,8 @@ from app.model.objects import (
 )
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
-from app.state.columns.csi_nodes import migrated_plugins
 from app.state.columns.resources import Int64
+from app.state.csi.nodes import migrated_plugins
 from app.state.view import View
 
 _CLAIMS: Final = "VolumeBinding/claims"

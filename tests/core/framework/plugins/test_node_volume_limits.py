@@ -14,7 +14,7 @@ from app.model.objects import (
     Volume,
 )
 from app.model.status import SKIP, SUCCESS, Code
-from app.state.columns.csi_index import csi_index
+from app.state.csi.index import csi_index
 from app.state.view import WhatIf
 from tests.core.framework.twins.volumes import limits_filter, limits_skip
 from tests.core.framework.volume_world import (
@@ -120,7 +120,7 @@ def test_an_index_that_followed_everything_equals_one_made_afresh():
         followed = csi_index(world.table, world.cluster)
         world.churn(120)
         followed.sync()
-        world.table.volumes.csi = None
+        world.table._made_later.clear()
         fresh = csi_index(world.table, world.cluster)
         view = world.view(*world.nodes)
         for driver in ("csi.a", "csi.b", "ebs.csi.aws.com", "pd.csi.storage.gke.io"):

@@ -23,12 +23,12 @@ from app.model.objects import (
 )
 from app.model.pod import Pod
 from app.state.cluster import Cluster
-from app.state.columns.csi_counts import CsiCounts
-from app.state.columns.csi_nodes import CsiNodes, RowNames
-from app.state.columns.csi_volumes import CsiVolume, VolumeResolver, inline_fault, inline_volume
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.columns.volumes import Uses
+from app.state.csi.counts import CsiCounts
+from app.state.csi.nodes import CsiNodes, RowNames
+from app.state.csi.volumes import CsiVolume, VolumeResolver, inline_fault, inline_volume
 from app.state.table import NodeTable
 from app.state.view import View
 
@@ -342,10 +342,7 @@ def _source(attachment: VolumeAttachment) -> str:
 
 
 def csi_index(table: NodeTable, cluster: Cluster) -> CsiIndex:
-    """The one index of a table's CSI volumes, up to date; made, and given the pods present, when first asked for."""
-    known = table.volumes.csi
-    if known is None:
-        known = table.volumes.csi = CsiIndex(table, cluster)
-        table.add_index(known)
-    known.sync()
-    return known
+    """The one index of a table's CSI volumes, up to date; made when first asked for."""
+    index = table.index(CsiIndex, lambda: CsiIndex(table, cluster))
+    index.sync()
+    return index

@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from app.state.columns.csi_nodes import RowNames
-from app.state.columns.csi_volumes import CsiVolume
 from app.state.columns.resources import Int64
 from app.state.columns.volumes import Uses, count_use
+from app.state.csi.nodes import RowNames
+from app.state.csi.volumes import CsiVolume
 from app.state.view import View
 
 _NOBODY: Final[Uses] = {}
