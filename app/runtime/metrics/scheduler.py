@@ -308,7 +308,8 @@ class WatchMetrics:
 def _event(change: Change) -> str:
     """What kube-scheduler calls it, but for updates, which it tells apart by what has changed in a node or a waiting pod."""
     kind, old, new = change
-    of: str = RESOURCES[kind] if kind in RESOURCES else kind.__name__
+    resource = RESOURCES.get(kind)
+    of: str = kind.__name__ if resource is None else resource
     if kind is Pod:
         if old is not None and new is not None and new.node_name and not old.node_name:
             old = None  # it is new among the assigned pods
