@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from app.cli.removed_flags import REMOVED
 from app.settings.duration import Duration, DurationError
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
@@ -26,7 +27,18 @@ class Flag(click.Option):
 
 
 class FlagCommand(click.Command):
-    """A command whose help page has one section per group of flags."""
+    """A command whose help page has one section per group of flags, and that knows flags of the past."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Raises click.UsageError, for a flag that was removed with the way out."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            advice = REMOVED.get(error.option_name)
+            if advice is None:
+                raise
+            said = f"{error.option_name} was removed from kube-scheduler: {advice}"
+            raise click.UsageError(said, ctx) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the sections in the order in which they first occur."""
@@ -190,6 +202,7 @@ _HTTP2: Final = "HTTP/2 is not spoken"
 _METRICS: Final = "all metrics are served, with all their labels"
 _LOGGING: Final = "the log is written line by line, at one verbosity"
 _NO_SHARING: Final = "a socket is not shared"
+_KUBECONFIG: Final = "the API server is the one of the kubeconfig"
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "--cert-dir": _IN_MEMORY,
@@ -220,8 +233,9 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "--log-text-info-buffer-size": _LOGGING,
     "--log-json-split-stream": _LOGGING,
     "--log-json-info-buffer-size": _LOGGING,
+    "--unsupported-kube-api-over-localhost": _KUBECONFIG,
 }
-"""kube-scheduler's flags that are accepted and do nothing: name -> why."""
+"""kube-scheduler's flags (the last one is OpenShift's) that are accepted and do nothing: name -> why."""
 
 _BOOLEANS: Final = frozenset(
     {
@@ -231,6 +245,7 @@ _BOOLEANS: Final = frozenset(
         "--authentication-tolerate-lookup-failure",
         "--log-text-split-stream",
         "--log-json-split-stream",
+        "--unsupported-kube-api-over-localhost",
     }
 )
 

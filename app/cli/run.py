@@ -18,8 +18,9 @@ from app.runtime import logs
 from app.runtime.main import run as run_scheduler
 from app.runtime.options import RunOptions
 from app.runtime.profiles import PluginError
-from app.runtime.serving.options import ServingError
+from app.runtime.serving.options import ServingError, ServingOptions
 from app.settings.dump import to_yaml
+from app.settings.duration import Duration
 from app.settings.flags import Flags, apply_flags
 from app.settings.load import Loaded, load
 from app.settings.problems import ConfigurationError, Problem
@@ -82,14 +83,37 @@ def _write_configuration(loaded: Loaded, file: Path) -> None:
 
 def _options(given: Mapping[str, Any]) -> RunOptions:
     """What is no part of the configuration."""
+    serving = serving_options(given)
     return RunOptions(
         config=given["config"] and Path(given["config"]),
         master=given["master"],
         verbosity=given["verbosity"],
         logging_format=given["logging_format"],
         max_unschedulable_seconds=given["pod_max_in_unschedulable_pods_duration"],
-        serving=serving_options(given),
+        serving=serving,
+        flags=_flags(given, serving),
     )
+
+
+def _flags(given: Mapping[str, Any], serving: ServingOptions) -> dict[str, str]:
+    """Flag -> value, as Go writes it: those that were given, and the defaults of those that no file can set."""
+    values = {**given, **{name: getattr(serving, name) for name in given if hasattr(serving, name)}}
+    values["v"] = values.pop("verbosity")
+    return {
+        name.replace("_", "-"): _as_go(value, is_duration=name.endswith(("_ttl", "_duration")))
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _as_go(value: Any, *, is_duration: bool) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{','.join(value)}]"
+    if is_duration and isinstance(value, float):
+        return str(Duration.of(value))
+    return str(value)
 
 
 command: Final = version_option(

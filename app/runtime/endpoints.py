@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from aiohttp import web
@@ -43,7 +43,7 @@ class Endpoints:
         elector: LeaseElector | None,
         *,
         stopping: Callable[[], bool],
-        flags: Mapping[str, Any],
+        flags: Mapping[str, str],
         version: str,
         clock: Clock,
         rng: np.random.Generator,

@@ -33,7 +33,6 @@ from app.runtime.options import RunOptions
 from app.runtime.reporting.telemetry import Telemetry
 from app.runtime.scheduler import Scheduler
 from app.runtime.scheduling.extending import make_chain
-from app.runtime.serving.pages import fields_shown
 from app.runtime.tasks import spawn_eternal
 from app.settings.load import Loaded
 
@@ -379,7 +378,7 @@ class Process:
             self._telemetry,
             self._elector,
             stopping=self._stop.is_set,
-            flags=fields_shown(self._options),
+            flags=self._options.flags,
             version=_version(),
             clock=self._clock,
             rng=self._child_rng(),

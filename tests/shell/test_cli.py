@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 from app.cli import main
 from app.cli.flags import WITHOUT_EFFECT
 from app.cli.process import explained
+from app.cli.removed_flags import REMOVED
+from app.cli.run import _options
 from app.settings.load import Loaded, load
 
 MINIMAL = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -151,6 +153,29 @@ def test_flags_that_mean_nothing_here_are_taken_with_a_warning(tmp_path, flag):
     result = run("run", f"{flag}=true", f"--write-config-to={tmp_path / 'a'}")
     assert result.exit_code == 0, result.output
     assert f"{flag} has no effect: {WITHOUT_EFFECT[flag]}" in result.stderr
+
+
+@pytest.mark.parametrize("flag", sorted(REMOVED))
+def test_flags_that_kube_scheduler_no_longer_has_are_refused_with_the_way_out(flag):
+    result = run("run", f"{flag}=x")
+    assert result.exit_code == 1
+    assert f"Error: {flag} was removed from kube-scheduler: {REMOVED[flag]}" in result.stderr
+
+
+def test_flags_are_shown_as_they_are_typed():
+    given = main.get_command(click.Context(main), "run").make_context(
+        "run", ["-v=2", "--leader-elect", "--bind-address=::", "--leader-elect-lease-duration=1m"]
+    )
+    flags = _options(given.params).flags
+    assert flags["v"] == "2"
+    assert flags["leader-elect"] == "true"
+    assert flags["bind-address"] == "::"
+    assert flags["leader-elect-lease-duration"] == "1m"
+    assert flags["pod-max-in-unschedulable-pods-duration"] == "5m0s"
+    assert flags["authorization-always-allow-paths"] == "[/healthz,/readyz,/livez]"
+    assert flags["authentication-token-webhook-cache-ttl"] == "10s"
+    assert "leader-elect-retry-period" not in flags
+    assert {f"--{name}" for name in flags} <= {o for p in given.command.params for o in p.opts}
 
 
 def test_flags_of_the_election_win_over_the_file(tmp_path):

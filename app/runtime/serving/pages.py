@@ -96,16 +96,16 @@ class AboutPages:
     def __init__(
         self,
         settings: Settings,
-        options: Mapping[str, Any],
+        flags: Mapping[str, str],
         *,
         version: str,
         wall: Callable[[], float],
         paths: Callable[[], Iterable[str]],
         leading: Callable[[], str],
     ) -> None:
-        """``options``: the command line's; ``leading`` tells in words whether this process leads."""
+        """``flags``: the command line's; ``leading`` tells in words whether this process leads."""
         self._settings: Final = settings
-        self._options: Final = options
+        self._flags: Final = flags
         self._version: Final = version
         self._wall: Final = wall
         self._paths: Final = paths
@@ -128,36 +128,44 @@ class AboutPages:
         return as_json(config)
 
     async def _statusz(self, request: web.Request) -> web.Response:
+        up = self._wall() - self._started
+        paths = sorted(set(self._paths()))
         status = {
             "started": _timestamp(self._started),
-            "up": _duration(self._wall() - self._started),
+            "up": str(dt.timedelta(seconds=int(up))),
             "python version": platform.python_version(),
             "binary version": self._version,
             "emulation version": EMULATED,
             "leader": self._leading(),
-            "paths": " ".join(sorted(set(self._paths()))),
+            "paths": " ".join(paths),
         }
-        return _told(request, "statusz", status)
+        structured = {
+            "startTime": dt.datetime.fromtimestamp(int(self._started), dt.UTC),
+            "uptimeSeconds": int(up),
+            "binaryVersion": self._version,
+            "emulationVersion": EMULATED,
+            "paths": paths,
+        }
+        return _told(request, "statusz", status, structured)
 
     async def _flagz(self, request: web.Request) -> web.Response:
-        flags = {name.replace("_", "-"): str(value) for name, value in self._options.items()}
-        return _told(request, "flagz", dict(sorted(flags.items())))
+        flags = dict(sorted(self._flags.items()))
+        return _told(request, "flagz", flags, {"flags": flags})
 
 
-def fields_shown(options: Any) -> dict[str, Any]:
-    """The fields of a struct, and in place of a field that is a struct that one's fields."""
-    shown: dict[str, Any] = {}
-    for name, value in msgspec.structs.asdict(options).items():
-        shown |= fields_shown(value) if isinstance(value, msgspec.Struct) else {name: value}
-    return shown
-
-
-def _told(request: web.Request, page: str, pairs: Mapping[str, str]) -> web.Response:
-    """As text for people, or as JSON for those who ask for it."""
-    if "application/json" in request.headers.get("Accept", ""):
-        return as_json(pairs)
-    lines = [f"{name}: {value}" for name, value in pairs.items()]
-    return web.Response(text="\n".join(["", f"{_PROGRAM} {page}", _WARNING, "", *lines, ""]))
+def _told(
+    request: web.Request, page: str, pairs: Mapping[str, str], structured: Mapping[str, Any]
+) -> web.Response:
+    """As text for people; as JSON for those who ask for it, or as an object of config.k8s.io/v1beta1 (KEP-4827, KEP-4828)."""
+    accept = request.headers.get("Accept", "").replace(" ", "")
+    if "application/json" not in accept:
+        lines = [f"{name}: {value}" for name, value in pairs.items()]
+        return web.Response(text="\n".join(["", f"{_PROGRAM} {page}", _WARNING, "", *lines, ""]))
+    kind = page.capitalize()
+    if {"g=config.k8s.io", "v=v1beta1", f"as={kind}"} <= set(accept.split(",")[0].split(";")):
+        identity = {"kind": kind, "apiVersion": "config.k8s.io/v1beta1"}
+        return as_json({**identity, "metadata": {"name": _PROGRAM}, **structured})
+    return as_json(pairs)
 
 
 def as_json(value: Any) -> web.Response:
@@ -169,7 +177,3 @@ def as_json(value: Any) -> web.Response:
 
 def _timestamp(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
-
-
-def _duration(seconds: float) -> str:
-    return str(dt.timedelta(seconds=int(seconds)))

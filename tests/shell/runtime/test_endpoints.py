@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime as dt
 import json
 import logging
 
@@ -17,9 +18,7 @@ from app.model.pod import Pod
 from app.runtime import logs
 from app.runtime.election.elector import ElectionStatistics
 from app.runtime.endpoints import Endpoints, served
-from app.runtime.options import RunOptions
 from app.runtime.serving.options import ServingOptions
-from app.runtime.serving.pages import fields_shown
 from tests.shell.runtime.world import running
 
 
@@ -65,7 +64,7 @@ async def browsing(*nodes, elector=None, profiling=True):
             world.telemetry,
             elector,
             stopping=lambda: bool(stop),
-            flags=fields_shown(RunOptions()),
+            flags={"v": "2", "secure-port": "10259"},
             version="1.2.3",
             clock=world.clock,
             rng=np.random.default_rng(0),
@@ -174,8 +173,26 @@ async def test_status_for_people_and_for_programs():
 async def test_flags():
     async with browsing() as browser:
         text = await browser.get("/flagz")
-    assert "\nsecure-port: 10259\n" in text
-    assert "\nbind-address: 0.0.0.0\n" in text
+    assert "\nsecure-port: 10259\nv: 2\n" in text
+
+
+async def test_status_and_flags_as_kubernetes_objects():
+    accept = "application/json;g=config.k8s.io;v=v1beta1;as={}, application/json"
+    async with browsing() as browser:
+        started = dt.datetime.fromtimestamp(int(browser.world.clock.wall()), dt.UTC)
+        headers = {"Accept": accept.format("Statusz")}
+        status = await browser.json("/statusz", headers=headers)
+        flags = await browser.json("/flagz", headers={"Accept": accept.format("Flagz")})
+    identity = {"apiVersion": "config.k8s.io/v1beta1", "metadata": {"name": "aiokube-scheduler"}}
+    assert "/livez" in status.pop("paths")
+    assert status == identity | {
+        "kind": "Statusz",
+        "startTime": f"{started:%Y-%m-%dT%H:%M:%SZ}",
+        "uptimeSeconds": 0,
+        "binaryVersion": "1.2.3",
+        "emulationVersion": "1.36",
+    }
+    assert flags == identity | {"kind": "Flagz", "flags": {"v": "2", "secure-port": "10259"}}
 
 
 # ---------------------------------------------------------------- debugging
