@@ -9,7 +9,10 @@ from app.model.objects import ContainerImage
 
 
 class Image:
-    """One image name: its size in bytes, as the first node to report it said, and the rows that have it."""
+    """One image name: its size in bytes, and the rows that have it.
+
+    The size is the one that the first of these rows reported; another one counts once its row alone has the image.
+    """
 
     __slots__ = ("rows", "size")
 
@@ -31,20 +34,26 @@ class Images:
         self._names: dict[int, frozenset[str]] = {}
 
     def set(self, row: int, images: Iterable[ContainerImage]) -> None:
-        """Stores the images of a row."""
-        sizes = {name: image.size_bytes for image in images for name in image.names or ()}
+        """Stores the images of a row; of a name that stands there twice the first size counts."""
+        sizes: dict[str, int] = {}
+        for reported in images:
+            for name in reported.names or ():
+                sizes.setdefault(name, reported.size_bytes)
         names = frozenset(sizes)
         before = self._names.get(row, frozenset())
-        if names == before:
-            return
-        self._drop(row, before - names)
-        for name in names - before:
+        changed = names != before
+        if changed:
+            self._names[row] = names
+            self._drop(row, before - names)
+        for name, size in sizes.items():
             image = self.by_name.get(name)
             if image is None:
-                image = self.by_name[name] = Image(sizes[name])
+                image = self.by_name[name] = Image(size)
+            elif image.size != size and image.rows == {row}:
+                image.size = size
+                changed = True
             image.rows.add(row)
-        self._names[row] = names
-        self.version += 1
+        self.version += changed
 
     def clear(self, row: int) -> None:
         """Forgets a row."""

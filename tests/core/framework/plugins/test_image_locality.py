@@ -5,6 +5,7 @@ from app.framework.interface import CycleState
 from app.framework.plugins.image_locality import ImageLocality, normalized
 from app.model.objects import Container, ContainerImage, Node, NodeStatus, ObjectMeta, PodSpec
 from app.model.pod import make_pod
+from app.state.table import NodeTable
 from app.state.view import View
 from tests.core.framework.twins import image_locality as twin
 from tests.core.framework.worlds import World, check_score
@@ -93,3 +94,48 @@ def test_the_share_of_an_image_is_truncated(short_by, expected):
     worth_one_point = (23 << 20) + -(-(977 << 20) // 100)
     image = ContainerImage(("big:latest",), 3 * worth_one_point - short_by)
     assert score_where_one_of(3, image) == [expected]
+
+
+def reported_sizes(*reports):
+    """The size of each image after these reports, in their order: (node name, {image: size})."""
+    table = NodeTable()
+    for name, sizes in reports:
+        images = tuple(ContainerImage((image,), size) for image, size in sizes)
+        table.set_node(Node(metadata=ObjectMeta(name=name), status=NodeStatus(images=images)))
+    return {image: known.size for image, known in table.images.by_name.items()}
+
+
+@pytest.mark.parametrize(
+    ("reports", "expected"),
+    [
+        pytest.param([("a", [("x", 1)]), ("b", [("x", 2)])], {"x": 1}, id="the first counts"),
+        pytest.param([("a", [("x", 1)]), ("a", [("x", 2)])], {"x": 2}, id="alone it may change"),
+        pytest.param(
+            [("a", [("x", 1)]), ("b", [("x", 1)]), ("a", [("x", 2)])],
+            {"x": 1},
+            id="not while others have it",
+        ),
+        pytest.param(
+            [("a", [("x", 1)]), ("b", [("x", 2)]), ("a", []), ("b", [("x", 2)])],
+            {"x": 2},
+            id="the last one left is believed when it reports again",
+        ),
+        pytest.param([("a", [("x", 1), ("x", 2)])], {"x": 1}, id="twice in one report"),
+        pytest.param([("a", [("x", 1)]), ("a", [("y", 2)])], {"y": 2}, id="gone"),
+    ],
+)
+def test_the_size_of_an_image(reports, expected):
+    assert reported_sizes(*reports) == expected
+
+
+def test_another_size_makes_another_score():
+    world = World(0, nodes=4)
+    for name in list(world.nodes):
+        world.table.remove_node(name)
+    plugin, scores = ImageLocality(None, world.handle), []
+    pod = make_pod(PodSpec(containers=(Container(image="big"),)), namespace="n", name="p", uid="u")
+    for mib in (23, 1000):
+        status = NodeStatus(images=(ContainerImage(("big:latest",), mib << 20),))
+        row = world.table.set_node(Node(metadata=ObjectMeta(name="n"), status=status))
+        scores += plugin.score(CycleState(), pod, View(world.table, np.array([row]))).tolist()
+    assert scores == [0, 100]
