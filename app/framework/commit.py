@@ -208,7 +208,7 @@ class CommitPoints:
             status = result.status
             if status.ok or status.code is Code.UnschedulableAndUnresolvable:
                 return result
-            if status.code is not Code.Unschedulable:
+            if not status.code.rejected:
                 return PostFilterResult(Status(Code.Error, status.reasons, plugin.NAME))
             if result.nominated_node is not None:
                 nominated = result.nominated_node
