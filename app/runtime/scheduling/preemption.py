@@ -124,10 +124,10 @@ class Evictor:
         preemptor, victims = eviction.preemptor, eviction.victims
         if not self._waits(preemptor):
             return
-        self._recorder.preempting(preemptor, eviction.node_name, len(victims))
         staying = [victim for victim in victims if not victim.terminating]
         if not staying:
             return
+        self._recorder.preempting(preemptor, eviction.node_name, len(victims))
         eviction.progress.begin(preemptor.uid)
         self._run_more(1)
         self._spawn(self._run(eviction, staying), "preempt")
