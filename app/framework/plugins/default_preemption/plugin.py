@@ -42,6 +42,16 @@ NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 NO_CANDIDATE: Final = "no candidate node for preemption"
 _PREFIX: Final = "preemption: "
 _HELD: Final = unresolvable(HELD)
+_ROOM: Final = (
+    ClusterEvent(
+        Resource.Pod,
+        Action.Delete | Action.UpdatePodLabel | Action.UpdatePodScaleDown,
+    ),
+    ClusterEvent(
+        Resource.Node,
+        Action.Add | Action.UpdateNodeAllocatable | Action.UpdateNodeLabel | Action.UpdateNodeTaint,
+    ),
+)
 
 
 class DefaultPreemption:
@@ -65,9 +75,12 @@ class DefaultPreemption:
         return _HELD if self._running.holds(pod.uid) else SUCCESS
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Deleted pods: not to wake anybody, but so that held preemptors are looked at again."""
-        deleted = ClusterEvent(Resource.Pod, Action.Delete)
-        return (EventRegistration(deleted, _skip, template_only=True),)
+        """What may bring room: not to wake anybody, but so that preemptors which were held are looked at again.
+
+        kube-scheduler registers deleted pods alone. There a preemptor that was once held, and whose victims take their time,
+        does not hear of a new node; here more of them are held, until the watch has shown that their victims are going.
+        """
+        return [EventRegistration(event, _skip, template_only=True) for event in _ROOM]
 
     # ------------------------------------------------------------ PostFilter
 

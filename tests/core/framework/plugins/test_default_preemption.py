@@ -9,7 +9,7 @@ from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import PostFilterResult, QueueingHint
 from app.framework.node_at_a_time import NodeFilter
-from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.cluster_event import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
 from app.model.objects import (
     Container,
     Node,
@@ -547,8 +547,16 @@ def test_preemptors_that_nobody_asks_about_are_forgotten():
     assert len(progress._leaving) <= 257
 
 
-def test_a_deleted_pod_wakes_nobody_by_itself():
-    (registration,) = Town([]).plugin.events_to_register()
-    assert registration.event == ClusterEvent(Resource.Pod, Action.Delete)
+@pytest.mark.parametrize("event", [NODE_ADD, ASSIGNED_POD_DELETE])
+def test_room_wakes_nobody_by_itself(event):
+    [registration] = [
+        each for each in Town([]).plugin.events_to_register() if each.event.matches(event)
+    ]
     assert registration.hint is not None
     assert registration.hint(pod("boss"), pod("victim"), None) is QueueingHint.SKIP
+
+
+def test_what_brings_no_room_is_not_waited_for():
+    update = ClusterEvent(Resource.AssignedPod, Action.Update)
+    events = [each.event for each in Town([]).plugin.events_to_register()]
+    assert not any(event.matches(update) for event in events)
