@@ -299,6 +299,11 @@ class SchedulerState:
         """The pod is past the point where events matter to it: its binding begins."""
         self.queue.done(uid)
 
+    def drop(self, pod: Pod) -> None:
+        """The pod is not to be tried: no room is kept for it any longer (spec: plugins.md 4.10)."""
+        self.nominator.delete(pod)
+        self.queue.done(pod.uid)
+
     def fail(self, queued: QueuedPod, now: float, *, nominated_node: str | None) -> Failure:
         """Gives back a pod whose attempt failed (``queued.reject`` was called); it is requeued if it still waits.
 

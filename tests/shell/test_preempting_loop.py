@@ -318,6 +318,36 @@ async def test_a_binding_comes_behind_the_patch_that_is_under_way():
     assert world.bound["boss"][1] == pytest.approx(3.0, abs=0.1)
 
 
+async def test_a_preemptor_that_was_held_takes_other_room_while_its_victims_take_their_time():
+    async with World(grace=600.0).running() as world:
+        world.node("n1")
+        for number in range(4):
+            world.pod(f"low-{number}", "1", on="n1")
+        boss = world.pod("boss", "3", priority=10)
+        await until(lambda: world.failures_of("boss"))
+        world.state.queue.activate([boss], world.clock.wall())
+        assert world.state.queue.where("boss").value == "gated"
+        await world.evictor.wait_until_idle()
+        await asyncio.sleep(1.0)
+        world.node("n2")
+        await until(lambda: "boss" in world.bound, seconds=5)
+    assert world.bound["boss"][0] == "n2"
+
+
+async def test_no_room_is_kept_for_a_preemptor_that_is_being_deleted_when_its_turn_comes():
+    async with World(grace=5.0).running() as world:
+        world.node("n1")
+        for number in range(4):
+            world.pod(f"low-{number}", "1", on="n1")
+        world.pod("boss", "3", priority=10)
+        await until(lambda: world.state.nominator.node_of("boss") == "n1")
+        world.changed("boss", deletion_timestamp="now", nominated_node_name="n1")
+        await until(lambda: sum(bool(pod.node_name) for pod in world.state.pods.values()) == 1)
+        world.pod("next", "3")
+        await until(lambda: "next" in world.bound, seconds=5)
+    assert "boss" not in world.bound
+
+
 async def test_two_preemptors_do_not_take_the_same_place():
     async with World(grace=5.0).running() as world:
         for name in ("n1", "n2"):

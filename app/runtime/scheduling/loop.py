@@ -145,7 +145,7 @@ class SchedulingLoop:
         pod = queued.pod
         framework = self._frameworks.get(pod.spec.scheduler_name)
         if framework is None or self._skip(pod):
-            self._state.done(pod.uid)
+            self._state.drop(pod)
             return None
         if logs.enabled(3):
             logs.info(log, "Attempting to schedule pod", v=3, pod=pod.key)
