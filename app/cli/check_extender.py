@@ -19,8 +19,8 @@ from app.extender.config import (
     Verb,
 )
 from app.extender.probes import Manifest, Material, from_manifests, made_up
+from app.runtime.chain import extender_configs
 from app.runtime.check_extender import CheckOptions, Report, check
-from app.runtime.scheduling.extending import extender_configs
 from app.settings.load import load
 from app.settings.problems import ConfigurationError
 from app.sim.manifests import ManifestError, load_all_yaml

@@ -23,6 +23,7 @@ from app.kube.events import EventRecorder
 from app.kube.kubeconfig import load_connection
 from app.kube.leases import LeaseClient
 from app.kube.reviews import Reviews
+from app.runtime.chain import make_chain
 from app.runtime.clock import Clock, SystemClock, make_rng
 from app.runtime.debugger import CacheDebugger
 from app.runtime.election.elector import Callbacks, LeaseElector, Outcome, new_identity
@@ -32,7 +33,6 @@ from app.runtime.metrics import gauges
 from app.runtime.options import RunOptions
 from app.runtime.reporting.telemetry import Telemetry
 from app.runtime.scheduler import Scheduler
-from app.runtime.scheduling.extending import make_chain
 from app.runtime.tasks import spawn_eternal
 from app.settings.load import Loaded
 

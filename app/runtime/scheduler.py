@@ -27,6 +27,7 @@ from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.runtime import kinds
+from app.runtime.chain import wants_whole_nodes, wants_whole_victims
 from app.runtime.clock import Clock
 from app.runtime.metrics.gauges import Sources
 from app.runtime.profiles import build_framework, plugin_names
@@ -34,13 +35,7 @@ from app.runtime.reporting.reports import PodEventRecorder, Reports
 from app.runtime.reporting.telemetry import Telemetry
 from app.runtime.scheduling.binding import Binder
 from app.runtime.scheduling.effects import ApiEffects, ApiStatusWriter
-from app.runtime.scheduling.extending import (
-    EXTENDER,
-    ChainBinder,
-    Search,
-    wants_whole_nodes,
-    wants_whole_victims,
-)
+from app.runtime.scheduling.extending import EXTENDER, ChainBinder, Search
 from app.runtime.scheduling.failures import FailureHandler
 from app.runtime.scheduling.flushing import QueueFlusher
 from app.runtime.scheduling.loop import SchedulingLoop

@@ -14,23 +14,12 @@ import numpy as np
 from app.cycle.attempt import DROPPED, Attempt, Choice, Unfit
 from app.cycle.select import best_first, feasible_nodes_to_find
 from app.extender.chain import ChainFilterResult, ExtenderChain
-from app.extender.client import HTTPExtender
-from app.extender.config import (
-    BreakerSettings,
-    ExtenderConfig,
-    ManagedResource,
-    TLSConfig,
-    Verb,
-)
+from app.extender.config import Verb
 from app.extender.errors import ExtenderError
-from app.extender.observer import Observer
 from app.kube.writer import KubeWriter
 from app.model.pod import Pod
 from app.model.status import Status, unresolvable, unschedulable
 from app.runtime.scheduling.turns import Turns
-from app.settings.extension import ExtenderOptions
-from app.settings.load import Settings
-from app.settings.models import Extender
 from app.state.columns.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import Rows
@@ -41,75 +30,6 @@ _CHOOSER: Final = (
     "the only node that it left of several had filled up before the decision, because calls overlap; if it reserves nodes "
     "while it filters, take 'serial: false' away (aiokube-scheduler.io/v1alpha1)"
 )
-
-
-def make_chain(settings: Settings, observer: Observer | None = None) -> ExtenderChain:
-    """The configured extenders. Raises ExtenderConfigError."""
-    extenders = [HTTPExtender(config, observer=observer) for config in extender_configs(settings)]
-    return ExtenderChain(extenders, observer)
-
-
-def extender_configs(settings: Settings) -> list[ExtenderConfig]:
-    """What the client is to know of each configured extender, in the order of the configuration."""
-    return [_config(*configured, settings) for configured in settings.extenders]
-
-
-def _config(extender: Extender, options: ExtenderOptions, settings: Settings) -> ExtenderConfig:
-    return ExtenderConfig(
-        url_prefix=extender.url_prefix,
-        filter_verb=extender.filter_verb,
-        prioritize_verb=extender.prioritize_verb,
-        preempt_verb=extender.preempt_verb,
-        bind_verb=extender.bind_verb,
-        weight=extender.weight,
-        enable_https=extender.enable_https,
-        tls=_tls(extender),
-        http_timeout=extender.http_timeout.seconds,
-        node_cache_capable=extender.node_cache_capable,
-        managed_resources=tuple(
-            ManagedResource(r.name, r.ignored_by_scheduler) for r in extender.managed_resources
-        ),
-        ignorable=extender.ignorable,
-        serial=options.serial,
-        bearer_token_file=options.bearer_token_file,
-        breaker=BreakerSettings(
-            failures=options.breaker.failures,
-            open_seconds=options.breaker.open_seconds.seconds,
-            max_open_seconds=options.breaker.max_open_seconds.seconds,
-        ),
-        require_verified_tls=settings.extension.refuse_insecure_tls,
-    )
-
-
-def _tls(extender: Extender) -> TLSConfig | None:
-    tls = extender.tls_config
-    if tls is None:
-        return None
-    return TLSConfig(
-        insecure=tls.insecure,
-        server_name=tls.server_name,
-        cert_file=tls.cert_file,
-        key_file=tls.key_file,
-        ca_file=tls.ca_file,
-        cert_data=tls.cert_pem,
-        key_data=tls.key_pem,
-        ca_data=tls.ca_pem,
-    )
-
-
-def wants_whole_nodes(chain: ExtenderChain) -> bool:
-    """Whether any extender is sent complete Node objects."""
-    return any(
-        not e.config.node_cache_capable and (e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
-        for e in chain.extenders
-    )
-
-
-def wants_whole_victims(chain: ExtenderChain) -> bool:
-    """Whether any extender is sent the complete Pod objects of preemption victims."""
-    return any(
-        not e.config.node_cache_capable and e.supports(Verb.PREEMPT) for e in chain.extenders
-    )
 
 
 class Refusals(Protocol):
@@ -160,7 +80,7 @@ class Search:
         *,
         percentages: Mapping[str, int],
         rng: np.random.Generator,
-        refusals: "Refusals",
+        refusals: Refusals,
     ) -> None:
         """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one."""
         self._chain: Final = chain
@@ -200,7 +120,7 @@ class Search:
         self._refusals.placed(attempt.pod)
         return choice
 
-    async def _search(self, attempt: Attempt, heard: "_Heard") -> Choice:
+    async def _search(self, attempt: Attempt, heard: _Heard) -> Choice:
         asked: set[str] = set()
         while True:
             shown = self._candidates(attempt, asked)
@@ -220,7 +140,7 @@ class Search:
                 return choice
             asked.update(shown.names)
 
-    def _candidates(self, attempt: Attempt, asked: set[str]) -> "_Shown":
+    def _candidates(self, attempt: Attempt, asked: set[str]) -> _Shown:
         """The best nodes that were not shown yet, as the table is now."""
         rows = attempt.find()
         if asked:
@@ -233,7 +153,7 @@ class Search:
         return _Shown(attempt.names(rows), rows, self._table.layout)
 
     async def _decide(
-        self, attempt: Attempt, shown: "_Shown", result: ChainFilterResult
+        self, attempt: Attempt, shown: _Shown, result: ChainFilterResult
     ) -> Choice | None:
         """The best survivor; None if none is left or none fits any longer."""
         survivors = result.known(shown.names)
@@ -255,7 +175,7 @@ class Search:
         return attempt.choose(rows, extra)
 
     def _warn_choosers(
-        self, shown: "_Shown", survivors: list[str], result: ChainFilterResult
+        self, shown: _Shown, survivors: list[str], result: ChainFilterResult
     ) -> None:
         """Says once which extenders seem to choose a node rather than to filter: calls that overlap do not suit them."""
         if len(survivors) > 1 or len(shown.names) == 1:
@@ -265,7 +185,7 @@ class Search:
                 self._overlapping.remove(name)
                 self._chain.warn(name, _CHOOSER)
 
-    def _rows(self, names: list[str], shown: "_Shown") -> Rows:
+    def _rows(self, names: list[str], shown: _Shown) -> Rows:
         """The rows of some of the nodes shown, -1 for those that have gone meanwhile."""
         if names is shown.names and self._table.layout == shown.layout:
             return shown.rows
