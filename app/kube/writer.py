@@ -203,13 +203,24 @@ class KubeWriter:
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         """Deletes this very pod with its own grace period; False when it was gone already.
 
-        Raises NotLeading and KubeApiError.
+        A conflict may mean that another pod has taken the name, or anything else: the pod is looked up. Raises NotLeading
+        and KubeApiError.
         """
         try:
             await self._write("DELETE", _pod_path(namespace, name), delete_body(uid))
-        except (NotFound, Conflict):
+        except NotFound:
+            return False
+        except Conflict:
+            if await self._exists(namespace, name, uid):
+                raise
             return False
         return True
+
+    async def _exists(self, namespace: str, name: str, uid: str) -> bool:
+        try:
+            return (await self._look_up(namespace, name)).metadata.uid == uid
+        except NotFound:
+            return False
 
     # ------------------------------------------------------------ volumes
 

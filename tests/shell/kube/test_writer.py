@@ -358,9 +358,7 @@ async def test_a_status_patch_that_is_refused_is_not_repeated():
 # ---------------------------------------------------------------- deletion, volumes
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"), [(ok(), True), (refused(404), False), (refused(409), False)]
-)
+@pytest.mark.parametrize(("answer", "expected"), [(ok(), True), (refused(404), False)])
 async def test_a_deletion_means_this_very_pod(answer, expected):
     transport = FakeTransport(handler=lambda sent: answer)
     assert await writer_of(transport).delete_pod("shop", "web-1", "u1") is expected
@@ -371,6 +369,26 @@ async def test_a_deletion_means_this_very_pod(answer, expected):
         "kind": "DeleteOptions",
         "preconditions": {"uid": "u1"},
     }
+
+
+@pytest.mark.parametrize(
+    "found", [refused(404), ok({"metadata": {"uid": "u2"}})], ids=["gone", "another of its name"]
+)
+async def test_a_deletion_with_a_conflict_about_a_pod_that_is_gone(found):
+    transport = FakeTransport(
+        handler=lambda sent: refused(409) if sent.method == "DELETE" else found
+    )
+    assert await writer_of(transport).delete_pod("shop", "web-1", "u1") is False
+    assert [(sent.method, sent.path) for sent in transport.sent] == [("DELETE", POD), ("GET", POD)]
+
+
+async def test_a_deletion_with_a_conflict_about_a_pod_that_stays():
+    here = ok({"metadata": {"uid": "u1"}})
+    transport = FakeTransport(
+        handler=lambda sent: refused(409) if sent.method == "DELETE" else here
+    )
+    with pytest.raises(Conflict):
+        await writer_of(transport).delete_pod("shop", "web-1", "u1")
 
 
 async def test_a_deletion_that_fails():
