@@ -174,9 +174,10 @@ class Attempt:
             outcome=filtered.outcome.frozen(),
             absent=filtered.absent,
         )
-        diagnosis.unschedulable_plugins |= (
-            filtered.narrowed_by | filtered.outcome.rejecting_plugins()
-        )
+        pending = filtered.outcome.pending_plugins()
+        diagnosis.pending_plugins |= pending
+        diagnosis.unschedulable_plugins |= filtered.narrowed_by
+        diagnosis.unschedulable_plugins |= filtered.outcome.rejecting_plugins() - pending
         if self.extender_verdicts:
             diagnosis.by_row.update(self._extender_rows(filtered.outcome))
             diagnosis.unschedulable_plugins.add("Extender")

@@ -31,7 +31,13 @@ from app.state.view import Rows, View, WhatIf
 #: How many rows are tried one by one.
 _FEW: Final = 4
 _VERDICT_CODES: Final = frozenset(
-    {Code.Success, Code.Error, Code.Unschedulable, Code.UnschedulableAndUnresolvable}
+    {
+        Code.Success,
+        Code.Error,
+        Code.Unschedulable,
+        Code.UnschedulableAndUnresolvable,
+        Code.Pending,
+    }
 )
 _UPDATES: Final = Action.Update
 

@@ -61,7 +61,15 @@ class Outcome:
 
     def rejecting_plugins(self) -> set[str]:
         """Names of the plugins that turned any row down."""
-        return {self.names[number] for number in np.unique(self.plugin[self.rejected()]).tolist()}
+        return self._plugins_of(self.rejected())
+
+    def pending_plugins(self) -> set[str]:
+        """Names of those among them that did so with Code.Pending: they wait for something of their own."""
+        rows = self.rejected()
+        return self._plugins_of(rows[self.codes[rows] == Code.Pending])
+
+    def _plugins_of(self, rows: npt.NDArray[np.intp]) -> set[str]:
+        return {self.names[number] for number in np.unique(self.plugin[rows]).tolist()}
 
     def refusals(self, rows: npt.NDArray[np.intp]) -> Iterator[Refusal]:
         """The verdicts on ``rows``, all of which were turned down, by plugin and reason."""
@@ -111,10 +119,11 @@ def _count(
 
 
 class Diagnosis:
-    """All verdicts on a pod that fits nowhere: the filters' (columns), the extenders' (by row), and the default for the rest.
+    """All verdicts on a pod that fits nowhere: the filters' (columns), the extenders' (by row), and one for all other nodes.
 
-    ``node_count``: how many nodes the cluster has. ``absent``: the verdict on nodes nobody judged.
-    ``pre_filter_message``: set when PreFilter turned the pod down as a whole.
+    ``node_count``: how many nodes the cluster has. ``absent``: the verdict on nodes nobody judged (kube-scheduler's absent
+    nodes status). ``pre_filter_message``: set when PreFilter turned the pod down as a whole.
+    ``unschedulable_plugins`` and ``pending_plugins``: whose events may wake the pod (see QueuedPod).
     """
 
     def __init__(

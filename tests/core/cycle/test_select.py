@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from app.cycle.select import best, best_first
+from app.cycle.select import best, best_first, feasible_nodes_to_find
 
 TOTALS = np.array([10, 30, 20, 30, 0, -5], np.int64)
 ROWS = np.array([7, 8, 9, 11, 12, 14])
@@ -49,3 +49,21 @@ def test_any_of_the_best_wins():
     assert wins.keys() == {1, 3}
     assert min(wins.values()) > 400
     assert best(np.array([3], np.int64), rng) == 0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "percentage", "expected"),
+    [
+        pytest.param(99, 5, 99, id="all of a small cluster"),
+        pytest.param(100, 5, 100, id="100 at least"),
+        pytest.param(5000, 30, 1500, id="the configured share"),
+        pytest.param(5000, 1, 100, id="a small share"),
+        pytest.param(5000, 100, 5000, id="all of them"),
+        pytest.param(125, 0, 100, id="adaptive, 100 at least"),
+        pytest.param(1000, 0, 420, id="adaptive: 50 less one for each 125 nodes"),
+        pytest.param(5000, 0, 500, id="adaptive, large"),
+        pytest.param(6000, 0, 300, id="adaptive, 5 percent at least"),
+    ],
+)
+def test_how_many_nodes_extenders_are_shown(nodes, percentage, expected):
+    assert feasible_nodes_to_find(nodes, percentage) == expected
