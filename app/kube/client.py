@@ -1,4 +1,6 @@
-"""The connection to the API server: one aiohttp session, lean enough for more than a thousand binds a second.
+"""Requests to the API server and streams from it, lean enough for more than a thousand binds a second.
+
+Requests go over connections of our own (app.kube.exchange); what is streamed, or goes by a proxy, over aiohttp's session.
 
 Everything that can be decided once is decided once: headers, TLS settings, time limits, the server's part of the URL. A
 request passes the rate limit, waits for one of ``limit`` places, and only then is its guard asked and its first byte sent.
@@ -6,10 +8,8 @@ aiohttp's exceptions end here (app.kube.errors).
 """
 
 import asyncio
-import logging
 import platform
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final, NoReturn, Self
@@ -21,9 +21,9 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from app.http.pool import Pool
-from app.kube.connection import Connection, Identity
+from app.kube.connection import Connection
+from app.kube.credentials import Credentials
 from app.kube.errors import (
-    ConfigurationError,
     ConnectionFailed,
     NotLeading,
     TooManyRequests,
@@ -33,8 +33,6 @@ from app.kube.errors import (
 from app.kube.exchange import Answer, Peer, Progress, exchange, open_pool
 from app.kube.pace import TokenBucket
 from app.kube.transport import JSON, Guard, Response
-
-logger = logging.getLogger(__name__)
 
 #: (method, status or 0 for no answer, seconds): called once per exchange.
 Observer = Callable[[str, int, float], None]
@@ -46,10 +44,6 @@ KEEPALIVE: Final = 30.0
 #: How often a request is repeated when the server answers 429, and the longest it is made to wait each time, seconds.
 MAX_THROTTLED: Final = 10
 MAX_RETRY_AFTER: Final = 10.0
-#: Forced renewals of the credentials (after a 401) are at least this far apart, seconds.
-RENEWAL_PAUSE: Final = 1.0
-#: Seconds until credentials are asked for again when that failed.
-RENEWAL_RETRY: Final = 10.0
 
 _CLOSED: Final = "KubeClient is used outside of its context"
 _AUTOMATIC: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
@@ -76,7 +70,7 @@ def user_agent(version: str, purpose: str) -> str:
 
 
 class KubeClient:
-    """A Transport over one aiohttp session. Use as an async context manager.
+    """A Transport to one server. Use as an async context manager.
 
     ``qps`` and ``burst`` are those of clientConnection: a negative qps is no limit. ``limit`` bounds the exchanges under way
     at the same time; streams are not counted. ``timeout`` is in seconds.
@@ -102,7 +96,7 @@ class KubeClient:
         self._timeouts: Final[dict[float, aiohttp.ClientTimeout]] = {}
         self._max_throttled: Final = max_throttled
         self._observer: Final = observer
-        self._credentials: Final = _Credentials(connection)
+        self._credentials: Final = Credentials(connection)
         self._session: aiohttp.ClientSession | None = None
         self._pool: Pool | None = None
         self._peer: Peer | None = None
@@ -210,11 +204,11 @@ class KubeClient:
             if self._connection.proxy is None:
                 answer = await self._send(method, target, body, headers, limits, progress)
             else:
-                answer = await self._send_by_proxy(method, target, body, headers, limits)
                 progress.sent = True
+                answer = await self._send_by_proxy(method, target, body, headers, limits)
             status = answer.status
         except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError) as err:
-            _fail(method, target, err, sent=progress.sent or self._connection.proxy is not None)
+            _fail(method, target, err, sent=progress.sent)
         finally:
             if self._observer is not None:
                 self._observer(method, status, asyncio.get_running_loop().time() - started)
@@ -380,74 +374,3 @@ def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
         with suppress(OSError):  # some sandboxes know fewer options
             made.setsockopt(level, option, value)
     return made
-
-
-class _Presented:
-    """One identity as request headers; ``number`` grows with each change."""
-
-    def __init__(self, identity: Identity, number: int) -> None:
-        self.identity: Final = identity
-        self.number: Final = number
-        self._by_type: Final[dict[str, CIMultiDict[str]]] = {}
-
-    def headers(self, content_type: str, body: bytes | None) -> CIMultiDict[str]:
-        """The headers for a body of this type (None: no body). Shared; aiohttp copies them."""
-        kind = content_type if body is not None else ""
-        headers = self._by_type.get(kind)
-        if headers is None:
-            headers = CIMultiDict({"Content-Type": kind} if kind else {})
-            if self.identity.authorization is not None:
-                headers["Authorization"] = self.identity.authorization
-            self._by_type[kind] = headers
-        return headers
-
-
-class _Credentials:
-    """The identity in use, renewed when its time has passed or the server does not accept it."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection: Final = connection
-        self._lock: Final = asyncio.Lock()
-        self._presented = _Presented(Identity(), 0)
-        self._due = float("inf")
-        self._asked = float("-inf")
-        #: What aiohttp takes for ``ssl``: True stands for a server without TLS as well.
-        self.tls: ssl.SSLContext | bool = True
-
-    async def load(self) -> None:
-        """The first reading. Raises ConfigurationError."""
-        self._adopt(await self._connection.identify())
-
-    async def current(self) -> _Presented:
-        """What to present now. A renewal that fails is logged and tried again later; the old identity stays."""
-        now = asyncio.get_running_loop().time()
-        if now >= self._due:
-            self._due = now + RENEWAL_RETRY
-            try:
-                self._adopt(await self._connection.identify())
-            except ConfigurationError as err:
-                logger.warning("Credentials could not be renewed, keeping the old ones: %s", err)
-        return self._presented
-
-    async def renew(self, refused: int) -> bool:
-        """After a 401 for identity ``refused``: whether there is another one to try."""
-        async with self._lock:
-            now = asyncio.get_running_loop().time()
-            if self._presented.number == refused and now - self._asked >= RENEWAL_PAUSE:
-                try:
-                    self._adopt(await self._connection.identify())
-                except ConfigurationError as err:
-                    logger.warning("Credentials could not be renewed after a 401: %s", err)
-            return self._presented.number != refused
-
-    def _adopt(self, identity: Identity) -> None:
-        now = asyncio.get_running_loop().time()
-        self._asked = now
-        self._due = now + identity.valid_for if identity.valid_for is not None else float("inf")
-        old = self._presented
-        if old.number and identity.certificate == old.identity.certificate:
-            if identity.authorization == old.identity.authorization:
-                return
-        else:
-            self.tls = self._connection.tls_context(identity.certificate) or True
-        self._presented = _Presented(identity, old.number + 1)

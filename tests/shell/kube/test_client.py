@@ -11,9 +11,7 @@ from socket import AF_INET, IPPROTO_TCP, SO_KEEPALIVE, SOCK_STREAM, SOL_SOCKET, 
 import pytest
 
 from app.kube.client import (
-    RENEWAL_RETRY,
     KubeClient,
-    _Credentials,
     _keepalive_socket,
     user_agent,
 )
@@ -469,21 +467,6 @@ async def test_a_401_that_no_renewal_heals_is_reported(tmp_path):
     assert len(server.seen) == 2
 
 
-class Issuer:
-    """Hands out a new token each time it is asked, or fails."""
-
-    def __init__(self, valid_for):
-        self.valid_for = valid_for
-        self.asked = 0
-        self.broken = False
-
-    async def __call__(self):
-        self.asked += 1
-        if self.broken:
-            raise ConfigurationError("the plugin is away")
-        return Identity(f"Bearer {self.asked}", valid_for=self.valid_for)
-
-
 async def test_a_plugin_is_run_again_after_a_401(tmp_path):
     script = tmp_path / "plugin"
     script.write_text(
@@ -527,44 +510,6 @@ async def test_a_plugin_is_run_again_after_a_401(tmp_path):
         "Bearer 1",
         "Bearer 2",
     ]
-
-
-@pytest.mark.looptime
-async def test_credentials_are_renewed_in_time(caplog):
-    issuer = Issuer(valid_for=60)
-    credentials = _Credentials(Connection("http://x", issuer))
-    await credentials.load()
-
-    async def token():
-        return (await credentials.current()).headers("", None)["Authorization"]
-
-    assert await token() == "Bearer 1"
-    await asyncio.sleep(59)
-    assert await token() == "Bearer 1"
-    await asyncio.sleep(1)
-    assert await token() == "Bearer 2"
-    issuer.broken = True
-    await asyncio.sleep(60)
-    assert await token() == "Bearer 2", "the old ones stay while there are no new ones"
-    assert await token() == "Bearer 2"
-    assert issuer.asked == 3, "and are not asked for with every request"
-    assert "the plugin is away" in caplog.text
-    issuer.broken = False
-    await asyncio.sleep(RENEWAL_RETRY)
-    assert await token() == "Bearer 4"
-
-
-@pytest.mark.looptime
-async def test_many_401s_renew_once():
-    issuer = Issuer(valid_for=None)
-    credentials = _Credentials(Connection("http://x", issuer))
-    await credentials.load()
-    await asyncio.sleep(5)
-    refused = (await credentials.current()).number
-    assert await asyncio.gather(*(credentials.renew(refused) for _ in range(9))) == [True] * 9
-    await asyncio.sleep(5)
-    assert await credentials.renew(refused), "a late answer to an old token"
-    assert issuer.asked == 2
 
 
 async def test_credentials_that_are_missing_are_reported_at_the_start(tmp_path):

@@ -1,0 +1,89 @@
+"""Who the client is to the server: request headers and TLS settings of an identity, renewed while the client runs."""
+
+import asyncio
+import logging
+import ssl
+from typing import Final
+
+from multidict import CIMultiDict
+
+from app.kube.connection import Connection, Identity
+from app.kube.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+#: Forced renewals of the credentials (after a 401) are at least this far apart, seconds.
+RENEWAL_PAUSE: Final = 1.0
+#: Seconds until credentials are asked for again when that failed.
+RENEWAL_RETRY: Final = 10.0
+
+
+class Presented:
+    """One identity as request headers; ``number`` grows with each change."""
+
+    def __init__(self, identity: Identity, number: int) -> None:
+        self.identity: Final = identity
+        self.number: Final = number
+        self._by_type: Final[dict[str, CIMultiDict[str]]] = {}
+
+    def headers(self, content_type: str, body: bytes | None) -> CIMultiDict[str]:
+        """The headers for a body of this type (None: no body): always the same object, which nobody may change."""
+        kind = content_type if body is not None else ""
+        headers = self._by_type.get(kind)
+        if headers is None:
+            headers = CIMultiDict({"Content-Type": kind} if kind else {})
+            if self.identity.authorization is not None:
+                headers["Authorization"] = self.identity.authorization
+            self._by_type[kind] = headers
+        return headers
+
+
+class Credentials:
+    """The identity in use, renewed when its time has passed or the server does not accept it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection: Final = connection
+        self._lock: Final = asyncio.Lock()
+        self._presented = Presented(Identity(), 0)
+        self._due = float("inf")
+        self._asked = float("-inf")
+        #: What aiohttp takes for ``ssl``: True stands for a server without TLS as well.
+        self.tls: ssl.SSLContext | bool = True
+
+    async def load(self) -> None:
+        """The first reading. Raises ConfigurationError."""
+        self._adopt(await self._connection.identify())
+
+    async def current(self) -> Presented:
+        """What to present now. A renewal that fails is logged and tried again later; the old identity stays."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._due:
+            self._due = now + RENEWAL_RETRY
+            try:
+                self._adopt(await self._connection.identify())
+            except ConfigurationError as err:
+                logger.warning("Credentials could not be renewed, keeping the old ones: %s", err)
+        return self._presented
+
+    async def renew(self, refused: int) -> bool:
+        """After a 401 for identity ``refused``: whether there is another one to try."""
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            if self._presented.number == refused and now - self._asked >= RENEWAL_PAUSE:
+                try:
+                    self._adopt(await self._connection.identify())
+                except ConfigurationError as err:
+                    logger.warning("Credentials could not be renewed after a 401: %s", err)
+            return self._presented.number != refused
+
+    def _adopt(self, identity: Identity) -> None:
+        now = asyncio.get_running_loop().time()
+        self._asked = now
+        self._due = now + identity.valid_for if identity.valid_for is not None else float("inf")
+        old = self._presented
+        if old.number and identity.certificate == old.identity.certificate:
+            if identity.authorization == old.identity.authorization:
+                return
+        else:
+            self.tls = self._connection.tls_context(identity.certificate) or True
+        self._presented = Presented(identity, old.number + 1)
