@@ -59,7 +59,5 @@ def _became_schedulable(_pod: Pod, old: Node | None, new: Node) -> bool:
     return QueueingHint.QUEUE
 
 
-def _now_tolerates(pod: Pod, _old: object, new: Pod | None) -> bool:
-    if new is not None and new.uid == pod.uid and _tolerates_cordon(new):
-        return QueueingHint.QUEUE
-    return QueueingHint.SKIP
+def _now_tolerates(pod: Pod, _old: Pod, new: Pod) -> bool:
+    return new.uid == pod.uid and _tolerates_cordon(new)

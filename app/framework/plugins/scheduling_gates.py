@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
-from app.framework.interface import EventRegistration, Handle, QueueingHint
+from app.framework.interface import EventRegistration, Handle
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Status, unresolvable
@@ -32,7 +32,5 @@ class SchedulingGates:
         return (EventRegistration(event, _own_gates_gone),)
 
 
-def _own_gates_gone(pod: Pod, _old: object, new: Pod | None) -> bool:
-    if new is not None and new.uid == pod.uid:
-        return QueueingHint.QUEUE
-    return QueueingHint.SKIP
+def _own_gates_gone(pod: Pod, _old: Pod, new: Pod) -> bool:
+    return new.uid == pod.uid

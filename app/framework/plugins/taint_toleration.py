@@ -86,7 +86,5 @@ def _became_tolerable(pod: Pod, old: Node | None, new: Node) -> bool:
     return QueueingHint.QUEUE
 
 
-def _own_tolerations_changed(pod: Pod, _old: object, new: Pod | None) -> bool:
-    if new is not None and new.uid == pod.uid:
-        return QueueingHint.QUEUE
-    return QueueingHint.SKIP
+def _own_tolerations_changed(pod: Pod, _old: Pod, new: Pod) -> bool:
+    return new.uid == pod.uid
