@@ -229,6 +229,20 @@ def test_activation_stops_at_the_gate():
     assert queue.where("pod") is ACTIVE
 
 
+def test_activation_asks_the_plugin_that_gates_the_pod_first():
+    gates = Gates(A=set(), B={"pod"}, C=set())
+    queue = make_queue(pre_enqueue=gates)
+    pod = make_pod()
+    queue.add(pod, NOW)
+    gates.asked.clear()
+    assert queue.activate([pod], NOW) == 0
+    assert gates.asked == ["B"]
+    gates.closed["B"].clear()
+    gates.asked.clear()
+    assert queue.activate([pod], NOW) == 1
+    assert gates.asked == ["B", "A", "C"]
+
+
 def test_the_timeout_stops_at_the_gate():
     gates = Gates(Preemption=set())
     queue = make_queue(pre_enqueue=gates)

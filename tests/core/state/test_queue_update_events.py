@@ -131,6 +131,8 @@ RED, BLUE = Taint("red", "", "NoSchedule"), Taint("blue", "", "NoSchedule")
         pytest.param(node(annotations={"a": "b"}), node(annotations={"a": "c"}), [Action.UpdateNodeAnnotation], id="annotation"),
         pytest.param(node(declared_features=("A",)), node(declared_features=("A", "B")), [Action.UpdateNodeDeclaredFeature], id="feature"),
         pytest.param(node(declared_features=()), node(), [], id="no features"),
+        pytest.param(node(declared_features=("A",)), node(declared_features=("A",)), [], id="the same features"),
+        pytest.param(node(taints=(RED,)), node(taints=(RED,)), [], id="the same taints"),
         pytest.param(node(), node(images=(ContainerImage(("i",), 1),)), [], id="images"),
     ],
 )  # fmt: skip

@@ -239,6 +239,16 @@ def test_bad_strategy(args, message):
         NodeResourcesFit(args, World(0, nodes=4).handle)
 
 
+@pytest.mark.parametrize("strategy", ["LeastAllocated", "MostAllocated"])
+def test_a_pod_that_asks_for_none_of_the_scored_resources_scores_0(strategy):
+    world = World(0, nodes=4)
+    args = NodeResourcesFitArgs(strategy=strategy, resources=(ResourceSpec("example.com/gpu"),))
+    plugin, state = NodeResourcesFit(args, world.handle), CycleState()
+    pod = pod_requesting(requests={"cpu": "1"})
+    assert plugin.pre_score(state, pod, View.everything(world.table)) == SUCCESS
+    assert not plugin.score(state, pod, View.everything(world.table)).any()
+
+
 def test_scoring_leaves_the_table_alone():
     world = World(5)
     everything = View.everything(world.table)
@@ -288,8 +298,9 @@ def test_deletion_hint(gone, expected):
     assert registration.hint(pod_requesting(), gone, None) is expected
 
 
-def resized(uid, cpu, memory=0, **fields):
-    resources = PodResources((("cpu", cpu), ("memory", memory)), cpu, memory)
+def resized(uid, cpu, memory=0, gpu=None, **fields):
+    gpus = () if gpu is None else (("example.com/gpu", gpu),)
+    resources = PodResources((("cpu", cpu), ("memory", memory), *gpus), cpu, memory)
     return pod_requesting(uid, resized=resources, **fields)
 
 
@@ -301,12 +312,14 @@ def resized(uid, cpu, memory=0, **fields):
         (resized("o", 500, node_name="n"), resized("o", 400, node_name="n"), QueueingHint.QUEUE),
         (resized("o", 500, node_name="n"), resized("o", 600, node_name="n"), QueueingHint.SKIP),
         (resized("o", 5, 9, node_name="n"), resized("o", 5, 8, node_name="n"), QueueingHint.SKIP),
+        (resized("o", 5, gpu=1, node_name="n"), resized("o", 5, node_name="n"), QueueingHint.QUEUE),
+        (resized("o", 5, node_name="n"), resized("o", 5, gpu=1, node_name="n"), QueueingHint.SKIP),
     ],
 )
 def test_scale_down_hint(old, new, expected):
     registration = hint_for(Resource.Pod, Action.UpdatePodScaleDown)
     assert not registration.template_only
-    pod = pod_requesting(requests={"cpu": "1", "memory": "0"})
+    pod = pod_requesting(requests={"cpu": "1", "memory": "0", "example.com/gpu": "1"})
     assert registration.hint(pod, old, new) is expected
 
 
