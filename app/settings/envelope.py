@@ -58,6 +58,8 @@ def wrong_type(value: Mapping[str, Any], text: str) -> Iterable[Finding]:
 def _what_to_write(version: str, kind: str) -> str:
     if kind == "Policy":
         return f"scheduler policies are gone: list the extenders in a {KIND} of {V1}"
+    if kind == "ConfigMap":
+        return "the configuration is a text below its data: write that into a file of its own"
     read = ", ".join(VERSIONS.values())
     written = f"write apiVersion: {V1}, kind: {KIND}"
     return f"{written} ({read} are read too)" if version.startswith(GROUP) else written

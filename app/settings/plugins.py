@@ -14,10 +14,17 @@ from app.settings.defaults import DEFAULT_MULTI_POINT, EXTENSION_POINTS, Capabil
 from app.settings.fieldtext import show
 from app.settings.models import FIELD_OF_POINT, KubeSchedulerProfile, Plugin, Plugins, PluginSet
 from app.settings.problems import Finding, Path
+from app.settings.structure import closest
 
 MAX_NODE_SCORE: Final = 100
 MAX_TOTAL_SCORE: Final = 2**63 - 1
 
+NOT_LOADED: Final = (
+    "plugins in Go, built into other schedulers, cannot be loaded: take it out, or install one in Python by that name "
+    "(docs/plugins.md)"
+)
+#: Names of other schedulers' plugins are made of the same words: Coscheduling is no misspelt SchedulingGates.
+_MISSPELT: Final = 0.8
 _DEFAULT_SET: Final = PluginSet(
     enabled=tuple(Plugin(name=name, weight=weight) for name, weight in DEFAULT_MULTI_POINT)
 )
@@ -111,6 +118,7 @@ class _Builder:
         self._path = path
         self._capabilities = capabilities
         self._reported: set[str] = set()
+        self._missing: set[str] = set()
 
     def build(self) -> ResolvedPlugins:
         points = {point: self._point(point) for point in EXTENSION_POINTS}
@@ -137,7 +145,7 @@ class _Builder:
         for index, plugin in enumerate(self._plugins.at(point).enabled):
             path = (*self._path, "plugins", point, "enabled", index)
             if plugin.name not in self._capabilities:
-                self._fail(path, f"{kind} {show(plugin.name)} does not exist")
+                self._fail(path, self._does_not_exist(kind, plugin.name))
             elif point not in self._capabilities[plugin.name]:
                 self._fail(path, f"plugin {show(plugin.name)} does not extend {kind} plugin")
             elif plugin.name in names:
@@ -154,7 +162,7 @@ class _Builder:
         for plugin in self._plugins.multi_point.enabled:
             name = plugin.name
             if name not in self._capabilities:
-                self._fail_once(name, f"{_kind(point)} {show(name)} does not exist")
+                self._fail_once(name, self._does_not_exist(_kind(point), name))
             elif point not in self._capabilities[name] or name in disabled:
                 continue
             elif name in explicit:
@@ -166,10 +174,20 @@ class _Builder:
                 expanded.append(name)
         return overridden, expanded
 
+    def _does_not_exist(self, kind: str, name: str) -> str:
+        """kube-scheduler's words, and with a plugin's first mistake in the profile what to do about it."""
+        said = f"{kind} {show(name)} does not exist"
+        if name in self._missing:
+            return said
+        self._missing.add(name)
+        hint = closest(name, self._capabilities, similarity=_MISSPELT)
+        return f"{said}; did you mean {show(hint)}?" if hint else f"{said}; {NOT_LOADED}"
+
     def _check_counts(self, points: Mapping[str, Sequence[str]]) -> None:
         name, path = show(self._name), (*self._path, "plugins")
         sorters, generators = len(points["queueSort"]), len(points["placementGenerate"])
-        if sorters != 1:
+        sorts = {plugin.name for plugin in self._plugins.queue_sort.enabled}
+        if sorters != 1 and not sorts & self._missing:  # else the missing one is what is wrong
             said = "only one queue sort plugin required for profile with scheduler name"
             self._fail((*path, "queueSort"), f"{said} {name}, but got {sorters}")
         if not points["bind"]:

@@ -140,10 +140,10 @@ def _unknown_field(model: type[Model], location: Path, path: Path) -> str:
     return f'{message}; did you mean "{hint}"?' if hint else message
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
+def closest(name: str, known: Iterable[str], *, similarity: float = _MIN_SIMILARITY) -> str | None:
     """The known name that was probably meant, if there is one: the same in another case, or nearly the same."""
     by_lower = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=_MIN_SIMILARITY)
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=similarity)
     return by_lower[matches[0]] if matches else None
 
 

@@ -1,6 +1,7 @@
 from app.settings.check import render_check
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.load import load
+from app.settings.plugins import NOT_LOADED
 from app.settings.problems import ConfigurationError
 from tests.core.settings.kit import HEAD, v1, with_extension
 
@@ -99,7 +100,7 @@ def test_plugins_that_the_scheduler_does_not_have_fail_the_check():
     assert code == 1
     assert printed == (
         "my.yaml:3:41: profiles[0].plugins.score.enabled[0]: initializing profiles: creating profile for scheduler "
-        'name default-scheduler: ScorePlugin "Mine" does not exist\n'
+        f'name default-scheduler: ScorePlugin "Mine" does not exist; {NOT_LOADED}\n'
         "my.yaml: not valid: 1 mistake\n"
     )
     known = {**IN_TREE_CAPABILITIES, "Mine": frozenset({"score"})}

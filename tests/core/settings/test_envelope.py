@@ -75,6 +75,14 @@ ALSO = "(v1beta1, v1beta2, v1beta3 are read too)"
             id="policy",
         ),
         pytest.param(
+            "apiVersion: v1\nkind: ConfigMap\n",
+            [
+                '1: apiVersion: no kind "ConfigMap" is registered for version "v1"; '
+                "the configuration is a text below its data: write that into a file of its own"
+            ],
+            id="config map",
+        ),
+        pytest.param(
             "- a\n",
             ["1: : a configuration is a mapping that starts with apiVersion and kind"],
             id="list",

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from app.settings.defaults import DEFAULT_MULTI_POINT, EXTENSION_POINTS, IN_TREE_CAPABILITIES
 from app.settings.models import KubeSchedulerProfile, Plugin, Plugins, PluginSet
 from app.settings.plugins import (
+    NOT_LOADED,
     merge_plugin_set,
     merge_plugins,
     overflows,
@@ -270,12 +271,16 @@ def test_the_total_score_may_not_overflow():
 # ---------------------------------------------------------------- errors
 
 
+def missing(kind, name):
+    return f'{kind} "{name}" does not exist; {NOT_LOADED}'
+
+
 @pytest.mark.parametrize(
     ("sets", "expected"),
     [
         pytest.param(
             {"score": plugin_set(["Nope"])},
-            [("profiles[0].plugins.score.enabled[0]", 'ScorePlugin "Nope" does not exist')],
+            [("profiles[0].plugins.score.enabled[0]", missing("ScorePlugin", "Nope"))],
             id="unknown at a point",
         ),
         pytest.param(
@@ -283,14 +288,14 @@ def test_the_total_score_may_not_overflow():
             [
                 (
                     "profiles[0].plugins.multiPoint.enabled[1]",
-                    'PreFilterPlugin "Nope" does not exist',
+                    missing("PreFilterPlugin", "Nope"),
                 )
             ],
             id="unknown in multiPoint: named after the first point",
         ),
         pytest.param(
             {"multi_point": plugin_set(["Nope"]), "pre_filter": plugin_set([], ["*"])},
-            [("profiles[0].plugins.multiPoint.enabled[0]", 'FilterPlugin "Nope" does not exist')],
+            [("profiles[0].plugins.multiPoint.enabled[0]", missing("FilterPlugin", "Nope"))],
             id="unknown in multiPoint, first point closed",
         ),
         pytest.param(
@@ -361,9 +366,9 @@ def test_the_total_score_may_not_overflow():
             [
                 (
                     "profiles[0].plugins.multiPoint.enabled[0]",
-                    'PreFilterPlugin "Nada" does not exist',
+                    missing("PreFilterPlugin", "Nada"),
                 ),
-                ("profiles[0].plugins.score.enabled[0]", 'ScorePlugin "Nope" does not exist'),
+                ("profiles[0].plugins.score.enabled[0]", missing("ScorePlugin", "Nope")),
                 (
                     "profiles[0].plugins.score.enabled[1]",
                     'plugin "NodeName" does not extend ScorePlugin plugin',
@@ -378,6 +383,28 @@ def test_the_total_score_may_not_overflow():
                 ),
             ],
             id="all at once",
+        ),
+        pytest.param(
+            {
+                "queue_sort": plugin_set(["Coscheduling"], ["*"]),
+                "permit": plugin_set(["Coscheduling"]),
+                "score": plugin_set(["ImageLocalty"]),
+            },
+            [
+                (
+                    "profiles[0].plugins.score.enabled[0]",
+                    'ScorePlugin "ImageLocalty" does not exist; did you mean "ImageLocality"?',
+                ),
+                (
+                    "profiles[0].plugins.permit.enabled[0]",
+                    missing("PermitPlugin", "Coscheduling"),
+                ),
+                (
+                    "profiles[0].plugins.queueSort.enabled[0]",
+                    'QueueSortPlugin "Coscheduling" does not exist',
+                ),
+            ],
+            id="what to do is said once, what follows is not",
         ),
     ],
 )
@@ -408,7 +435,7 @@ def test_errors_stand_in_the_file_and_are_wrapped_as_by_kube_scheduler():
         config.to_plain()
     assert [short(problem) for problem in caught.value.problems] == [
         "8: profiles[0].plugins.filter.enabled[0]: initializing profiles: creating profile for scheduler name mine: "
-        'FilterPlugin "Nope" does not exist'
+        + missing("FilterPlugin", "Nope")
     ]
 
 
