@@ -125,7 +125,7 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
     generation: int = 0
     #: metadata.deletionTimestamp as text, None while the pod is not being deleted.
     deletion_timestamp: str | None = None
-    #: Whether it is being deleted without any grace, and without a finalizer: its end is the very next thing to be heard.
+    #: Whether it is being deleted without grace period or finalizer: the next that the watch says of it is that it is gone.
     leaves_at_once: bool = False
     #: The controlling owner reference.
     owner: OwnerReference | None = None
@@ -170,7 +170,10 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.deletion_timestamp is not None
 
     def same_on_node(self, earlier: "Pod") -> bool:
-        """Whether this version of a pod counts on a node as the earlier one did, whatever its status says."""
+        """Whether no column of the node table tells this version of a pod from the earlier one.
+
+        The same template, labels and resources, and being deleted or not: the rest of a pod's status does not matter there.
+        """
         return (
             self.template is earlier.template
             and self.labels is earlier.labels

@@ -33,6 +33,7 @@ _NONZERO_DEFAULTS: Final = {
 _QUALIFIED_NAME = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
+#: By resource name. Whether in nano-units or in scheduler units is said where it is used.
 Amounts = dict[str, int]
 
 
@@ -113,8 +114,9 @@ class StatusResources(msgspec.Struct, frozen=True):
 class PodResources(msgspec.Struct, frozen=True):
     """What a pod occupies on a node.
 
-    ``requested``: scheduler units by resource name (zero entries kept: their presence matters).
-    ``nonzero_cpu`` (milli) and ``nonzero_memory`` (bytes): the same with stand-ins for containers that ask for nothing.
+    ``requested``: scheduler units by resource name, sorted; an explicit 0 is an entry too (kube-scheduler's Requested).
+    ``nonzero_cpu`` (milli) and ``nonzero_memory`` (bytes): the same, with DEFAULT_MILLI_CPU and DEFAULT_MEMORY standing in
+    for each container that asks for none (kube-scheduler's NonZeroRequested).
     """
 
     requested: tuple[tuple[str, int], ...]
@@ -132,6 +134,7 @@ def _requests(container: Container) -> Amounts:
 
 
 def _largest(many: Iterable[Mapping[str, int]]) -> Amounts:
+    """The largest amount of each resource that any of them names."""
     out: Amounts = {}
     for amounts in many:
         for name, nanos in amounts.items():
@@ -146,6 +149,10 @@ def _add(total: Amounts, amounts: Mapping[str, int]) -> None:
 
 
 def _with_status(own: Amounts, status: ContainerStatus | None, *, infeasible: bool) -> Amounts:
+    """A container's request while it is resized: the largest of what it asks for, has and was allotted.
+
+    What it asks for does not count if the kubelet has found that ``infeasible`` (spec: plugins.md 3.1, step 1).
+    """
     if status is None or status.resources is None:
         return own
     running = exact(status.resources.requests)
@@ -154,13 +161,15 @@ def _with_status(own: Amounts, status: ContainerStatus | None, *, infeasible: bo
 
 
 class _Sum:
-    """Adds up the containers of a pod under one set of options."""
+    """Adds up the requests of a pod's containers, in nano-units (spec: plugins.md 3.1, steps 1 to 3)."""
 
     def __init__(self, status: StatusResources | None, stand_ins: Mapping[str, int]) -> None:
+        """Args: ``status``: counts too, if given; ``stand_ins``: for what a container does not ask for."""
         self._status = status
         self._stand_ins = stand_ins
 
     def container(self, container: Container, *, resizable: bool = True) -> Amounts:
+        """What one container asks for; the status of one that is not ``resizable`` does not count."""
         amounts = _requests(container)
         if self._status is not None and resizable:
             status = self._status.containers.get(container.name)
@@ -168,6 +177,10 @@ class _Sum:
         return {**self._stand_ins, **amounts} if self._stand_ins else amounts
 
     def pod(self, spec: PodSpec) -> Amounts:
+        """The sum over containers and sidecars, or the most that any step of the initialisation takes if that is more.
+
+        A step is an init container together with the sidecars started before it.
+        """
         total: Amounts = {}
         for container in spec.containers:
             _add(total, self.container(container))
@@ -191,10 +204,12 @@ class _LimitSum(_Sum):
     """Adds up limits instead of requests."""
 
     def container(self, container: Container, *, resizable: bool = True) -> Amounts:  # noqa: ARG002 - as in _Sum
+        """The limits of one container."""
         return exact(container.resources.limits if container.resources else None)
 
 
 def _pod_level(spec: PodSpec) -> Amounts:
+    """The requests of the pod as a whole, spec.resources; they replace the sum over its containers (step 5)."""
     if spec.resources is None or not spec.resources.requests:
         return {}
     return {
