@@ -28,7 +28,7 @@ class AssumeCache(Generic[T]):
         lister.follow(self._changed)
 
     def follow(self, follower: Follower[T]) -> None:
-        """Has every later change of what ``get`` answers told to an index, after it was made."""
+        """Calls ``follower(old, new)`` after every change of what ``get`` answers from now on."""
         self._followers.append(follower)
 
     def __iter__(self) -> Iterator[T]:

@@ -37,7 +37,7 @@ class Lister(Generic[T]):
         return sum(len(objects) for objects in self._by_namespace.values())
 
     def follow(self, follower: Follower[T]) -> None:
-        """Has every later change told to an index that is derived from these objects, after it was made."""
+        """Calls ``follower(old, new)`` after every change from now on."""
         self._followers.append(follower)
 
     def store(self, obj: T) -> None:

@@ -17,8 +17,8 @@ _MAX_PRIORITIES: Final = 64
 class PodsByRow(dict[int, Sequence[Pod]]):
     """By row: pods as if on that row's node.
 
-    ``stamps``: int64[size of the table], 0 where there are none, else a number that tells whether anything has changed
-    there that concerns the node: the same number means the same.
+    ``stamps``: int64[size of the table], 0 where there are none. Equal stamps of a row mean the same pods, occupying the
+    same: any change there gives the row a new one.
     """
 
     __slots__ = ("stamps",)

@@ -16,7 +16,7 @@ class PodBatch:
     """Pods by index, and what they occupy.
 
     ``amounts``: int64[m] by resource, in scheduler units. ``nonzero``: int64[2, m], milli-CPUs and bytes, with stand-ins for
-    pods that ask for nothing. ``with_ports``: the indices of the pods that claim host ports, ascending.
+    containers that ask for none. ``with_ports``: the indices of the pods that claim host ports, ascending.
     """
 
     def __init__(self, pods: Sequence[Pod]) -> None:

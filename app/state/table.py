@@ -28,9 +28,11 @@ from app.state.columns.volumes import VolumeIndex
 from app.state.pod_batch import PodBatch
 
 _FIRST_CAPACITY: Final = 64
-#: Up to so many changes are looked up one by one; of how many at most the rows are kept.
+#: Up to this many changes ``rows_since`` looks at the latest rows one by one, beyond at the generations of all rows.
 _FEW_CHANGES: Final = 64
+#: The latest rows are cut down to _FEW_CHANGES when there are more than this many.
 _MAX_LATEST: Final = 1024
+#: Indices of ``NodeTable.nonzero``.
 CPU_ROW: Final = 0
 MEMORY_ROW: Final = 1
 
@@ -75,7 +77,7 @@ class NodeTable:
         index = ResourceColumns.new_index()
         self.allocatable: Final = ResourceColumns(index, capacity)
         self.requested: Final = ResourceColumns(index, capacity)
-        #: int64[2, capacity]: milli-CPUs and bytes, with stand-ins for pods that ask for nothing.
+        #: int64[2, capacity]: milli-CPUs and bytes, with stand-ins for containers that ask for none (see PodResources).
         self.nonzero: Int64 = np.zeros((2, capacity), np.int64)
         self.allocatable_pods: Int64 = np.zeros(capacity, np.int64)
         self.pod_count: Int64 = np.zeros(capacity, np.int64)
@@ -92,7 +94,7 @@ class NodeTable:
         self._made_later: Final[dict[type[PodIndex], PodIndex]] = {}
         self._free: Final[list[int]] = []
         self._all_rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
-        #: The rows of the latest changes, one per generation, since the last one that was of many rows.
+        #: The rows of the latest generations, in order. A generation that changed many rows at once empties it.
         self._latest: Final[list[int]] = []
         #: ``names`` as an array, and the layout that it is of.
         self._name_column: npt.NDArray[np.object_] = np.zeros(0, object)

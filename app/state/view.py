@@ -22,7 +22,7 @@ from app.state.table import NodeTable
 
 Rows = npt.NDArray[np.intp]
 
-#: Up to this many rows are looked up in sets of rows rather than compared with arrays of them.
+#: In views of at most this many rows each row is looked up in the sets of rows behind a port; larger ones use a mask.
 _FEW_ROWS: Final = 32
 _FIRST: Final = np.zeros(1, np.intp)
 
@@ -66,7 +66,7 @@ class View:
         return self.table.requested.block(resources, self._at)
 
     def nonzero_requested(self, which: int) -> Int64:
-        """CPU_ROW or MEMORY_ROW: the same with stand-ins for pods that ask for nothing."""
+        """What the pods ask for of CPU_ROW or MEMORY_ROW, with stand-ins for containers that ask for none."""
         column: Int64 = self.table.nonzero[which, self._at]
         return column
 
@@ -116,7 +116,7 @@ class View:
         """The pods on the node at a position of the view."""
         return iter(self.table.pods[self.rows[position]].values())
 
-    # ------------------------------------------------------------ pods that changed hands in this view only
+    # ------------------------------------------------------------ what a view may imagine (see WhatIf)
 
     def changes(self) -> Iterable[tuple[int, Pod, int]]:
         """(position, pod, +1 or -1) for every pod imagined on, or away from, a row of this view."""
@@ -183,7 +183,7 @@ class WhatIf(View):
         self._move(_Moves(batch, chosen, positions, -1))
 
     def pin_ports(self, position: int, ports: frozenset[HostPort]) -> None:
-        """Takes host ports for in use on a row, whichever pods are moved."""
+        """Counts these host ports as in use on a row, whichever pods are moved."""
         self._pinned[position] = ports
 
     def _move(self, moves: "_Moves") -> None:
@@ -259,7 +259,7 @@ class WhatIf(View):
 
     def requested_of(self, resources: tuple[str, ...]) -> Int64:
         """int64[len(resources), n]: the same for several resources at once."""
-        block = super().requested_of(resources)
+        block = super().requested_of(resources)  # a copy, since the rows of a WhatIf are no slice
         for position, name in enumerate(resources):
             delta = self._requested.get(name)
             if delta is not None:

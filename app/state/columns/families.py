@@ -30,16 +30,16 @@ _FEW: Final = 16
 
 
 class Family:
-    """Pods with the same namespace and labels, terminating or not, and how many of them sit on each row."""
+    """Pods with the same namespace and labels, all terminating or none: how many of them sit on each row, and who counts them."""
 
-    __slots__ = ("labels", "namespace", "rows", "terminating", "touched")
+    __slots__ = ("counted_by", "labels", "namespace", "rows", "terminating")
 
     def __init__(self, namespace: str, labels: LabelSet, *, terminating: bool) -> None:
         self.namespace: Final = namespace
         self.labels: Final = labels
         self.terminating: Final = terminating
         self.rows: dict[int, int] = {}
-        self.touched: tuple[Counter, ...] = ()
+        self.counted_by: tuple[Counter, ...] = ()
 
     def matched_by(self, predicate: Predicate) -> bool:
         """Whether the predicate counts pods of this family."""
@@ -137,7 +137,7 @@ class Families:
         if family is None:
             family = self._families[key] = self._new_family(pod)
         family.rows[row] = family.rows.get(row, 0) + 1
-        for counter in family.touched:
+        for counter in family.counted_by:
             counter.add(row, 1)
 
     def remove(self, pod: Pod, row: int) -> None:
@@ -145,7 +145,7 @@ class Families:
         key = (pod.namespace, pod.labels, pod.terminating)
         family = self._families[key]
         family.rows[row] -= 1
-        for counter in family.touched:
+        for counter in family.counted_by:
             counter.add(row, -1)
         if not family.rows[row]:
             del family.rows[row]
@@ -155,7 +155,7 @@ class Families:
     def _new_family(self, pod: Pod) -> Family:
         family = Family(pod.namespace, pod.labels, terminating=pod.terminating)
         self._namespaces.setdefault(pod.namespace, _Namespace()).add(family)
-        family.touched = tuple(
+        family.counted_by = tuple(
             counter
             for counter in self._index.candidates(pod.namespace, pod.labels)
             if family.matched_by(counter.predicate)
@@ -183,7 +183,7 @@ class Families:
             self._index.add(counter, within)
             for family in self._within(within):
                 if family.matched_by(predicate):
-                    family.touched += (counter,)
+                    family.counted_by += (counter,)
                     for row, count in family.rows.items():
                         counter.add(row, count)
         self._clock += 1
@@ -211,8 +211,8 @@ class Families:
     def _drop_counter(self, counter: Counter) -> None:
         self._index.remove(counter)
         for family in self._within(counter.within):
-            if counter in family.touched:
-                family.touched = tuple(c for c in family.touched if c is not counter)
+            if counter in family.counted_by:
+                family.counted_by = tuple(c for c in family.counted_by if c is not counter)
 
     def grow(self, capacity: int) -> None:
         """Makes room for more rows."""

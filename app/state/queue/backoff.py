@@ -11,9 +11,9 @@ _NANOSECONDS: Final = 10**9
 class Backoff:
     """Exponential backoff, counted in whole seconds of the wall clock.
 
-    Errors and rejections are counted apart; while the last attempts ended in errors, their number decides. An end of
-    backoff is rounded down to the second and reached when that second is over, so that all pods of one second come
-    back together, in the order of the active queue.
+    Errors and rejections are counted apart: the errors in a row decide, and where the last attempt was no error, the
+    rejections. An end of backoff is rounded down to the second and reached when that second is over, so that all pods of
+    one second come back together, in the order of the active queue.
     """
 
     def __init__(self, initial_seconds: float, max_seconds: float) -> None:
@@ -41,7 +41,7 @@ class Backoff:
         return queued.backoff_expiration
 
     def is_backing_off(self, queued: QueuedPod, now: float) -> bool:
-        """Whether the pod's backoff is not over yet; in the second in which it ends, it is not."""
+        """Whether the pod still backs off; it does all through the second in which its backoff ends."""
         return self.expiration(queued) >= math.floor(now)
 
     def release_time(self, queued: QueuedPod) -> float:

@@ -44,10 +44,10 @@ class PreEnqueue:
         return True
 
     def let_through(self, group: Siblings) -> Collection[QueuedPod]:
-        """Those of some siblings that the plugin which gates them may let through by now.
+        """Those of a group of gated pods that the plugin which gates them would let through now.
 
-        A first look, to spare all others: an event may come while very many wait for something else. What passes is still
-        to be admitted.
+        A first look, so that an event costs little for the many that are still held back; whoever passes must still be
+        admitted (``admits``). All of them if the plugin is gone or raises: then ``admits`` deals with that.
         """
         pods = group.pods.values()
         anyone = next(iter(pods))
@@ -56,7 +56,7 @@ class PreEnqueue:
             return pods
         try:
             return [queued for queued in pods if check(queued.pod).code is _SUCCESS]
-        except Exception:  # noqa: BLE001 - told of when the pods are to be admitted
+        except Exception:  # noqa: BLE001 - ``admits`` will meet it again, and report it
             return pods
 
     def _all_admit(self, checks: Iterable[PreEnqueueCheck], queued: QueuedPod) -> bool:

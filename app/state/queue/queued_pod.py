@@ -186,7 +186,7 @@ class QueuedPod(msgspec.Struct, eq=False):
 
     @property
     def moves(self) -> list[tuple[float | None, str, Place]]:
-        """The list that ``story`` is made from, which goes on changing: costs nothing to hold, and is not to be changed."""
+        """What ``story`` is made from, without the cost of making it. The list itself: it goes on changing; not to be changed."""
         return self._story
 
     def reject(self, unschedulable: Iterable[str] = (), pending: Iterable[str] = ()) -> None:

@@ -19,7 +19,7 @@ from app.state.queue.unschedulable_pods import Siblings, UnschedulablePods, Wait
 #: Says whether an event may concern a pod at all, before any hint is asked.
 Precheck = Callable[[Pod], bool]
 
-#: Of gated siblings, those that the plugin which gates them may let through by now.
+#: Of gated siblings, those that the plugin which gates them would let through now (PreEnqueue.let_through).
 LetThrough = Callable[[Siblings], Collection[QueuedPod]]
 
 _UNKNOWN_PROFILE: Final = "unknown profile"
@@ -47,7 +47,10 @@ class WaitingRoom:
         new: object | None,
         precheck: Precheck | None = None,
     ) -> Callable[[Siblings], Sequence[tuple[QueuedPod, Strategy]]]:
-        """Tells of siblings which the event may help and pass ``precheck``, with how to queue them again."""
+        """A function that judges one group of siblings by the event.
+
+        It returns those that the event may help and that pass ``precheck``, each with how to queue it again.
+        """
         check = _only(new, precheck) if interest.wildcard and new is not None else precheck
 
         def judge(group: Siblings) -> Sequence[tuple[QueuedPod, Strategy]]:
@@ -89,7 +92,7 @@ class WaitingRoom:
     def _ask_for_all(
         self, group: Siblings, interest: Interest, old: object | None, new: object | None
     ) -> tuple[Strategy, Sequence[HintRegistration]]:
-        """What holds for all siblings, and the hints that must be asked about each of them."""
+        """The answer of the hints that need to be asked only once for all siblings, and the hints that do not."""
         if interest.wildcard or not self._hints.knows(group.profile):
             return AFTER_BACKOFF, ()
         matching = self._hints.matching(interest, group.profile, group.rejectors)

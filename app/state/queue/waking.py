@@ -1,4 +1,4 @@
-"""One event's way through the pods that wait, in steps: it may concern many, and there are other things to do meanwhile."""
+"""One event's way through the pods that wait, in steps: it may concern many thousands, and other work must not wait for them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
@@ -10,7 +10,7 @@ from app.state.queue.queued_pod import GATED, UNSCHEDULABLE, QueuedPod
 from app.state.queue.unschedulable_pods import Siblings
 from app.state.queue.waiting_room import Precheck, WaitingRoom
 
-#: Pods to be moved, and groups of siblings to be asked about, in one go: what takes some 10 milliseconds at most.
+#: How much is done in one go: groups of siblings judged and pods moved, together. Takes some 10 milliseconds at most.
 ONE_GO: Final = 500
 
 #: A pod, and how to queue it again.
@@ -18,10 +18,11 @@ Move = tuple[QueuedPod, Strategy]
 
 
 class Wake:
-    """First all groups of siblings are judged, then the pods are handed out that are to be moved.
+    """What is left to do about one event: first all groups of siblings are judged, then the pods to move are handed out.
 
-    Where that takes more than one go, pods may come and go in between: those that have been tried since the event are left
-    alone, for they have met what it brought. And then the first to be moved are those that will be tried first.
+    An event that takes more than one go is interrupted by others. Pods that were tried meanwhile are left alone, since
+    they were tried after the event. And pods are handed out in the order in which they will be tried (that of the queue's
+    sort key), so that the first ones need not wait for all.
     """
 
     def __init__(
@@ -51,7 +52,10 @@ class Wake:
         return self._judged and not self._left
 
     def go(self, effort: int, sort_key: Callable[[QueuedPod], Any]) -> tuple[int, Sequence[Move]]:
-        """Does a part of the work, of about this size: what is left of the effort, and pods to be moved now."""
+        """Does some of the work: a unit of ``effort`` for each group judged and each pod handed out.
+
+        Returns the effort that is left (0 if the work is not over), and the pods to move now.
+        """
         if not self._judged:
             effort = self._go_on_judging(effort)
             if effort <= 0:
@@ -76,7 +80,10 @@ class Wake:
         return effort
 
     def _in_order(self, effort: int, sort_key: Callable[[QueuedPod], Any]) -> Iterator[Move]:
-        """Siblings are in order already, by the time of their last attempt."""
+        """All that was found, siblings by siblings if this go can hand it out whole, else by the sort key.
+
+        Siblings have the same priority and came here one after another, so each group is in order already.
+        """
         if self._left <= effort:
             return chain.from_iterable(self._found)
         return merge(*self._found, key=lambda move: sort_key(move[0]))
