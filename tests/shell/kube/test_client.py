@@ -326,11 +326,15 @@ async def never(request):
     await asyncio.Event().wait()
 
 
+@pytest.mark.parametrize("by_proxy", [False, True], ids=["directly", "by a proxy"])
 @pytest.mark.parametrize("reply", [hang_up, half_an_answer, never])
-async def test_an_answer_that_is_lost(reply):
-    async with serving(reply) as server, client_of(server.url) as client:
-        with pytest.raises(ConnectionFailed) as caught:
-            await client.request("POST", "/x", body=b"{}", timeout=0.2)
+async def test_an_answer_that_is_lost(reply, by_proxy):
+    async with serving(reply) as server:
+        proxied = Connection("http://api.test:8080", proxy=server.url)
+        connection = proxied if by_proxy else Connection(server.url)
+        async with KubeClient(connection, agent="test/1") as client:
+            with pytest.raises(ConnectionFailed) as caught:
+                await client.request("POST", "/x", body=b"{}", timeout=0.2)
     assert caught.value.sent is True
     assert len(server.seen) == 1, "a POST is not silently repeated"
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.kube.connection import Connection, Identity
-from app.kube.credentials import RENEWAL_RETRY, Credentials
+from app.kube.credentials import RENEWAL_PAUSE, RENEWAL_RETRY, Credentials
 from app.kube.errors import ConfigurationError
 
 pytestmark = pytest.mark.looptime
@@ -60,3 +60,23 @@ async def test_many_401s_renew_once():
     await asyncio.sleep(5)
     assert await credentials.renew(refused), "a late answer to an old token"
     assert issuer.asked == 2
+
+
+async def test_a_source_without_better_credentials_is_not_asked_with_every_401():
+    asked = 0
+
+    async def same_again():
+        nonlocal asked
+        asked += 1
+        return Identity("Bearer 1")
+
+    credentials = Credentials(Connection("http://x", same_again))
+    await credentials.load()
+    refused = (await credentials.current()).number
+    await asyncio.sleep(RENEWAL_PAUSE)
+    assert not await credentials.renew(refused)
+    assert not await credentials.renew(refused)
+    assert asked == 2
+    await asyncio.sleep(RENEWAL_PAUSE)
+    assert not await credentials.renew(refused)
+    assert asked == 3
