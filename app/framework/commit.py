@@ -33,6 +33,7 @@ from app.model.status import SUCCESS, Code, SchedulingError, Status
 #: The longest a Permit plugin may hold a pod.
 MAX_PERMIT_SECONDS: Final = 15 * 60.0
 
+#: A method that is told of a pod on a node and answers nothing: ``unreserve`` or ``post_bind``.
 Told = Callable[[CycleState, Pod, str], None]
 
 
@@ -143,7 +144,7 @@ class CommitPoints:
         effects: Effects,
         work: Sequence[PreBindPlugin],
     ) -> None:
-        for plugin in self._watch.some(work):
+        for plugin in self._watch.each_waiting(work):
             status = await plugin.pre_bind(state, pod, node_name, effects)
             if not status.ok:
                 raise SchedulingError(f'running PreBind plugin "{plugin.NAME}": {status.message}')
@@ -155,7 +156,7 @@ class CommitPoints:
     async def _run_bind(
         self, state: CycleState, pod: Pod, node_name: str, effects: Effects
     ) -> None:
-        for plugin in self._watch.some(self._bind):
+        for plugin in self._watch.each_waiting(self._bind):
             status = await plugin.bind(state, pod, node_name, effects)
             if status.code is Code.Skip:
                 continue
@@ -190,7 +191,11 @@ class CommitPoints:
     async def post_filter(
         self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
     ) -> PostFilterResult | None:
-        """Runs PostFilter; None if there is no such plugin. Messages accumulate until one succeeds."""
+        """Runs PostFilter; None if there is no such plugin.
+
+        Success, UnschedulableAndUnresolvable and errors end it. Of other rejections the reasons add up, and the last one
+        that sets or clears the nomination is heard.
+        """
         if not self._post_filter:
             return None
         return await self._watch.waiting_point(
@@ -202,7 +207,7 @@ class CommitPoints:
     ) -> PostFilterResult:
         nominated: str | None = None
         reasons: list[str] = []
-        for plugin in self._watch.some(self._post_filter):
+        for plugin in self._watch.each_waiting(self._post_filter):
             self._post_filter_calls[plugin.NAME] += 1
             result = await plugin.post_filter(state, pod, diagnosis, effects)
             status = result.status

@@ -35,9 +35,9 @@ Epoch = Callable[[], Hashable]
 
 
 class FilterArrays:
-    """First-failure-wins verdicts: the columns of an Outcome, and how a plugin's verdicts are laid over them.
+    """The columns of an Outcome while the filters are run: of each row the verdict of the first plugin that turns it down.
 
-    ``faulty``: whether there may be Errors among them. These are no verdicts to go by: see ``check``.
+    ``faulty``: whether there may be Errors among them, which fail the attempt (see ``check``).
     """
 
     __slots__ = ("codes", "faulty", "plugin", "reasons", "texts")
@@ -100,7 +100,10 @@ class FilterArrays:
         self.faulty = self.faulty or other.faulty
 
     def check(self, names: Sequence[str], considered: Mask | None = None) -> None:
-        """Raises SchedulingError if a plugin met an error on a row (of those considered; the first plugin's is told)."""
+        """Raises SchedulingError if a plugin answered Error for a row that is ``considered`` (None: any row).
+
+        Of several errors the one of the first plugin is raised.
+        """
         if not self.faulty:
             return
         faults = self.codes == Code.Error
@@ -156,16 +159,21 @@ def check_scores(name: str, scores: Int64) -> None:
 
 
 class Plan(NamedTuple):
-    """Which plugins sit an attempt out, and which filters that are not row-local take part, by position."""
+    """Who takes part in Filter, for attempts in which the same plugins skip.
+
+    ``skipped``: names of the plugins that do not. ``wide``: the filters that do and are not row-local, with their positions
+    in the profile, since they must be asked in each attempt.
+    """
 
     skipped: frozenset[str]
     wide: Sequence[tuple[int, FilterPlugin]]
 
 
 class TemplateMemo:
-    """Verdicts and raw scores for the pods of one template, over all rows of the table.
+    """Verdicts and raw scores of the row-local plugins for the pods of one template, over all rows of the table.
 
-    ``state`` holds what the row-local plugins' PreFilter and PreScore wrote.
+    Each is kept together with the table's generation that it is of; only rows with a newer generation are asked about
+    again. ``state`` holds what these plugins' PreFilter and PreScore wrote.
     """
 
     def __init__(self, plugins: RowLocalPlugins, table: NodeTable) -> None:
@@ -176,8 +184,8 @@ class TemplateMemo:
         #: Skip.
         self.skipped: frozenset[str] = frozenset()
         self._plans: dict[tuple[str, ...], Plan] = {}
-        #: What PreFilter has to go through: the plugins to be asked, and the row-local ones that narrow or refuse, with
-        #: their answers.
+        #: PreFilter of an attempt, in the order of the profile: plugins to be asked (with None), and row-local ones that
+        #: narrow or refuse, with the answer that holds for the whole template.
         self.pre_filters: list[tuple[PreFilterPlugin, PreFilterResult | Status | None]] = []
         self.active_filters: list[tuple[int, FilterPlugin]] = []
         self.active_scores: list[tuple[ScorePlugin, int]] | None = None
@@ -197,7 +205,7 @@ class TemplateMemo:
         self._raw: dict[int, Int64 | None] = {}
 
     def plan(self, skipping: Sequence[str]) -> Plan:
-        """Who filters in an attempt in which these plugins' PreFilter said Skip too."""
+        """The plan of an attempt in which PreFilter of these plugins, not row-local ones, said Skip."""
         key = tuple(skipping)
         plan = self._plans.get(key)
         if plan is None:

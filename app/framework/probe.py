@@ -130,7 +130,7 @@ class Stopwatch:
         return result
 
     async def waiting_point(self, point: str, run: Awaitable[R]) -> R:
-        """Runs an extension point that waits for others; its plugins are those of ``some``."""
+        """Runs an extension point whose plugins are coroutines, those that ``each_waiting`` gives."""
         started = self._now()
         status = _ERROR
         try:
@@ -141,15 +141,15 @@ class Stopwatch:
         return result
 
     def each(self, plugins: Sequence[P]) -> Sequence[P]:
-        """The plugins, or in an extension point whose plugins are timed what stands in for them."""
+        """The plugins of an extension point that ``point`` runs, or their proxies when it is their turn to be timed."""
         return [self._proxy(p) for p in plugins] if self._sampling else plugins
 
     def one(self, plugin: P) -> P:
-        """The same for one plugin."""
+        """As ``each``, for one plugin."""
         return self._proxy(plugin) if self._sampling else plugin
 
-    def some(self, plugins: Sequence[P]) -> Sequence[P]:
-        """The same outside of ``point``: decided anew each time."""
+    def each_waiting(self, plugins: Sequence[P]) -> Sequence[P]:
+        """The plugins of an extension point that ``waiting_point`` runs, or their proxies when it is their turn to be timed."""
         self._until_sample -= 1
         if self._until_sample:
             return plugins

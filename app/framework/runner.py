@@ -53,9 +53,9 @@ from app.state.view import View, imagine
 
 #: Cycle state: the names of the plugins whose PreFilter said Skip.
 _SKIPPED: Final = "Framework/skipped"
-#: Bytes kept per profile for templates, before those of the template asked least recently are dropped: what a memo takes by
-#: itself and keeps alive (the template, compiled selectors), and for each row.
+#: What the memos of a profile may take together; beyond, those asked least recently are dropped.
 _MEMO_BYTES: Final = 24 * 2**20
+#: What one memo takes: by itself with all that it keeps alive (the template, compiled selectors), and for each row.
 _BYTES_PER_MEMO: Final = 8 * 2**10
 _BYTES_PER_ROW: Final = 30
 #: The verdict on nodes that nobody judged.
@@ -187,7 +187,7 @@ class Framework(CommitPoints):
     # ------------------------------------------------------------ filter
 
     def memo(self, pod: Pod) -> TemplateMemo:
-        """What is kept for the pods of this template."""
+        """What is kept for the pods of this template; made, and PreFilter of the row-local plugins run, when first asked for."""
         memo = self._memos.pop(pod.template, None)
         if memo is None:
             memo = self._new_memo(pod)
@@ -236,7 +236,7 @@ class Framework(CommitPoints):
         return self._watch.point(FILTER, self._run_filter, state, pod, memo, nominated, prefiltered)
 
     def fresh_state(self, pod: Pod) -> CycleState:
-        """What PreFilter says of a pod as the table is now. Raises Rejected and SchedulingError as ``filter``."""
+        """A cycle state in which PreFilter has been run on the table as it is now. Raises Rejected and SchedulingError."""
         memo = self.memo(pod)
         state = CycleState(memo.state)
         self._run_pre_filter(state, pod, memo)
@@ -320,7 +320,10 @@ class Framework(CommitPoints):
         wide: Sequence[tuple[int, FilterPlugin]],
         nominated: PodsByRow,
     ) -> None:
-        """Lays over ``arrays`` what the filters turn down with the nominated pods added."""
+        """Replaces the verdicts on rows that the filters turn down with their nominated pods added (spec: plugins.md 7.4).
+
+        ``arrays`` has the verdicts without these pods: a pod must fit both ways, and the first pass is the one that is told.
+        """
         if wide:
             view = imagine(self._table, nominated)
             worse = self._ask(state, pod, view, [*memo.active_filters, *wide])

@@ -16,8 +16,10 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 def by_row(by_code: npt.NDArray[_Scalar], codes: Codes) -> npt.NDArray[_Scalar]:
-    """What ``by_code`` (one entry per code) says of each row; ``clip`` merely spares NumPy a second pass for checks."""
-    return by_code.take(codes, mode="clip")
+    """What ``by_code`` (one entry per code) says of each row."""
+    return by_code.take(
+        codes, mode="clip"
+    )  # all codes are valid: clipping spares NumPy a pass of checks
 
 
 def totals(column: LabelColumn, codes: Codes, amounts: npt.NDArray[Any]) -> Int64:

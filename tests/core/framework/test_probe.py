@@ -129,7 +129,7 @@ def test_points_that_wait():
     watch, plugin = Stopwatch("mine", probe), Plugin(Status(Code.Skip))
 
     async def bind():
-        return [await p.bind("pod") for p in watch.some([plugin])]
+        return [await p.bind("pod") for p in watch.each_waiting([plugin])]
 
     assert finish(watch.waiting_point("Bind", bind())) == [Status(Code.Skip)]
     assert ("Mine", "Bind", "Skip", 1.0) in probe.told

@@ -97,7 +97,7 @@ class FindingsByFamily:
 
 
 def wanted(potential: int, args: DefaultPreemptionArgs) -> int:
-    """How many candidates will do among so many nodes."""
+    """How many candidates end the search among ``potential`` nodes: the configured share, but not less than the minimum."""
     share = potential * args.min_candidate_nodes_percentage // 100
     return min(potential, max(share, args.min_candidate_nodes_absolute))
 

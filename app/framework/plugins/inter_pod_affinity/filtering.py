@@ -123,9 +123,10 @@ class _TermsAgainst:
 
 
 class _ImaginedTerms(Counter):
-    """Says how many terms against the pod an imagined change brings or takes: those with these topology keys.
+    """Counts for imagined pods only: the required anti-affinity terms of a pod that mean the incoming one.
 
-    ``inside=False`` means those with any other key.
+    With ``inside`` those with one of these topology keys, else those with any other key. It has no counts by row (those of
+    pods on rows are in ``_Domains``): views ask it, as any counter, how often it counts each pod that they imagine.
     """
 
     __slots__ = ("_against", "_inside", "_keys")

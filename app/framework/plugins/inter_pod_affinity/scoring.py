@@ -1,4 +1,4 @@
-"""Preferred terms, both ways, and required affinity of pods on nodes: who would like to have the pod near (spec: 2.15)."""
+"""Preferred terms, both ways, and required affinity of pods on nodes: where the pod is wanted (spec: plugins.md 2.15, Score)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -30,7 +30,10 @@ class _Pull(msgspec.Struct, frozen=True):
 
 
 class TopologyScores:
-    """int64 by code for each topology key: what a node in that domain is worth to the pod, or to pods for the pod's sake."""
+    """What terms add up to in each domain: int64 by code of the label column, for each topology key.
+
+    ``nothing``: no term has a pod behind it on any node with the term's key, so there is nothing to score.
+    """
 
     def __init__(
         self,
