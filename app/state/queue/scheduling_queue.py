@@ -78,6 +78,8 @@ _METRIC_QUEUE: Final[Mapping[Place, str]] = {
     UNSCHEDULABLE: "unschedulable",
     GATED: "unschedulable",
 }
+#: An unschedulable pod that is gated for one of these causes has left the pool and come back, as metrics see it.
+_COMING_BACK: Final[frozenset[Cause]] = frozenset({"Event", "Timeout"})
 _POD_ADD: Final = UNSCHEDULABLE_POD_ADD.label
 _POD_UPDATE: Final = UNSCHEDULABLE_POD_UPDATE.label
 #: Events after which the pod's status says where it is nominated.
@@ -433,11 +435,13 @@ class SchedulingQueue:
             self._unregister(queued)
         else:
             self._places[finish].add(queued)
-        self._report(queued, start, finish, event)
+        self._report(queued, start, finish, cause, event)
 
-    def _report(self, queued: QueuedPod, start: Place, finish: Place, event: str) -> None:
+    def _report(
+        self, queued: QueuedPod, start: Place, finish: Place, cause: Cause, event: str
+    ) -> None:
         came = _METRIC_QUEUE.get(finish)
-        if came is not None and came != _METRIC_QUEUE.get(start):
+        if came is not None and (came != _METRIC_QUEUE.get(start) or cause in _COMING_BACK):
             self._recorder.incoming(came, event)
         rejectors = queued.rejectors
         if rejectors and (start in WAITING) is not (waits := finish in WAITING):

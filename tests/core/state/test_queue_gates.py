@@ -32,6 +32,7 @@ from tests.core.state.queue_kit import (
 ACTIVE, PARKED, GATED = Place.ACTIVE, Place.UNSCHEDULABLE, Place.GATED
 LATER = NOW + 60
 GATES_GONE = ClusterEvent(Resource.Pod, Action.UpdatePodSchedulingGatesEliminated)
+POD_LABELLED = ClusterEvent(Resource.Pod, Action.UpdatePodLabel)
 
 
 class Gates:
@@ -204,6 +205,27 @@ def test_a_failed_pod_can_be_gated_instead_of_backing_off(by):
     assert queue.add_unschedulable_if_not_present(queued, NOW) is GATED
     assert queued.rejectors == {*by, "Preemption"}
     assert recorder.gauge == dict.fromkeys([*by, "Preemption"], 1)
+
+
+@pytest.mark.parametrize(
+    ("move", "counted"),
+    [
+        (lambda queue, _: queue.move_all(NODE_ADD, None, None, LATER), ["NodeAdd"]),
+        (lambda queue, _: queue.flush_unschedulable(NOW + 301), ["UnschedulableTimeout"]),
+        (lambda queue, pod: queue.activate([pod], LATER), []),
+        (lambda queue, pod: queue.update(pod, make_pod(labels={"a": "b"}), LATER), []),
+    ],
+    ids=["event", "timeout", "activation", "update"],
+)
+def test_a_pod_that_is_gated_on_its_way_out_is_counted_once_more(move, counted):
+    recorder, gates = Recorder(), Gates(Gate=set())
+    queue = make_queue([HintRegistration(NODE_ADDED, "Fit"), HintRegistration(POD_LABELLED, "Fit")], pre_enqueue=gates, recorder=recorder)  # fmt: skip
+    pod = attempt(queue, make_pod()).pod
+    gates.closed["Gate"].add("pod")
+    recorder.entered.clear()
+    move(queue, pod)
+    assert queue.where("pod") is GATED
+    assert recorder.entered == [("unschedulable", event) for event in counted]
 
 
 def test_a_rejected_pod_is_parked_without_asking_the_gates():
