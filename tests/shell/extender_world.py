@@ -44,7 +44,7 @@ _CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfig
 class World:
     """``bound`` maps pods to nodes; ``told`` has (pod, reason, note) of every event."""
 
-    def __init__(self, *extenders, parallelism=16, percentage=100, seed=0):
+    def __init__(self, *extenders, parallelism=16, percentage=100, seed=0, max_writing=64):
         self.clock = LoopClock()
         self.bound, self.told, self.attempts = {}, [], []
         self._group = asyncio.TaskGroup()
@@ -78,7 +78,7 @@ class World:
             clock=self.clock,
             spawn=self._spawn,
             undo=failures.undo,
-            max_writing=64,
+            max_writing=max_writing,
         )
         search = Search(
             self.chain,

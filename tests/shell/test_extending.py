@@ -288,6 +288,21 @@ class TestOverlap:
             await until(lambda: len(world.bound) == 9)
         assert ext.fake.most_in_flight == 3
 
+    async def test_the_loop_pauses_while_bindings_are_being_written(self):
+        class Slow(World):
+            async def bind(self, pod, node_name):
+                await asyncio.sleep(10)
+                await super().bind(pod, node_name)
+
+        ext = scripted(lambda verb, request: after(0.01, everything(verb, request)), serial=False)
+        async with Slow(ext, parallelism=4, max_writing=8).running() as world:
+            world.nodes("n1", cpu="64")
+            for number in range(40):
+                world.pod(f"p{number}")
+            await asyncio.sleep(5)
+            assert 8 <= world.binder.writing < 8 + 4  # those that were being asked about as well
+            await until(lambda: len(world.bound) == 40)
+
 
 class TestRequeue:
     async def test_retry_after(self):

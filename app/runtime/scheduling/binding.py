@@ -90,8 +90,13 @@ class Binder:
         """How many of them are about to write."""
         return self._writing
 
+    @property
+    def has_room(self) -> bool:
+        """Whether fewer than ``max_writing`` bindings are being written."""
+        return self._room.is_set()
+
     async def wait_for_room(self) -> None:
-        """Returns when fewer than ``max_writing`` bindings are being written."""
+        """Returns when there is room."""
         await self._room.wait()
 
     async def wait_until_idle(self) -> None:

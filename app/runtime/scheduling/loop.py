@@ -52,6 +52,10 @@ class ExtenderSearch(Protocol):
 class Room(Protocol):
     """Work that goes on beside the loop, and that the loop must not run away from."""
 
+    @property
+    def has_room(self) -> bool:
+        """Whether more of it may be started."""
+
     async def wait_for_room(self) -> None:
         """Returns when more of it may be started."""
 
@@ -125,12 +129,19 @@ class SchedulingLoop:
             await self._slots.start(work, f"schedule {queued.pod.key} and those that follow")
         else:
             await self._schedule(queued, attempt, None)
-            for room in self._rooms:
-                await room.wait_for_room()
+        for room in self._rooms:
+            await room.wait_for_room()
 
     def _next_to_ask(self) -> Work | None:
-        """An attempt for the pod that is next, popped now; None if there is none or no extender is to be asked about it."""
-        while self._search is not None and self._running:
+        """An attempt for the pod that is next, popped now.
+
+        None if there is none, no extender is to be asked about it, or the loop has to wait for room.
+        """
+        while (
+            self._search is not None
+            and self._running
+            and all(room.has_room for room in self._rooms)
+        ):
             queued = self._state.queue.peek()
             if queued is None or not self._search.concerns(queued.pod):
                 return None

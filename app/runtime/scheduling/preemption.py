@@ -111,8 +111,13 @@ class Evictor:
             else:
                 event.clear()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether fewer than MAX_PREEMPTING preemptions are under way."""
+        return self._room.is_set()
+
     async def wait_for_room(self) -> None:
-        """Returns when fewer than MAX_PREEMPTING preemptions are under way."""
+        """Returns when there is room."""
         await self._room.wait()
 
     async def wait_until_idle(self) -> None:
