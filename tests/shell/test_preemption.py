@@ -431,13 +431,18 @@ class Bindings:
             effects=None,
             extenders=None,
             waiting=WaitingPods(),
-            reports=SimpleNamespace(nominated=lambda *_: None, scheduled=lambda *_: None),
+            reports=SimpleNamespace(
+                nominated=lambda *_: None, scheduled=lambda *_: None, withdraw=self._withdraw
+            ),
             recorder=NullRecorder(),
             clock=SimpleNamespace(wall=lambda: NOW, monotonic=lambda: 0.0),
             spawn=lambda coroutine, name: spawn(group, coroutine, name=name),
             undo=lambda decided, status: self.undone.append((decided.assumed.name, status)),
             max_writing=5,
         )
+
+    async def _withdraw(self, pod):
+        pass  # nothing waits to be written
 
     NAME = "Bind"
 
