@@ -1,7 +1,6 @@
 """Small crowded clusters in which pods of higher priority have to make room for themselves."""
 
 import random
-from typing import Any
 
 import numpy as np
 
@@ -39,6 +38,7 @@ from app.state.nominations import Nominations
 from app.state.nominator import Nominator, nominate
 from app.state.table import NodeTable
 from app.wire.extender_v1 import Victims
+from tests.core.framework.coroutines import finish
 from tests.core.framework.twins import preemption as twin
 
 FILTERS = (
@@ -52,15 +52,6 @@ FILTERS = (
 )
 ZONE, HOST = "zone", "host"
 APPS = ("web", "db", "cache")
-
-
-def finish(coroutine: Any) -> Any:
-    """What a coroutine that never really waits returns."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        return stop.value
-    raise AssertionError("it waits")
 
 
 def frameworks(table, cluster, nominator, rng, *, skip=(), more=None, args=None):

@@ -16,7 +16,7 @@ from app.model.status import (
     unschedulable,
 )
 from app.state.table import NodeTable
-from tests.core.framework.preemption_world import finish
+from tests.core.framework.coroutines import finish
 
 NO, NEVER = unschedulable("no"), unresolvable("never")
 LATER = Status(Code.Pending, ("later",))

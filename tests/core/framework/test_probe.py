@@ -5,6 +5,7 @@ import pytest
 from app.framework.probe import NULL_PROBE, Participation, Stopwatch
 from app.framework.runner import Rejected
 from app.model.status import SUCCESS, Code, Status, unschedulable
+from tests.core.framework.coroutines import finish
 
 
 class Probe:
@@ -113,15 +114,6 @@ def test_the_stand_in_is_the_plugin_in_all_other_respects():
 
     watch.point("Score", look)
     assert watch.one(plugin) is plugin, "the point is over"
-
-
-def finish(coroutine):
-    """What a coroutine that waits for nothing returns."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        return end.value
-    raise AssertionError("it waits")
 
 
 def test_points_that_wait():

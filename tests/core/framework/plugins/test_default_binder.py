@@ -1,9 +1,8 @@
-import asyncio
-
 from app.framework.interface import CycleState
 from app.framework.plugins.default_binder import DefaultBinder
 from app.model.pod import make_pod
 from app.model.status import SUCCESS, Code, SchedulingError, Status
+from tests.core.framework.coroutines import finish
 from tests.core.framework.worlds import World
 
 POD = make_pod(namespace="ns", name="p", uid="u")
@@ -24,7 +23,7 @@ class Binder:
 
 def run(effects):
     plugin = DefaultBinder(None, World(0, nodes=4).handle)
-    return asyncio.run(plugin.bind(CycleState(), POD, "node-1", effects))
+    return finish(plugin.bind(CycleState(), POD, "node-1", effects))
 
 
 def test_writes_the_binding():

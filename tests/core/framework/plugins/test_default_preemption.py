@@ -33,7 +33,8 @@ from app.state.nominations import Nominations
 from app.state.nominator import Nominator, nominate
 from app.state.table import NodeTable
 from app.wire.extender_v1 import Victims
-from tests.core.framework.preemption_world import Crowd, Extenders, finish, frameworks
+from tests.core.framework.coroutines import finish
+from tests.core.framework.preemption_world import Crowd, Extenders, frameworks
 from tests.core.framework.twins import preemption as twin
 
 

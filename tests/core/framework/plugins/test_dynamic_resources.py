@@ -1,5 +1,3 @@
-import asyncio
-
 import numpy as np
 
 from app.framework.diagnosis import Diagnosis
@@ -10,6 +8,7 @@ from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.status import SKIP, Code, unresolvable
 from app.state.view import View
+from tests.core.framework.coroutines import finish
 
 CLAIMING = make_pod(spec={"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]})
 
@@ -47,7 +46,7 @@ def test_words_after_a_failed_attempt():
     state, pod, diagnosis = CycleState(), make_pod(), Diagnosis(node_count=2)
 
     def after():
-        result = asyncio.run(plugin.post_filter(state, pod, diagnosis, None))
+        result = finish(plugin.post_filter(state, pod, diagnosis, None))
         return result.status.code, result.status.message
 
     assert after() == (Code.Error, "not found")

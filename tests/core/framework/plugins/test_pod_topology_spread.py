@@ -542,6 +542,7 @@ def test_node_hint_on_taints(plugin):
     plain = make_node("n", {ZONE: "a"})
     tainted = make_node("n", {ZONE: "a"}, [Taint("gpu", "", "NoSchedule")])
     assert hint(pod("waiting", constraint()), tainted, plain) is True
+    assert hint(pod("waiting", constraint()), tainted, tainted) is False
     assert hint(pod("waiting", constraint(RACK)), tainted, plain) is False
 
 

@@ -10,6 +10,7 @@ from app.framework.interface import CycleState
 from app.framework.plugins.volume_binding import VolumeBinding
 from app.model.objects import AWSElasticBlockStore, PersistentVolume, PersistentVolumeClaim
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError
+from tests.core.framework.coroutines import finish
 from tests.core.framework.volume_world import (
     COMPLETED,
     EBS,
@@ -94,15 +95,6 @@ def patched(obj, changes):
     return msgspec.convert(plain, type(obj))
 
 
-def run(coroutine):
-    """Drives a coroutine that waits for nothing but its effects."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        return stop.value
-    raise AssertionError("it waits for something")
-
-
 class Binding:
     """A pod on its way to node ``a``: one claim that a volume exists for, one that is to be made."""
 
@@ -138,7 +130,7 @@ class Binding:
 
     def bind(self):
         """PreBind's status and how many seconds it took."""
-        status = run(self.plugin.pre_bind(self.state, self.pod, "a", self.effects))
+        status = finish(self.plugin.pre_bind(self.state, self.pod, "a", self.effects))
         return status, self.effects.time - 1000.0
 
     def fails(self):
@@ -281,7 +273,7 @@ def test_another_node_than_the_one_reserved():
     status = binding.flight("b")
     text = 'no pod volume found for node "b"'
     assert (status.code, status.message) == (Code.Error, text)
-    other = run(binding.plugin.pre_bind(binding.state, binding.pod, "b", binding.effects))
+    other = finish(binding.plugin.pre_bind(binding.state, binding.pod, "b", binding.effects))
     assert other == status
 
 
