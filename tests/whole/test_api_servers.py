@@ -305,7 +305,8 @@ def leader_and_standbys(
     """Starts candidates and waits until one leads and the others know it."""
     started = [schedulers.start(leaderElection=ELECTION) for _ in range(count)]
     wait_for("candidates", lambda: all("New leader elected" in p.output() for p in started))
-    (leader,) = [each for each in started if "Successfully acquired lease" in each.output()]
+    acquired = "Successfully acquired lease"
+    (leader,) = wait_for("a leader", lambda: [p for p in started if acquired in p.output()])
     return leader, [each for each in started if each is not leader]
 
 
