@@ -60,8 +60,8 @@ _BYTES_PER_MEMO: Final = 8 * 2**10
 _BYTES_PER_ROW: Final = 30
 #: The verdict on nodes that nobody judged.
 _ABSENT: Final = Status(Code.UnschedulableAndUnresolvable)
-#: Events that wake pods turned down by a plugin which does not say what it waits for.
-_ANY_CHANGE: Final = tuple(
+#: Events that wake pods turned down by somebody who does not say what they wait for: any but changes of VolumeAttachments.
+ANY_CHANGE: Final = tuple(
     EventRegistration(ClusterEvent(resource, Action.All))
     for resource in (
         Resource.Pod,
@@ -175,7 +175,7 @@ class Framework(CommitPoints):
         for plugin in self._rejecting_plugins():
             registrations = registrations_of(plugin)
             if registrations is None:
-                registrations = _ANY_CHANGE
+                registrations = ANY_CHANGE
             hints += [(plugin.NAME, registration) for registration in registrations]
         return hints
 

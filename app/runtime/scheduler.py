@@ -17,13 +17,12 @@ import numpy as np
 
 from app.extender.chain import ExtenderChain
 from app.framework.args import Profile
-from app.framework.runner import Framework
+from app.framework.runner import ANY_CHANGE, Framework
 from app.kube.events import EventRecorder
 from app.kube.feed import ADDED, DELETED, ResourceKind
 from app.kube.informer import Informer, wait_synced
 from app.kube.transport import Guard, Transport
 from app.kube.writer import KubeWriter
-from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.runtime import kinds
@@ -56,8 +55,6 @@ from app.state.table import NodeTable
 
 log = logging.getLogger(__name__)
 
-#: Any event at all.
-_EVERYTHING: Final = ClusterEvent(Resource.Any, Action.All)
 #: Pods waiting for an event are tried again without one after this long (kube-scheduler's flag of this name).
 MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
 
@@ -399,11 +396,11 @@ class Scheduler:
 
 
 def _hints(framework: Framework, *, extended: bool) -> tuple[HintRegistration, ...]:
-    """What wakes the pods of a profile; those that extenders turned down welcome every event (spec: service.md 2.3)."""
+    """What wakes the pods of a profile; extenders do not say what theirs wait for (spec: service.md 2.3)."""
     given = [
         HintRegistration(each.event, plugin, each.hint, each.template_only)
         for plugin, each in framework.queueing_hints()
     ]
     if extended:
-        given.append(HintRegistration(_EVERYTHING, EXTENDER))
+        given += [HintRegistration(each.event, EXTENDER) for each in ANY_CHANGE]
     return with_taint_registrations(given)

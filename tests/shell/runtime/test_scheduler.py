@@ -6,7 +6,8 @@ import json
 import msgspec
 import pytest
 
-from app.framework.testing import make_pod
+from app.framework.testing import make_object, make_pod
+from app.model.objects import StorageClass, VolumeAttachment
 from app.model.pod import Pod
 from tests.shell.extender.fakes import extender
 from tests.shell.runtime.world import running
@@ -73,6 +74,18 @@ async def test_a_pod_is_tried_again_for_what_happened_while_it_was_being_refused
         world.add(pod_for_extenders())
         await scheduled_for(world, 3)
     assert bindings(world) == ["a"]
+
+
+@pytest.mark.parametrize(("kind", "calls"), [(StorageClass, 2), (VolumeAttachment, 1)])
+async def test_what_a_pod_that_extenders_turned_down_is_tried_again_for(kind, calls):
+    gone = make_object(kind, {"metadata": {"name": "x"}})
+    script = Script(lambda: {"nodenames": [], "failedNodes": {"a": "no"}})
+    async with running("a", extenders=script) as world:
+        world.add(pod_for_extenders())
+        await scheduled_for(world, 1)
+        world.change(kind, gone, None)
+        await scheduled_for(world, 3)
+    assert script.calls == calls
 
 
 async def test_winding_down_waits_for_bindings():
