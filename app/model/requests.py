@@ -23,8 +23,9 @@ PODS: Final = "pods"
 DEFAULT_MILLI_CPU: Final = 100
 DEFAULT_MEMORY: Final = 200 * 1024 * 1024
 
-#: Amounts beyond are cut: an int64 column must hold the sum of a few of them. No machine comes near.
-LARGEST: Final = 2**59
+#: What nodes offer is cut here, and what pods ask for just above it, so that more than this fits nowhere. A hundredfold (scores
+#: are percentages) and the sum of a hundred stay within int64. No machine comes near.
+LARGEST: Final = 2**56
 
 _NONZERO_DEFAULTS: Final = {
     CPU: DEFAULT_MILLI_CPU * quantity.MICRO,
@@ -67,9 +68,9 @@ def is_scalar(name: str) -> bool:
 
 
 def to_units(name: str, nanos: int) -> int:
-    """Rounds an exact amount to scheduler units: milli for cpu, whole units otherwise; at most LARGEST either way."""
+    """Rounds an exact amount to scheduler units: milli for cpu, whole units otherwise; at most LARGEST + 1 either way."""
     units = quantity.milli(nanos) if name == CPU else quantity.whole(nanos)
-    return max(-LARGEST, min(LARGEST, units))
+    return max(-LARGEST - 1, min(LARGEST + 1, units))
 
 
 def accounted_units(amounts: Mapping[str, int]) -> Amounts:
@@ -97,7 +98,7 @@ def _allocatable(name: str, text: str | float) -> int | None:
     if name not in {CPU, MEMORY, EPHEMERAL_STORAGE, PODS} and not is_scalar(name):
         return None
     try:
-        return to_units(name, quantity.parse(text))
+        return min(LARGEST, to_units(name, quantity.parse(text)))
     except quantity.QuantityError:
         return None
 

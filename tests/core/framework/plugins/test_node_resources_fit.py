@@ -211,8 +211,10 @@ def test_more_reasons_than_bits():
     assert first.text(int(second.reasons[1])) == everything
 
 
-def test_a_request_beyond_int64_fits_nowhere():
-    verdict = judge(node(pods="1", memory="4Gi"), pod_requesting(requests={"memory": "1e30"}))
+@pytest.mark.parametrize("amount", ["65Pi", "1Ei", "9E", "9223372036854775807", "1e30"])
+@pytest.mark.parametrize("offered", ["4Gi", "64Pi", "9223372036854775807", "1e25"])
+def test_an_amount_beyond_all_reason_fits_nowhere(amount, offered):
+    verdict = judge(node(pods="1", memory=offered), pod_requesting(requests={"memory": amount}))
     assert verdict == (Code.UnschedulableAndUnresolvable, ("Insufficient memory",))
 
 
@@ -225,6 +227,21 @@ def test_no_resources_is_an_error():
     status = plugin.pre_score(CycleState(), pod_requesting(), View.everything(world.table))
     assert status.code is Code.Error
     assert status.message == "resources not found"
+
+
+ENDLESS = node(pods="9", cpu="9E", memory="1e25", gpu="9223372036854775807")
+
+
+@pytest.mark.parametrize(("strategy", "score"), [("LeastAllocated", 99), ("MostAllocated", 0)])
+def test_a_node_that_offers_more_than_all_reason_has_plenty(strategy, score):
+    requests = {"cpu": "1", "memory": "1Ti", "example.com/gpu": "1"}
+    pod = pod_requesting(requests=requests)
+    resources = tuple(ResourceSpec(name, 1) for name in requests)
+    args = NodeResourcesFitArgs(strategy=strategy, resources=resources)
+    assert judge(ENDLESS, pod, args) is None
+    world = World(0, nodes=4)
+    view = View(world.table, np.array([world.table.set_node(ENDLESS)]))
+    assert NodeResourcesFit(args, world.handle).score(CycleState(), pod, view).tolist() == [score]
 
 
 @pytest.mark.parametrize(
