@@ -15,7 +15,7 @@ Order, skipping and failure rules are kube-scheduler's (spec: plugins.md 1.4).
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Final, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -425,10 +425,31 @@ class PostBindPlugin(Plugin, Protocol):
 
 
 def points_of(plugin: type | Plugin) -> frozenset[str]:
-    """The configuration names of the extension points that a plugin (class) extends."""
-    return frozenset(
-        point for point, method in POINT_METHODS.items() if callable(getattr(plugin, method, None))
-    )
+    """The configuration names of the extension points that a plugin (class) extends.
+
+    Those it has a method for, and its ``IDLE_AT``: where a profile may list it because kube-scheduler's plugin of that name
+    has something to do there.
+    """
+    idle: frozenset[str] = getattr(plugin, "IDLE_AT", frozenset())
+    return idle.union(point for point in POINT_METHODS if acts_at(plugin, point))
+
+
+class Need(NamedTuple):
+    """The point at which a plugin prepares what it needs at a later one, and its error where the profile leaves that out."""
+
+    point: str
+    error: str
+
+
+def needs_of(plugin: Plugin) -> Mapping[str, Need]:
+    """What a plugin needs, by the point where it does (its ``NEEDS``): one that says nothing manages without preparation."""
+    needs: Mapping[str, Need] = getattr(plugin, "NEEDS", {})
+    return needs
+
+
+def acts_at(plugin: type | Plugin, point: str) -> bool:
+    """Whether a plugin (class) has a method for an extension point, given by its name in the configuration."""
+    return callable(getattr(plugin, POINT_METHODS.get(point, ""), None))
 
 
 def concerned(plugin: Plugin, template: PodTemplate) -> bool:

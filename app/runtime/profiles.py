@@ -6,6 +6,7 @@ import numpy as np
 
 from app.framework.args import Profile
 from app.framework.interface import Plugin, WaitingPods
+from app.framework.lineup import line_up
 from app.framework.probe import NULL_PROBE, Probe
 from app.framework.profile import ProfilePlugins
 from app.framework.registry import capabilities
@@ -40,12 +41,8 @@ def build_framework(
     instances = {
         name: _make(name, profile, classes, handle) for name in sorted(plugin_names([profile]))
     }
-    by_point = {
-        point: [instances[name] for name in names] for point, names in profile.points.items()
-    }
-    framework = Framework(
-        profile.scheduler_name, ProfilePlugins(by_point, profile.score_weights), table, probe
-    )
+    plugins = ProfilePlugins(line_up(profile.points, instances), profile.score_weights)
+    framework = Framework(profile.scheduler_name, plugins, table, probe)
     handle.framework = framework
     return framework
 

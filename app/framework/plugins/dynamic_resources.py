@@ -4,10 +4,18 @@ Allocating devices is not built. A pod with claims must not be placed as if it h
 pods the plugin behaves as kube-scheduler's does, whose PostFilter has a say in every message (spec: plugins.md 1.4, 2.20).
 """
 
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from app.framework.diagnosis import Diagnosis
-from app.framework.interface import CycleState, Effects, EventRegistration, Handle, PostFilterResult
+from app.framework.interface import (
+    CycleState,
+    Effects,
+    EventRegistration,
+    Handle,
+    Need,
+    PostFilterResult,
+)
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
 from app.model.status import SKIP, Code, Status, unresolvable, unschedulable
@@ -21,6 +29,10 @@ class DynamicResources:
     """Turns pods with resource claims down."""
 
     NAME: ClassVar[str] = "DynamicResources"
+    NEEDS: ClassVar[Mapping[str, Need]] = dict.fromkeys(
+        ("filter", "score", "reserve", "preBind"), Need("preFilter", "not found")
+    )
+    IDLE_AT: ClassVar[frozenset[str]] = frozenset({"preEnqueue", "filter", "reserve", "preBind"})
 
     def __init__(self, args: object, handle: Handle) -> None:
         """Arguments are accepted and have nothing to act on."""

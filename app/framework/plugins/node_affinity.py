@@ -33,7 +33,7 @@ from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node, NodeSelectorTerm
 from app.model.pod import Pod
 from app.model.selectors import SelectorError
-from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
+from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
 from app.state.columns.resources import Int64
 from app.state.view import View
 
@@ -103,12 +103,20 @@ class NodeAffinity(RowLocal):
     def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
         """int64[n]: the weights of the preferred terms that match, the profile's and the pod's; PreScore may be disabled."""
         own: PreferredTerms | None = state.get(_SCORE_STATE)
-        own = PreferredTerms(preferred_of(pod.spec) or ()) if own is None else own
+        own = self._unprepared(pod) if own is None else own
         scores = np.zeros(view.n, np.int64)
         if self._preferred is not None:
             self._preferred.add_to(scores, view)
         own.add_to(scores, view)
         return scores
+
+    def _unprepared(self, pod: Pod) -> PreferredTerms:
+        try:
+            return PreferredTerms(preferred_of(pod.spec) or ())
+        except SelectorError as error:
+            raise SchedulingError(
+                f'running Score plugins: plugin "{self.NAME}" failed with: {error}'
+            ) from error
 
     def normalize(self, _state: CycleState, _pod: Pod, scores: Int64, _view: View) -> Int64:
         """The largest sum becomes 100."""

@@ -1,6 +1,6 @@
 """NodeDeclaredFeatures: pods that need a kubelet feature go where it is declared (spec: plugins.md 2.19, KEP-5328)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 import numpy as np
@@ -9,6 +9,7 @@ from app.framework.interface import (
     CycleState,
     EventRegistration,
     Handle,
+    Need,
     QueueingHint,
     RowLocal,
     Verdicts,
@@ -86,6 +87,11 @@ class NodeDeclaredFeatures(RowLocal):
     """Turns down nodes that lack a feature the pod needs."""
 
     NAME: ClassVar[str] = "NodeDeclaredFeatures"
+    NEEDS: ClassVar[Mapping[str, Need]] = {
+        "filter": Need(
+            "preFilter", 'error reading "PreFilterNodeDeclaredFeatures" from cycle-state: not found'
+        ),
+    }
 
     def __init__(self, _args: object, handle: Handle) -> None:
         """Takes no arguments."""

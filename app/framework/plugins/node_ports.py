@@ -1,6 +1,6 @@
 """NodePorts: a host port can be claimed once per node and address (spec: plugins.md 2.7)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 import numpy as np
@@ -9,6 +9,7 @@ from app.framework.interface import (
     CycleState,
     EventRegistration,
     Handle,
+    Need,
     RowLocal,
     Verdicts,
     reject,
@@ -26,6 +27,9 @@ class NodePorts(RowLocal):
     """Turns down nodes where a host port of the pod is taken."""
 
     NAME: ClassVar[str] = "NodePorts"
+    NEEDS: ClassVar[Mapping[str, Need]] = {
+        "filter": Need("preFilter", 'reading "PreFilterNodePorts" from cycleState: not found'),
+    }
 
     def __init__(self, args: object, handle: Handle) -> None:
         """Takes no arguments."""

@@ -47,9 +47,12 @@ class NodeResourcesBalancedAllocation(RowLocal):
         scored = ScoredResources.of(pod_requests(pod.spec), self._args.resources)
         return scored.names, _with_and_without(scored.amounts)
 
-    def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
-        """int64[n], 50 to 100: real requests, without stand-ins; PreScore may be disabled."""
-        names, worlds = state.get(_SCORE_STATE) or self._worlds(pod)
+    def score(self, state: CycleState, pod: Pod, view: View) -> Int64 | None:
+        """int64[n], 50 to 100: real requests, without stand-ins; PreScore may be disabled, then 0 for pods that it would skip."""
+        prepared = state.get(_SCORE_STATE)
+        names, worlds = prepared or self._worlds(pod)
+        if prepared is None and not worlds.any():
+            return None
         capacity = view.allocatable_of(names)
         used = view.requested_of(names) + worlds
         if np.count_nonzero(capacity) < capacity.size:

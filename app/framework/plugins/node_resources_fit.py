@@ -1,6 +1,6 @@
 """NodeResourcesFit: what a pod asks for must be free, and how much is free makes the score (spec: plugins.md 2.8)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from app.framework.interface import (
     CycleState,
     EventRegistration,
     Handle,
+    Need,
     QueueingHint,
     RowLocal,
     Verdicts,
@@ -104,6 +105,12 @@ class NodeResourcesFit(RowLocal):
     """Judges and ranks nodes by what is left of their allocatable resources."""
 
     NAME: ClassVar[str] = "NodeResourcesFit"
+    NEEDS: ClassVar[Mapping[str, Need]] = {
+        "filter": Need(
+            "preFilter", 'error reading "PreFilterNodeResourcesFit" from cycleState: not found'
+        ),
+    }
+    IDLE_AT: ClassVar[frozenset[str]] = frozenset({"placementScore"})
 
     def __init__(self, args: NodeResourcesFitArgs | None, _handle: Handle) -> None:
         """None for the default arguments. Raises ValueError for a strategy that does not exist."""

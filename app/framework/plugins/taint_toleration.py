@@ -1,6 +1,6 @@
 """TaintToleration: nodes repel pods that do not tolerate their taints (spec: plugins.md 2.5)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 from app.framework.helpers.tolerations import (
@@ -14,6 +14,7 @@ from app.framework.interface import (
     CycleState,
     EventRegistration,
     Handle,
+    Need,
     QueueingHint,
     RowLocal,
     Verdicts,
@@ -37,6 +38,11 @@ class TaintToleration(RowLocal):
     """NoSchedule and NoExecute keep a pod off, PreferNoSchedule makes a node worse."""
 
     NAME: ClassVar[str] = "TaintToleration"
+    NEEDS: ClassVar[Mapping[str, Need]] = {
+        "score": Need(
+            "preScore", 'failed to read "PreScoreTaintToleration" from cycleState: not found'
+        ),
+    }
 
     def __init__(self, args: object, handle: Handle) -> None:
         """Takes no arguments."""

@@ -3,7 +3,7 @@
 Source of the rules: kube-scheduler 1.36 (spec: plugins.md 2.10; KEP-2485 for ReadWriteOncePod).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 import msgspec
@@ -13,6 +13,7 @@ from app.framework.interface import (
     CycleState,
     EventRegistration,
     Handle,
+    Need,
     QueueingHint,
     Verdicts,
     reject_first,
@@ -47,6 +48,9 @@ class VolumeRestrictions:
     """Keeps pods apart that cannot share a volume."""
 
     NAME: ClassVar[str] = "VolumeRestrictions"
+    NEEDS: ClassVar[Mapping[str, Need]] = {
+        "filter": Need("preFilter", 'cannot read "PreFilterVolumeRestrictions" from cycleState'),
+    }
 
     def __init__(self, args: object, handle: Handle) -> None:
         del args

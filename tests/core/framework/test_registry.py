@@ -4,15 +4,11 @@ import types
 
 import pytest
 
-from app.framework.interface import POINT_METHODS
 from app.framework.node_at_a_time import NodeFilter
 from app.framework.registry import GROUP, IN_TREE, RegistryError, capabilities, registry
 from app.model.status import SUCCESS
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from tests.core.framework.worlds import World
-
-#: Plugins of which only what kube-scheduler does by default is built.
-PARTIAL = {"DynamicResources", "VolumeBinding"}
 
 
 class Good:
@@ -129,9 +125,7 @@ def test_every_in_tree_plugin_is_known_by_its_own_name():
 def test_capabilities_are_those_of_kube_scheduler():
     ours = capabilities()
     assert ours
-    for name, points in ours.items():
-        theirs = IN_TREE_CAPABILITIES[name] & POINT_METHODS.keys()
-        assert points <= theirs if name in PARTIAL else points == theirs, name
+    assert ours == IN_TREE_CAPABILITIES
 
 
 def test_every_in_tree_plugin_can_be_made_without_arguments():

@@ -1,6 +1,6 @@
 """The plugin: affinity between pods at the extension points."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 import msgspec
@@ -10,6 +10,7 @@ from app.framework.interface import (
     CycleState,
     EventRegistration,
     Handle,
+    Need,
     Verdicts,
     reject_first,
 )
@@ -52,6 +53,14 @@ class InterPodAffinity:
     """
 
     NAME: ClassVar[str] = "InterPodAffinity"
+    NEEDS: ClassVar[Mapping[str, Need]] = {
+        "filter": Need(
+            "preFilter", 'error reading "PreFilterInterPodAffinity" from cycleState: not found'
+        ),
+        "score": Need(
+            "preScore", 'failed to read "PreScoreInterPodAffinity" from cycleState: not found'
+        ),
+    }
 
     def __init__(self, args: InterPodAffinityArgs | None, handle: Handle) -> None:
         self._args = args or InterPodAffinityArgs()

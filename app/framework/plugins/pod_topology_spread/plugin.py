@@ -1,12 +1,12 @@
 """The plugin: spread constraints at the extension points."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 import numpy as np
 
 from app.framework.args import PodTopologySpreadArgs
-from app.framework.interface import CycleState, EventRegistration, Handle, Verdicts
+from app.framework.interface import CycleState, EventRegistration, Handle, Need, Verdicts
 from app.framework.plugins.pod_topology_spread import hints
 from app.framework.plugins.pod_topology_spread.constraints import HARD, SOFT, ConstraintSource
 from app.framework.plugins.pod_topology_spread.counting import Inclusion
@@ -43,6 +43,14 @@ class PodTopologySpread:
     """
 
     NAME: ClassVar[str] = "PodTopologySpread"
+    NEEDS: ClassVar[Mapping[str, Need]] = {
+        "filter": Need(
+            "preFilter", 'reading "PreFilterPodTopologySpread" from cycleState: not found'
+        ),
+        "score": Need(
+            "preScore", 'error reading "PreScorePodTopologySpread" from cycleState: not found'
+        ),
+    }
 
     def __init__(self, args: PodTopologySpreadArgs | None, handle: Handle) -> None:
         self._table = handle.table

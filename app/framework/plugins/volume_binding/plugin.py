@@ -1,7 +1,7 @@
 """VolumeBinding's extension points and queueing hints."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 import numpy as np
@@ -12,6 +12,7 @@ from app.framework.interface import (
     Effects,
     EventRegistration,
     Handle,
+    Need,
     Verdicts,
 )
 from app.framework.plugins.volume_binding.claims import ClaimReader, PodClaims, has_claims
@@ -42,6 +43,9 @@ class VolumeBinding:
     """Finds nodes for a pod's claims, and binds the claims that wait for it before the pod is bound."""
 
     NAME: ClassVar[str] = "VolumeBinding"
+    NEEDS: ClassVar[Mapping[str, Need]] = dict.fromkeys(
+        ("filter", "reserve", "preBind"), Need("preFilter", "not found")
+    )
 
     def __init__(self, args: VolumeBindingArgs | None, handle: Handle) -> None:
         timeout = (args or VolumeBindingArgs()).bind_timeout_seconds

@@ -10,7 +10,7 @@ from app.framework.plugins.node_resources_balanced_allocation import (
 from app.framework.plugins.node_resources_fit import NodeResourcesFit
 from app.framework.plugins.volume_zone import VolumeZone
 from app.framework.testing import FakeCluster, make_node, make_pod
-from app.model.status import Code
+from app.model.status import Code, SchedulingError
 from app.state.view import View
 
 SSD = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
@@ -55,6 +55,21 @@ def test_score_without_pre_score(kind, cluster):
     with_it = plugin.score(state, POD, view).tolist()
     assert plugin.score(CycleState(), POD, view).tolist() == with_it
     assert len(set(with_it)) > 1
+
+
+def test_balanced_allocation_without_pre_score_of_a_pod_that_asks_for_nothing(cluster):
+    plugin = NodeResourcesBalancedAllocation(None, cluster.handle)
+    assert plugin.score(CycleState(), make_pod(), View.everything(cluster.handle.table)) is None
+
+
+def test_node_affinity_without_pre_score_of_a_term_that_cannot_be_read(cluster):
+    term = {"matchExpressions": [{"key": "n", "operator": "Gt", "values": ["x"]}]}
+    preferred = [{"weight": 1, "preference": term}]
+    node_affinity = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
+    pod = make_pod(spec={"affinity": {"nodeAffinity": node_affinity}})
+    plugin = NodeAffinity(None, cluster.handle)
+    with pytest.raises(SchedulingError, match=r'plugin "NodeAffinity" failed with: .* "x"'):
+        plugin.score(CycleState(), pod, View.everything(cluster.handle.table))
 
 
 def test_node_affinity_without_pre_filter(cluster):
