@@ -6,11 +6,11 @@ import pytest
 
 from app.cycle.attempt import DROPPED, Attempt, NoNodesError, Unfit
 from app.framework.interface import PreFilterResult, reject
-from app.framework.profile import ProfilePlugins
 from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from app.state.nominations import NOBODY
+from tests.core.framework.profiles import profile_of
 
 
 class Bars:
@@ -56,15 +56,7 @@ class World:
     def __init__(self, *plugins, nodes="abcde"):
         self.cluster = FakeCluster(*map(make_node, nodes))
         self.table = self.cluster.handle.table
-        points = {
-            point: [plugin for plugin in plugins if hasattr(plugin, method)]
-            for point, method in (
-                ("preFilter", "pre_filter"),
-                ("filter", "filter"),
-                ("score", "score"),
-            )
-        }
-        self._framework = Framework("profile", ProfilePlugins(points, {}), self.table)
+        self._framework = Framework("profile", profile_of(*plugins), self.table)
 
     def attempt(self, nominated=""):
         pod = make_pod()

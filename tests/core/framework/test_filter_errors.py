@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from app.framework.interface import CycleState, PreFilterResult, RowLocal, reject
-from app.framework.profile import ProfilePlugins
 from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.status import SUCCESS, Code, SchedulingError
 from app.state.nominations import PodsByRow
 from app.state.view import WhatIf
+from tests.core.framework.profiles import profile_of
 
 MESSAGE = 'running "Checks" filter plugin: out of order'
 
@@ -51,11 +51,7 @@ class Trial:
     def __init__(self, *plugins):
         self.cluster = FakeCluster(*map(make_node, "abc"))
         self._table = self.cluster.handle.table
-        points = {
-            "preFilter": [p for p in plugins if hasattr(p, "pre_filter")],
-            "filter": [p for p in plugins if hasattr(p, "filter")],
-        }
-        self._framework = Framework("profile", ProfilePlugins(points, {}), self._table)
+        self._framework = Framework("profile", profile_of(*plugins), self._table)
 
     def feasible(self, nominated=()):
         pod = make_pod()

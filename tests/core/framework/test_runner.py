@@ -11,7 +11,6 @@ from app.framework.interface import (
     default_normalize,
     reject,
 )
-from app.framework.profile import ProfilePlugins
 from app.framework.runner import Framework, Rejected
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.cluster_event import NODE_ADD, Action
@@ -26,6 +25,7 @@ from app.model.status import (
 )
 from app.state.nominations import NOBODY
 from app.state.view import View
+from tests.core.framework.profiles import profile_of
 
 NO, NEVER = unschedulable("no"), unresolvable("never")
 LATER = Status(Code.Pending, ("later",))
@@ -37,16 +37,7 @@ class Profile:
 
     def __init__(self, *plugins, weights=None):
         self.table = FakeCluster(*map(make_node, "xyz")).handle.table
-        points = {
-            point: [plugin for plugin in plugins if hasattr(plugin, method)]
-            for point, method in (
-                ("preFilter", "pre_filter"),
-                ("filter", "filter"),
-                ("preScore", "pre_score"),
-                ("score", "score"),
-            )
-        }
-        self.framework = Framework("profile", ProfilePlugins(points, weights or {}), self.table)
+        self.framework = Framework("profile", profile_of(*plugins, weights=weights), self.table)
 
     def filter(self):
         pod = make_pod()
