@@ -5,11 +5,9 @@ import contextlib
 import functools
 import gc
 import logging
-import os
 import signal
 import socket
-import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from importlib.metadata import entry_points, version
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +23,6 @@ from app.kube.leases import LeaseClient
 from app.kube.reviews import Reviews
 from app.runtime.chain import make_chain
 from app.runtime.clock import Clock, SystemClock, make_rng
-from app.runtime.debugger import CacheDebugger
 from app.runtime.election.elector import Callbacks, LeaseElector, Outcome, new_identity
 from app.runtime.election.rules import ElectionSettings, request_timeout
 from app.runtime.endpoints import Endpoints, served
@@ -33,6 +30,7 @@ from app.runtime.metrics import gauges
 from app.runtime.options import RunOptions
 from app.runtime.reporting.telemetry import Telemetry
 from app.runtime.scheduler import Scheduler
+from app.runtime.signals import StopRequest, handled
 from app.runtime.tasks import spawn_eternal
 from app.settings.load import Loaded
 
@@ -44,13 +42,6 @@ _GC_WHILE_FILLING: Final = (2_000_000, 20, 50)
 _GC_WHEN_FILLED: Final = (50_000, 20, 50)
 
 _DISTRIBUTION: Final = "aiokube-scheduler"
-
-#: Signals that end a process by default and say nothing to this one.
-_MEANINGLESS: Final = {
-    signal.SIGHUP: "SIGHUP has no effect: the configuration is read when the process starts, "
-    "certificates and tokens whenever they change",
-    signal.SIGUSR1: "SIGUSR1 has no effect: SIGUSR2 dumps the cache",
-}
 
 EXIT_STOPPED: Final = 0
 EXIT_LOST: Final = 1
@@ -75,49 +66,6 @@ class _Clients(NamedTuple):
     events: KubeClient
     #: The lease, with a time limit of its own.
     lease: KubeClient
-
-
-class StopRequest:
-    """SIGTERM and SIGINT: the first asks to stop, the second ends the process at once with status 1.
-
-    SIGHUP does the same where the log goes to a terminal, whose end it tells. Elsewhere people send it to have files read
-    again, or SIGUSR1 in place of SIGUSR2: neither may end a scheduler, so they are answered in the log.
-    """
-
-    def __init__(self) -> None:
-        self.requested: Final = asyncio.Event()
-
-    @contextlib.contextmanager
-    def installed(self) -> Iterator["StopRequest"]:
-        """Listens for the signals."""
-        loop = asyncio.get_running_loop()
-        handlers = self._handlers()
-        for number, handler in handlers.items():
-            loop.add_signal_handler(number, handler)
-        try:
-            yield self
-        finally:
-            for number in handlers:
-                loop.remove_signal_handler(number)
-                if (
-                    self.requested.is_set()
-                ):  # a second request must not turn a good end into a bad one
-                    signal.signal(number, signal.SIG_IGN)
-
-    def _handlers(self) -> dict[signal.Signals, Callable[[], None]]:
-        handlers = {signal.SIGTERM: self._signalled, signal.SIGINT: self._signalled}
-        for number, answer in _MEANINGLESS.items():
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it to stay ignored
-                handlers[number] = functools.partial(log.warning, "%s", answer)
-        if signal.SIGHUP in handlers and sys.stderr.isatty():
-            handlers[signal.SIGHUP] = self._signalled
-        return handlers
-
-    def _signalled(self) -> None:
-        if self.requested.is_set():
-            os._exit(1)
-        log.info("Requested to terminate, exiting")
-        self.requested.set()
 
 
 async def run(loaded: Loaded, options: RunOptions) -> int:
@@ -203,15 +151,15 @@ class Process:
         campaign = None
         if not self._delayed:
             scheduler.start_watching()
-            if not await self._unless_stopped(_filled(scheduler)):
+            if not await self._unless_stopped("fill the caches", _filled(scheduler)):
                 return EXIT_STOPPED
         if self._elector is not None:
             campaign = group.create_task(self._elector.run(), name="election")
-            if not await self._unless_stopped(leading.wait()):
+            if not await self._unless_stopped("wait for the lease", leading.wait()):
                 return await self._release(campaign, lease_events)
         if self._delayed:
             scheduler.start_watching()
-            await self._unless_stopped(_filled(scheduler), campaign)
+            await self._unless_stopped("fill the caches", _filled(scheduler), campaign)
         return await self._schedule(scheduler, campaign, events, lease_events)
 
     async def _schedule(
@@ -222,7 +170,7 @@ class Process:
         lease_events: EventRecorder,
     ) -> int:
         log.info("Scheduling")
-        await self._unless_stopped(scheduler.schedule(), campaign)
+        await self._unless_stopped("schedule", scheduler.schedule(), campaign)
         if not self._stop.is_set():
             log.error("Leaderelection lost")
             return EXIT_LOST
@@ -240,11 +188,14 @@ class Process:
         return EXIT_STOPPED
 
     async def _unless_stopped(
-        self, work: Coroutine[Any, Any, object], campaign: asyncio.Task[Outcome] | None = None
+        self,
+        name: str,
+        work: Coroutine[Any, Any, object],
+        campaign: asyncio.Task[Outcome] | None = None,
     ) -> bool:
         """Whether ``work`` was done before a stop was requested or the campaign ended; it is cancelled otherwise."""
-        doing = asyncio.ensure_future(work)
-        stopping = asyncio.ensure_future(self._stop.wait())
+        doing = asyncio.create_task(work, name=name)
+        stopping = asyncio.create_task(self._stop.wait(), name="wait for a request to stop")
         others = [stopping] if campaign is None else [stopping, campaign]
         try:
             await asyncio.wait([doing, *others], return_when=asyncio.FIRST_COMPLETED)
@@ -327,10 +278,7 @@ class Process:
             ),
             clock=self._clock,
             rng=self._rng,
-            callbacks=Callbacks(
-                on_started_leading=leading.set,
-                on_new_leader=lambda identity: log.info("The leader is %s", identity),
-            ),
+            callbacks=Callbacks(on_started_leading=leading.set),
             record_event=events.record,
             component=self._settings.configuration.profiles[0].scheduler_name,
         )
@@ -394,7 +342,7 @@ class Process:
                 wall=self._clock.wall,
             ),
         ):
-            with _dumping(endpoints.debugger):
+            with handled(signal.SIGUSR2, endpoints.debugger.to_log):
                 yield
 
     @contextlib.asynccontextmanager
@@ -408,17 +356,6 @@ class Process:
         client = KubeClient(connection, agent=_agent("reviews"), limit=8, observer=observer)
         async with client:
             yield Reviews(client, self._child_rng())
-
-
-@contextlib.contextmanager
-def _dumping(debugger: CacheDebugger) -> Iterator[None]:
-    """Compares and dumps the cache whenever SIGUSR2 comes."""
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGUSR2, debugger.to_log)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGUSR2)
 
 
 @functools.cache
