@@ -4,8 +4,9 @@
 * ``watch_resuming``: connection after connection, from the last resourceVersion heard of;
 * ``watch_forever``: lists first, and again when the server no longer has the history (410). Never ends.
 
-A connection that has died without a word is noticed: the server is asked to end each one after 5 to 10 minutes
-(jittered, so that not all watches reconnect at once), and we hang up shortly after it should have.
+A connection that has died without a word is noticed: the server is asked to end each one after one to two minutes
+(jittered, so that not all watches reconnect at once), and we hang up shortly after it should have. Until then nothing is
+heard of the kind, so it must not be long: a proxy that has lost its server may keep our side of a connection open.
 """
 
 import asyncio
@@ -37,9 +38,9 @@ T = TypeVar("T", bound=KubeObject)
 Update = ListPart[T] | list[Event[T]]
 
 #: Seconds after which the server is asked to end a watch, from .. to.
-CONNECTION_LIFE: Final = (300.0, 600.0)
+CONNECTION_LIFE: Final = (60.0, 120.0)
 #: Silence allowed beyond that, seconds.
-SLACK: Final = 30.0
+SLACK: Final = 10.0
 #: A connection that ends sooner than this is not renewed at once, seconds.
 TOO_SHORT: Final = 1.0
 #: First and longest wait between attempts, seconds; jitter doubles them at most.
