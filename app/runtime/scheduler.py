@@ -31,6 +31,7 @@ from app.runtime.clock import Clock
 from app.runtime.metrics.gauges import Sources
 from app.runtime.profiles import build_framework, plugin_names
 from app.runtime.reporting.reports import PodEventRecorder, Reports
+from app.runtime.reporting.status_patches import StatusPatcher
 from app.runtime.reporting.telemetry import Telemetry
 from app.runtime.scheduling.binding import Binder
 from app.runtime.scheduling.effects import ApiEffects, ApiStatusWriter
@@ -40,7 +41,6 @@ from app.runtime.scheduling.flushing import QueueFlusher
 from app.runtime.scheduling.loop import SchedulingLoop
 from app.runtime.scheduling.preemption import Evictor, VictimsAgreement
 from app.runtime.scheduling.requeue import Consequences, Requeue
-from app.runtime.scheduling.status_patches import StatusPatcher
 from app.runtime.scheduling.waiting import WaitingPods
 from app.runtime.tasks import spawn, spawn_eternal
 from app.settings.defaults import IN_TREE_CAPABILITIES

@@ -15,8 +15,8 @@ from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.runtime.profiles import build_framework
+from app.runtime.recorder import NullRecorder
 from app.runtime.reporting.extender_reports import ExtenderReports
-from app.runtime.reporting.recorder import NullRecorder
 from app.runtime.scheduling.binding import Binder
 from app.runtime.scheduling.extending import EXTENDER, ChainBinder, Search
 from app.runtime.scheduling.failures import FailureHandler

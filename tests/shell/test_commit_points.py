@@ -16,7 +16,7 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, Status, unschedulable
 from app.runtime.profiles import build_framework
-from app.runtime.reporting.recorder import NullRecorder
+from app.runtime.recorder import NullRecorder
 from app.runtime.scheduling.binding import Binder
 from app.runtime.scheduling.failures import FailureHandler
 from app.runtime.scheduling.loop import SchedulingLoop

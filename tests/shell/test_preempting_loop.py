@@ -15,15 +15,15 @@ from app.kube.errors import NotFound, ServerUnavailable
 from app.model.objects import Node, PodCondition
 from app.model.pod import Pod
 from app.runtime.profiles import build_framework
-from app.runtime.reporting.recorder import NullRecorder
+from app.runtime.recorder import NullRecorder
 from app.runtime.reporting.reports import Reports
+from app.runtime.reporting.status_patches import StatusPatcher
 from app.runtime.scheduling.binding import Binder
 from app.runtime.scheduling.extending import Search
 from app.runtime.scheduling.failures import FailureHandler
 from app.runtime.scheduling.flushing import QueueFlusher
 from app.runtime.scheduling.loop import SchedulingLoop
 from app.runtime.scheduling.preemption import Evictor, VictimsAgreement
-from app.runtime.scheduling.status_patches import StatusPatcher
 from app.runtime.scheduling.waiting import WaitingPods
 from app.settings.load import load
 from app.state.cache import Cache

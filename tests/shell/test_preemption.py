@@ -16,7 +16,8 @@ from app.kube.errors import KubeApiError, NotFound, ServerUnavailable
 from app.model.objects import Node, ObjectMeta, PodSpec
 from app.model.pod import make_pod
 from app.model.status import SUCCESS, Code, Status
-from app.runtime.reporting.recorder import NullRecorder
+from app.runtime.recorder import NullRecorder
+from app.runtime.reporting.status_patches import StatusPatch, StatusPatcher
 from app.runtime.scheduling.binding import Binder, Decided
 from app.runtime.scheduling.preemption import (
     MAX_EVICTING,
@@ -24,7 +25,6 @@ from app.runtime.scheduling.preemption import (
     Evictor,
     VictimsAgreement,
 )
-from app.runtime.scheduling.status_patches import StatusPatch, StatusPatcher
 from app.runtime.scheduling.waiting import WaitingPods
 from app.runtime.tasks import spawn
 from app.state.nominator import Nominator, nominate

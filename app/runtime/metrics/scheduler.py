@@ -26,7 +26,7 @@ from app.runtime.metrics.series import (
     Families,
     exponential,
 )
-from app.runtime.reporting.recorder import Failed
+from app.runtime.recorder import Failed
 from app.state.queue.queued_pod import QueuedPod
 from app.state.queue.recorder import HintFunction
 from app.state.scheduler_state import RESOURCES, Change

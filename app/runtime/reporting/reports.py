@@ -5,7 +5,7 @@ from typing import Final, Protocol
 from app.kube.event_series import ObjectRef
 from app.kube.events import EventRecorder
 from app.model.pod import Pod
-from app.runtime.scheduling.status_patches import StatusPatch, StatusPatcher
+from app.runtime.reporting.status_patches import StatusPatch, StatusPatcher
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"

@@ -20,7 +20,7 @@ from app.extender.config import Verb
 from app.extender.errors import ExtenderError, Outcome
 from app.framework.diagnosis import Diagnosis
 from app.model.pod import Pod
-from app.runtime.reporting.recorder import Failed
+from app.runtime.recorder import Failed
 from app.state.queue.queued_pod import Place, QueuedPod
 
 #: What stands for all extenders where plugins are named.

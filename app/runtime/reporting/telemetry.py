@@ -27,8 +27,8 @@ from app.runtime.metrics.scheduler import (
     WatchMetrics,
 )
 from app.runtime.metrics.series import Families
+from app.runtime.recorder import Failed
 from app.runtime.reporting.extender_reports import ExtenderReports
-from app.runtime.reporting.recorder import Failed
 from app.runtime.reporting.stories import Stories
 from app.state.queue.queued_pod import QueuedPod
 
@@ -40,7 +40,7 @@ _SCORES: Final = 10
 
 
 class Telemetry:
-    """Everything that listens, made once per process. A Recorder (app.runtime.reporting.recorder)."""
+    """Everything that listens, made once per process. A Recorder (app.runtime.recorder)."""
 
     def __init__(self, clock: Clock, rng: np.random.Generator) -> None:
         self.registry: Final = CollectorRegistry()

@@ -13,7 +13,7 @@ from app.kube.errors import KubeError
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
 from app.runtime.clock import Clock
-from app.runtime.reporting.recorder import Recorder
+from app.runtime.recorder import Recorder
 from app.runtime.reporting.reports import Reports
 from app.runtime.scheduling.waiting import WaitingPod, WaitingPods
 from app.runtime.spawn import Spawn

@@ -12,13 +12,13 @@ from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.runtime.clock import Clock
+from app.runtime.reporting.status_patches import StatusPatch
 from app.runtime.scheduling.preemption import Evictor, VictimsAgreement
-from app.runtime.scheduling.status_patches import StatusPatch
 from app.wire.extender_v1 import Victims
 
 
 class ApiStatusWriter:
-    """Writes the conditions and nominations of pods (StatusWriter of app.runtime.scheduling.status_patches)."""
+    """Writes the conditions and nominations of pods (StatusWriter of app.runtime.reporting.status_patches)."""
 
     def __init__(self, writer: KubeWriter) -> None:
         self._writer: Final = writer

@@ -8,7 +8,7 @@ from app.framework.diagnosis import Diagnosis
 from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.runtime.clock import Clock
-from app.runtime.reporting.recorder import Failed, Recorder
+from app.runtime.recorder import Failed, Recorder
 from app.runtime.reporting.reports import SCHEDULER_ERROR, UNSCHEDULABLE, Reports
 from app.runtime.scheduling.binding import Decided
 from app.state.queue.queued_pod import QueuedPod

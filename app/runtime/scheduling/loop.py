@@ -20,7 +20,7 @@ from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
 from app.runtime import logs
 from app.runtime.clock import Clock
-from app.runtime.reporting.recorder import Recorder
+from app.runtime.recorder import Recorder
 from app.runtime.reporting.reports import UNSCHEDULABLE
 from app.runtime.scheduling.binding import Binder, Decided
 from app.runtime.scheduling.failures import FailureHandler

@@ -19,9 +19,9 @@ from app.kube.bodies import ConditionChange
 from app.kube.errors import KubeError, NotFound
 from app.model.pod import Pod
 from app.runtime.clock import Clock
-from app.runtime.reporting.recorder import Recorder
+from app.runtime.recorder import Recorder
 from app.runtime.reporting.reports import PodEvents
-from app.runtime.scheduling.status_patches import StatusPatch, StatusPatcher
+from app.runtime.reporting.status_patches import StatusPatch, StatusPatcher
 from app.runtime.spawn import Spawn
 from app.state.queue.queued_pod import GATED
 from app.state.scheduler_state import SchedulerState

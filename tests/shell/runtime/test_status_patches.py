@@ -7,7 +7,7 @@ import pytest
 
 from app.framework.testing import make_pod
 from app.kube.errors import NotFound, ServerUnavailable
-from app.runtime.scheduling.status_patches import LOOK, PATIENCE, StatusPatch, StatusPatcher
+from app.runtime.reporting.status_patches import LOOK, PATIENCE, StatusPatch, StatusPatcher
 from app.runtime.spawn import Spawn
 from app.runtime.tasks import spawn
 
