@@ -33,8 +33,8 @@ class NodeVolumeLimits:
 
     NAME: ClassVar[str] = "NodeVolumeLimits"
 
-    def __init__(self, args: object, handle: Handle) -> None:
-        del args
+    def __init__(self, _args: object, handle: Handle) -> None:
+        """Takes no arguments."""
         self._table = handle.table
         self._cluster = handle.cluster
 
@@ -42,14 +42,12 @@ class NodeVolumeLimits:
         """Pods with volumes that could count."""
         return any(map(_counts, template.volumes))
 
-    def pre_filter(self, state: CycleState, pod: Pod) -> Status:
+    def pre_filter(self, _state: CycleState, pod: Pod) -> Status:
         """Skips all others."""
-        del state
         return SUCCESS if self.concerns(pod.template) else SKIP
 
-    def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+    def filter(self, _state: CycleState, pod: Pod, view: View) -> Verdicts | None:
         """Rejects rows where some driver would have more volumes than its limit."""
-        del state
         index = csi_index(self._table, self._cluster)
         wanted = self._wanted(pod, index, migrated=True)
         if isinstance(wanted, Status):
@@ -141,29 +139,25 @@ def _inline(volume: Volume) -> CsiVolume | Status | None:
         return Status(Code.Error, (inline_fault(volume, problem),))
 
 
-def after_limits_changed(pod: Pod, old: CSINode, new: CSINode) -> bool:
+def after_limits_changed(_pod: Pod, old: CSINode, new: CSINode) -> bool:
     """A driver of some node takes more volumes; without a limit it counts as taking none."""
-    del pod
     before, after = driver_limits(old), driver_limits(new)
     return any(limit > before.get(driver, 0) for driver, limit in after.items())
 
 
-def after_pod_deleted(pod: Pod, old: Pod, new: None) -> bool:
+def after_pod_deleted(_pod: Pod, old: Pod, _new: None) -> bool:
     """A pod with volumes that count has left a node, or a nomination."""
-    del pod, new
     placed = bool(old.node_name or old.nominated_node_name)
     return placed and any(map(_counts, old.template.volumes))
 
 
-def after_claim_added(pod: Pod, old: None, new: PersistentVolumeClaim) -> bool:
+def after_claim_added(pod: Pod, _old: None, new: PersistentVolumeClaim) -> bool:
     """A claim of this pod has appeared."""
-    del old
     return used_by(pod, new)
 
 
-def after_detached(pod: Pod, old: VolumeAttachment, new: None) -> bool:
+def after_detached(pod: Pod, old: VolumeAttachment, _new: None) -> bool:
     """A volume of a driver that may be this pod's has been detached; ephemeral volumes do not ask for it."""
-    del new
     for volume in pod.template.volumes:
         if volume.persistent_volume_claim is not None:
             return QueueingHint.QUEUE

@@ -52,8 +52,8 @@ class VolumeRestrictions:
         "filter": Need("preFilter", 'cannot read "PreFilterVolumeRestrictions" from cycleState'),
     }
 
-    def __init__(self, args: object, handle: Handle) -> None:
-        del args
+    def __init__(self, _args: object, handle: Handle) -> None:
+        """Takes no arguments."""
         self._table = handle.table
         self._claims = handle.cluster.claims
 
@@ -81,9 +81,8 @@ class VolumeRestrictions:
         exists = self._table.exists
         return any(exists[row] for row in self._table.volumes.claim_rows((namespace, name)))
 
-    def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+    def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
         """Rejects rows with a clashing disk, and every row while an exclusive claim is in use; preemption may help."""
-        del pod
         wanted: _Wanted = state.read(_KEY)
         return reject_first(
             (_disk_clashes(view, wanted.disks), Code.Unschedulable, ERR_REASON_DISK),
@@ -134,9 +133,8 @@ def _claim_clashes(view: View, wanted: _Wanted) -> Mask:
     return conflicts > 0
 
 
-def after_pod_deleted(pod: Pod, old: Pod, new: None) -> bool:
+def after_pod_deleted(pod: Pod, old: Pod, _new: None) -> bool:
     """A pod of the same namespace that had a clashing disk or a claim of this pod has gone."""
-    del new
     if old.namespace != pod.namespace:
         return QueueingHint.SKIP
     mine = pod.template
@@ -145,7 +143,6 @@ def after_pod_deleted(pod: Pod, old: Pod, new: None) -> bool:
     )
 
 
-def after_claim_added(pod: Pod, old: None, new: PersistentVolumeClaim) -> bool:
+def after_claim_added(pod: Pod, _old: None, new: PersistentVolumeClaim) -> bool:
     """A claim of this pod has appeared."""
-    del old
     return named_by(pod, new)

@@ -57,8 +57,8 @@ class VolumeZone:
 
     NAME: ClassVar[str] = "VolumeZone"
 
-    def __init__(self, args: object, handle: Handle) -> None:
-        del args
+    def __init__(self, _args: object, handle: Handle) -> None:
+        """Takes no arguments."""
         self._claims = handle.cluster.claims
         self._volumes = handle.cluster.volumes
         self._classes = handle.cluster.storage_classes
@@ -165,21 +165,18 @@ def _within(view: View, topology: Topology) -> Mask:
     return fits
 
 
-def after_class_added(pod: Pod, old: None, new: StorageClass) -> bool:
+def after_class_added(_pod: Pod, _old: None, new: StorageClass) -> bool:
     """A class has appeared whose claims wait for their first consumer."""
-    del pod, old
     return new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
 
 
 def after_claim_changed(
-    pod: Pod, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
+    pod: Pod, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
 ) -> bool:
     """A claim of this pod has appeared or changed."""
-    del old
     return named_by(pod, new)
 
 
-def after_volume_changed(pod: Pod, old: PersistentVolume | None, new: PersistentVolume) -> bool:
+def after_volume_changed(_pod: Pod, old: PersistentVolume | None, new: PersistentVolume) -> bool:
     """A volume has appeared, or its zones or regions have changed."""
-    del pod
     return old is None or topologies_of(old) != topologies_of(new)

@@ -74,9 +74,8 @@ class VolumeBinding:
         state.write(_CLAIMS, claims)
         return SUCCESS
 
-    def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+    def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
         """Rejects rows that cannot reach the bound volumes, or where the others can be neither bound nor made."""
-        del pod
         claims: PodClaims | None = state.get(_CLAIMS)
         if claims is None:
             return None
@@ -84,21 +83,18 @@ class VolumeBinding:
         self.stage_errors["predicate"] += bool(plan.fault)
         return plan.verdicts()
 
-    def pre_score(self, state: CycleState, pod: Pod, view: View) -> Status:
+    def pre_score(self, _state: CycleState, _pod: Pod, _view: View) -> Status:
         """Skips always: scoring belongs to the feature gate StorageCapacityScoring, which is off."""
-        del state, pod, view
         return SKIP
 
-    def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
+    def score(self, _state: CycleState, _pod: Pod, view: View) -> Int64:
         """Nothing for any node, as kube-scheduler's without the feature gate."""
-        del state, pod
         return np.zeros(view.n, np.int64)
 
     # ------------------------------------------------------------ binding claims
 
-    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+    def reserve(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
         """Chooses volumes on the node and assumes them; nothing to do where all claims are bound."""
-        del pod
         claims: PodClaims | None = state.get(_CLAIMS)
         if claims is None or not claims.delayed:
             return SUCCESS
@@ -118,17 +114,15 @@ class VolumeBinding:
             return Status(Code.Error, (str(error),))
         return SUCCESS
 
-    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+    def unreserve(self, state: CycleState, _pod: Pod, _node_name: str) -> None:
         """Gives back what was assumed and not written yet."""
-        del pod, node_name
         reservation: Reservation | None = state.get(_RESERVATION)
         if reservation is not None:
             release(reservation, self._caches)
             state.write(_RESERVATION, None)
 
-    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+    def pre_bind_pre_flight(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
         """Skip where nothing was reserved."""
-        del pod
         reservation: Reservation | None = state.get(_RESERVATION)
         if reservation is None:
             return SKIP
@@ -188,9 +182,8 @@ class VolumeBinding:
         )
 
 
-def after_class_changed(pod: Pod, old: StorageClass | None, new: StorageClass) -> bool:
+def after_class_changed(_pod: Pod, old: StorageClass | None, new: StorageClass) -> bool:
     """A class has appeared, or makes volumes elsewhere than before."""
-    del pod
     return old is None or _topologies(old) != _topologies(new)
 
 
@@ -200,16 +193,14 @@ def _topologies(storage_class: StorageClass) -> list[tuple[object, ...]]:
 
 
 def after_claim_changed(
-    pod: Pod, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
+    pod: Pod, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
 ) -> bool:
     """A claim of this pod has appeared or changed."""
-    del old
     return used_by(pod, new)
 
 
-def after_csi_node_changed(pod: Pod, old: CSINode | None, new: CSINode) -> bool:
+def after_csi_node_changed(_pod: Pod, old: CSINode | None, new: CSINode) -> bool:
     """A CSINode has appeared, or a node has handed over other in-tree plugins than before."""
-    del pod
     return old is None or migrated_plugins(old) != migrated_plugins(new)
 
 
@@ -222,10 +213,9 @@ def after_driver_changed(pod: Pod, old: CSIDriver, new: CSIDriver) -> bool:
 
 
 def after_capacity_changed(
-    pod: Pod, old: CSIStorageCapacity | None, new: CSIStorageCapacity
+    _pod: Pod, old: CSIStorageCapacity | None, new: CSIStorageCapacity
 ) -> bool:
     """There is capacity where there was none, or more than before."""
-    del pod
     if old is None:
         return True
     before, after = volume_limit(old), volume_limit(new)
