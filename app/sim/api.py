@@ -225,7 +225,9 @@ class Api:
     def _updated_object(self, kind: Kind, value: Object, old: Object, subresource: str) -> Object:
         if subresource == "status":
             merged = old | {"metadata": value["metadata"], "status": value.get("status")}
-            return {name: part for name, part in merged.items() if part is not None}
+            merged = {name: part for name, part in merged.items() if part is not None}
+            set_defaults(kind.storage, merged)
+            return merged
         set_defaults(kind.storage, value)
         strategy = strategy_of(kind)
         strategy.prepare_for_update(value, old, self)

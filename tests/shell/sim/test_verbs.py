@@ -153,12 +153,20 @@ async def test_status_is_written_apart(client: Client) -> None:
     await client.create(NODES, node("n"))
     status = {"status": {"phase": "Up"}}
     answer = await client.put(f"{NODES}/n/status", node("n", unschedulable=True) | status)
-    assert answer.body["status"] == {"phase": "Up"}
+    assert answer.body["status"]["phase"] == "Up"
     assert answer.body["spec"] == {}
     answer = await client.put(f"{NODES}/n", node("n", unschedulable=True))
-    assert answer.body["status"] == {"phase": "Up"}
+    assert answer.body["status"]["phase"] == "Up"
     assert answer.body["spec"] == {"unschedulable": True}
     assert (await client.get(f"{NODES}/n/status")).body == answer.body
+
+
+async def test_a_status_gets_its_defaults_too(client: Client) -> None:
+    await client.create(NODES, node("n"))
+    capacity = {"cpu": "4", "pods": "110"}
+    status = {"status": {"capacity": capacity}}
+    answer = await client.put(f"{NODES}/n/status", node("n") | status)
+    assert answer.body["status"]["allocatable"] == capacity
 
 
 async def test_generation_counts_changes_of_the_spec_only(client: Client) -> None:
