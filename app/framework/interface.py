@@ -441,7 +441,7 @@ class Need(NamedTuple):
     error: str
 
 
-def needs_of(plugin: Plugin) -> Mapping[str, Need]:
+def needs_of(plugin: type | Plugin) -> Mapping[str, Need]:
     """What a plugin needs, by the point where it does (its ``NEEDS``): one that says nothing manages without preparation."""
     needs: Mapping[str, Need] = getattr(plugin, "NEEDS", {})
     return needs

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from app.settings.args import ARGS, NodeResourcesFitArgs
-from app.settings.defaults import DEFAULT_WEIGHTS
+from app.settings.defaults import DEFAULT_WEIGHTS, IN_TREE_CAPABILITIES, PREPARED_AT
 from app.settings.extension import AiokubeSchedulerConfiguration
 from app.settings.fieldtext import show
 from app.settings.models import (
@@ -12,7 +12,7 @@ from app.settings.models import (
     KubeSchedulerConfiguration,
     KubeSchedulerProfile,
 )
-from app.settings.plugins import enabled_names, merge_plugins
+from app.settings.plugins import ResolvedPlugins, enabled_names, merge_plugins, resolve
 from app.settings.problems import Finding, Path
 from app.settings.structure import closest
 from app.settings.validation import insecure_extenders
@@ -32,7 +32,9 @@ def advise(
     if sum(bool(extender.bind_verb) for extender in config.extenders) > 1:
         said = "several extenders bind, each for its managedResources; kube-scheduler refuses this"
         yield Finding(("extenders",), said)
+    resolved = resolve(config.profiles, IN_TREE_CAPABILITIES).profiles
     for index, profile in enumerate(config.profiles):
+        yield from _unprepared(("profiles", index, "plugins"), resolved[index])
         yield from _reset_weights(("profiles", index, "plugins"), profile)
         yield from _misspelt(("profiles", index), profile)
         yield from _replaced_resources(("profiles", index, "pluginConfig"), profile, config)
@@ -66,6 +68,16 @@ def _reset_weights(path: Path, profile: KubeSchedulerProfile) -> Findings:
             if not plugin.weight and usual > 1:
                 said = f"{plugin.name} is listed without a weight: it becomes 1, by default it is {usual}"
                 yield Finding((*path, point, "enabled", index), said)
+
+
+def _unprepared(path: Path, plugins: ResolvedPlugins) -> Findings:
+    """Plugins kept at a point and left out where they prepare for it: kube-scheduler starts with them, and fails pods."""
+    for point, names in plugins.points.items():
+        for name in names:
+            need = PREPARED_AT.get(name, {}).get(point)
+            if need is not None and name not in plugins.points[need]:
+                said = f"{name} runs at {point} and cannot do without {need}, where it does not run: pods will fail"
+                yield Finding((*path, need), said)
 
 
 def _misspelt(path: Path, profile: KubeSchedulerProfile) -> Findings:

@@ -77,5 +77,21 @@ IN_TREE_CAPABILITIES: Final[Capabilities] = {
 }
 """What kube-scheduler's own plugins implement; the running scheduler passes its registry's map instead."""
 
+_FILTER_NEEDS: Final = {"filter": "preFilter"}
+_SCORE_NEEDS: Final = {"score": "preScore"}
+
+PREPARED_AT: Final[Mapping[str, Mapping[str, str]]] = {
+    "TaintToleration": _SCORE_NEEDS,
+    "NodePorts": _FILTER_NEEDS,
+    "NodeResourcesFit": _FILTER_NEEDS,
+    "VolumeRestrictions": _FILTER_NEEDS,
+    "VolumeBinding": dict.fromkeys(("filter", "reserve", "preBind"), "preFilter"),
+    "PodTopologySpread": _FILTER_NEEDS | _SCORE_NEEDS,
+    "InterPodAffinity": _FILTER_NEEDS | _SCORE_NEEDS,
+    "DynamicResources": dict.fromkeys(("filter", "score", "reserve", "preBind"), "preFilter"),
+    "NodeDeclaredFeatures": _FILTER_NEEDS,
+}
+"""Plugin name -> a point at which it fails every pod unless it runs at that other point too."""
+
 REMOVED_PLUGINS: Final = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 """Names that v1 once knew and refuses by name."""

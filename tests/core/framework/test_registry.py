@@ -4,10 +4,11 @@ import types
 
 import pytest
 
+from app.framework.interface import needs_of
 from app.framework.node_at_a_time import NodeFilter
 from app.framework.registry import GROUP, IN_TREE, RegistryError, capabilities, registry
 from app.model.status import SUCCESS
-from app.settings.defaults import IN_TREE_CAPABILITIES
+from app.settings.defaults import IN_TREE_CAPABILITIES, PREPARED_AT
 from tests.core.framework.worlds import World
 
 
@@ -126,6 +127,14 @@ def test_capabilities_are_those_of_kube_scheduler():
     ours = capabilities()
     assert ours
     assert ours == IN_TREE_CAPABILITIES
+
+
+def test_settings_know_what_each_plugin_needs():
+    needs = {
+        name: {point: need.point for point, need in needs_of(kind).items()}
+        for name, kind in IN_TREE.items()
+    }
+    assert {name: needed for name, needed in needs.items() if needed} == PREPARED_AT
 
 
 def test_every_in_tree_plugin_can_be_made_without_arguments():

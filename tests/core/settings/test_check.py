@@ -47,6 +47,8 @@ def test_a_valid_file_is_summed_up():
                 filter: {disabled: [{name: '*'}]}
                 preFilter: {disabled: [{name: '*'}]}
                 preScore: {disabled: [{name: '*'}]}
+                reserve: {disabled: [{name: '*'}]}
+                preBind: {disabled: [{name: '*'}]}
               pluginConfig:
               - {name: InterPodAffinity, args: {hardPodAffinityWeight: 5, ignorePreferredTermsOfExistingPods: false}}
               - {name: NodeResourcesFit, args: {scoringStrategy: {type: LeastAllocated}}}
@@ -70,9 +72,9 @@ def test_a_valid_file_is_summed_up():
         "  postFilter  DynamicResources, DefaultPreemption\n"
         "  preScore    -\n"
         "  score       NodeResourcesFit (5)\n"
-        "  reserve     VolumeBinding, DynamicResources\n"
+        "  reserve     -\n"
         "  permit      -\n"
-        "  preBind     VolumeBinding, DynamicResources\n"
+        "  preBind     -\n"
         "  bind        DefaultBinder\n"
         "  postBind    -\n"
         "  percentageOfNodesToScore: 40\n"

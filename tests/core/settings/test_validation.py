@@ -368,6 +368,11 @@ WARNINGS = {
         "7: profiles[0].plugins.score.enabled[0]: TaintToleration is listed without a weight: "
         "it becomes 1, by default it is 3",
     ),
+    "left out where it prepares": (
+        "profiles:\n- plugins:\n    preFilter: {disabled: [{name: NodePorts}, {name: NodeAffinity}]}\n",
+        "5: profiles[0].plugins.preFilter: NodePorts runs at filter and cannot do without preFilter, "
+        "where it does not run: pods will fail",
+    ),
     "misspelt in disabled": (
         "profiles:\n- plugins: {score: {disabled: [{name: ImageLocalty}]}}\n",
         '4: profiles[0].plugins.score.disabled[0]: no plugin "ImageLocalty" is enabled; did you mean "ImageLocality"?',
