@@ -29,6 +29,8 @@ from app.state.view import Rows, View
 NominatedLookup = Callable[[Pod], PodsByRow]
 
 NO_NODES: Final = "no nodes available to schedule pods"
+#: What stands for all extenders where plugins are named.
+EXTENDER: Final = "Extender"
 #: A node that an extender dropped without a word.
 DROPPED: Final = Status(Code.UnschedulableAndUnresolvable)
 
@@ -180,7 +182,7 @@ class Attempt:
         diagnosis.unschedulable_plugins |= filtered.outcome.rejecting_plugins() - pending
         if self.extender_verdicts:
             diagnosis.by_row.update(self._extender_rows(filtered.outcome))
-            diagnosis.unschedulable_plugins.add("Extender")
+            diagnosis.unschedulable_plugins.add(EXTENDER)
         return diagnosis
 
     def _extender_rows(self, outcome: Outcome) -> Iterable[tuple[int, Status]]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from app.cycle.attempt import EXTENDER
 from app.extender.chain import ExtenderChain
 from app.framework.args import Profile
 from app.framework.runner import ANY_CHANGE, Framework
@@ -35,7 +36,7 @@ from app.runtime.reporting.status_patches import StatusPatcher
 from app.runtime.reporting.telemetry import Telemetry
 from app.runtime.scheduling.binding import Binder
 from app.runtime.scheduling.effects import ApiEffects, ApiStatusWriter
-from app.runtime.scheduling.extending import EXTENDER, ChainBinder, Search
+from app.runtime.scheduling.extending import ChainBinder, Search
 from app.runtime.scheduling.failures import FailureHandler
 from app.runtime.scheduling.flushing import QueueFlusher
 from app.runtime.scheduling.loop import SchedulingLoop

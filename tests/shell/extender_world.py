@@ -7,6 +7,7 @@ import json
 import msgspec
 import numpy as np
 
+from app.cycle.attempt import EXTENDER
 from app.extender.chain import ExtenderChain
 from app.framework import registry
 from app.framework.interface import POINT_METHODS, points_of
@@ -18,7 +19,7 @@ from app.runtime.profiles import build_framework
 from app.runtime.recorder import NullRecorder
 from app.runtime.reporting.extender_reports import ExtenderReports
 from app.runtime.scheduling.binding import Binder
-from app.runtime.scheduling.extending import EXTENDER, ChainBinder, Search
+from app.runtime.scheduling.extending import ChainBinder, Search
 from app.runtime.scheduling.failures import FailureHandler
 from app.runtime.scheduling.flushing import QueueFlusher
 from app.runtime.scheduling.loop import SchedulingLoop

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from app.cycle.attempt import Choice
+from app.cycle.attempt import EXTENDER, Choice
 from app.extender.config import Verb
 from app.extender.errors import ExtenderError, Outcome
 from app.framework.diagnosis import Diagnosis
@@ -23,8 +23,6 @@ from app.model.pod import Pod
 from app.runtime.recorder import Failed
 from app.state.queue.queued_pod import Place, QueuedPod
 
-#: What stands for all extenders where plugins are named.
-EXTENDER: Final = "Extender"
 MAX_PODS: Final = 4096
 MAX_ATTEMPTS: Final = 10
 #: Calls to extenders told of one attempt; a search may go on for many rounds.

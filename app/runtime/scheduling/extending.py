@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 import numpy as np
 
-from app.cycle.attempt import DROPPED, Attempt, Choice, Unfit
+from app.cycle.attempt import DROPPED, EXTENDER, Attempt, Choice, Unfit
 from app.cycle.select import best_first, feasible_nodes_to_find
 from app.extender.chain import ChainFilterResult, ExtenderChain
 from app.extender.config import Verb
@@ -25,7 +25,6 @@ from app.state.table import NodeTable
 from app.state.view import Rows
 from app.wire.extender_v1 import ExtenderArgs
 
-EXTENDER: Final = "Extender"
 _CHOOSER: Final = (
     "the only node that it left of several had filled up before the decision, because calls overlap; if it reserves nodes "
     "while it filters, take 'serial: false' away (aiokube-scheduler.io/v1alpha1)"
