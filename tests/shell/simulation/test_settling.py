@@ -45,6 +45,23 @@ def test_one_that_shows_nothing_yet():
     assert not is_idle("")
 
 
+class Hand:
+    """Time that stands still until a test turns it on."""
+
+    def __init__(self):
+        self.time = 0.0
+
+    def __call__(self):
+        return self.time
+
+    async def turn_until_done(self, waiting):
+        async with asyncio.timeout(10):
+            while not waiting.done():
+                self.time += QUIET
+                await asyncio.sleep(0.01)
+            await waiting
+
+
 REFUSED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
 
 
@@ -66,14 +83,14 @@ async def said():
 
 
 async def test_all_is_decided_idle_and_quiet(said):
-    cluster, looks = EmbeddedCluster(), []
-    now = asyncio.get_running_loop().time
+    cluster, looks, now = EmbeddedCluster(), [], Hand()
     ledger = Ledger(cluster, now, lambda _pod: "w")
     waiting = asyncio.create_task(Settling(cluster, ledger, said["port"], now).wait(looks.append))
 
     async def stays_awake() -> bool:
         until = len(looks) + 2
         while len(looks) < until and not waiting.done():
+            now.time += QUIET
             await asyncio.sleep(0.01)
         return not waiting.done()
 
@@ -87,16 +104,15 @@ async def test_all_is_decided_idle_and_quiet(said):
     said["text"] = metrics()
     for number in range(4):  # longer than it has to be quiet
         cluster.apply(PODS, pod(f"r-{number}", nodeName="n"))
-        await asyncio.sleep(QUIET / 2)
+        now.time += QUIET / 2
+        await asyncio.sleep(0.1)
     assert not waiting.done(), "something is written"
-    async with asyncio.timeout(10):
-        await waiting
+    await now.turn_until_done(waiting)
     assert looks[-1] == ledger.bound == 5
 
 
 async def test_pods_on_their_way_out_are_waited_for(said):
-    cluster = EmbeddedCluster()
-    now = asyncio.get_running_loop().time
+    cluster, now = EmbeddedCluster(), Hand()
     said["text"] = metrics()
     ledger = Ledger(cluster, now, lambda _pod: None)
     for name, held in {"leaving": [], "held": ["example.com/hold"]}.items():
@@ -105,12 +121,14 @@ async def test_pods_on_their_way_out_are_waited_for(said):
         cluster.apply(PODS, value)
         delete(cluster.api, PODS, "shop", name, DeleteOptions(grace_period_seconds=30))
     settling = Settling(cluster, ledger, said["port"], now)
-    waiting = asyncio.create_task(settling.wait(lambda _bound: None))
-    await asyncio.sleep(QUIET * 2)
+    looks = []
+    waiting = asyncio.create_task(settling.wait(looks.append))
+    while len(looks) < 4:
+        now.time += QUIET
+        await asyncio.sleep(0.01)
     assert not waiting.done()
     delete(cluster.api, PODS, "shop", "leaving", DeleteOptions(grace_period_seconds=0))
-    async with asyncio.timeout(10):
-        await waiting
+    await now.turn_until_done(waiting)
     assert cluster.api.find(PODS, "shop", "held") is not None
 
 
