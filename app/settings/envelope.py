@@ -13,6 +13,8 @@ from app.settings.problems import Finding, Path
 from app.settings.rewrite import mappings
 
 KIND: Final = "KubeSchedulerConfiguration"
+_KINDS: Final = frozenset({KIND, *(f"{name}Args" for name in ARGS)})
+"""Every kind that kube-scheduler knows."""
 HOW_TO_START: Final = f"start it with apiVersion: {V1} and kind: {KIND}"
 _SHOWN_TEXT: Final = 60
 
@@ -46,7 +48,7 @@ def wrong_type(value: Mapping[str, Any], text: str) -> Iterable[Finding]:
         yield Finding(("kind",), f"{said}; write kind: {KIND}")
     if not version or not kind:
         return
-    if version in {V1, *VERSIONS} and kind in {f"{name}Args" for name in ARGS}:
+    if version in {V1, *VERSIONS} and kind in _KINDS - {KIND}:
         said = f"couldn't decode as {KIND}, got {version}, Kind={kind}: "
         yield Finding(("kind",), f"{said}arguments belong into profiles[].pluginConfig[].args")
     elif version not in {V1, *VERSIONS} or kind != KIND:
@@ -98,13 +100,16 @@ def wrong_args_types(value: dict[str, Any]) -> Iterable[Finding]:
 
 
 def _type_mismatch(name: str, args: Mapping[str, Any]) -> str | None:
-    version, kind = str(args.get("apiVersion") or V1), str(args.get("kind") or f"{name}Args")
-    group = version.rpartition("/")[0]
-    if (group, kind) != (GROUP, f"{name}Args"):
-        return f"args for plugin {name} were not of type {name}Args.{GROUP}, got {kind}.{group}"
-    if version != V1:
-        return f'decoding args for plugin {name}: no kind "{kind}" is registered for version "{version}"'
-    return None
+    wanted = f"{name}Args"
+    version, kind = _text(args, "apiVersion") or V1, _text(args, "kind") or wanted
+    if (version, kind) == (V1, wanted):
+        return None
+    said = (
+        f'decoding args for plugin {name}: no kind "{kind}" is registered for version "{version}"'
+    )
+    if version == V1 and kind in _KINDS:
+        said = f"args for plugin {name} were not of type {wanted}.{GROUP}, got {kind}.{GROUP}"
+    return f"{said}; write apiVersion: {V1} and kind: {wanted}, or neither"
 
 
 def nanoseconds_as_durations(value: dict[str, Any]) -> Iterable[Finding]:

@@ -152,9 +152,14 @@ def test_legal(plugin, args):
             "got InterPodAffinityArgs.kubescheduler.config.k8s.io",
         ),
         (
+            "{kind: NodeResourcesFit}",
+            'decoding args for plugin NodeResourcesFit: no kind "NodeResourcesFit" is registered for version '
+            '"kubescheduler.config.k8s.io/v1"',
+        ),
+        (
             "{apiVersion: example.com/v1, kind: NodeResourcesFitArgs}",
-            "args for plugin NodeResourcesFit were not of type NodeResourcesFitArgs.kubescheduler.config.k8s.io, "
-            "got NodeResourcesFitArgs.example.com",
+            'decoding args for plugin NodeResourcesFit: no kind "NodeResourcesFitArgs" is registered for version '
+            '"example.com/v1"',
         ),
         (
             "{apiVersion: kubescheduler.config.k8s.io/v2}",
@@ -165,7 +170,8 @@ def test_legal(plugin, args):
 )
 def test_arguments_of_another_type(args, said):
     expected = f"3: {ARGS}: decoding .profiles[0].pluginConfig[0]: {said}"
-    assert mistakes(config("NodeResourcesFit", args)) == [expected]
+    cure = "write apiVersion: kubescheduler.config.k8s.io/v1 and kind: NodeResourcesFitArgs, or neither"
+    assert mistakes(config("NodeResourcesFit", args)) == [f"{expected}; {cure}"]
 
 
 def test_arguments_may_name_their_type():
