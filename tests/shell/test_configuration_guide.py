@@ -1,5 +1,6 @@
 """docs/configuration.md against the program: its example is what comes out, its fields, defaults, files and flags exist."""
 
+import fnmatch
 import re
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import yaml
 from click.testing import CliRunner
 
 from app.cli import main
+from app.cli.flags import WITHOUT_EFFECT
+from app.cli.removed_flags import REMOVED
 from app.cli.run import command
 from app.settings.base import Model
 from app.settings.duration import Duration
@@ -79,9 +82,21 @@ def test_every_file_of_config_is_in_the_table():
     assert named == {path.name for path in (ROOT / "config").glob("*.yaml")}
 
 
+KNOWN = {"--help"} | {o for parameter in command.params for o in parameter.opts}
+
+
 def test_its_flags_exist():
-    known = {option for parameter in command.params for option in parameter.opts}
-    assert set(re.findall(r"`(--[a-z-]+)[ `]", TEXT)) <= known
+    named = set(re.findall(r"`(--[a-z0-9-]+)[ `]", TEXT))
+    assert {"--port", "--http2-max-streams-per-connection"} <= named
+    assert named <= KNOWN | REMOVED.keys()
+
+
+def test_every_flag_is_in_the_table_with_what_it_does():
+    rows = re.findall(r"^\| (`-[^|]+)\| (.*) \|$", section("Flags"), re.MULTILINE)
+    told = [(pattern, does) for flags, does in rows for pattern in re.findall(r"`(-[^`]+)`", flags)]
+    for flag in KNOWN:
+        (does,) = {does for pattern, does in told if fnmatch.fnmatchcase(flag, pattern)}
+        assert (flag in WITHOUT_EFFECT) == does.startswith("nothing"), flag
 
 
 @pytest.mark.parametrize("target", re.findall(r"\]\(([^)#:]+)\)", TEXT))

@@ -1,11 +1,13 @@
 """docs/operations.md against the program: metrics, alerts and paths that it names are there, and all that are there it names."""
 
 import fnmatch
+import json
 import re
 import shlex
 from pathlib import Path
 
 import click
+import jsonschema
 import numpy as np
 import yaml
 from prometheus_client import generate_latest
@@ -16,7 +18,8 @@ from app.runtime.metrics import gauges
 from tests.helm.kubernetes_schema import mistakes
 from tests.shell.runtime.world import CONFIG, running
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+GUIDE_PATH = Path(__file__).parents[3] / "docs" / "operations.md"
+GUIDE = GUIDE_PATH.read_text()
 
 
 def section(title):
@@ -79,6 +82,12 @@ async def test_what_kube_scheduler_shows_is_here_or_said_to_be_missing():
         else:
             assert (types[name], ours[name]) == (kind, labels), name
     assert len(theirs) > 80
+
+
+def test_the_values_for_dashboards_are_values_of_the_chart():
+    chart = GUIDE_PATH.parents[1] / "helm" / "aiokube-scheduler"
+    values = yaml.safe_load(section("Metrics").split("```yaml\n")[1].split("```")[0])
+    jsonschema.validate(values, json.loads((chart / "values.schema.json").read_text()))
 
 
 async def test_alerts_are_about_metrics_that_exist():
