@@ -92,7 +92,7 @@ class ExtenderChain:
         """Tells the observer that an extender needs a look."""
         self._observer.warned(extender, text)
 
-    async def filter(self, args: ExtenderArgs, *, traceparent: str = "") -> ChainFilterResult:
+    async def filter(self, args: ExtenderArgs) -> ChainFilterResult:
         """Runs the filters until no node is left. An error of one that is not ignorable is in the result."""
         verdicts = _Verdicts()
         ignored: list[ExtenderError] = []
@@ -100,7 +100,7 @@ class ExtenderChain:
             if not args.names:
                 break
             try:
-                result = await extender.filter(args, traceparent=traceparent)
+                result = await extender.filter(args)
             except ExtenderError as err:
                 if not extender.ignorable:
                     return verdicts.result(args.about([]), ignored, error=err)
@@ -114,7 +114,7 @@ class ExtenderChain:
             args = args.about(result.kept)
         return verdicts.result(args, ignored)
 
-    async def prioritize(self, args: ExtenderArgs, *, traceparent: str = "") -> Int64 | None:
+    async def prioritize(self, args: ExtenderArgs) -> Int64 | None:
         """Asks all at once; int64[len(args.names)]: what they add to each node's score. None if nobody is asked.
 
         Whoever fails adds nothing.
@@ -123,15 +123,15 @@ class ExtenderChain:
         if not extenders:
             return None
         if len(extenders) == 1:
-            return await self._scores(extenders[0], args, traceparent)
-        calls = [self._scores(extender, args, traceparent) for extender in extenders]
+            return await self._scores(extenders[0], args)
+        calls = [self._scores(extender, args) for extender in extenders]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(call) for call in calls]
         totals: Int64 = np.sum([task.result() for task in tasks], axis=0)
         return totals
 
     async def preempt(
-        self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn, *, traceparent: str = ""
+        self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn
     ) -> dict[str, Victims]:
         """Runs the candidates of a preemption past the extenders; empty when they leave none.
 
@@ -143,7 +143,7 @@ class ExtenderChain:
             if not left:
                 break
             try:
-                agreed = await extender.preempt(pod, left, pods_on, traceparent=traceparent)
+                agreed = await extender.preempt(pod, left, pods_on)
             except ExtenderError as err:
                 if not extender.ignorable:
                     raise
@@ -156,16 +156,14 @@ class ExtenderChain:
         """The extender that binds this pod, None when the scheduler does."""
         return next(iter(self.concerned(pod, Verb.BIND)), None)
 
-    async def bind(
-        self, pod: Pod, node_name: str, look_up: LookUp, *, traceparent: str = ""
-    ) -> bool:
+    async def bind(self, pod: Pod, node_name: str, look_up: LookUp) -> bool:
         """Has an extender bind the pod. True: it is bound to ``node_name``; False: the scheduler is to bind it.
 
         Where an extender may have bound the pod without our learning of it, ``look_up`` decides. Raises ExtenderError.
         """
         for extender in self.concerned(pod, Verb.BIND):
             try:
-                await extender.bind(pod, node_name, traceparent=traceparent)
+                await extender.bind(pod, node_name)
             except ExtenderError as err:
                 bound_to = await look_up() if err.answer_lost else None
                 if bound_to == node_name:
@@ -182,9 +180,9 @@ class ExtenderChain:
         for extender in self.extenders:
             await extender.close()
 
-    async def _scores(self, extender: HTTPExtender, args: ExtenderArgs, traceparent: str) -> Int64:
+    async def _scores(self, extender: HTTPExtender, args: ExtenderArgs) -> Int64:
         try:
-            return await extender.prioritize(args, traceparent=traceparent)
+            return await extender.prioritize(args)
         except ExtenderError as err:
             self._ignore(err, args.pod)
             return np.zeros(len(args.names), np.int64)

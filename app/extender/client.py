@@ -40,7 +40,8 @@ class FilterResult(msgspec.Struct, frozen=True):
     """What one extender's filter left over.
 
     ``kept`` is in the extender's order and as it answered: a name may come twice, and from an extender of whole
-    nodes it may be one that was not sent. If it is what was sent, it is that very list. The two maps hold reasons by node name, whatever names the extender gave.
+    nodes it may be one that was not sent. If it is what was sent, it is that very list. The two maps hold reasons by node
+    name, whatever names the extender gave.
     """
 
     kept: list[str]
@@ -107,9 +108,9 @@ class HTTPExtender:
             interested = self._interest[pod.template] = asks_for(pod.template, self._managed)
         return interested
 
-    async def filter(self, args: ExtenderArgs, *, traceparent: str = "") -> FilterResult:
+    async def filter(self, args: ExtenderArgs) -> FilterResult:
         """Asks which of the nodes the pod may go to. Raises ExtenderError."""
-        call = _Call(Verb.FILTER, traceparent)
+        call = _Call(Verb.FILTER)
         answer, kept = await self._ask(
             call, self._body(args), lambda said: self._read_filter(said, args)
         )
@@ -119,26 +120,26 @@ class HTTPExtender:
                 self._observer.nodes_dropped(self.name, dropped)
         return FilterResult(kept, answer.failed, answer.failed_and_unresolvable, call.retry_after)
 
-    async def prioritize(self, args: ExtenderArgs, *, traceparent: str = "") -> Int64:
+    async def prioritize(self, args: ExtenderArgs) -> Int64:
         """Asks for scores; int64[len(args.names)]: score * weight * SCORE_SCALE per name. Raises ExtenderError.
 
         A host that is named twice is counted twice, one that was not sent is ignored; int64 wraps around as in Go.
         """
-        call = _Call(Verb.PRIORITIZE, traceparent)
+        call = _Call(Verb.PRIORITIZE)
         hosts, scores = await self._ask(call, self._body(args), wire.read_prioritize)
         return _aligned(args, hosts, scores) * np.int64(self._factor)
 
     async def preempt(
-        self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn, *, traceparent: str = ""
+        self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn
     ) -> dict[str, Victims]:
         """Asks which victims on which nodes it agrees to; it may name others. Raises ExtenderError."""
-        call = _Call(Verb.PREEMPT, traceparent)
+        call = _Call(Verb.PREEMPT)
         body = wire.preempt_request(pod, victims, whole=not self.config.node_cache_capable)
         return await self._ask(call, body, lambda said: self._read_preempt(said, pods_on))
 
-    async def bind(self, pod: Pod, node_name: str, *, traceparent: str = "") -> None:
+    async def bind(self, pod: Pod, node_name: str) -> None:
         """Has the extender bind the pod. Raises ExtenderError; see its ``answer_lost``."""
-        call = _Call(Verb.BIND, traceparent)
+        call = _Call(Verb.BIND)
         await self._ask(call, wire.bind_request(pod, node_name), _read_bind)
 
     async def close(self) -> None:
@@ -219,7 +220,7 @@ class HTTPExtender:
             response = await self._transport.post(
                 self._urls[call.verb],
                 body,
-                headers=self._headers(call),
+                headers=self._headers(),
                 timeout_seconds=self._timeout,
             )
         except TransportError as err:
@@ -265,15 +266,13 @@ class HTTPExtender:
         if state is not before:
             self._observer.breaker_changed(self.name, verb, state)
 
-    def _headers(self, call: "_Call") -> dict[str, str]:
+    def _headers(self) -> dict[str, str]:
         headers = {}
         problem = self._tls.problem
         if self._token is not None:
             token = self._token.token(asyncio.get_running_loop().time())
             headers["Authorization"] = f"Bearer {token}"
             problem = problem or self._token.problem
-        if call.traceparent:
-            headers["traceparent"] = call.traceparent
         if problem and problem != self._warned:
             self._observer.warned(self.name, problem)
         self._warned = problem
@@ -316,7 +315,6 @@ class _Call(msgspec.Struct):
     """What is known of a call under way."""
 
     verb: Verb
-    traceparent: str = ""
     outcome: Outcome = Outcome.CANCELLED
     received: int = 0
     retry_after: float | None = None

@@ -372,7 +372,7 @@ class OneExtender:
     def is_interested(self, pod):
         return pod.name == "boss"
 
-    async def preempt(self, pod, victims, pods_on, *, traceparent=""):
+    async def preempt(self, pod, victims, pods_on):
         self.asked.append((pod, victims, pods_on))
         return dict(victims)
 

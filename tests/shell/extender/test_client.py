@@ -426,12 +426,6 @@ class TestObservation:
 
 
 class TestHeaders:
-    async def test_traceparent(self):
-        ext = extender(keeps("a"))
-        await ext.filter(about("a"), traceparent="00-aa-bb-01")
-        await ext.filter(about("a"))
-        assert ext.fake.headers == [{"traceparent": "00-aa-bb-01"}, {}]
-
     @pytest.mark.looptime
     async def test_a_bearer_token_that_rotates(self, tmp_path):
         file, seen = tmp_path / "token", Remembering()
