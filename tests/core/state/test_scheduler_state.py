@@ -294,8 +294,8 @@ class Life(RuleBasedStateMachine):
             if pod.node_name:
                 assert cached, pod
                 assert not self.state.cache.is_assumed(uid), pod
-        for uid in {p.uid for p in self.state.cache}:
-            assert uid in self.pods
+        for pod in (*self.state.cache, *self.state.queue.pending_pods()):
+            assert pod.uid in self.pods
 
     @invariant()
     def the_table_equals_one_rebuilt(self) -> None:

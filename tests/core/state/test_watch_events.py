@@ -1,0 +1,255 @@
+"""What becomes of a watch event: cache, queue, commands, and the cluster events that wake pods (spec: plugins.md 6)."""
+
+import msgspec
+import pytest
+
+from app.framework.testing import make_node
+from app.model.objects import (
+    Named,
+    ObjectMeta,
+    PersistentVolume,
+    Service,
+    StorageClass,
+)
+from app.model.pod import Pod, PodTemplate
+from app.state.cache import Cache
+from app.state.cluster import Cluster
+from app.state.queue.queued_pod import Place
+from app.state.queue.scheduling_queue import SchedulingQueue
+from app.state.scheduler_state import AbandonPod, Change, ReportProblem, SchedulerState
+from app.state.table import NodeTable
+from tests.core.state.queue_kit import NOW, PROFILE, make_pod, priority_sort, spec
+
+ELSEWHERE = PodTemplate(spec(scheduler_name="another-scheduler"))
+
+
+class Listening(SchedulingQueue):
+    """A queue that notes the events it is told of, and the priorities that each is for (None: any)."""
+
+    def __init__(self, nominator):
+        super().__init__(
+            sort_key=priority_sort,
+            pre_enqueue=lambda _pod: (),
+            hints={PROFILE: ()},
+            initial_backoff_seconds=1,
+            max_backoff_seconds=10,
+            max_unschedulable_seconds=300,
+            nominator=nominator,
+        )
+        self.heard = []
+        self.for_priorities = []
+
+    def move_all(self, event, old, new, now, precheck=None):
+        self.heard.append((event.label, old, new))
+        allowed = [p for p in range(10) if precheck is None or precheck(make_pod(priority=p))]
+        self.for_priorities.append(None if len(allowed) == 10 else max(allowed))
+        return super().move_all(event, old, new, now, precheck)
+
+
+class World:
+    """The state after these objects have come; what was heard of them is forgotten."""
+
+    def __init__(self, *objects):
+        self.state = SchedulerState(
+            cache=Cache(NodeTable()), cluster=Cluster(), make_queue=Listening, profiles=[PROFILE]
+        )
+        self.queue: Listening = self.state.queue
+        for each in objects:
+            self.tell(None, each)
+        self.queue.heard.clear()
+        self.queue.for_priorities.clear()
+
+    def tell(self, old, new):
+        kind = type(new if old is None else old)
+        return list(self.state.apply(Change(kind, old, new), NOW))
+
+    @property
+    def heard(self):
+        return [label for label, _, _ in self.queue.heard]
+
+    def assumed(self, name="node"):
+        """The pod that is next, assumed on a node."""
+        return self.state.assume(self.state.pop(NOW).pod, name)
+
+
+def later(pod: Pod, **fields) -> Pod:
+    """A later version of a pod."""
+    return msgspec.structs.replace(pod, resource_version=f"{pod.resource_version}+", **fields)
+
+
+WAITING = make_pod()
+BOUND = make_pod(node_name="node")
+NODE = make_node("node")
+
+# ---------------------------------------------------------------- pods on nodes
+
+
+def test_a_bound_pod_comes():
+    world = World()
+    assert world.tell(None, BOUND) == []
+    assert world.queue.heard == [("AssignedPodAdd", None, BOUND)]
+    assert world.state.cache.get("pod") is BOUND
+    assert world.queue.where("pod") is Place.OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("change", "heard"),
+    [
+        pytest.param({"labels": make_pod(labels={"a": "b"}).labels}, ["AssignedPodUpdatePodLabel"], id="labels"),
+        pytest.param({"phase": "Running"}, ["AssignedPodUpdate"], id="nothing particular"),
+    ],
+)  # fmt: skip
+def test_a_bound_pod_changes(change, heard):
+    world, new = World(BOUND), later(BOUND, **change)
+    assert world.tell(BOUND, new) == []
+    assert world.queue.heard == [(label, BOUND, new) for label in heard]
+    assert world.state.cache.get("pod") is new
+
+
+def test_a_bound_pod_goes():
+    world = World(BOUND)
+    assert world.tell(BOUND, None) == []
+    assert world.queue.heard == [("AssignedPodDelete", BOUND, None)]
+    assert world.state.cache.get("pod") is None
+
+
+def test_a_bound_pod_goes_that_nobody_knew():
+    world = World()
+    assert world.tell(BOUND, None) == [ReportProblem("pod ns/pod was deleted but not in the cache")]
+    assert world.heard == ["AssignedPodDelete"]
+
+
+# ---------------------------------------------------------------- pods that wait
+
+
+def test_a_pod_comes_that_is_ours_to_schedule():
+    world = World()
+    assert world.tell(None, WAITING) == []
+    assert world.queue.where("pod") is Place.ACTIVE
+    assert world.heard == []
+
+
+def test_another_schedulers_pods_are_left_alone_until_they_are_bound():
+    theirs = make_pod(template=ELSEWHERE, nominated_node_name="node")
+    world = World(theirs)
+    new = later(theirs, nominated_node_name="")
+    world.tell(theirs, new)
+    assert world.queue.where("pod") is Place.OUTSIDE
+    assert world.heard == []
+    bound = later(new, node_name="node")
+    world.tell(new, bound)
+    assert world.heard == ["AssignedPodAdd"]
+    assert world.state.cache.get("pod") is bound
+    assert World(theirs).tell(theirs, None) == []
+
+
+def test_a_waiting_pod_is_bound():
+    world, bound = World(WAITING), later(WAITING, node_name="node")
+    assert world.tell(WAITING, bound) == []
+    assert world.queue.heard == [("AssignedPodAdd", None, bound)]
+    assert world.queue.where("pod") is Place.OUTSIDE
+    assert world.state.cache.get("pod") is bound
+
+
+@pytest.mark.parametrize("same_version", [False, True])
+def test_a_waiting_pod_changes_unless_it_is_the_same_version(same_version):
+    world = World(WAITING)
+    new = msgspec.structs.replace(WAITING, resource_version="" if same_version else "2")
+    world.tell(WAITING, new)
+    assert world.queue.get("pod").pod is (WAITING if same_version else new)
+    assert world.heard == []
+
+
+def test_a_waiting_pod_goes():
+    world = World(WAITING)
+    assert world.tell(WAITING, None) == []
+    assert world.queue.where("pod") is Place.OUTSIDE
+    assert world.heard == []
+
+
+@pytest.mark.parametrize("to", ["", "other", None], ids=["taken back", "another", "pod goes"])
+def test_a_freed_nomination_is_for_pods_of_no_higher_priority(to):
+    nominated = make_pod(nominated_node_name="node", priority=4)
+    world = World(nominated)
+    world.tell(nominated, None if to is None else later(nominated, nominated_node_name=to))
+    assert world.queue.heard == [("AssignedPodDelete", nominated, None)]
+    assert world.queue.for_priorities == [4]
+
+
+def test_a_first_nomination_frees_nothing():
+    world = World(WAITING)
+    world.tell(WAITING, later(WAITING, nominated_node_name="node"))
+    assert world.heard == []
+
+
+# ---------------------------------------------------------------- assumed pods
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "being deleted"])
+def test_an_assumed_pod_that_is_deleted_is_forgotten(gone):
+    world = World(NODE, WAITING)
+    assumed = world.assumed()
+    new = None if gone else later(WAITING, deletion_timestamp="now")
+    assert world.tell(WAITING, new) == [AbandonPod("pod")]
+    assert world.state.cache.get("pod") is None
+    assert world.queue.heard == [("AssignedPodDelete", assumed, None)]
+    assert world.queue.for_priorities == [None]
+
+
+def test_other_changes_of_an_assumed_pod_do_not_matter():
+    world = World(NODE, WAITING)
+    assumed = world.assumed()
+    assert world.tell(WAITING, later(WAITING, nominated_node_name="node")) == []
+    assert world.state.cache.get("pod") is assumed
+    assert world.heard == []
+
+
+def test_the_watch_confirms_an_assumed_pod():
+    world = World(NODE, WAITING)
+    world.assumed()
+    bound = later(WAITING, node_name="node")
+    world.tell(WAITING, bound)
+    assert world.state.cache.get("pod") is bound
+    assert not world.state.cache.is_assumed("pod")
+    assert world.heard == ["AssignedPodAdd"]
+
+
+# ---------------------------------------------------------------- nodes and the rest
+
+
+def test_nodes_come_change_and_go():
+    world, tainted = World(), make_node("node", spec={"unschedulable": True})
+    for old, new, heard in (
+        (None, tainted, ["NodeAdd"]),
+        (tainted, make_node("node", labels={"a": "b"}), ["NodeUpdateNodeTaint", "NodeUpdateNodeLabel"]),
+        (NODE, make_node("node", status={"images": [{"names": ["i"]}]}), []),
+        (NODE, None, ["NodeDelete"]),
+    ):  # fmt: skip
+        world.queue.heard.clear()
+        assert world.tell(old, new) == []
+        assert world.queue.heard == [(label, old, new) for label in heard]
+        assert world.state.table.node_count == (new is not None)
+
+
+def test_a_node_goes_that_nobody_knew():
+    assert World().tell(NODE, None) == [ReportProblem("node node is not found")]
+
+
+def named(kind: type[Named], version: str) -> Named:
+    return kind(metadata=ObjectMeta(name="x", resource_version=version))
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [
+        (PersistentVolume, "PersistentVolume"),
+        (StorageClass, "storage.k8s.io/StorageClass"),
+        (Service, None),
+    ],
+)
+def test_other_kinds_are_kept_and_wake_pods_where_plugins_may_wait_for_them(kind, label):
+    world, old, new = World(), named(kind, "1"), named(kind, "2")
+    for before, after, verb in ((None, old, "Add"), (old, new, "Update"), (new, None, "Delete")):
+        assert world.tell(before, after) == []
+        assert world.state.cluster.lister(kind).get("x") is after
+        assert world.heard[-1:] == ([] if label is None else [label + verb])
