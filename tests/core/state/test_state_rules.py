@@ -1,4 +1,4 @@
-"""What becomes of a watch event: cache, queue, commands, and the cluster events that wake pods (spec: plugins.md 6)."""
+"""What becomes of watch events, and of what cycles decide, one rule at a time (spec: plugins.md 6, service.md 4.6 and 4.7)."""
 
 import msgspec
 import pytest
@@ -38,9 +38,11 @@ class Listening(SchedulingQueue):
         )
         self.heard = []
         self.for_priorities = []
+        self.prechecks = []
 
     def move_all(self, event, old, new, now, precheck=None):
         self.heard.append((event.label, old, new))
+        self.prechecks.append(precheck)
         allowed = [p for p in range(10) if precheck is None or precheck(make_pod(priority=p))]
         self.for_priorities.append(None if len(allowed) == 10 else max(allowed))
         return super().move_all(event, old, new, now, precheck)
@@ -253,3 +255,71 @@ def test_other_kinds_are_kept_and_wake_pods_where_plugins_may_wait_for_them(kind
         assert world.tell(before, after) == []
         assert world.state.cluster.lister(kind).get("x") is after
         assert world.heard[-1:] == ([] if label is None else [label + verb])
+
+
+def test_only_our_own_pods_of_a_list_are_queued():
+    theirs, ours = make_pod("theirs", template=ELSEWHERE), make_pod("ours")
+    world = World()
+    world.state.apply_new(Pod, {pod.key: pod for pod in (theirs, ours)}, NOW)
+    assert world.queue.where("theirs") is Place.OUTSIDE
+    assert world.queue.where("ours") is Place.ACTIVE
+
+
+# ---------------------------------------------------------------- what a cycle decided
+
+
+@pytest.mark.parametrize(("but", "woken"), [("", ["a", "b"]), ("a", ["b"])])
+def test_a_forgotten_pods_place_is_for_all_others(but, woken):
+    world = World(NODE, WAITING)
+    world.state.freed(world.assumed(), NOW, but=but)
+    assert world.heard == ["AssignedPodDelete"]
+    precheck = world.queue.prechecks[-1]
+    assert [name for name in "ab" if precheck is None or precheck(make_pod(name))] == woken
+
+
+@pytest.mark.parametrize(
+    ("now", "report"),
+    [
+        pytest.param(None, True, id="gone"),
+        pytest.param(later(WAITING, node_name="node"), True, id="bound"),
+        pytest.param(make_pod(uid="another"), False, id="another pod has its name"),
+    ],
+)
+def test_a_pod_that_failed_and_does_not_wait_any_more_is_not_requeued(now, report):
+    world = World(NODE, WAITING)
+    queued = world.state.pop(NOW)
+    world.tell(WAITING, None)
+    if now is not None:
+        world.tell(None, now)
+    queued.reject(["Fit"])
+    failure = world.state.fail(queued, NOW, nominated_node="node")
+    assert (failure.pod.uid, failure.report, failure.requeued) == ((now or WAITING).uid, report, False)  # fmt: skip
+    assert world.queue.where("pod") is Place.OUTSIDE
+    assert world.state.nominator.node_of("pod") is None
+
+
+@pytest.mark.parametrize(
+    ("nominated_node", "expected"),
+    [
+        pytest.param(None, "old", id="left as the status has it"),
+        pytest.param("", "", id="cleared"),
+        pytest.param("new", "new", id="set"),
+    ],
+)
+def test_a_pod_that_failed_waits_on_in_its_latest_version(nominated_node, expected):
+    world = World(NODE, WAITING)
+    queued = world.state.pop(NOW)
+    latest = later(WAITING, nominated_node_name="old")
+    world.tell(WAITING, latest)
+    queued.reject(["Fit"])
+    failure = world.state.fail(queued, NOW, nominated_node=nominated_node)
+    assert (failure.pod, failure.report, failure.requeued) == (latest, True, True)
+    assert world.queue.get("pod").pod is latest
+    assert world.state.nominator.node_of("pod") == expected
+
+
+def test_an_assumed_pod_is_counted_and_no_longer_nominated():
+    world = World(NODE, make_pod(nominated_node_name="node"))
+    world.assumed()
+    assert world.state.nominator.node_of("pod") is None
+    assert [pod.uid for pod in world.state.table.pods_on("node")] == ["pod"]
