@@ -189,7 +189,8 @@ class EventRecorder:
             async with asyncio.timeout(seconds):
                 await self._queue.join()
         except TimeoutError:
-            logger.warning("%d events were not sent in time", self._queue.qsize())
+            late = sum(series.queued for series in self._series.values())
+            logger.warning("%d events were not sent in time", late)
             return False
         finally:
             self._hurried = False
