@@ -58,9 +58,9 @@ class Choice(msgspec.Struct, frozen=True):
 
     row: int
     node_name: str
-    #: How many nodes would have done.
+    #: How many nodes it was chosen from.
     feasible: int
-    #: How many nodes were judged.
+    #: How many nodes were judged: all that there are.
     evaluated: int
 
 
@@ -144,7 +144,7 @@ class Attempt:
                 totals = totals + extra
             self._ranked = (rows, totals)
             row = int(rows[best(totals, self._rng)])
-        return Choice(row, self._table.names[row], len(rows), self._evaluated())
+        return Choice(row, self._table.names[row], len(rows), self._table.node_count)
 
     def scores(self) -> tuple[list[str], dict[str, Int64], Int64]:
         """What ``choose`` compared: node names, weighted scores by plugin, and totals with the extenders' share.
@@ -160,9 +160,6 @@ class Attempt:
         """int64[len(rows)] by plugin: weighted, normalised over ``rows``. Raises SchedulingError."""
         view = View(self._table, rows)
         return self.framework.plugin_scores(self.state, self.pod, self.memo, view)
-
-    def _evaluated(self) -> int:
-        return self._table.node_count
 
     # ------------------------------------------------------------ why not
 

@@ -39,7 +39,6 @@ _VERDICT_CODES: Final = frozenset(
         Code.Pending,
     }
 )
-_UPDATES: Final = Action.Update
 
 Verdict = Status | None
 
@@ -353,7 +352,7 @@ class _Checks:
         for thing in objects:
             if action & Action.Add:
                 yield None, thing
-            if action & _UPDATES:
+            if action & Action.Update:
                 yield thing, thing
             if action & Action.Delete:
                 yield thing, None
