@@ -51,7 +51,7 @@ class FilterArrays:
 
     def copy(self) -> "FilterArrays":
         """An independent copy."""
-        out = FilterArrays.__new__(FilterArrays)  # without __init__, whose arrays would be thrown away
+        out = FilterArrays.__new__(FilterArrays)  # not __init__: its arrays would go unused
         out.plugin, out.codes, out.reasons = (
             self.plugin.copy(),
             self.codes.copy(),
