@@ -38,6 +38,7 @@ from app.sim.resources.kinds import (
     KINDS,
     NAMESPACES,
     PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
     STORAGE_CLASSES,
     Kind,
     is_stored,
@@ -79,6 +80,11 @@ class Api:
     def priority_classes(self) -> Iterable[Object]:
         """All PriorityClass objects."""
         return (record.value for record in self.store[PRIORITY_CLASSES.storage].records.values())
+
+    def runtime_class(self, name: str) -> Object | None:
+        """The RuntimeClass of this name, if there is one."""
+        record = self.find(RUNTIME_CLASSES, "", name)
+        return None if record is None else record.value
 
     def storage_classes(self) -> Iterable[Object]:
         """All StorageClass objects."""

@@ -19,12 +19,12 @@ from app.wire.kube import DecodeError
 
 Object = dict[str, Any]
 
-CLUSTER_KINDS: Final = NAMES | {"PriorityClass"}
+CLUSTER_KINDS: Final = NAMES | {"PriorityClass", "RuntimeClass"}
 """What is taken from a dump: what the scheduler reads, and what pods are admitted by."""
 WORKLOAD_KINDS: Final = CLUSTER_KINDS | UNFOLDED
 """What is taken from a workload."""
 
-_FIRST: Final = ("Namespace", "PriorityClass", "StorageClass")
+_FIRST: Final = ("Namespace", "PriorityClass", "RuntimeClass", "StorageClass")
 _LAST: Final = ("Node", "Pod")
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})

@@ -152,6 +152,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     _grouped("batch/v1", "CronJob", "cronjobs", "cj", **_WORKLOAD),
     _grouped("batch/v1", "Job", "jobs", **_WORKLOAD),
     _grouped("coordination.k8s.io/v1", "Lease", "leases", create_on_update=True),
+    _grouped("node.k8s.io/v1", "RuntimeClass", "runtimeclasses", **_CLUSTER),
     _grouped("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", has_status=True, counts_generations=True),
     _grouped(_RESOURCE, "DeviceClass", "deviceclasses", **_CLUSTER, counts_generations=True, returns_deleted=True),
     _grouped(_RESOURCE, "ResourceClaim", "resourceclaims", has_status=True, returns_deleted=True),
@@ -191,6 +192,7 @@ NODES: Final = BY_RESOURCE["nodes"]
 NAMESPACES: Final = BY_RESOURCE["namespaces"]
 EVENTS: Final = BY_RESOURCE["events"]
 PRIORITY_CLASSES: Final = BY_RESOURCE["priorityclasses.scheduling.k8s.io"]
+RUNTIME_CLASSES: Final = BY_RESOURCE["runtimeclasses.node.k8s.io"]
 POD_DISRUPTION_BUDGETS: Final = BY_RESOURCE["poddisruptionbudgets.policy"]
 STORAGE_CLASSES: Final = BY_RESOURCE["storageclasses.storage.k8s.io"]
 

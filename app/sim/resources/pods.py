@@ -13,6 +13,7 @@ from app.sim.errors import (
     unsupported_value,
 )
 from app.sim.resources.priority import admit_priority
+from app.sim.resources.runtime_class import admit_runtime_class
 from app.sim.resources.strategy import Strategy, World
 from app.sim.resources.validation import name_mistake
 from app.sim.store import Object
@@ -31,10 +32,11 @@ _FREE_FIELDS: Final = ("activeDeadlineSeconds", "terminationGracePeriodSeconds",
 
 
 class PodStrategy(Strategy):
-    """Creates pods as Pending, admits their priority and tolerations, and guards their spec."""
+    """Creates pods as Pending, admits their priority, runtime and tolerations, and guards their spec."""
 
     def prepare_for_create(self, value: Object, world: World) -> None:
         admit_priority(value, world.priority_classes())
+        admit_runtime_class(value, world)
         _tolerate_for_a_while(value["spec"])
         status: Object = {"phase": "Pending"}
         if value["spec"].get("schedulingGates"):

@@ -29,6 +29,9 @@ class World(Protocol):
     def priority_classes(self) -> Iterable[Object]:
         """All PriorityClass objects."""
 
+    def runtime_class(self, name: str) -> Object | None:
+        """The RuntimeClass of this name, if there is one."""
+
     def storage_classes(self) -> Iterable[Object]:
         """All StorageClass objects."""
 

@@ -8,6 +8,7 @@ from app.sim import EmbeddedCluster
 from tests.shell.sim.client import (
     PODS,
     PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
     STRATEGIC,
     Answer,
     Client,
@@ -164,6 +165,46 @@ class TestPriority:
         assert answer.status == 422
         assert "may not be changed in an update." in answer.message
         assert (await client.patch(f"{PRIORITY_CLASSES}/c", {"description": "x"})).status == 200
+
+
+class TestRuntimeClass:
+    @pytest.fixture(autouse=True)
+    async def _class(self, client: Client) -> None:
+        toleration = {"key": "sandbox", "operator": "Exists"}
+        await client.create(
+            RUNTIME_CLASSES,
+            {
+                "metadata": {"name": "kata"},
+                "handler": "kata",
+                "overhead": {"podFixed": {"cpu": "250m"}},
+                "scheduling": {"nodeSelector": {"disk": "ssd"}, "tolerations": [toleration]},
+            },
+        )
+
+    async def test_gives_overhead_selector_and_tolerations(self, client: Client) -> None:
+        own = {"key": "own", "operator": "Exists"}
+        given = {"overhead": {"cpu": "0.25"}, "nodeSelector": {"a": "b"}, "tolerations": [own]}
+        for name, extra in (("plain", {}), ("same", given)):
+            spec = (await client.create(PODS, pod(name, runtimeClassName="kata", **extra)))["spec"]
+            assert spec["overhead"] == {"cpu": "250m"}
+            assert spec["nodeSelector"] == extra.get("nodeSelector", {}) | {"disk": "ssd"}
+            keys = [each["key"] for each in spec["tolerations"]]
+            assert keys.count("sandbox") == 1
+            assert ("own" in keys) == (name == "same")
+
+    @pytest.mark.parametrize(
+        ("spec", "text"),
+        [
+            ({"runtimeClassName": "no"}, 'pod rejected: RuntimeClass "no" not found'),
+            ({"overhead": {"cpu": "1"}}, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"),
+            ({"runtimeClassName": "kata", "overhead": {"cpu": "1"}}, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"),
+            ({"runtimeClassName": "kata", "nodeSelector": {"disk": "hdd"}}, "conflict: runtimeClass.scheduling.nodeSelector[disk] = ssd; pod.spec.nodeSelector[disk] = hdd"),
+        ],
+    )  # fmt: skip
+    async def test_pods_that_are_forbidden(self, client: Client, spec, text) -> None:
+        answer = await client.post(PODS, pod("p", **spec))
+        assert answer.status == 403
+        assert answer.message == f'pods "p" is forbidden: {text}'
 
 
 class TestBinding:

@@ -132,6 +132,13 @@ def test_plain_manifests_are_admitted(tmp_path):
     assert world.find(PRIORITY_CLASSES, "high", "") is not None
 
 
+def test_pods_get_the_overhead_of_their_runtime(tmp_path):
+    kata = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}}
+    kata |= {"handler": "kata", "overhead": {"podFixed": {"cpu": "250m"}}}
+    world = World(tmp_path, pod("p", runtimeClassName="kata"), kata)
+    assert world.find(PODS, "p")["spec"]["overhead"] == {"cpu": "250m"}
+
+
 def test_pending_pods_are_decided_about_anew(tmp_path):
     waiting = [pod(f"web-{i}", phase="Pending", owner="ReplicaSet/web") for i in range(2)]
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
