@@ -42,6 +42,7 @@ from app.runtime.scheduling.flushing import QueueFlusher
 from app.runtime.scheduling.loop import SchedulingLoop
 from app.runtime.scheduling.preemption import Evictor, VictimsAgreement
 from app.runtime.scheduling.requeue import Consequences, Requeue
+from app.runtime.scheduling.turns import extenders_of
 from app.runtime.scheduling.waiting import WaitingPods
 from app.runtime.tasks import spawn, spawn_eternal
 from app.settings.defaults import IN_TREE_CAPABILITIES
@@ -180,6 +181,7 @@ class Scheduler:
             max_unschedulable_seconds=max_unschedulable_seconds,
             recorder=self._telemetry.queue,
             nominator=nominator,
+            lane=extenders_of(self._chain.extenders),
         )
 
     def _queue_sort(self) -> Callable[[Any], Any]:
@@ -296,6 +298,7 @@ class Scheduler:
             percentages={p.scheduler_name: p.percentage_of_nodes_to_score or 0 for p in profiles},
             rng=self._rng,
             refusals=self._refusals,
+            poke=self.flusher.poke,
         )
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

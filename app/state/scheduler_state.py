@@ -37,6 +37,7 @@ from app.state.cluster import Cluster
 from app.state.lister import Lister
 from app.state.nominations import Nominations, PodsByRow
 from app.state.nominator import NOOP, Nominator, nominate
+from app.state.queue.lanes import Admits
 from app.state.queue.queued_pod import QueuedPod
 from app.state.queue.scheduling_queue import AlreadyQueuedError, SchedulingQueue
 from app.state.queue.update_events import node_update_events, pod_update_events
@@ -270,9 +271,9 @@ class SchedulerState:
 
     # ------------------------------------------------------------ what a cycle decided
 
-    def pop(self, now: float) -> QueuedPod | None:
-        """The next pod to try; it is in flight until ``assume`` and ``done``, or ``fail``."""
-        return self.queue.pop(now)
+    def pop(self, now: float, admits: Admits | None = None) -> QueuedPod | None:
+        """The next pod to try, of an open lane; it is in flight until ``assume`` and ``done``, or ``fail``."""
+        return self.queue.pop(now, admits)
 
     def nominated_for(self, pod: Pod) -> PodsByRow:
         """By row: the other pods nominated there with at least this pod's priority."""

@@ -24,6 +24,7 @@ from app.runtime.scheduling.failures import FailureHandler
 from app.runtime.scheduling.flushing import QueueFlusher
 from app.runtime.scheduling.loop import SchedulingLoop
 from app.runtime.scheduling.requeue import Consequences, Requeue
+from app.runtime.scheduling.turns import extenders_of
 from app.runtime.scheduling.waiting import WaitingPods
 from app.settings.load import load
 from app.state.cache import Cache
@@ -87,6 +88,7 @@ class World:
             percentages={PROFILE: percentage},
             rng=rng,
             refusals=refusals,
+            poke=self.flusher.poke,
         )
         self.loop = SchedulingLoop(
             state=self.state,
@@ -130,6 +132,7 @@ class World:
                 max_backoff_seconds=10.0,
                 max_unschedulable_seconds=300.0,
                 nominator=nominator,
+                lane=extenders_of(self.chain.extenders),
             )
 
         return SchedulerState(
@@ -157,9 +160,9 @@ class World:
         self.state.apply(Change(kind, old, new), self.clock.wall())
         self.flusher.poke()
 
-    def nodes(self, *names, cpu="4"):
+    def nodes(self, *names, cpu="4", **others):
         for name in names:
-            status = {"allocatable": {"cpu": cpu, "memory": "16Gi", "pods": "110"}}
+            status = {"allocatable": {"cpu": cpu, "memory": "16Gi", "pods": "110", **others}}
             self.apply(Node, None, make_node(name, status=status))
 
     def pod(self, name, **requests):

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from app.extender.config import ManagedResource
 from app.extender.errors import Outcome, TransportError
 from app.extender.transport import Response
 from app.model.objects import Node
@@ -15,6 +16,8 @@ from tests.shell.extender.fakes import URL, Remembering, ok
 from tests.shell.extender_world import World, scripted
 
 pytestmark = pytest.mark.looptime
+
+GPU = "x.test/gpu"
 
 
 def everything(verb, request):
@@ -239,14 +242,60 @@ class TestOverlap:
             left = 2
             assert await pods(4) == [1, 1, 2, 3]
 
-    async def test_an_extender_that_fails_is_not_waited_for_one_by_one(self):
-        ext = scripted(lambda verb, request: after(99, {}), ignorable=True, http_timeout=5)
+    @pytest.mark.parametrize("ignorable", [True, False])
+    async def test_an_extender_that_fails_is_not_waited_for_one_by_one(self, ignorable):
+        ext = scripted(lambda verb, request: after(99, {}), ignorable=ignorable, http_timeout=5)
         async with World(ext).running() as world:
             world.nodes("n1", "n2")
             for number in range(12):
                 world.pod(f"p{number}")
             await asyncio.sleep(10.1)
-        assert len(world.bound) == 12
+            assert ext.fake.most_in_flight > 10
+            assert len(world.bound) == (12 if ignorable else 0)
+
+    async def test_an_ignorable_extender_that_hangs_from_the_start_costs_little_more_than_one_timeout(
+        self,
+    ):
+        ext = scripted(lambda verb, request: after(99, {}), ignorable=True, http_timeout=5)
+        async with World(ext).running() as world:
+            world.nodes("n1", "n2")
+            for number in range(60):
+                world.pod(f"p{number}")
+            await asyncio.sleep(0.9)
+            assert len(ext.fake.requests) == 1
+            await asyncio.sleep(5.4)
+            assert (
+                len(world.bound) >= 58
+            )  # one took the place of the first when that gave up, one is the breaker's probe
+
+    async def test_an_ignorable_extender_that_takes_its_time_is_still_found_to_choose(self):
+        ext = scripted(
+            lambda verb, request: after(1.5, {"NodeNames": request["NodeNames"][:1]}),
+            ignorable=True,
+        )
+        async with World(ext).running() as world:
+            world.nodes("n1", "n2")
+            for number in range(3):
+                world.pod(f"p{number}")
+            await until(lambda: len(world.bound) == 3)
+            assert ext.fake.most_in_flight == 3
+            ext.fake.most_in_flight = 0
+            for number in range(3, 6):
+                world.pod(f"p{number}")
+            await until(lambda: len(world.bound) == 6)
+            assert ext.fake.most_in_flight == 1
+
+    async def test_a_pod_that_is_tried_without_a_question_does_not_try_anybodys_patience(self):
+        ext = scripted(lambda verb, request: after(1, everything(verb, request)), ignorable=True)
+        async with World(ext).running() as world:
+            world.pod("p", cpu="1")
+            await asyncio.sleep(3)
+            assert not ext.fake.requests
+            world.nodes("n1", "n2")
+            world.pod("q")
+            await asyncio.sleep(1)
+            assert len(ext.fake.requests) == 1
+            await until(lambda: len(world.bound) == 2)
 
     async def test_an_extender_that_chooses_though_calls_overlap_is_warned_of(self):
         ext = scripted(lambda verb, request: after(1, {"NodeNames": ["n1"]}), serial=False)
@@ -277,6 +326,102 @@ class TestOverlap:
             for number in range(6):
                 world.pod(f"p{number}")
             await until(lambda: len(world.bound) == 6)
+        assert [ext.fake.most_in_flight for ext in extenders] == [1, 1]
+
+    @pytest.mark.parametrize("serial", [True, None], ids=["serial", "not known yet"])
+    async def test_pods_that_wait_for_their_turn_hold_up_nobody_else(self, serial):
+        ext = scripted(
+            lambda verb, request: after(1, everything(verb, request)),
+            serial=serial,
+            managed_resources=(ManagedResource(GPU),),
+        )
+        async with World(ext, parallelism=4).running() as world:
+            world.nodes("n1", "n2", **{GPU: "99"})
+            for number in range(12):
+                world.pod(f"with-{number}", **{GPU: "1"})
+            for number in range(12):
+                world.pod(f"without-{number}")
+            await asyncio.sleep(0.5)
+            assert set(world.bound) == {f"without-{number}" for number in range(12)}
+            await until(lambda: len(world.bound) == 24)
+        assert ext.fake.most_in_flight == (1 if serial else 4)
+
+    async def test_they_hold_up_nobody_else_though_another_extender_concerns_all(self):
+        slow = scripted(
+            lambda verb, request: after(1, everything(verb, request)),
+            serial=True,
+            managed_resources=(ManagedResource(GPU),),
+        )
+        quick = scripted(
+            lambda verb, request: after(0.01, everything(verb, request)), url_prefix="http://q.test"
+        )
+        async with World(slow, quick, parallelism=4).running() as world:
+            world.nodes("n1", "n2", **{GPU: "99"})
+            for number in range(8):
+                world.pod(f"with-{number}", **{GPU: "1"})
+            for number in range(40):
+                world.pod(f"without-{number}")
+            await asyncio.sleep(1.5)  # the first answer of the quick one tells that it filters
+            assert len(world.bound) == 41
+            await until(lambda: len(world.bound) == 48)
+        assert [name for name in world.bound if name.startswith("with-")] == [
+            f"with-{number}" for number in range(8)
+        ]
+
+    async def test_pods_that_wait_for_a_slot_hold_up_nobody_else(self):
+        ext = scripted(
+            lambda verb, request: after(1, everything(verb, request)),
+            serial=False,
+            managed_resources=(ManagedResource(GPU),),
+        )
+        async with World(ext, parallelism=2).running() as world:
+            world.nodes("n1", "n2", **{GPU: "99"})
+            for number in range(6):
+                world.pod(f"with-{number}", **{GPU: "1"})
+            world.pod("without")
+            await asyncio.sleep(0.5)
+            assert list(world.bound) == ["without"]
+            await until(lambda: len(world.bound) == 7)
+        assert ext.fake.most_in_flight == 2
+
+    async def test_with_one_slot_nobody_overtakes(self):
+        ext = scripted(
+            lambda verb, request: after(1, everything(verb, request)),
+            managed_resources=(ManagedResource(GPU),),
+        )
+        async with World(ext, parallelism=1).running() as world:
+            world.nodes("n1", "n2", **{GPU: "99"})
+            for number in range(0, 8, 2):
+                world.pod(f"p{number}", **{GPU: "1"})
+                world.pod(f"p{number + 1}")
+            await until(lambda: len(world.bound) == 8)
+        assert list(world.bound) == [f"p{number}" for number in range(8)]
+
+    async def test_a_pod_that_two_serial_extenders_concern_gets_its_turn(self):
+        other = "x.test/fpga"
+        extenders = [
+            scripted(
+                lambda verb, request: after(0.3, everything(verb, request)),
+                serial=True,
+                url_prefix=f"http://{resource}",
+                managed_resources=(ManagedResource(resource),),
+            )
+            for resource in (GPU, other)
+        ]
+        async with World(*extenders).running() as world:
+            world.nodes("n1", "n2", **{GPU: "99", other: "99"})
+            for number in range(3):
+                world.pod(f"a{number}", **{GPU: "1"})
+                world.pod(f"b{number}", **{other: "1"})
+            world.pod("both", **{GPU: "1", other: "1"})
+            for number in range(3, 20):
+                world.pod(f"a{number}", **{GPU: "1"})
+                await asyncio.sleep(0.05)
+                world.pod(f"b{number}", **{other: "1"})
+            await until(lambda: "both" in world.bound)
+            assert len(world.bound) == 7
+            world.nodes("n3")
+            await until(lambda: len(world.bound) == 41)
         assert [ext.fake.most_in_flight for ext in extenders] == [1, 1]
 
     async def test_at_most_as_many_at_once_as_allowed(self):

@@ -84,7 +84,14 @@ class World:
         )
         self.loop = SchedulingLoop(
             frameworks={PROFILE: self.framework},
-            search=Search(chain, self.state.table, percentages={}, rng=rng, refusals=None)
+            search=Search(
+                chain,
+                self.state.table,
+                percentages={},
+                rng=rng,
+                refusals=None,
+                poke=self.flusher.poke,
+            )
             if chain
             else None,
             binder=binder,

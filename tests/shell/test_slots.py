@@ -32,6 +32,7 @@ class Bench:
         self.slots = Slots(
             number,
             more=lambda: self.following.popleft() if self.following else None,
+            freed=lambda: None,
             clock=self.clock,
             spawn=self._spawn,
         )

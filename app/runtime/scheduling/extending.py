@@ -5,7 +5,7 @@ goes on with the next ones. Nothing is asked twice. The node is chosen from the 
 come, with no await in between (docs/architecture.md).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -14,13 +14,13 @@ import numpy as np
 from app.cycle.attempt import DROPPED, EXTENDER, Attempt, Choice, Unfit
 from app.cycle.select import best_first, feasible_nodes_to_find
 from app.extender.chain import ChainFilterResult, ExtenderChain
-from app.extender.config import Verb
 from app.extender.errors import ExtenderError
 from app.kube.writer import KubeWriter
 from app.model.pod import Pod
 from app.model.status import Status, unresolvable, unschedulable
-from app.runtime.scheduling.turns import Turns
+from app.runtime.scheduling.turns import Turns, extenders_of
 from app.state.columns.resources import Int64
+from app.state.queue.lanes import Admits
 from app.state.table import NodeTable
 from app.state.view import Rows
 from app.wire.extender_v1 import ExtenderArgs
@@ -80,8 +80,9 @@ class Search:
         percentages: Mapping[str, int],
         rng: np.random.Generator,
         refusals: Refusals,
+        poke: Callable[[], None],
     ) -> None:
-        """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one."""
+        """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one; ``poke``: pods may go on."""
         self._chain: Final = chain
         self._table: Final = table
         self._percentages: Final = percentages
@@ -89,22 +90,27 @@ class Search:
         self._refusals: Final = refusals
         #: Those whose calls overlap whatever they leave, until there is something to say of it.
         self._overlapping: Final = {e.name for e in chain.extenders if e.config.serial is False}
-        self._turns: Final = Turns(chain.extenders)
+        self._turns: Final = Turns(chain.extenders, poke)
+        self._lane: Final = extenders_of(chain.extenders)
 
     def concerns(self, pod: Pod) -> bool:
         """Whether any extender filters or prioritizes for this pod."""
-        chain = self._chain
-        return bool(chain.concerned(pod, Verb.FILTER) or chain.concerned(pod, Verb.PRIORITIZE))
+        return bool(self._lane(pod))
+
+    def gate(self, *, room: bool) -> Admits | None:
+        """Which pods may be tried now, None for all; without ``room`` only those that concern no extender."""
+        return self._turns.gate(room=room)
+
+    def begin(self, pod: Pod) -> None:
+        """A pod that concerns extenders was popped; ``choose`` follows."""
+        self._turns.begin(self._lane(pod))
 
     async def choose(self, attempt: Attempt) -> Choice:
-        """The chosen node. Raises NoNodesError, Unfit, SchedulingError.
-
-        An extender that wants its pods one after the other is shown the nodes as the pod before has left them.
-        """
-        if not self._turns.concern(attempt.pod):
+        """The chosen node. Raises NoNodesError, Unfit, SchedulingError."""
+        try:
             return await self._choose(attempt)
-        async with self._turns.taken(attempt.pod):
-            return await self._choose(attempt)
+        finally:
+            self._turns.end(self._lane(attempt.pod))
 
     async def _choose(self, attempt: Attempt) -> Choice:
         heard = _Heard()

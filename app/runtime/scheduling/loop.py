@@ -27,6 +27,7 @@ from app.runtime.scheduling.failures import FailureHandler
 from app.runtime.scheduling.slots import Slots, Work
 from app.runtime.spawn import Spawn
 from app.state.cache import CacheError
+from app.state.queue.lanes import Admits
 from app.state.queue.queued_pod import QueuedPod
 from app.state.scheduler_state import SchedulerState
 
@@ -41,6 +42,12 @@ class ExtenderSearch(Protocol):
 
     def concerns(self, pod: Pod) -> bool:
         """Whether any extender wants a say in where this pod goes."""
+
+    def gate(self, *, room: bool) -> Admits | None:
+        """Which pods may be tried now, None for all; without ``room`` only those that concern no extender."""
+
+    def begin(self, pod: Pod) -> None:
+        """A pod that concerns extenders was popped; ``choose`` follows."""
 
     async def choose(self, attempt: Attempt) -> Choice:
         """The chosen node; nothing is awaited after the last look at the table.
@@ -90,12 +97,15 @@ class SchedulingLoop:
         self._clock: Final = clock
         self._rng: Final = rng
         self._rooms: Final = (binder,) if evictor is None else (binder, evictor)
-        self._slots: Final = Slots(parallelism, more=self._next_to_ask, clock=clock, spawn=spawn)
+        self._in_order: Final = parallelism == 1
+        self._slots: Final = Slots(
+            parallelism, more=self._next_to_ask, freed=self.wake, clock=clock, spawn=spawn
+        )
         self._wake: Final = asyncio.Event()
         self._running = False
 
     def wake(self) -> None:
-        """Something may have entered the active queue."""
+        """Something may have entered the active queue, or need not wait there any longer."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -109,7 +119,9 @@ class SchedulingLoop:
     async def _run(self) -> None:
         yielded_at = self._clock.monotonic()
         while True:
-            queued = self._state.pop(self._clock.wall())
+            for room in self._rooms:
+                await room.wait_for_room()
+            queued = self._pop()
             if queued is None:
                 self._wake.clear()
                 await self._wake.wait()
@@ -120,17 +132,27 @@ class SchedulingLoop:
                 await asyncio.sleep(0)
                 yielded_at = self._clock.monotonic()
 
+    def _pop(self) -> QueuedPod | None:
+        """The first pod that need not wait for an extender or for a slot; with one slot all wait for it, to keep the order."""
+        room = self._slots.has_room
+        if self._in_order and not room:
+            return None
+        return self._state.pop(self._clock.wall(), self._gate(room=room))
+
     async def _take(self, queued: QueuedPod) -> None:
         attempt = self._attempt(queued)
         if attempt is None:
             return
         if self._search is not None and self._search.concerns(queued.pod):
+            self._search.begin(queued.pod)
             work = self._schedule(queued, attempt, self._search)
             await self._slots.start(work, f"schedule {queued.pod.key} and those that follow")
         else:
             await self._schedule(queued, attempt, None)
-        for room in self._rooms:
-            await room.wait_for_room()
+
+    def _gate(self, *, room: bool) -> Admits | None:
+        """Which pods may be tried now, None for all."""
+        return None if self._search is None else self._search.gate(room=room)
 
     def _next_to_ask(self) -> Work | None:
         """An attempt for the pod that is next, popped now.
@@ -142,12 +164,13 @@ class SchedulingLoop:
             and self._running
             and all(room.has_room for room in self._rooms)
         ):
-            queued = self._state.queue.peek()
+            queued = self._state.queue.peek(self._gate(room=True))
             if queued is None or not self._search.concerns(queued.pod):
                 return None
-            self._state.pop(self._clock.wall())
+            self._state.pop(self._clock.wall(), self._gate(room=True))
             attempt = self._attempt(queued)
             if attempt is not None:
+                self._search.begin(queued.pod)
                 return self._schedule(queued, attempt, self._search)
         return None
 

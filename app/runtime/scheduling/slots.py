@@ -23,16 +23,28 @@ class Slots:
     """Runs pieces of work, so many at a time, in the order in which they are given."""
 
     def __init__(
-        self, number: int, *, more: Callable[[], Work | None], clock: Clock, spawn: Spawn
+        self,
+        number: int,
+        *,
+        more: Callable[[], Work | None],
+        freed: Callable[[], None],
+        clock: Clock,
+        spawn: Spawn,
     ) -> None:
-        """``more`` is asked for the next piece when none has been waiting for its slot."""
+        """``more`` is asked for the next piece when none has been waiting for its slot; ``freed`` hears that there was none."""
         self._free = number
         self._more: Final = more
+        self._freed: Final = freed
         self._clock: Final = clock
         self._spawn: Final = spawn
         self._waiting: Final[deque[tuple[Work, asyncio.Future[None]]]] = deque()
         #: When the event loop is to get its turn; None while nothing has followed on anything in this one.
         self._turn_ends: float | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether work that is given now starts at once."""
+        return self._free > 0
 
     async def start(self, work: Work, name: str) -> None:
         """Starts a piece of work as soon as there is a slot; returns when it is started. ``name``: of the task, for logs."""
@@ -56,6 +68,7 @@ class Slots:
                 work = self._next()
         finally:
             self._free += 1
+            self._freed()
 
     def _next(self) -> Work | None:
         if self._waiting:

@@ -25,7 +25,7 @@ from error backoff, the pods of which failed without any plugin having turned th
 import enum
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -109,6 +109,10 @@ LEGAL_MOVES: Final[frozenset[tuple[Place, Cause, Place]]] = frozenset(
 _STORY_LENGTH: Final = 8
 
 
+#: What a pod needs besides its turn, by name; nothing, mostly.
+Lane: TypeAlias = frozenset[str]
+
+
 class Move(NamedTuple):
     """One move of a pod: when (None where a pod leaves, which needs no clock), why, and where to."""
 
@@ -169,6 +173,8 @@ class QueuedPod(msgspec.Struct, eq=False):
     #: Of the heap that holds the pod: its rank there and the number of its entry.
     rank: Any = None
     ticket: int = 0
+    #: Of the lanes that hold the pod: the one it stands in.
+    lane: Lane = frozenset()
     #: Of the pool that holds the pod: the group it is filed in.
     group: Any = None
     _story: list[tuple[float | None, str, Place]] = msgspec.field(default_factory=list)

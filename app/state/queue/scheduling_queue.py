@@ -43,6 +43,7 @@ from app.state.queue.hints import (
     Strategy,
 )
 from app.state.queue.in_flight import InFlight
+from app.state.queue.lanes import Admits, Lanes
 from app.state.queue.pod_heap import PodHeap
 from app.state.queue.pre_enqueue import PreEnqueue, PreEnqueueCheck
 from app.state.queue.queued_pod import (
@@ -57,6 +58,7 @@ from app.state.queue.queued_pod import (
     WAITING,
     Cause,
     InvalidTransition,
+    Lane,
     Place,
     QueuedPod,
 )
@@ -118,6 +120,7 @@ class SchedulingQueue:
         max_unschedulable_seconds: float,
         recorder: QueueRecorder = NULL_RECORDER,
         nominator: Nominator | None = None,
+        lane: Callable[[Pod], Lane] = lambda _: frozenset(),
     ) -> None:
         """Args:
 
@@ -127,6 +130,7 @@ class SchedulingQueue:
         initial_backoff_seconds, max_backoff_seconds: see Backoff.
         max_unschedulable_seconds: how long a pod waits for an event before it is tried again without one.
         nominator: kept up to date with the pods' updates; if None, the queue has its own.
+        lane: what a pod needs besides its turn; whoever pops says which of it is to be had (see Lanes).
         """
         tickets = itertools.count(1)
         self._max_unschedulable_seconds: Final = max_unschedulable_seconds
@@ -140,7 +144,8 @@ class SchedulingQueue:
         self._names: Final[dict[tuple[str, str], QueuedPod]] = {}
 
         expiration = self._backoff.expiration
-        self._active: Final = PodHeap(sort_key, tickets)
+        self._lane: Final = lane
+        self._active: Final = Lanes(sort_key, tickets, lane)
         self._backing_off: Final = PodHeap(
             lambda queued: (expiration(queued), sort_key(queued)), tickets
         )
@@ -149,14 +154,14 @@ class SchedulingQueue:
         #: Events that have not woken everybody yet, oldest first.
         self._wakes: Final[deque[Wake]] = deque()
         self._in_flight: Final = InFlight(recorder)
-        self._queues: Final[Mapping[Place, PodHeap | WaitingPool]] = {
+        self._queues: Final[Mapping[Place, Lanes | PodHeap | WaitingPool]] = {
             ACTIVE: self._active,
             BACKOFF: self._backing_off,
             ERROR_BACKOFF: self._backing_off_errors,
             UNSCHEDULABLE: self._waiting.unschedulable,
             GATED: self._waiting.gated,
         }
-        self._places: Final[Mapping[Place, PodHeap | WaitingPool | InFlight]] = {
+        self._places: Final[Mapping[Place, Lanes | PodHeap | WaitingPool | InFlight]] = {
             **self._queues,
             IN_FLIGHT: self._in_flight,
         }
@@ -205,12 +210,13 @@ class SchedulingQueue:
 
     # ------------------------------------------------------------ attempts
 
-    def pop(self, now: float) -> QueuedPod | None:
+    def pop(self, now: float, admits: Admits | None = None) -> QueuedPod | None:
         """Hands out the pod to try next; it is in flight until ``done`` or ``add_unschedulable_if_not_present``.
 
-        That is the first active pod or, if there is none, the rejected pod whose backoff ends first.
+        That is the first active pod of an open lane (``admits``; None: all are open) or, if no pod is active, the rejected
+        one whose backoff ends first.
         """
-        queued = self.peek()
+        queued = self.peek(admits)
         if queued is None:
             return None
         event: str = "Pop"
@@ -221,9 +227,15 @@ class SchedulingQueue:
         self._move(queued, IN_FLIGHT, "Pop", now, event)
         return queued
 
-    def peek(self) -> QueuedPod | None:
+    def peek(self, admits: Admits | None = None) -> QueuedPod | None:
         """What ``pop`` would hand out."""
-        return self._active.peek() or self._backing_off.peek()
+        queued = self._active.peek(admits)
+        if queued is not None or self._active:
+            return queued
+        queued = self._backing_off.peek()
+        if queued is None or admits is None or admits(self._lane(queued.pod)):
+            return queued
+        return None
 
     def done(self, uid: str) -> None:
         """Ends a pod's attempt: its binding begins, or there is nothing left to do. Harmless if it has ended."""
@@ -376,7 +388,7 @@ class SchedulingQueue:
 
     @property
     def ready(self) -> bool:
-        """Whether ``pop`` would hand out a pod."""
+        """Whether ``pop`` would hand out a pod, were all lanes open."""
         return bool(self._active or self._backing_off)
 
     def get(self, uid: str) -> QueuedPod | None:
