@@ -3,15 +3,15 @@
 It speaks the REST API over plain HTTP for the kinds that a scheduler reads and writes, well enough for kubectl and
 client libraries. Nothing is persistent, everything is allowed. From the bottom up::
 
-    kinds, clock, errors, validation ...  what there is, and the rules
-    store                                 objects, revisions, history
-    selectors, listing, watch             reading
-    strategy, defaults, merge patches     writing
-    api, deletion, binding, eviction      the verbs, without HTTP
-    representation, tables, discovery     how clients see it
-    handlers, server                      HTTP
-    kubelet, disruption, volumes ...      the parties that pretend
-    cluster                               all of it together
+    clock, store         time; objects, revisions, history
+    resources/           the kinds, and what is special about each; deletion, binding and eviction
+    errors, objects      what all answers and all objects have in common
+    selectors, listing   reading
+    patches/             writing a part
+    api                  the verbs, without HTTP
+    http/                paths, media types, tables, watches: how clients see it
+    parties/             kubelets and controllers that pretend
+    cluster              all of it together
 """
 
 from app.sim.cluster import ClusterOptions, EmbeddedCluster, serve

@@ -26,13 +26,12 @@ from app.sim.errors import (
     uid_mismatch,
     unsupported_media_type,
 )
-from app.sim.http.event_versions import EVENTS_V1, event_mistakes
-from app.sim.http.representation import shown, stored
 from app.sim.objects import generated_name, is_being_deleted, new_uid, normalised
 from app.sim.patches.json_patch import apply_json_patch, apply_merge_patch
 from app.sim.patches.merge_keys import struct_of
 from app.sim.patches.strategic_merge import apply_strategic_merge
 from app.sim.resources.defaults import set_defaults
+from app.sim.resources.event_versions import EVENTS_V1, event_mistakes, shown, stored
 from app.sim.resources.kinds import (
     EVENTS,
     KINDS,

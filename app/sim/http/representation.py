@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from app.sim.http.event_versions import EVENTS_V1, to_core_v1, to_events_v1
 from app.sim.http.tables import cells_of, columns_of
+from app.sim.resources.event_versions import shown
 from app.sim.resources.kinds import Kind
 from app.sim.store import Object, Record
 
@@ -18,16 +18,6 @@ _encode: Final = msgspec.json.Encoder().encode
 
 _META: Final = "meta.k8s.io/v1"
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-
-
-def shown(kind: Kind, value: Object) -> Object:
-    """Turns a stored object into the version of ``kind``."""
-    return to_events_v1(value) if kind is EVENTS_V1 else value
-
-
-def stored(kind: Kind, value: Object) -> Object:
-    """Turns an object in the version of ``kind`` into the stored one."""
-    return to_core_v1(value) if kind is EVENTS_V1 else value
 
 
 class Representation(Protocol):

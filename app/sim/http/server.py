@@ -25,8 +25,8 @@ from app.sim.http.faults import Fault, Faults
 from app.sim.http.handlers import Call, Handlers, json_response, make_call, status_response
 from app.sim.http.negotiation import GROUP_DISCOVERY, JSON, wanted_form
 from app.sim.http.routes import resolve
+from app.sim.http.watch import Watcher, open_watch
 from app.sim.listing import ListOptions
-from app.sim.watch import Watcher, open_watch
 
 logger = logging.getLogger(__name__)
 

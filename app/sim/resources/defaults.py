@@ -4,7 +4,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from app.sim.http.event_versions import set_event_defaults
+from app.sim.resources.event_versions import set_event_defaults
 from app.sim.store import Object
 
 _POD_SPEC: Final[Mapping[str, Any]] = {

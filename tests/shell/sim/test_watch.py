@@ -8,10 +8,10 @@ import pytest
 
 from app.sim import ClusterOptions, EmbeddedCluster, WatchLimits
 from app.sim.http.representation import Whole
+from app.sim.http.watch import open_watch
 from app.sim.listing import ListOptions
 from app.sim.resources.kinds import BY_RESOURCE
 from app.sim.selectors import Selector
-from app.sim.watch import open_watch
 from tests.shell.sim.client import (
     CONFIG_MAPS,
     EVENTS,

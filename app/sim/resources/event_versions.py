@@ -1,4 +1,4 @@
-"""Events in their two versions: core ``v1`` (the stored one) and ``events.k8s.io/v1``.
+"""Events in their two versions: core ``v1`` (the stored one) and ``events.k8s.io/v1``. Other kinds have one.
 
 The objects are the same; fields are named differently (``involvedObject`` / ``regarding``, ``message`` / ``note``).
 """
@@ -23,14 +23,14 @@ _NEW_NAMES: Final = {
 _CORE_NAMES: Final = {new: core for core, new in _NEW_NAMES.items()}
 
 
-def to_events_v1(core: Object) -> Object:
-    """Shows a stored event as ``events.k8s.io/v1``."""
-    return _renamed(core, _NEW_NAMES, EVENTS_V1)
+def shown(kind: Kind, value: Object) -> Object:
+    """Turns a stored object into the version of ``kind``."""
+    return _renamed(value, _NEW_NAMES, EVENTS_V1) if kind is EVENTS_V1 else value
 
 
-def to_core_v1(event: Object) -> Object:
-    """Turns an ``events.k8s.io/v1`` event into the stored form."""
-    return _renamed(event, _CORE_NAMES, EVENTS)
+def stored(kind: Kind, value: Object) -> Object:
+    """Turns an object in the version of ``kind`` into the stored one."""
+    return _renamed(value, _CORE_NAMES, EVENTS) if kind is EVENTS_V1 else value
 
 
 def _renamed(event: Object, names: dict[str, str], kind: Kind) -> Object:
