@@ -25,7 +25,7 @@ ASSETS: Final = os.environ.get("KUBEBUILDER_ASSETS", "")
 #: Older ones do not tell a kube-apiserver of today how far their watches have come, and its watches lose events.
 OLDEST_ETCD: Final = (3, 5, 13)
 _ADMIN: Final = "admin-token"
-_START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 120.0
 
 
 def _missing() -> str:
