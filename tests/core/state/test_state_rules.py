@@ -323,3 +323,21 @@ def test_an_assumed_pod_is_counted_and_no_longer_nominated():
     world.assumed()
     assert world.state.nominator.node_of("pod") is None
     assert [pod.uid for pod in world.state.table.pods_on("node")] == ["pod"]
+
+
+def test_an_attempt_ends_when_the_binding_begins():
+    world = World(NODE, WAITING)
+    world.assumed()
+    assert world.queue.where("pod") is Place.IN_FLIGHT
+    world.state.done("pod")
+    assert world.queue.where("pod") is Place.OUTSIDE
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_an_assumption_is_taken_back_unless_the_watch_has_confirmed_it(confirmed):
+    world = World(NODE, WAITING)
+    assumed = world.assumed()
+    if confirmed:
+        world.tell(WAITING, later(WAITING, node_name="node"))
+    world.state.forget(assumed)
+    assert [pod.uid for pod in world.state.table.pods_on("node")] == ["pod"] * confirmed
