@@ -228,12 +228,14 @@ async def test_the_next_page_is_on_its_way_while_one_is_handed_out():
         assert [sent.params.get("continue") for sent in transport.sent] == [None, "more"]
 
 
-async def test_a_list_that_is_not_read_to_its_end_leaves_nothing_behind():
+async def test_a_list_that_is_not_read_to_its_end_leaves_nothing_behind(looptime):
     transport = FakeTransport()
+    transport.latency = 20
     transport.answers += [page(service("a", 1), version=30, token="more"), refused(500)]
     feed = Feed(SERVICES)
     async with aclosing(list_pages(transport, feed)) as parts:
         await anext(parts)
+    assert looptime == 20, "the next page is not waited for"
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert (feed.resource_version, feed.lists) == ("", 0)
 
@@ -309,6 +311,21 @@ async def test_a_server_that_always_forgets_is_not_asked_all_the_time(looptime):
     transport.answers += [page(version=number) for number in range(21)]
     await take(watch_forever(transport, Feed(SERVICES), rng()), 21)
     assert looptime > 60
+
+
+async def test_trouble_that_is_over_makes_nobody_wait_later():
+    transport = FakeTransport([added("a", 31), error_line(410)], [Hang()])
+    transport.answers += [*[refused(500)] * 6, page(version=30), page(version=40)]
+    now = asyncio.get_running_loop().time
+    async with aclosing(watch_forever(transport, Feed(SERVICES), rng())) as updates:
+        async for update in updates:
+            if update and not isinstance(update, ListPart):
+                break
+        lost = now()
+        async for update in updates:
+            if isinstance(update, ListPart):
+                break
+        assert now() - lost <= 2 * watch.RETRY_FIRST
 
 
 async def test_a_kind_that_the_server_does_not_have_is_empty_and_asked_for_rarely(looptime, caplog):
