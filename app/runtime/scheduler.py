@@ -243,6 +243,7 @@ class Scheduler:
         return Requeue(
             self.state.queue,
             [extender.name for extender in self._chain.extenders],
+            is_unbound=self.state.is_unbound,
             wall=self._clock.wall,
             poke=self.flusher.poke,
         )

@@ -101,7 +101,7 @@ class SchedulerState:
         self.cluster: Final = cluster
         #: Every pod as the watch last showed it, by namespace/name.
         self.pods: Final[dict[str, Pod]] = {}
-        self.nominator: Final = Nominator(self._may_nominate)
+        self.nominator: Final = Nominator(self.is_unbound)
         self._nominations: Final = Nominations(self.nominator, cache.table)
         self.queue: Final = make_queue(self.nominator)
         self._profiles = frozenset(profiles)
@@ -115,7 +115,8 @@ class SchedulerState:
         """Whether one of our profiles schedules this pod."""
         return pod.spec.scheduler_name in self._profiles
 
-    def _may_nominate(self, pod: Pod) -> bool:
+    def is_unbound(self, pod: Pod) -> bool:
+        """Whether this very pod still exists and has no node, as the watch shows it."""
         current = self.pods.get(pod.key)
         return current is not None and current.uid == pod.uid and not current.node_name
 

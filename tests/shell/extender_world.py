@@ -59,6 +59,7 @@ class World:
         self.requeue = Requeue(
             self.state.queue,
             [e.name for e in self.chain.extenders],
+            is_unbound=self.state.is_unbound,
             wall=self.clock.wall,
             poke=self.flusher.poke,
         )

@@ -498,6 +498,16 @@ class TestRequeue:
             await asyncio.sleep(20)
         assert len(shown(ext)) == 1
 
+    async def test_a_pod_that_has_gone_while_it_was_turned_down_is_forgotten(self):
+        refuse = refuses()
+        ext = scripted(lambda verb, request: after(1, refuse(verb, request)))
+        async with World(ext).running() as world:
+            world.nodes("n1")
+            gone, stays = world.pod("gone"), world.pod("stays")
+            await asyncio.sleep(0.5)
+            world.gone(gone)
+            await until(lambda: world.place(stays) == "unschedulable" and len(world.requeue) == 1)
+
     async def test_without_a_header_a_pod_waits_for_an_event(self):
         ext = scripted(refuses())
         async with World(ext).running() as world:

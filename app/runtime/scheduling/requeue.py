@@ -69,12 +69,16 @@ class Requeue:
         queue: Queue,
         extenders: Iterable[str],
         *,
+        is_unbound: Callable[[Pod], bool],
         wall: Callable[[], float],
         poke: Callable[[], None],
         max_timers: int = MAX_TIMERS,
     ) -> None:
-        """``extenders``: the names of all; ``wall``: seconds since the epoch; ``poke``: pods may have become active."""
+        """``extenders``: the names of all; ``is_unbound``: whether a pod still exists and needs a node; ``wall``: seconds since
+        the epoch; ``poke``: pods may have become active.
+        """
         self._queue: Final = queue
+        self._is_unbound: Final = is_unbound
         self._names: Final = tuple(extenders)
         self._wall: Final = wall
         self._poke: Final = poke
@@ -95,7 +99,7 @@ class Requeue:
         """
         self.gone(pod.uid)
         names = frozenset(extenders)
-        if names:
+        if names and self._is_unbound(pod):  # else nobody would call ``gone`` any more
             self._refusals[pod.uid] = _Refusal(pod, names)
             if retry_after is not None:
                 self.retry_at(pod, retry_after)
