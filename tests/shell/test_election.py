@@ -19,7 +19,13 @@ from app.kube.errors import (
     ServerUnavailable,
 )
 from app.kube.leases import Lease, LeaseRecord
-from app.runtime.election.elector import Callbacks, LeaseElector, Outcome, new_identity
+from app.runtime.election.elector import (
+    FORBIDDEN_RETRY,
+    Callbacks,
+    LeaseElector,
+    Outcome,
+    new_identity,
+)
 from app.runtime.election.rules import (
     Create,
     ElectionSettings,
@@ -213,6 +219,7 @@ class Store:
         self.server = server
         self.who = who
         self.watch = watch
+        self.watches = 0
         self.cut_off = False
         self.lose_answers = 0
         self.latency = 0.0
@@ -246,6 +253,7 @@ class Store:
         return lease
 
     async def changes(self, rng):
+        self.watches += 1
         if not self.watch:
             raise Forbidden("may not watch", status=403)
         if self.cut_off:
@@ -608,6 +616,16 @@ async def test_a_free_lease_is_found_by_polling_too():
         await a.task
         await asyncio.sleep(4.41)
         assert b.leads
+
+
+@pytest_loop
+async def test_who_may_not_watch_the_lease_does_not_try_to_all_the_time():
+    candidate = Candidate(Server(), "a", watch=False)
+    async with candidates(candidate):
+        await asyncio.sleep(FORBIDDEN_RETRY - 1)
+        assert candidate.store.watches == 1
+        await asyncio.sleep(2)
+        assert candidate.store.watches == 2
 
 
 @pytest_loop
