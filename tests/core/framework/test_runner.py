@@ -162,13 +162,13 @@ class Bars:
 
     def __init__(self, name, nodes, pre_filter=SUCCESS):
         self.NAME = name
-        self._nodes, self._pre_filter = nodes, pre_filter
+        self.nodes, self._pre_filter = nodes, pre_filter
 
     def pre_filter(self, _state, _pod):
         return self._pre_filter
 
     def filter(self, _state, _pod, view):
-        barred = np.array([name in self._nodes for name in view.names()])
+        barred = np.array([name in self.nodes for name in view.names()])
         return reject(barred, Code.Unschedulable, f"{self.NAME} said no")
 
 
@@ -189,6 +189,16 @@ def test_the_first_plugin_that_turns_a_node_down_has_said_so(first, second):
 @pytest.mark.parametrize("kind", [Bars, BarsRows])
 def test_a_plugin_that_skips_filters_nothing(kind):
     assert Profile(kind("a", "x", SKIP), kind("b", "y")).feasible() == "xz"
+
+
+def test_only_the_verdicts_of_row_local_plugins_are_kept():
+    kept, asked = BarsRows("a", "x"), Bars("b", "y")
+    profile = Profile(kept, asked)
+    assert profile.feasible() == "z"
+    kept.nodes = asked.nodes = ""
+    assert profile.feasible() == "yz"
+    profile.table.set_node(make_node("x", labels={"a": "change"}))
+    assert profile.feasible() == "xyz"
 
 
 # ---------------------------------------------------------------- PreScore and Score
