@@ -6,7 +6,7 @@
       +----------------------------------------------- the probe succeeded ---------------+
 
 Only the absence of an answer is a failure: an extender that answers "no" or 500 is there. A probe that was given up
-(its pod is gone) tells nothing, the next call is the probe. Time is an argument; no clock is read here.
+(its pod is gone), or that met a connection that was about to be closed, tells nothing: the next call is the probe. Time is an argument; no clock is read here.
 """
 
 import enum

@@ -253,7 +253,7 @@ class HTTPExtender:
     def _report(self, call: "_Call", admission: Admission, now: float) -> None:
         breaker = self._breakers[call.verb]
         before = breaker.state
-        if call.outcome is Outcome.CANCELLED:
+        if call.outcome in {Outcome.CANCELLED, Outcome.STALE}:
             breaker.abandoned(admission, now)
         elif call.outcome.unanswered:
             breaker.failed(admission, now)

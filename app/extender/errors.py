@@ -22,6 +22,8 @@ class Outcome(enum.StrEnum):
     UNREACHABLE = "unreachable"
     #: A connection that broke before the answer was whole.
     BROKEN = "broken"
+    #: A kept connection that broke before the answer began: the server may have closed it as the request went out.
+    STALE = "stale"
     #: Not called: the breaker is open.
     HELD_BACK = "held_back"
     #: Given up by ourselves.
@@ -34,6 +36,7 @@ class Outcome(enum.StrEnum):
 
 
 _UNANSWERED: Final = frozenset({Outcome.TIMEOUT, Outcome.UNREACHABLE, Outcome.BROKEN})
+_LOST: Final = frozenset({Outcome.TIMEOUT, Outcome.BROKEN, Outcome.STALE, Outcome.BAD_ANSWER})
 # Answers of gateways that do not know what became of the request behind them.
 _GATEWAY_STATUS: Final = frozenset({502, 503, 504})
 
@@ -86,5 +89,5 @@ class ExtenderError(SchedulingError):
     @property
     def answer_lost(self) -> bool:
         """Whether the extender may have done what it was asked, without our knowing."""
-        lost = self.outcome in {Outcome.TIMEOUT, Outcome.BROKEN, Outcome.BAD_ANSWER}
-        return self.sent and (lost or self.status in _GATEWAY_STATUS)
+        lost = self.outcome in _LOST or self.status in _GATEWAY_STATUS
+        return self.sent and lost

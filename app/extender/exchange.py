@@ -68,6 +68,8 @@ class Progress:
         self.url = url
         #: Whether any byte was handed to a connection.
         self.sent = False
+        #: Whether that connection had carried an exchange before.
+        self.kept = False
         #: Whether the headers of an answer are in.
         self.in_body = False
 
@@ -143,6 +145,7 @@ async def exchange(
     connection = await pool.take(target.key, target.request, _NO_LIMITS, deadline)
     try:
         progress.sent = True
+        progress.kept = connection.kept
         sending = _send(connection, target.head(body, extra), body)
         try:
             response, whole = await _answer(connection, progress, max_bytes)

@@ -34,13 +34,17 @@ def misled(url: str, reason: str) -> TransportError:
     return TransportError(Outcome.BAD_ANSWER, _post(url, reason), sent=True)
 
 
-def broken(err: Exception, url: str, *, in_body: bool, sent: bool) -> TransportError:
-    """A connection that could not be made, or that broke."""
+def broken(
+    err: Exception, url: str, *, in_body: bool, sent: bool, kept: bool = False
+) -> TransportError:
+    """A connection that could not be made, or that broke; ``kept`` from an earlier call."""
     if in_body and "content-encoding" in str(err):
         return TransportError(Outcome.BAD_ANSWER, "gzip: invalid header", sent=sent)
     if in_body:
         return TransportError(Outcome.BROKEN, "unexpected EOF", sent=sent)
     outcome = Outcome.BROKEN if sent else Outcome.UNREACHABLE
+    if kept and isinstance(err, aiohttp.ClientConnectionError | OSError):
+        outcome = Outcome.STALE
     return TransportError(outcome, _post(url, _reason(err)), sent=sent)
 
 

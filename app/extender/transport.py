@@ -77,7 +77,13 @@ class HTTPTransport:
         except TimeoutError as err:
             raise timed_out(progress.url, in_body=progress.in_body, sent=progress.sent) from err
         except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError) as err:
-            raise broken(err, progress.url, in_body=progress.in_body, sent=progress.sent) from err
+            raise broken(
+                err,
+                progress.url,
+                in_body=progress.in_body,
+                sent=progress.sent,
+                kept=progress.kept,
+            ) from err
 
     async def close(self) -> None:
         """Closes all connections."""

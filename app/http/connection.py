@@ -40,6 +40,7 @@ class Connection(BaseProtocol):
         "_spent",
         "_waiter",
         "deadline",
+        "kept",
     )
 
     def __init__(self, made: Made, make_parser: MakeParser) -> None:
@@ -61,6 +62,8 @@ class Connection(BaseProtocol):
         self._error: BaseException | None = None
         self._at_rest = False
         self._spent = False
+        #: Whether it has carried an exchange.
+        self.kept = False
         #: When the exchange has to be over, in the loop's time.
         self.deadline = math.inf
         transport.set_protocol(self)
@@ -119,7 +122,7 @@ class Connection(BaseProtocol):
         if self._spent or self._answer is None or not self._answer[1].is_eof():
             return False
         self._answer = None
-        self._at_rest = True
+        self._at_rest = self.kept = True
         return True
 
     def wake(self) -> bool:

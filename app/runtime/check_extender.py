@@ -101,7 +101,7 @@ class _Caller:
                 seen,
                 seconds=now() - started,
                 failure=error.text,
-                hung_up=error.outcome is Outcome.BROKEN,
+                hung_up=error.outcome in {Outcome.BROKEN, Outcome.STALE},
             )
         return dataclasses.replace(
             seen,

@@ -204,6 +204,7 @@ class TestErrors:
             (TransportError(Outcome.TIMEOUT, "t", sent=True), True),
             (TransportError(Outcome.TIMEOUT, "t", sent=False), False),
             (TransportError(Outcome.BROKEN, "t", sent=True), True),
+            (TransportError(Outcome.STALE, "t", sent=True), True),
             (TransportError(Outcome.UNREACHABLE, "t", sent=False), False),
             (Response(502, {}, b""), True),
             (Response(504, {}, b""), True),
@@ -369,6 +370,18 @@ class TestBreaker:
         for _ in range(9):
             assert (await self.time_out(ext)).outcome is Outcome.STATUS
         assert ext.state(Verb.FILTER) is State.CLOSED
+
+    async def test_connections_that_were_about_to_be_closed_do_not_count(self):
+        stale, broken = (
+            TransportError(o, "EOF", sent=True) for o in (Outcome.STALE, Outcome.BROKEN)
+        )
+        answers = [stale] * 9 + [broken] * 2 + [stale] * 9
+        ext = extender(lambda path, body: answers.pop(0) if answers else broken)
+        for expected in list(answers):
+            assert (await self.time_out(ext)).outcome is expected.outcome
+        assert ext.state(Verb.FILTER) is State.CLOSED
+        await self.time_out(ext)
+        assert ext.state(Verb.FILTER) is State.OPEN
 
     @pytest.mark.looptime
     async def test_a_probe_that_is_given_up(self):
