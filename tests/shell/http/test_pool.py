@@ -59,7 +59,15 @@ async def test_one_at_rest_is_closed_in_time():
     async with Server(serve) as server, pool_with(keepalive=0.01) as pool:
         await ask(pool, server)
         await asyncio.wait_for(closed.wait(), 5)
+        assert not pool._idle, "nor is its server remembered"
         assert await ask(pool, server) == 200
+    assert [number for number, _ in server.requests] == [0, 1]
+
+
+async def test_one_that_has_rested_for_too_long_is_not_used_even_before_it_is_closed():
+    async with Server(polite) as server, pool_with(keepalive=0.0) as pool:
+        for _ in range(2):
+            assert await ask(pool, server) == 200
     assert [number for number, _ in server.requests] == [0, 1]
 
 
