@@ -5,14 +5,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Protocol, Self
 
 from app.sim.api import Api
 from app.sim.clock import wall_clock
 from app.sim.errors import ApiError
 from app.sim.http.debug import DebugSurface
-from app.sim.http.faults import Fault, Faults
+from app.sim.http.faults import Faults
 from app.sim.http.handlers import Handlers
 from app.sim.http.server import Server, WatchLimits
 from app.sim.kubeconfig import write_kubeconfig
@@ -145,12 +144,7 @@ class EmbeddedCluster:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         await self.stop()
 
     def add_nodes(self, options: NodeOptions) -> None:
@@ -221,10 +215,6 @@ class EmbeddedCluster:
             await self._server.listen(self.options.host, self.port)
         except OSError:
             logger.exception("Cannot listen on %s again", self.url)
-
-    def add_fault(self, fault: Fault) -> Fault:
-        """Makes the next matching requests fail, wait, or lose their answer."""
-        return self.faults.add(fault)
 
 
 async def serve(
