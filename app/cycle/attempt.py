@@ -75,7 +75,12 @@ class Attempt:
         *,
         nominated: NominatedLookup,
         rng: np.random.Generator,
+        nominated_node: str | None = None,
     ) -> None:
+        """``nominated_node``: where this pod itself was nominated last; None if only its status knows.
+
+        The status may not have been written yet when the pod's victims have gone already.
+        """
         self.pod: Final = pod
         self.framework: Final = framework
         self.memo: TemplateMemo = framework.memo(pod)
@@ -83,6 +88,7 @@ class Attempt:
         self._table = table
         self._nominated = nominated
         self._rng = rng
+        self._nominated_node = pod.nominated_node_name if nominated_node is None else nominated_node
         self._filtered: Filtered | None = None
         #: What extenders said against nodes, by name; kept when the nodes are judged again.
         self.extender_verdicts: dict[str, Status] = {}
@@ -111,7 +117,7 @@ class Attempt:
 
     def _prefer_nominated(self, rows: Rows) -> Rows:
         """Only the node nominated for this pod, if it will do."""
-        name = self.pod.nominated_node_name
+        name = self._nominated_node
         row = self._table.row_of.get(name) if name else None
         if row is None or name in self.extender_verdicts:
             return rows

@@ -184,7 +184,12 @@ class SchedulingLoop:
         if logs.enabled(3):
             logs.info(log, "Attempting to schedule pod", v=3, pod=pod.key)
         return Attempt(
-            framework, self._state.table, pod, nominated=self._state.nominated_for, rng=self._rng
+            framework,
+            self._state.table,
+            pod,
+            nominated=self._state.nominated_for,
+            rng=self._rng,
+            nominated_node=self._state.nominator.node_of(pod.uid),
         )
 
     def _skip(self, pod: Pod) -> bool:

@@ -58,12 +58,19 @@ class World:
         self.table = self.cluster.handle.table
         self._framework = Framework("profile", profile_of(*plugins), self.table)
 
-    def attempt(self, nominated=""):
+    def attempt(self, nominated="", *, lately=None):
         pod = make_pod()
         if nominated:
             pod = msgspec.structs.replace(pod, nominated_node_name=nominated)
         rng = np.random.default_rng(0)
-        return Attempt(self._framework, self.table, pod, nominated=lambda _pod: NOBODY, rng=rng)
+        return Attempt(
+            self._framework,
+            self.table,
+            pod,
+            nominated=lambda _pod: NOBODY,
+            rng=rng,
+            nominated_node=lately,
+        )
 
     def diagnosis(self):
         with pytest.raises(Unfit) as caught:
@@ -89,6 +96,11 @@ def test_find_leaves_what_no_filter_turns_down():
 )
 def test_the_nominated_node_is_the_only_candidate_if_it_will_do(nominated, expected):
     assert found(World(Bars("first", "a")).attempt(nominated)) == expected
+
+
+@pytest.mark.parametrize(("lately", "expected"), [("b", "b"), ("", "abcde"), (None, "c")])
+def test_the_last_nomination_counts_before_the_status_says_so(lately, expected):
+    assert found(World().attempt("c", lately=lately)) == expected
 
 
 def test_a_nominated_node_that_an_extender_has_turned_down_is_one_among_others():
