@@ -127,7 +127,8 @@ def _in_cluster(environ: Mapping[str, str], service_account: Path) -> Connection
     try:
         loader.load_and_set(found)
     except (_LIBRARY.ConfigException, OSError) as err:
-        raise ConfigurationError(f"{_NO_CONFIGURATION} (not in a cluster either: {err})") from err
+        said = f"{_NO_CONFIGURATION}, or name a kubeconfig with --kubeconfig"
+        raise ConfigurationError(f"{said} (not in a cluster either: {err})") from err
     return Connection(
         server=found.host,
         identify=token_file_source(token),
@@ -153,13 +154,14 @@ class _KubeConfig:
         self._config: Final = merger.config
         self._save: Final = merger.save_changes
         with self._explaining():
-            self._context_name: Final = context or self._current_context()
+            self._context_name: Final = context or self._current_context(merger.config_files)
             chosen = self._entry("contexts", self._context_name, "context")
             self._cluster: Final = self._entry("clusters", chosen["cluster"], "cluster")
             self._user: Final = self._entry("users", chosen.safe_get("user"), "user")
 
-    def _current_context(self) -> str:
-        name = self._config.safe_get("current-context")
+    def _current_context(self, files: Mapping[str, Mapping[str, Any]]) -> str:
+        """That of the first file that names one, as in client-go; the library would take the last."""
+        name = next(filter(None, (file.get("current-context") for file in files.values())), None)
         if not name:
             raise ConfigurationError(f"{self._paths}: {_NO_CONFIGURATION}")
         return str(name)

@@ -110,6 +110,18 @@ def test_several_files_are_merged(tmp_path):
     assert load_connection(kubeconfig=paths, wall=wall, environ={}).server == "http://a"
 
 
+def test_the_first_of_several_files_counts(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(
+            f"clusters: [{{name: c, cluster: {{server: 'http://{name}'}}}}]\n"
+            f"contexts: [{{name: {name}, context: {{cluster: c}}}}]\ncurrent-context: {name}\n"
+        )
+    paths = f"{tmp_path}/two:{tmp_path}/one"
+    assert load_connection(kubeconfig=paths, wall=wall, environ={}).server == "http://two"
+    chosen = load_connection(kubeconfig=paths, context="one", wall=wall, environ={})
+    assert chosen.server == "http://two", "the context of the one, the cluster of the other"
+
+
 # ---------------------------------------------------------------- users
 
 
@@ -404,7 +416,7 @@ def test_nothing_at_all(tmp_path):
     with pytest.raises(
         ConfigurationError,
         match="invalid configuration: no configuration has been provided, "
-        "try setting KUBERNETES_MASTER environment variable",
+        "try setting KUBERNETES_MASTER environment variable, or name a kubeconfig with --kubeconfig",
     ):
         load_connection(wall=wall, environ={}, service_account=tmp_path)
 
