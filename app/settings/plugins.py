@@ -125,7 +125,8 @@ class _Builder:
         self._check_counts(points)
         weights = score_weights(self._plugins, self._capabilities)
         if overflows(weights.values()):
-            self._fail((*self._path, "plugins"), "total score of Score plugins could overflow")
+            said = "score plugins: total score of Score plugins could overflow"
+            self._fail((*self._path, "plugins"), said)
         return ResolvedPlugins(points, {name: weights.get(name, 1) for name in points["score"]})
 
     def _point(self, point: str) -> tuple[str, ...]:
@@ -225,8 +226,16 @@ def score_weights(merged: Plugins, capabilities: Capabilities) -> dict[str, int]
 
 
 def overflows(weights: Iterable[int]) -> bool:
-    """Whether the best possible total score exceeds 64 bits."""
-    return sum(weight * MAX_NODE_SCORE for weight in weights) > MAX_TOTAL_SCORE
+    """Whether the best possible total score leaves the range that kube-scheduler can add up.
+
+    It works out how much room each weight, in order, has left in 64 bits: a total below zero leaves none for the next one.
+    """
+    total = 0
+    for weight in weights:
+        if total < 0 or total + weight * MAX_NODE_SCORE > MAX_TOTAL_SCORE:
+            return True
+        total += weight * MAX_NODE_SCORE
+    return False
 
 
 def _kind(point: str) -> str:

@@ -266,6 +266,18 @@ def test_the_total_score_may_not_overflow():
     assert not overflows([largest])
     assert overflows([largest, 1])
     assert not overflows([])
+    assert overflows([-1, 1])
+    assert not overflows([1, -2])
+
+
+def test_a_negative_weight_before_others_is_refused():
+    plugins = Plugins(score=plugin_set([("ImageLocality", -3)]))
+    profile = KubeSchedulerProfile(scheduler_name="s", plugins=plugins)
+    (finding,) = resolve([profile], CAPABILITIES).findings
+    assert finding.message == (
+        "initializing profiles: creating profile for scheduler name s: "
+        "score plugins: total score of Score plugins could overflow"
+    )
 
 
 # ---------------------------------------------------------------- errors
