@@ -121,6 +121,8 @@ class _Check:
         self._material: Final = material
         self._options: Final = options
         self._report: Final = Report(caller.config)
+        #: What was said of the verbs that do well in the configured form.
+        self._suited: Final[dict[Verb, list[Finding]]] = {}
 
     async def run(self) -> Report:
         report = self._report
@@ -132,11 +134,14 @@ class _Check:
             report.findings.append(Finding(Severity.ERROR, "", text))
         for verb in (Verb.FILTER, Verb.PRIORITIZE):
             if self._config.path(verb) and not self._unreachable:
-                await self._both_forms(verb)
+                await self._about_nodes(verb)
         if self._config.path(Verb.PREEMPT) and not self._unreachable:
             await self._preempt()
         if self._config.path(Verb.BIND) and not self._unreachable:
             await self._bind()
+        # At the end: the scheduler never sends the other form, and some end at the sight of it.
+        for verb, findings in self._suited.items():
+            await self._other_form(verb, findings)
         return report
 
     @property
@@ -145,27 +150,30 @@ class _Check:
         exchanges = self._report.exchanges
         return bool(exchanges) and bool(exchanges[0].failure) and not exchanges[0].hung_up
 
-    async def _both_forms(self, verb: Verb) -> None:
+    async def _about_nodes(self, verb: Verb) -> None:
         whole = not self._config.node_cache_capable
         first = await self._ask(verb, self._material, whole=whole)
         findings = self._examine(first)
         if self._unreachable:
             return
-        other = await self._ask(verb, self._material, whole=not whole)
-        comparison = compare_forms(
-            findings,
-            examine(other, timeout=self._config.timeout),
-            node_cache_capable=self._config.node_cache_capable,
-            verb=verb,
-        )
-        self._report.findings += comparison
-        if any(finding.severity is Severity.ERROR for finding in comparison):
+        if not _fails(findings):
+            self._suited[verb] = findings
+        elif _fails(await self._other_form(verb, findings)):
             return
         if verb is Verb.FILTER:
             again = await self._ask(verb, self._material, whole=whole)
             self._report.findings += compare_repeats(first, again)
         if self._options.large:
             await self._large(verb, first, findings)
+
+    async def _other_form(self, verb: Verb, findings: list[Finding]) -> list[Finding]:
+        """What the form that is not configured tells, after the ``findings`` about the one that is."""
+        capable = self._config.node_cache_capable
+        other = await self._ask(verb, self._material, whole=capable)
+        said = examine(other, timeout=self._config.timeout)
+        comparison = compare_forms(findings, said, node_cache_capable=capable, verb=verb)
+        self._report.findings += comparison
+        return comparison
 
     async def _large(self, verb: Verb, small: Exchange, said: list[Finding]) -> None:
         """A request as large clusters send it; what the small one showed already is not said again."""
@@ -204,6 +212,10 @@ class _Check:
         self._report.exchanges.append(exchange)
         self._report.findings += findings
         return findings
+
+
+def _fails(findings: list[Finding]) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in findings)
 
 
 def _uids(victims: Mapping[str, Victims]) -> dict[str, list[str]]:

@@ -134,6 +134,27 @@ async def test_the_wrong_form_and_a_handler_that_crashes():
     assert errors[1].endswith("set nodeCacheCapable: false")
 
 
+async def test_one_that_ends_at_the_sight_of_a_form_that_it_is_never_sent():
+    """As programs for Node do, at the first exception that nobody catches."""
+
+    async def serve(connection):
+        while request := await connection.request():
+            names = json.loads(request[2])["NodeNames"]
+            if names is None:
+                server.server.close()
+                return
+            answer = {"NodeNames": names}
+            connection.answer(json.dumps(answer).encode(), Content_Type="application/json")
+
+    async with Server(serve) as server:
+        config = ExtenderConfig(
+            url_prefix=server.url, filter_verb="filter", node_cache_capable=True
+        )
+        report = await check(config, made_up(""), QUICK, environ={})
+    assert found(report, Severity.ERROR) == found(report, Severity.WARNING) == []
+    assert len(report.exchanges) == 2
+
+
 async def test_a_list_for_a_node_list():
     report = await checked(answering({"Nodes": [], "FailedNodes": {}}), prioritize_verb="")
     [error] = found(report, Severity.ERROR)
@@ -142,7 +163,7 @@ async def test_a_list_for_a_node_list():
 
 async def test_one_that_reserves_what_it_is_asked_about():
     names = list(made_up("").nodes)
-    app = answering({"NodeNames": names}, {"NodeNames": names}, {"Error": "had been predicated!"})
+    app = answering({"NodeNames": names}, {"Error": "had been predicated!"})
     report = await checked(app, CheckOptions(large=0), node_cache_capable=True, prioritize_verb="")
     [warning] = found(report, Severity.WARNING)
     assert "fails when asked about the same pod again" in warning
