@@ -10,6 +10,8 @@ from app.sim.manifests import ManifestError, Placed, read_objects
 from app.sim.resources.kinds import BY_GROUP_KIND, Kind, is_stored
 
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+#: What is read for "-", as kubectl does.
+STDIN: Path = Path("/dev/stdin")
 #: Mistakes told at once; who has more has one that explains them all.
 _MOST_MISTAKES: Final = 20
 
@@ -76,7 +78,7 @@ def read(paths: Iterable[Path], kinds: Collection[str]) -> Reading:
 
 def _files(path: Path) -> Iterator[Path]:
     if not path.is_dir():
-        yield path
+        yield STDIN if str(path) == "-" else path
         return
     found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
     if not found:

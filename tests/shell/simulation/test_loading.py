@@ -1,6 +1,7 @@
 """Dumps and workloads are read, sorted and put into a cluster."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,15 @@ def test_a_folder_as_cluster_info_dump_writes_it(tmp_path):
     reading = read([tmp_path], CLUSTER_KINDS)
     assert [found.value["metadata"]["name"] for found in reading.objects] == ["a"]
     assert reading.passed_over == {"Event": 3}
+
+
+def test_a_dash_is_standard_input(tmp_path, monkeypatch):
+    piped = tmp_path / "piped"
+    piped.write_text(json.dumps(node("a")))
+    monkeypatch.setattr("app.runtime.simulation.reading.STDIN", piped)
+    assert [
+        found.value["metadata"]["name"] for found in read([Path("-")], CLUSTER_KINDS).objects
+    ] == ["a"]
 
 
 def test_yaml_and_json_several_documents_and_other_groups(tmp_path):
