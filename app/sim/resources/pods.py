@@ -12,6 +12,7 @@ from app.sim.errors import (
     required,
     unsupported_value,
 )
+from app.sim.resources.label_keys import merge_label_keys
 from app.sim.resources.priority import admit_priority
 from app.sim.resources.runtime_class import admit_runtime_class
 from app.sim.resources.strategy import Strategy, World
@@ -37,6 +38,7 @@ class PodStrategy(Strategy):
     def prepare_for_create(self, value: Object, world: World) -> None:
         admit_priority(value, world.priority_classes())
         admit_runtime_class(value, world)
+        merge_label_keys(value)
         _tolerate_for_a_while(value["spec"])
         status: Object = {"phase": "Pending"}
         if value["spec"].get("schedulingGates"):

@@ -207,6 +207,29 @@ class TestRuntimeClass:
         assert answer.message == f'pods "p" is forbidden: {text}'
 
 
+async def test_label_keys_of_affinity_become_selectors(client: Client) -> None:
+    selector = {"matchLabels": {"app": "web"}}
+    term = {"labelSelector": selector, "topologyKey": "zone", "matchLabelKeys": ["hash", "absent"]}
+    other = {"labelSelector": selector, "topologyKey": "zone", "mismatchLabelKeys": ["hash"]}
+    affinity = {
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
+        "podAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "podAffinityTerm": other}
+            ]
+        },
+    }
+    body = pod("p", affinity=affinity)
+    body["metadata"]["labels"] = {"hash": "x"}
+    made = (await client.create(PODS, body))["spec"]["affinity"]
+    required = made["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
+    expected = {"key": "hash", "operator": "In", "values": ["x"]}
+    assert required["labelSelector"] == selector | {"matchExpressions": [expected]}
+    preferred = made["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0]
+    expressions = preferred["podAffinityTerm"]["labelSelector"]["matchExpressions"]
+    assert expressions == [expected | {"operator": "NotIn"}]
+
+
 class TestBinding:
     async def test_sets_node_and_condition_and_clears_the_nomination(self, client: Client) -> None:
         await client.create(PODS, pod("p"))
