@@ -2,6 +2,7 @@
 
 Some pods need more than their turn: an extender that is asked about one pod at a time is such a thing. Those that need the
 same stand in the same lane. Who asks for the next pod says which lanes are open; the queue knows nothing else of them.
+A pod may pass others of its priority, and no others: it would take the room that they are waiting for.
 """
 
 from collections.abc import Callable, Iterator
@@ -58,11 +59,15 @@ class Lanes:
             self.add(queued)
 
     def peek(self, admits: Admits | None = None) -> QueuedPod | None:
-        """The first pod of those whose lane is open, by default of all."""
+        """The first pod of those whose lane is open, by default of all; none that would pass one of higher priority."""
         first = [queued for heap in self._heaps.values() if (queued := heap.peek())]
+        passed: list[QueuedPod] = []
         for queued in _in_order(first) if len(first) > 1 else first:
+            if any(queued.pod.priority < other.pod.priority for other in passed):
+                return None
             if admits is None or admits(queued.lane):
                 return queued
+            passed.append(queued)
         return None
 
 

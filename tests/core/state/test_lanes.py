@@ -43,9 +43,20 @@ def test_the_first_pod_of_an_open_lane_is_next():
 
 def test_lanes_are_asked_about_in_the_order_of_their_first_pods():
     queue, asked = filled("b-1", "a-1", "b-2"), []
-    queue.add(make_pod("plain", priority=9), NOW)
+    queue.add(make_pod("plain"), NOW - 1)
     assert queue.pop(NOW, asked.append) is None
     assert asked == [frozenset(), frozenset("b"), frozenset("a")]
+
+
+def test_no_pod_passes_one_of_higher_priority():
+    queue = filled("a-1", "plain")
+    queue.add(make_pod("a-high", priority=5), NOW)
+    assert queue.peek(open_to("")) is None
+    queue.add(make_pod("b-higher", priority=6), NOW)
+    assert queue.pop(NOW, open_to("b", "")).pod.name == "b-higher"
+    assert queue.pop(NOW, open_to("b", "")) is None
+    assert queue.pop(NOW, open_to("a")).pod.name == "a-high"
+    assert queue.pop(NOW, open_to("")).pod.name == "plain"
 
 
 def test_a_pod_that_changes_keeps_its_place_and_one_that_needs_something_else_changes_lanes():
