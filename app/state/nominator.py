@@ -79,15 +79,16 @@ class Nominator:
     def update(self, old: Pod, new: Pod) -> None:
         """Follows an update of a pod.
 
-        The new status decides, except that an update without any nomination, before or after, leaves alone one that
-        exists in memory only.
+        The new status decides if it names another node than the old one. Else the update tells nothing about nominations,
+        and what was nominated in memory stays: the status is to follow it.
         """
         info = NOOP
-        if not old.nominated_node_name and not new.nominated_node_name:
+        if old.nominated_node_name == new.nominated_node_name:
             known = self._node_of.get(old.uid)
-            if known is None:
+            if known is not None:
+                info = nominate(known)
+            elif not new.nominated_node_name:
                 return
-            info = nominate(known)
         self.delete(old)
         self.add(new, info)
 

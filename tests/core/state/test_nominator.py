@@ -76,10 +76,12 @@ def test_a_pod_that_is_gone_or_bound_loses_its_nomination(info):
         pytest.param("mem", "", "b", "b", id="added"),
         pytest.param("a", "a", "b", "b", id="changed"),
         pytest.param("a", "a", "", None, id="removed"),
-        pytest.param("mem", "a", "a", "a", id="the status wins when it names a node"),
+        pytest.param(None, "a", "a", "a", id="not known yet"),
+        pytest.param("mem", "a", "a", "mem", id="the status is behind"),
+        pytest.param("", "a", "a", "", id="the status is behind a cleared one"),
     ],
 )
-def test_updates_follow_the_status_unless_it_never_said_anything(known, old, new, node):
+def test_updates_follow_the_status_where_it_changes(known, old, new, node):
     nominator = Nominator(waiting)
     if known is not None:
         nominator.add(make_pod(), nominate(known))
@@ -181,8 +183,8 @@ class NominatorMachine(RuleBasedStateMachine):
         self.nominator.update(
             make_pod(uid, nominated_node_name=old), make_pod(uid, nominated_node_name=new)
         )
-        keeps = not old and not new
-        self.expect(uid, self.known(uid) if keeps else new or None)
+        known = self.known(uid) if old == new else None
+        self.expect(uid, new or None if known is None else known)
 
     @rule(uid=UIDS)
     def delete(self, uid):
