@@ -60,6 +60,10 @@ class Process:
         """Asks the process to stop and returns its exit status."""
         if self.status is None:
             self.send(signal.SIGTERM)
+        return self.wait(seconds)
+
+    def wait(self, seconds: float = 20.0) -> int:
+        """Returns the exit status of the process when it has ended by itself."""
         return self._process.wait(seconds)
 
     def kill(self) -> None:

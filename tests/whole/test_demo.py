@@ -121,7 +121,7 @@ def test_it_stays_up_for_kubectl(tmp_path: Path) -> None:
         assert server
         assert server[0] in demo.output()
         demo.send(signal.SIGINT)
-        assert demo.stop() == 0, demo.output()
+        assert demo.wait() == 0, demo.output()
         assert not kubeconfig.exists()
         assert "Traceback" not in demo.output()
     finally:

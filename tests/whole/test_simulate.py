@@ -195,7 +195,7 @@ def test_nothing_is_left_when_it_is_interrupted(tmp_path):
         me = psutil.Process(process.pid)
         family = wait_for("the scheduler", lambda: me.children(recursive=True))
         process.send(signal.SIGINT)
-        assert process.stop() == 2, process.output()
+        assert process.wait() == 2, process.output()
         assert not [child for child in family if child.is_running()]
         assert "Traceback" not in process.output()
     finally:
