@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -31,7 +32,7 @@ class ChildFailed(Exception):  # noqa: N818 - says what happened
 class Child:
     """One running child process. Made by ``child``."""
 
-    def __init__(self, process: asyncio.subprocess.Process, name: str, log: Path) -> None:
+    def __init__(self, process: Process, name: str, log: Path) -> None:
         self._process: Final = process
         self.name: Final = name
         self.log: Final = log
@@ -98,19 +99,33 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
 
 
+async def _started(starting: Coroutine[Any, Any, Process]) -> Process:
+    """The process, once it runs. Cancelled on the way, it is ended first: a start that is given up halfway leaves a zombie."""
+    task = asyncio.ensure_future(starting)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        process = await task
+        process.kill()
+        await process.wait()
+        raise
+
+
 @contextlib.asynccontextmanager
 async def child(
     command: Sequence[str], *, log: Path, name: str = "", env: Mapping[str, str] | None = None
 ) -> AsyncIterator[Child]:
     """Starts a process; it is stopped at the end of the block. ``env`` adds to the environment."""
     with log.open("ab") as file:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=file,
-            stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, **(env or {})},
-            start_new_session=True,
+        process = await _started(
+            asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=file,
+                stderr=asyncio.subprocess.STDOUT,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
         )
     running = Child(process, name or command[0], log)
     try:

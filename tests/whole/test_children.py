@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import uvloop
 
 from app.runtime.children import ChildFailed, child, watched
 
@@ -70,3 +71,23 @@ async def test_nothing_that_it_started_outlives_it(tmp_path: Path) -> None:
         [psutil.Process(inner)] if psutil.pid_exists(inner) else [], timeout=10
     )
     assert not alive or alive[0].status() == psutil.STATUS_ZOMBIE
+
+
+def test_one_that_is_given_up_while_it_starts_is_gone(tmp_path: Path) -> None:
+    async def begin() -> None:
+        async with child(python(SLEEP), log=tmp_path / "log"):
+            await asyncio.sleep(60)
+
+    async def give_up(steps: int) -> list[psutil.Process]:
+        before = set(psutil.Process().children())
+        beginning = asyncio.ensure_future(begin())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        beginning.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await beginning
+        return [each for each in psutil.Process().children() if each not in before]
+
+    # The loop of the commands: the one of the standard library waits for the process by itself.
+    for steps in range(1, 6):
+        assert not uvloop.run(give_up(steps)), steps
