@@ -2,7 +2,8 @@ import numpy as np
 
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import CycleState
-from app.framework.plugins.dynamic_resources import ERR_REASON_CLAIMS, DynamicResources
+from app.framework.plugins.dynamic_resources import DynamicResources
+from app.framework.plugins.dynamic_resources.plugin import ERR_REASON_CLAIMS
 from app.framework.profile import ProfilePlugins
 from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
