@@ -45,6 +45,7 @@ _option: Final = functools.partial(click.option, show_default=True)
 @_option("--kubelets/--no-kubelets", default=True, help="Pretend to run bound pods.")
 @_option("--start-delay", default=_KUBELETS.start_delay, help="Seconds until a bound pod runs.")
 @_option("--volumes/--no-volumes", default=True, help="Pretend to make and bind volumes.")
+@_option("--claims/--no-claims", default=True, help="Pretend to make and free device claims.")
 @_option(
     "--grace-factor", default=_KUBELETS.grace_factor, help="Part of its grace that a pod takes."
 )
@@ -57,6 +58,7 @@ def _apiserver(
     kubeconfig_out: Path | None,
     kubelets: bool,
     volumes: bool,
+    claims: bool,
     start_delay: float,
     grace_factor: float,
     debug: bool,
@@ -76,6 +78,7 @@ def _apiserver(
         if kubelets
         else None,
         volumes=volumes,
+        claims=claims,
         kubeconfig_out=kubeconfig_out,
         debug=debug,
     )

@@ -23,6 +23,9 @@ _FLAGS: Final = (
         _option(f"--node-{size}", default=getattr(_DEFAULTS, size), metavar="QUANTITY")
         for size in _SIZES
     ),
+    _option(
+        "--node-devices", type=_COUNT, default=0, help="Each node's, of class gpu.example.com."
+    ),
 )
 
 
@@ -41,4 +44,6 @@ def made_nodes(given: Mapping[str, Any]) -> NodeOptions:
             parse(text)
         except QuantityError as error:
             raise click.UsageError(f"--node-{size} {text}: {error}") from error
-    return NodeOptions(count=given["nodes"], zones=given["zones"], **sizes)
+    return NodeOptions(
+        count=given["nodes"], zones=given["zones"], devices=given["node_devices"], **sizes
+    )

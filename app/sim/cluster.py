@@ -16,13 +16,22 @@ from app.sim.http.handlers import Handlers
 from app.sim.http.server import Server, WatchLimits
 from app.sim.kubeconfig import write_kubeconfig
 from app.sim.manifests import ManifestError, read_manifests
+from app.sim.parties.claims import ClaimController
+from app.sim.parties.devices import DRIVER, SliceKeeper, device_class, make_slices
 from app.sim.parties.disruption import DisruptionController
 from app.sim.parties.ephemeral import EphemeralClaims
 from app.sim.parties.housekeeping import EventExpiry, NamespaceSweeper
 from app.sim.parties.kubelet import KubeletOptions, Kubelets
 from app.sim.parties.nodes import NodeOptions, make_nodes
 from app.sim.parties.volumes import VolumeController
-from app.sim.resources.kinds import NAMESPACES, NODES, PRIORITY_CLASSES, Kind
+from app.sim.resources.kinds import (
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    PRIORITY_CLASSES,
+    RESOURCE_SLICES,
+    Kind,
+)
 from app.sim.resources.priority import system_priority_classes
 from app.sim.resources.reviews import ADMIN, ADMIN_TOKEN, Reviewer
 from app.sim.store import Object, Record
@@ -58,6 +67,8 @@ class ClusterOptions:
     """Work out the status of PodDisruptionBudgets that were created without one."""
     volumes: bool = False
     """Bind claims, and make up volumes for them; without, claims stay as they are."""
+    claims: bool = False
+    """Make device claims from templates, and free those whose pods have ended; without, claims stay as they are."""
     kubeconfig_out: Path | None = None
     history_limit: int = 10_000
     """Changes remembered per resource; a watch that resumes further back gets 410."""
@@ -99,11 +110,14 @@ class EmbeddedCluster:
         parties: list[_Party] = [
             NamespaceSweeper(self.api),
             EventExpiry(self.api, ttl=self.options.event_ttl),
+            SliceKeeper(self.api),
         ]
         if self.options.keep_budgets:
             parties.append(DisruptionController(self.api))
         if self.options.volumes:
             parties += [EphemeralClaims(self.api), VolumeController(self.api)]
+        if self.options.claims:
+            parties.append(ClaimController(self.api))
         if self.options.kubelets is not None:
             parties.append(Kubelets(self.api, self.options.kubelets))
         return parties
@@ -148,9 +162,13 @@ class EmbeddedCluster:
         await self.stop()
 
     def add_nodes(self, options: NodeOptions) -> None:
-        """Makes nodes. Raises ApiError if one exists."""
+        """Makes nodes and their devices. Raises ApiError if one exists."""
+        if options.devices and self.api.find(DEVICE_CLASSES, "", DRIVER) is None:
+            self.api.create(DEVICE_CLASSES, "", device_class())
         for node in make_nodes(options, timestamp=self.api.timestamp()):
-            self.api.create(NODES, "", node)
+            record = self.api.create(NODES, "", node)
+            for part in make_slices(record.value, options.devices):
+                self.api.create(RESOURCE_SLICES, "", part)
 
     def load_files(self, paths: Iterable[Path]) -> None:
         """Applies manifests, creating or replacing; statuses are taken over too. Raises ManifestError."""

@@ -2,7 +2,7 @@
 
 Nothing is executed. A pod goes through the states that a scheduler and kubectl would see::
 
-    Pending, bound --start delay--> Running --run-for annotation--> Succeeded
+    Pending, bound, with its device claims --start delay--> Running --run-for annotation--> Succeeded
        any of them, being deleted --grace period x factor--> gone
 """
 
@@ -16,7 +16,8 @@ from typing import Any, Final, Literal, NamedTuple
 from app.sim.api import Api
 from app.sim.objects import is_being_deleted, with_condition
 from app.sim.resources.deletion import DeleteOptions, delete
-from app.sim.resources.kinds import NODES, PODS
+from app.sim.resources.kinds import NODES, PODS, RESOURCE_CLAIMS
+from app.sim.resources.pod_claims import may_start
 from app.sim.store import Change, Key, Object, Record
 
 RUN_FOR: Final = "sim.aiokube-scheduler.io/run-for"
@@ -74,6 +75,7 @@ class Kubelets:
         """Begins to look after the pods, those that exist already included. Needs a running loop."""
         self._api.store[PODS.storage].listeners[self._on_pod] = None
         self._api.store[NODES.storage].listeners[self._on_node] = None
+        self._api.store[RESOURCE_CLAIMS.storage].listeners[self._on_claim] = None
         for key, record in self._api.store[PODS.storage].records.items():
             self._plan(key, record.value)
 
@@ -81,6 +83,7 @@ class Kubelets:
         """Leaves the pods as they are."""
         self._api.store[PODS.storage].listeners.pop(self._on_pod, None)
         self._api.store[NODES.storage].listeners.pop(self._on_node, None)
+        self._api.store[RESOURCE_CLAIMS.storage].listeners.pop(self._on_claim, None)
         for plan in self._plans.values():
             plan.timer.cancel()
         self._plans.clear()
@@ -97,6 +100,14 @@ class Kubelets:
             for key, record in self._api.store[PODS.storage].records.items():
                 if record.value["spec"].get("nodeName") == change.key[1]:
                     self._plan(key, record.value)
+
+    def _on_claim(self, change: Change) -> None:
+        """Pods that were bound before their claims were reserved for them go on."""
+        for consumer in change.record.value.get("status", {}).get("reservedFor", ()):
+            key = (change.key[0], consumer["name"])
+            record = self._api.store[PODS.storage].records.get(key)
+            if record is not None and consumer["resource"] == "pods":
+                self._plan(key, record.value)
 
     def _plan(self, key: Key, pod: Object) -> None:
         """Sets the timer for what comes next for a pod, unless it is set already."""
@@ -123,7 +134,7 @@ class Kubelets:
         if not node or self._api.find(NODES, "", node) is None:
             return None
         if phase == "Pending":
-            return "start", self._options.start_delay
+            return ("start", self._options.start_delay) if may_start(self._api, pod) else None
         if phase == "Running":
             return _finish_step(pod)
         return None

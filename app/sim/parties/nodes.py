@@ -38,6 +38,8 @@ class NodeOptions:
     """Taints of every node: ``{"key": ..., "value": ..., "effect": ...}``."""
     images: Mapping[str, int] = field(default_factory=dict)
     """Images that every node has: name -> size in bytes."""
+    devices: int = 0
+    """Devices of every node, of the class ``gpu.example.com``."""
     first: int = 0
     """Number of the first node."""
 

@@ -195,6 +195,10 @@ PRIORITY_CLASSES: Final = BY_RESOURCE["priorityclasses.scheduling.k8s.io"]
 RUNTIME_CLASSES: Final = BY_RESOURCE["runtimeclasses.node.k8s.io"]
 POD_DISRUPTION_BUDGETS: Final = BY_RESOURCE["poddisruptionbudgets.policy"]
 STORAGE_CLASSES: Final = BY_RESOURCE["storageclasses.storage.k8s.io"]
+DEVICE_CLASSES: Final = BY_RESOURCE["deviceclasses.resource.k8s.io"]
+RESOURCE_CLAIMS: Final = BY_RESOURCE["resourceclaims.resource.k8s.io"]
+RESOURCE_CLAIM_TEMPLATES: Final = BY_RESOURCE["resourceclaimtemplates.resource.k8s.io"]
+RESOURCE_SLICES: Final = BY_RESOURCE["resourceslices.resource.k8s.io"]
 
 
 def is_stored(kind: Kind) -> bool:

@@ -1,0 +1,71 @@
+"""What ties a pod to its device claims (KEP-4381): names, owner, reservation."""
+
+from collections.abc import Iterator
+
+from app.sim.api import Api
+from app.sim.objects import is_being_deleted
+from app.sim.resources.kinds import RESOURCE_CLAIMS
+from app.sim.store import Object
+
+_ENDED = ("Succeeded", "Failed")
+
+
+def made_name(pod: Object, entry: Object) -> str | None:
+    """The name of the claim that was made from a template for an entry of the pod, once the pod's status has it.
+
+    An entry that is noted without a name needs no claim: its name is empty.
+    """
+    for status in pod["status"].get("resourceClaimStatuses", ()):
+        if status["name"] == entry["name"]:
+            return str(status.get("resourceClaimName", ""))
+    return None
+
+
+def claim_names(pod: Object) -> Iterator[str]:
+    """The names of a pod's claims, as far as they are known: given, made, and made by the scheduler for extended resources."""
+    for entry in pod["spec"].get("resourceClaims", ()):
+        name = entry.get("resourceClaimName") or made_name(pod, entry)
+        if name:
+            yield name
+    extended = pod["status"].get("extendedResourceClaimStatus")
+    if extended:
+        yield extended["resourceClaimName"]
+
+
+def has_claims(pod: Object) -> bool:
+    """Whether a pod has to do with claims at all."""
+    return bool(pod["spec"].get("resourceClaims")) or "extendedResourceClaimStatus" in pod["status"]
+
+
+def is_done(pod: Object) -> bool:
+    """Whether no container of a pod will ever run (again)."""
+    gone_unbound = is_being_deleted(pod) and not pod["spec"].get("nodeName")
+    return gone_unbound or pod["status"].get("phase") in _ENDED
+
+
+def owning_pod(claim: Object) -> Object | None:
+    """The reference to the pod that a claim was made for."""
+    for owner in claim["metadata"].get("ownerReferences", ()):
+        if owner.get("controller") and (owner["apiVersion"], owner["kind"]) == ("v1", "Pod"):
+            return owner  # type: ignore[no-any-return]  # JSON
+    return None
+
+
+def is_reserved(claim: Object, pod: Object) -> bool:
+    """Whether a claim is allocated, and a pod is among those that may use it."""
+    status, uid = claim.get("status", {}), pod["metadata"]["uid"]
+    return "allocation" in status and any(
+        consumer["uid"] == uid for consumer in status.get("reservedFor", ())
+    )
+
+
+def may_start(api: Api, pod: Object) -> bool:
+    """Whether all claims of a pod exist and are reserved for it: a kubelet prepares the devices then."""
+    for entry in pod["spec"].get("resourceClaims", ()):
+        name = entry.get("resourceClaimName") or made_name(pod, entry)
+        if name == "":
+            continue
+        record = api.find(RESOURCE_CLAIMS, pod["metadata"]["namespace"], name or "")
+        if record is None or not is_reserved(record.value, pod):
+            return False
+    return True
