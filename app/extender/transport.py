@@ -8,7 +8,7 @@ on out of turn), whatever the event loop knows of it so far. Once a byte has bee
 a failure. Idle connections are also dropped early (ExtenderConfig.keepalive_timeout), so that this is rare.
 
 Redirects are followed as Go's client does: after 301, 302 and 303 with a GET, after 307 and 308 with the same POST, ten
-at most.
+requests in all at most.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ __all__ = ["ERROR_BODY_BYTES", "HTTPTransport", "Response", "Transport"]
 _PRINTABLE: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*")
 _REDIRECTS_AS_GET: Final = frozenset({301, 302, 303})
 _REDIRECTS: Final = _REDIRECTS_AS_GET | {307, 308}
-_MAX_REDIRECTS: Final = 10
+_MAX_REQUESTS: Final = 10
 _DNS_CACHE_SECONDS: Final = 10
 
 
@@ -103,7 +103,7 @@ class HTTPTransport:
         deadline: float,
     ) -> Response:
         """Sends a request wherever the answers lead."""
-        for _ in range(_MAX_REDIRECTS + 1):
+        for _ in range(_MAX_REQUESTS):
             progress.in_body = False
             response = await exchange(
                 self._opened(),
@@ -114,7 +114,7 @@ class HTTPTransport:
                 deadline=deadline,
                 max_bytes=self._max_answer_bytes,
             )
-            location = response.headers.get("Location") if response.status in _REDIRECTS else None
+            location = response.headers.get("Location", "") if response.status in _REDIRECTS else ""
             if not location:
                 return response
             url = _destination(target.url, location)
@@ -125,6 +125,7 @@ class HTTPTransport:
             progress.url = str(url)
             target = self._make_target("GET" if body is None else "POST", url)
         progress.in_body = False
+        progress.url = location  # as it stands there: that is what Go's client complains of
         raise aiohttp.TooManyRedirects(target.request.request_info, ())
 
     def _opened(self) -> Pool:
