@@ -6,7 +6,7 @@ server as it stands here, so its structs have every field that kube-scheduler fi
 
 import msgspec
 
-from app.model.objects import Named, NodeSelector, Object
+from app.model.objects import Named, NodeSelector, Object, ObjectMeta
 
 Quantity = str | int | float
 """As JSON has it; ``app.model.quantity.parse`` reads it."""
@@ -239,9 +239,16 @@ class DeviceClassSpec(Object, frozen=True):
     extended_resource_name: str | None = None
 
 
+class DatedMeta(ObjectMeta, frozen=True):
+    """Metadata with the time of creation: of two classes for one extended resource the newer counts."""
+
+    creation_timestamp: str | None = None
+
+
 class DeviceClass(Named, frozen=True, kw_only=True):
     """resource.k8s.io/v1 DeviceClass."""
 
+    metadata: DatedMeta = DatedMeta()
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
@@ -322,8 +329,16 @@ class ResourceClaimStatus(Object, frozen=True):
     devices: tuple[AllocatedDeviceStatus, ...] | None = None
 
 
+class ClaimMeta(ObjectMeta, frozen=True):
+    """Metadata with what the scheduler writes to a claim."""
+
+    finalizers: tuple[str, ...] | None = None
+    generate_name: str = ""
+
+
 class ResourceClaim(Named, frozen=True, kw_only=True):
     """resource.k8s.io/v1 ResourceClaim."""
 
+    metadata: ClaimMeta = ClaimMeta()
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()

@@ -326,6 +326,13 @@ class PodResourceClaim(Object, frozen=True):
     resource_claim_template_name: str | None = None
 
 
+class PodResourceClaimStatus(Object, frozen=True):
+    """core/v1 PodResourceClaimStatus: which claim was made for an entry of the spec; None for none that is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodSpec(msgspec.Struct, rename="camel", omit_defaults=True, eq=False, weakref=True):
     """The part of core/v1 PodSpec that decides where a pod may go. Shared by all pods with an equal one."""
 

@@ -14,6 +14,7 @@ from app.model import requests
 from app.model.objects import (
     OwnerReference,
     PodCondition,
+    PodResourceClaimStatus,
     PodSpec,
     TopologySpreadConstraint,
     Volume,
@@ -139,8 +140,10 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
     start_time: float | None = None
     #: What the pod occupies, where its status says something else than its spec (in-place resize).
     resized: PodResources | None = None
-    #: Text of status.resourceClaimStatuses and extendedResourceClaimStatus, compared for changes only.
-    claim_statuses: bytes = b""
+    #: status.resourceClaimStatuses: the claims made for this very pod.
+    claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    #: Text of status.extendedResourceClaimStatus, compared for changes only.
+    extended_claim_status: bytes = b""
     #: The object's JSON as it came, kept where an extender needs it.
     raw: bytes | None = None
 

@@ -62,6 +62,48 @@ def parse(text: str | float) -> int:
     return value * 10**power if power >= 0 else _ceil_away(value, 10**-power)
 
 
+def canonical(text: str | float) -> str:
+    """The quantity as API servers write it back: the largest suffix of its own kind that leaves no fraction.
+
+    Raises QuantityError.
+    """
+    nanos = parse(text)
+    match = _PATTERN.match(str(text).strip())
+    suffix = match[2] if match is not None else ""
+    if suffix in _BINARY:
+        return binary(nanos)
+    return _scaled(nanos, exponent=_EXPONENT.match(suffix) is not None)
+
+
+def binary(nanos: int) -> str:
+    """Nano-units with a binary suffix where they are whole units and 1024 of them or more, else with a decimal one."""
+    units, fraction = divmod(nanos, NANO)
+    if fraction or abs(units) < 1024:
+        return _scaled(nanos, exponent=False)
+    suffix = ""
+    for name in _BINARY:
+        if units % 1024:
+            break
+        units //= 1024
+        suffix = name
+    return f"{units}{suffix}"
+
+
+def _scaled(nanos: int, *, exponent: bool) -> str:
+    """With a decimal suffix, or with a decimal exponent: powers of a thousand."""
+    if nanos == 0:
+        return "0"
+    number, suffix = nanos, "n"
+    for name in ("u", "m", "", "k", "M", "G", "T", "P", "E"):
+        if number % 1000:
+            break
+        number //= 1000
+        suffix = name
+    if exponent:
+        suffix = f"e{_DECIMAL[suffix]}" if suffix else ""
+    return f"{number}{suffix}"
+
+
 def whole(nanos: int) -> int:
     """Whole units, rounded away from zero (Go's ``Value()``)."""
     return _ceil_away(nanos, NANO)

@@ -6,6 +6,7 @@ whatever is derived from a kind can be kept until it changes.
 
 from typing import Any, Final, TypeVar
 
+from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from app.model.objects import (
     CSIDriver,
     CSINode,
@@ -23,6 +24,7 @@ from app.model.objects import (
     VolumeAttachment,
 )
 from app.state.assume_cache import AssumedVolumes, ClaimCache, VolumeCache
+from app.state.devices.tracker import DeviceTracker
 from app.state.lister import Lister
 
 T = TypeVar("T", bound=Named)
@@ -45,7 +47,11 @@ class Cluster:
         self.csi_drivers: Final = Lister[CSIDriver]()
         self.csi_capacities: Final = Lister[CSIStorageCapacity]()
         self.attachments: Final = Lister[VolumeAttachment]()
+        self.resource_claims: Final = Lister[ResourceClaim]()
+        self.resource_slices: Final = Lister[ResourceSlice]()
+        self.device_classes: Final = Lister[DeviceClass]()
         self._assumed: AssumedVolumes | None = None
+        self._devices: DeviceTracker | None = None
         self._by_kind: Final[dict[type[Named], Lister[Any]]] = {
             Namespace: self.namespaces,
             Service: self.services,
@@ -60,6 +66,9 @@ class Cluster:
             CSIDriver: self.csi_drivers,
             CSIStorageCapacity: self.csi_capacities,
             VolumeAttachment: self.attachments,
+            ResourceClaim: self.resource_claims,
+            ResourceSlice: self.resource_slices,
+            DeviceClass: self.device_classes,
         }
 
     def lister(self, kind: type[T]) -> Lister[T]:
@@ -72,3 +81,10 @@ class Cluster:
         if self._assumed is None:
             self._assumed = AssumedVolumes(VolumeCache(self.volumes), ClaimCache(self.claims))
         return self._assumed
+
+    @property
+    def devices(self) -> DeviceTracker:
+        """Who has which devices, decisions in flight included: one tracker for all profiles, made when first asked for."""
+        if self._devices is None:
+            self._devices = DeviceTracker(self.resource_claims, self.device_classes)
+        return self._devices

@@ -20,6 +20,7 @@ from app.model.cluster_event import (
     ClusterEvent,
     Resource,
 )
+from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from app.model.objects import (
     CSIDriver,
     CSINode,
@@ -52,6 +53,9 @@ RESOURCES: Final[Mapping[type[Named], Resource]] = {
     CSIDriver: Resource.CSIDriver,
     CSIStorageCapacity: Resource.CSIStorageCapacity,
     VolumeAttachment: Resource.VolumeAttachment,
+    ResourceClaim: Resource.ResourceClaim,
+    ResourceSlice: Resource.ResourceSlice,
+    DeviceClass: Resource.DeviceClass,
 }
 
 

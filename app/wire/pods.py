@@ -20,6 +20,7 @@ from app.model.objects import (
     ContainerStatus,
     OwnerReference,
     PodCondition,
+    PodResourceClaimStatus,
     PodSpec,
     ResourceRequirements,
     Resources,
@@ -62,7 +63,7 @@ class _Status(msgspec.Struct, rename="camel", gc=False):
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: Resources | None = None
-    resource_claim_statuses: msgspec.Raw = _NOTHING
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] | None = None
     extended_resource_claim_status: msgspec.Raw = _NOTHING
 
 
@@ -152,7 +153,8 @@ class PodDecoder(ObjectDecoder[Pod]):
             conditions=tuple(c for c in status.conditions if _read(c)) if status.conditions else (),
             start_time=_seconds(status.start_time),
             resized=_resized(template, status),
-            claim_statuses=_claims(status),
+            claim_statuses=status.resource_claim_statuses or (),
+            extended_claim_status=bytes(status.extended_resource_claim_status),
             raw=strip_for_extender(raw) if keep else None,
         )
 
@@ -191,14 +193,6 @@ def _seconds(moment: dt.datetime | None) -> float | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return (moment - _EPOCH).total_seconds()
-
-
-def _claims(status: _Status) -> bytes:
-    if status.resource_claim_statuses is _NOTHING and (
-        status.extended_resource_claim_status is _NOTHING
-    ):
-        return b""
-    return bytes(status.resource_claim_statuses) + bytes(status.extended_resource_claim_status)
 
 
 def _resized(template: PodTemplate, status: _Status) -> PodResources | None:

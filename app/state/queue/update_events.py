@@ -46,7 +46,10 @@ def _tolerations_changed(old: Pod, new: Pod) -> bool:
 
 
 def _claims_generated(old: Pod, new: Pod) -> bool:
-    return old.claim_statuses != new.claim_statuses
+    return (
+        old.claim_statuses != new.claim_statuses
+        or old.extended_claim_status != new.extended_claim_status
+    )
 
 
 def _node_uncordoned(old: Node, new: Node) -> bool:

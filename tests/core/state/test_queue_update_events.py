@@ -12,6 +12,7 @@ from app.model.objects import (
     NodeSpec,
     NodeStatus,
     ObjectMeta,
+    PodResourceClaimStatus,
     ResourceRequirements,
     SchedulingGate,
     Taint,
@@ -32,6 +33,7 @@ def with_spec(**fields):
     return make_pod(template=PodTemplate(spec(**fields)))
 
 
+CLAIM = PodResourceClaimStatus("gpu", "web-gpu")
 GATE = SchedulingGate("g")
 TOLERATION = Toleration(key="k", operator="Exists")
 SAME = with_spec()
@@ -58,7 +60,8 @@ SAME = with_spec()
         pytest.param(with_spec(), with_spec(tolerations=(TOLERATION,)), [Action.UpdatePodToleration], id="toleration added"),
         pytest.param(with_spec(tolerations=(TOLERATION,)), with_spec(tolerations=(Toleration(),)), [Action.Update], id="as many tolerations"),
         pytest.param(with_spec(tolerations=()), with_spec(), [Action.Update], id="no tolerations either way"),
-        pytest.param(make_pod(), make_pod(claim_statuses=b"[]"), [Action.UpdatePodGeneratedResourceClaim], id="claims generated"),
+        pytest.param(make_pod(), make_pod(claim_statuses=(CLAIM,)), [Action.UpdatePodGeneratedResourceClaim], id="claims generated"),
+        pytest.param(make_pod(), make_pod(extended_claim_status=b"{}"), [Action.UpdatePodGeneratedResourceClaim], id="claim for extended resources"),
         pytest.param(make_pod(), make_pod(phase="Pending", resource_version="2", nominated_node_name="n"), [Action.Update], id="status only"),
     ],
 )  # fmt: skip
@@ -73,7 +76,7 @@ def test_a_pod_update_can_be_several_events_in_a_fixed_order():
         containers=(Container(resources=ResourceRequirements(requests={"cpu": "2"})),),
     )
     new = with_spec(tolerations=(TOLERATION,))
-    new = msgspec.structs.replace(new, labels=LabelSet({"a": "b"}), claim_statuses=b"[]")
+    new = msgspec.structs.replace(new, labels=LabelSet({"a": "b"}), claim_statuses=(CLAIM,))
     assert [event.label for event in pod_update_events(old, new)] == [
         "UnschedulablePodUpdatePodLabel",
         "UnschedulablePodUpdatePodScaleDown",

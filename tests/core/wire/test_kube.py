@@ -8,7 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.model.objects import PersistentVolume, PodDisruptionBudget, Service, StorageClass
+from app.model.objects import (
+    PersistentVolume,
+    PodDisruptionBudget,
+    PodResourceClaimStatus,
+    Service,
+    StorageClass,
+)
 from app.wire.kube import (
     INITIAL_EVENTS_END,
     ApiStatus,
@@ -171,11 +177,19 @@ class TestPod:
     def test_start_time(self, text, seconds):
         assert decoded(pod(status={"startTime": text})).start_time == seconds
 
-    def test_claim_statuses_as_bytes(self):
-        statuses = [{"name": "gpu", "resourceClaimName": "p-gpu"}]
-        got = decoded(pod(status={"resourceClaimStatuses": statuses}))
-        assert json.loads(got.claim_statuses) == statuses
-        assert decoded(pod()).claim_statuses == b""
+    def test_claim_statuses(self):
+        statuses = [{"name": "gpu", "resourceClaimName": "p-gpu"}, {"name": "optional"}]
+        extended = {"resourceClaimName": "p-extended-resources-x", "requestMappings": []}
+        got = decoded(
+            pod(status={"resourceClaimStatuses": statuses, "extendedResourceClaimStatus": extended})
+        )
+        assert got.claim_statuses == (
+            PodResourceClaimStatus("gpu", "p-gpu"),
+            PodResourceClaimStatus("optional", None),
+        )
+        assert json.loads(got.extended_claim_status) == extended
+        assert decoded(pod()).claim_statuses == ()
+        assert decoded(pod()).extended_claim_status == b""
 
     def test_deletion(self):
         obj = pod()

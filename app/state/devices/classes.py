@@ -1,0 +1,51 @@
+"""Which DeviceClass stands behind an extended resource (KEP-5004)."""
+
+from collections import defaultdict
+from typing import Final
+
+from app.model.devices import CLASS_PREFIX, DeviceClass
+from app.model.requests import is_extended
+from app.state.lister import Lister
+
+
+def may_be_devices(resource: str) -> bool:
+    """Whether a class may stand behind a resource of this name."""
+    return is_extended(resource) or resource.startswith(CLASS_PREFIX)
+
+
+class ClassesByResource:
+    """Classes by the extended resources that they offer: the one they name, and one of their own.
+
+    Of several classes that name the same resource the newest counts, of equally old ones the first by name.
+    """
+
+    def __init__(self, lister: Lister[DeviceClass]) -> None:
+        self._lister: Final = lister
+        self._named: Final[defaultdict[str, list[DeviceClass]]] = defaultdict(list)
+        #: Grows whenever a resource gets another class, or none.
+        self.version = 0
+        for known in lister:
+            self._changed(None, known)
+        lister.follow(self._changed)
+
+    def __bool__(self) -> bool:
+        """Whether there is any class at all."""
+        return len(self._lister) > 0
+
+    def get(self, resource: str) -> DeviceClass | None:
+        """The class behind a resource."""
+        if resource.startswith(CLASS_PREFIX):
+            return self._lister.get(resource.removeprefix(CLASS_PREFIX))
+        named = self._named.get(resource)
+        return named[0] if named else None
+
+    def _changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
+        if old is not None and old.spec.extended_resource_name:
+            rivals = self._named[old.spec.extended_resource_name]
+            rivals[:] = [rival for rival in rivals if rival.name != old.name]
+        if new is not None and new.spec.extended_resource_name:
+            rivals = self._named[new.spec.extended_resource_name]
+            rivals.append(new)
+            rivals.sort(key=lambda rival: rival.name)
+            rivals.sort(key=lambda rival: rival.metadata.creation_timestamp or "", reverse=True)
+        self.version += 1

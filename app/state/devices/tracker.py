@@ -1,0 +1,52 @@
+"""Everything about devices that profiles must agree on, so that none gives away what another has decided (spec: plugins.md 2.20).
+
+A device is in use from the decision on: first by an allocation in flight, which only this process knows of, then by the claim
+in which it was written.
+"""
+
+from typing import Final
+
+from app.model.devices import AllocationResult, DeviceClass, ResourceClaim
+from app.state.devices.claims import ResourceClaims
+from app.state.devices.classes import ClassesByResource
+from app.state.devices.usage import AllocatedState
+from app.state.lister import Lister
+
+
+class DeviceTracker:
+    """Claims, allocations in flight, and the devices that both use."""
+
+    def __init__(self, claims: Lister[ResourceClaim], classes: Lister[DeviceClass]) -> None:
+        self.claims: Final = ResourceClaims(claims)
+        self.classes: Final = ClassesByResource(classes)
+        self.allocated: Final = AllocatedState()
+        self._in_flight: Final[dict[str, AllocationResult]] = {}
+        for known in self.claims:
+            self._claim_changed(None, known)
+        self.claims.follow(self._claim_changed)
+
+    def in_flight(self, uid: str) -> bool:
+        """Whether a claim has been allocated and that is not written yet."""
+        return uid in self._in_flight
+
+    def reserve(self, uid: str, allocation: AllocationResult) -> None:
+        """A claim without an allocation gets one."""
+        self.release(uid)
+        self._in_flight[uid] = allocation
+        self.allocated.add(allocation)
+
+    def release(self, uid: str) -> None:
+        """The allocation in flight, if there is one, was written or given up."""
+        allocation = self._in_flight.pop(uid, None)
+        if allocation is not None:
+            self.allocated.remove(allocation)
+
+    def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        before = None if old is None else old.status.allocation
+        after = None if new is None else new.status.allocation
+        if before is not None and after is not None and before == after:
+            return
+        if after is not None:
+            self.allocated.add(after)
+        if before is not None:
+            self.allocated.remove(before)

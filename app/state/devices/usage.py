@@ -1,0 +1,109 @@
+"""Which devices are in use, by pool, kept up to date claim by claim (KEP-4381; KEP-5075 for devices that several claims share)."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final
+
+from app.model import quantity
+from app.model.devices import AllocationResult, DeviceResult
+
+#: Driver and pool.
+PoolKey = tuple[str, str]
+
+
+class PoolUse:
+    """What is in use of one pool. Not to be changed but by AllocatedState."""
+
+    __slots__ = ("capacity", "devices", "shares", "version")
+
+    def __init__(self) -> None:
+        #: Devices that a claim has for itself, and how many claims have: one, unless somebody else allocates, too.
+        self.devices: Final[dict[str, int]] = {}
+        #: The ids of the shares of devices that several claims may have, each with a count as for ``devices``.
+        self.shares: Final[dict[str, dict[str, int]]] = {}
+        #: Nano-units taken from devices that are shared, by device and name of the capacity.
+        self.capacity: Final[dict[str, dict[str, int]]] = {}
+        #: AllocatedState's version at the last change.
+        self.version = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is in use."""
+        return not self.devices and not self.shares
+
+
+NOTHING: Final = PoolUse()
+
+
+class AllocatedState:
+    """Every device in use. Allocations with admin access use nothing."""
+
+    def __init__(self) -> None:
+        #: Pools of which something is in use.
+        self.pools: Final[dict[PoolKey, PoolUse]] = {}
+        #: Grows with every change.
+        self.version = 0
+        self._followers: list[Callable[[PoolKey], None]] = []
+
+    def pool(self, driver: str, pool: str) -> PoolUse:
+        """What is in use of a pool."""
+        return self.pools.get((driver, pool), NOTHING)
+
+    def follow(self, follower: Callable[[PoolKey], None]) -> None:
+        """Calls ``follower((driver, pool))`` after every change of a pool from now on."""
+        self._followers.append(follower)
+
+    def add(self, allocation: AllocationResult) -> None:
+        """A claim has these devices."""
+        self._change(allocation, 1)
+
+    def remove(self, allocation: AllocationResult) -> None:
+        """A claim has them no longer."""
+        self._change(allocation, -1)
+
+    def _change(self, allocation: AllocationResult, sign: int) -> None:
+        by_pool: defaultdict[PoolKey, list[DeviceResult]] = defaultdict(list)
+        for result in allocation.devices.results or ():
+            if not result.admin_access:
+                by_pool[result.driver, result.pool].append(result)
+        for key, results in by_pool.items():
+            use = self.pools.setdefault(key, PoolUse())
+            for result in results:
+                _count(use, result, sign)
+            self.version += 1
+            use.version = self.version
+            if use.empty:
+                del self.pools[key]
+            for follower in self._followers:
+                follower(key)
+
+
+def _count(use: PoolUse, result: DeviceResult, sign: int) -> None:
+    if result.share_id is None:
+        _add(use.devices, result.device, sign)
+        return
+    _add(use.shares.setdefault(result.device, {}), result.share_id, sign)
+    consumed = use.capacity.setdefault(result.device, {})
+    for name, amount in (result.consumed_capacity or {}).items():
+        _add(consumed, name, sign * _nanos(amount))
+    if not use.shares[result.device]:
+        del use.shares[result.device]
+    if not consumed:
+        del use.capacity[result.device]
+
+
+def _add(counts: dict[str, int], key: str, amount: int) -> None:
+    """Adds to a count; one of 0 is left out."""
+    total = counts.get(key, 0) + amount
+    if total:
+        counts[key] = total
+    else:
+        counts.pop(key, None)
+
+
+def _nanos(amount: str | float) -> int:
+    """A quantity that cannot be read, which API servers do not accept, counts as nothing."""
+    try:
+        return quantity.parse(amount)
+    except quantity.QuantityError:
+        return 0
