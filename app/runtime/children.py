@@ -8,9 +8,10 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,7 +21,8 @@ T = TypeVar("T")
 #: Seconds between asking a child to end and ending it.
 GRACE: Final = 10.0
 
-_LISTENING: Final = re.compile(r"(?i)\b(?:listening|running) on (https?://[^\s/]+)")
+#: Whatever follows the address says that it was written to its end.
+_LISTENING: Final = re.compile(r"(?i)\b(?:listening|running) on (https?://[^\s/]+)[\s/]")
 _POLL_SECONDS: Final = 0.02
 _TAIL_BYTES: Final = 4000
 
@@ -99,15 +101,24 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
 
 
+async def _finished(work: Awaitable[T]) -> T:
+    """What it comes to, however often the caller is cancelled meanwhile. For what takes no time and must not end halfway."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(task)
+    return task.result()
+
+
 async def _started(starting: Coroutine[Any, Any, Process]) -> Process:
     """The process, once it runs. Cancelled on the way, it is ended first: a start that is given up halfway leaves a zombie."""
     task = asyncio.ensure_future(starting)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        process = await task
+        process = await _finished(task)
         process.kill()
-        await process.wait()
+        await _finished(process.wait())
         raise
 
 
@@ -115,7 +126,10 @@ async def _started(starting: Coroutine[Any, Any, Process]) -> Process:
 async def child(
     command: Sequence[str], *, log: Path, name: str = "", env: Mapping[str, str] | None = None
 ) -> AsyncIterator[Child]:
-    """Starts a process; it is stopped at the end of the block. ``env`` adds to the environment."""
+    """Starts a process; it is stopped at the end of the block, and ended at once where the block fails or is given up.
+
+    ``env`` adds to the environment.
+    """
     with log.open("ab") as file:
         process = await _started(
             asyncio.create_subprocess_exec(
@@ -130,12 +144,21 @@ async def child(
     running = Child(process, name or command[0], log)
     try:
         yield running
-    except BaseException:
-        running.kill()
-        raise
-    finally:
         await running.stop()
+    finally:
         running.kill()
+        if running.status is None:
+            await _finished(running.wait())
+
+
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port of 127.0.0.1 that the system gives to nobody else in the block; a child that is told it can listen there."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        yield port
 
 
 def scheduler(config: Path, *flags: str, log: Path) -> AbstractAsyncContextManager[Child]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from app.runtime.children import interruptible, scheduler, watched
+from app.runtime.children import interruptible, reserved_port, scheduler, watched
 from app.runtime.clock import SystemClock
 from app.runtime.ledger import Entry, Ledger
 from app.runtime.progress import pods_bound
@@ -20,7 +20,7 @@ from app.runtime.simulation.configuring import Configured
 from app.runtime.simulation.loading import CLUSTER_KINDS, WORKLOAD_KINDS, Loader
 from app.runtime.simulation.preemptions import Preemptions
 from app.runtime.simulation.reading import Reading, read
-from app.runtime.simulation.settling import Settling, free_port
+from app.runtime.simulation.settling import Settling
 from app.runtime.simulation.summing import node_uses, requested, workload
 from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions, ManifestError, NodeOptions
 from app.sim.resources.kinds import NODES
@@ -103,14 +103,14 @@ class _Simulation:
     ) -> AsyncIterator[Settling]:
         file = self._folder / "scheduler.yaml"
         file.write_text(self._options.configuration.text(kubeconfig), encoding="utf-8")
-        port = free_port()
-        flags = (
-            *(f"--secure-port={port}", "--insecure-http"),
-            "--authorization-always-allow-paths=/metrics",
-        )
         log = self._folder / "scheduler.log"
-        async with scheduler(file, *flags, log=log) as child, watched(child):
-            yield Settling(cluster, ledger, port, self._now)
+        with reserved_port() as port:
+            flags = (
+                *(f"--secure-port={port}", "--insecure-http"),
+                "--authorization-always-allow-paths=/metrics",
+            )
+            async with scheduler(file, *flags, log=log) as child, watched(child):
+                yield Settling(cluster, ledger, port, self._now)
 
     async def _act(
         self, loader: Loader, ledger: Ledger, given: Reading, settling: Settling

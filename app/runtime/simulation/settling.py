@@ -8,7 +8,6 @@ was written for a moment, only a change from outside could move anything.
 import asyncio
 import contextlib
 import re
-import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -39,14 +38,6 @@ _BUSY: Final = re.compile(
 def _is_held(pod: Object) -> bool:
     """Whether somebody who is not here has to let a pod go first."""
     return bool(pod["metadata"].get("finalizers"))
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def is_idle(metrics: str) -> bool:

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 from aiohttp import web
 
+from app.runtime.children import reserved_port
 from app.runtime.ledger import Ledger
-from app.runtime.simulation.settling import QUIET, Settling, free_port, is_idle
+from app.runtime.simulation.settling import QUIET, Settling, is_idle
 from app.sim import EmbeddedCluster
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import PODS
@@ -68,7 +69,7 @@ REFUSED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
 @pytest.fixture
 async def said():
     """A scheduler's metrics page: where it is, and its text, which tests change."""
-    page = {"port": free_port(), "text": metrics(backoff=1.0)}
+    page = {"text": metrics(backoff=1.0)}
 
     async def show(_request: web.Request) -> web.Response:
         return web.Response(text=page["text"])
@@ -77,7 +78,8 @@ async def said():
     answers.add_routes([web.get("/metrics", show)])
     runner = web.AppRunner(answers)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", page["port"]).start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    page["port"] = runner.addresses[0][1]
     yield page
     await runner.cleanup()
 
@@ -135,7 +137,8 @@ async def test_pods_on_their_way_out_are_waited_for(said):
 async def test_nobody_listens_yet():
     cluster = EmbeddedCluster()
     now = asyncio.get_running_loop().time
-    settling = Settling(cluster, Ledger(cluster, now, lambda _pod: "w"), free_port(), now)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(QUIET * 2):
-            await settling.wait(lambda _bound: None)
+    with reserved_port() as port:
+        settling = Settling(cluster, Ledger(cluster, now, lambda _pod: "w"), port, now)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(QUIET * 2):
+                await settling.wait(lambda _bound: None)
