@@ -2,6 +2,15 @@
 
 import asyncio
 
+from hypothesis import HealthCheck, settings
+
+# The same code has the same outcome, however busy the machine is: the same examples every time, with no limit on their time.
+# ``--hypothesis-profile=search`` looks for others.
+ALWAYS = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("always", ALWAYS)
+settings.register_profile("search", ALWAYS, derandomize=False)
+settings.load_profile("always")
+
 
 def pytest_sessionstart() -> None:
     """Keeps asyncio from making a loop of its own that nobody would close.

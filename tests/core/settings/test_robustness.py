@@ -138,7 +138,7 @@ def outcome(text):
 
 
 @given(plausible(JSON))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_documents(document):
     result = outcome(json.dumps(document))
     text, code = render_check("f", result)
@@ -151,13 +151,13 @@ def test_documents(document):
 
 
 @given(JSON)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_json(document):
     assert isinstance(outcome(json.dumps(document)), ConfigurationError)
 
 
 @given(st.text(max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_text(text):
     assert isinstance(outcome(text), ConfigurationError)
 

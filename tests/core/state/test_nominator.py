@@ -205,4 +205,4 @@ class NominatorMachine(RuleBasedStateMachine):
 
 
 TestNominatorMachine = NominatorMachine.TestCase
-TestNominatorMachine.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestNominatorMachine.settings = settings(max_examples=60, stateful_step_count=50)

@@ -146,7 +146,6 @@ def popped(state: SchedulerState) -> list[Pod]:
     return [queued.pod for queued in iter(lambda: state.pop(2.0), None)]
 
 
-@settings(deadline=None)
 @given(st.lists(KINDS_OF_PODS, max_size=20), st.integers(-1, 19))
 def test_pods_of_a_list_come_as_if_one_by_one(kinds, nameless):
     """One without a uid, which no server sends, keeps no other out."""
@@ -314,5 +313,5 @@ class Life(RuleBasedStateMachine):
         assert int(np.count_nonzero(table.exists)) == len(self.nodes)
 
 
-Life.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+Life.TestCase.settings = settings(max_examples=60, stateful_step_count=60)
 TestLife = Life.TestCase

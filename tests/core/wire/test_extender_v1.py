@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.model.pod import make_pod
@@ -167,13 +167,13 @@ def answers(draw):
 
 
 class TestAnswers:
-    @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=60)
     @given(answers())
     def test_filter_in_any_spelling(self, answer):
         body, meaning = answer
         assert read_filter(body) == meaning
 
-    @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=40)
     @given(
         st.lists(
             st.tuples(st.text("ab", max_size=2), st.integers(-(2**63), 2**63 - 1)), max_size=4

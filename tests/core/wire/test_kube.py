@@ -5,7 +5,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.model.objects import (
@@ -259,7 +259,7 @@ class TestRaw:
         assert b'"\\u003cn\\u003e","x":1.50' in stripped
         assert b"[ 1 , 2 ]" in stripped
 
-    @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=50)
     @given(JSON)
     def test_strip_takes_three_keys_only(self, value):
         obj = {"kind": "K", "metadata": {"name": "n", "managedFields": value}, "spec": value}

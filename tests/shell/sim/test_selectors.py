@@ -8,7 +8,7 @@ from app.sim.errors import ApiError
 from app.sim.resources.kinds import BY_RESOURCE, NODES, PODS
 from app.sim.selectors import compile_selector, parse_labels, selects_labels
 
-LAW = settings(max_examples=50, deadline=None)
+LAW = settings(max_examples=50)
 
 
 def matches(selector: str, labels: dict[str, str]) -> bool:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from app.sim.store import Collection, Store
 
-LAW = settings(max_examples=50, deadline=None)
+LAW = settings(max_examples=50)
 
 NAMES = st.sampled_from("abcd")
 WRITES = st.lists(st.tuples(st.sampled_from(["put", "remove"]), NAMES), max_size=30)

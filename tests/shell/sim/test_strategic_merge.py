@@ -12,7 +12,7 @@ from app.sim.patches.json_patch import apply_merge_patch
 from app.sim.patches.merge_keys import Rule, Struct, struct_of
 from app.sim.patches.strategic_merge import apply_strategic_merge
 
-LAW = settings(max_examples=50, deadline=None)
+LAW = settings(max_examples=50)
 
 PODS = struct_of("pods")
 

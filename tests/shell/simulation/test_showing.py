@@ -291,7 +291,7 @@ def read_page(page):
     return reader
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.text(min_size=1).filter(lambda text: "\r" not in text and "\0" not in text))
 def test_whatever_is_in_the_dump_the_page_says_it_and_no_more(text):
     page, plain = read_page(page_with(text)), read_page(page_with("x"))

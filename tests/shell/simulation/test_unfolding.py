@@ -1,7 +1,7 @@
 """Workloads become the pods that their controllers would make."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.runtime.simulation.naming import pod_name, template_hash
@@ -23,7 +23,6 @@ def labels(made):
 # ---------------------------------------------------------------- names
 
 
-@settings(deadline=None)
 @given(st.text("abc-", min_size=1, max_size=70), st.sets(st.integers(0, 27**5 - 1), max_size=20))
 def test_pods_of_one_owner_have_different_names(prefix, numbers):
     names = {pod_name(prefix, number) for number in numbers}
