@@ -15,6 +15,7 @@ from app.framework.interface import (
     PostFilterResult,
     PreBindPlugin,
     ReservePlugin,
+    RevocablePlugin,
 )
 from app.framework.probe import (
     BIND,
@@ -46,6 +47,9 @@ class CommitPoints:
         self._reserve = cast("Sequence[ReservePlugin]", plugins.at("reserve"))
         self._permit = cast("Sequence[PermitPlugin]", plugins.at("permit"))
         self._pre_bind = cast("Sequence[PreBindPlugin]", plugins.at("preBind"))
+        self._revocable = [
+            cast("RevocablePlugin", p) for p in self._pre_bind if hasattr(p, "undo_pre_bind")
+        ]
         self._bind = cast("Sequence[BindPlugin]", plugins.at("bind"))
         self._post_bind = cast("Sequence[PostBindPlugin]", plugins.at("postBind"))
         self._post_filter_calls: Final[Counter[str]] = Counter()
@@ -148,6 +152,20 @@ class CommitPoints:
             status = await plugin.pre_bind(state, pod, node_name, effects)
             if not status.ok:
                 raise SchedulingError(f'running PreBind plugin "{plugin.NAME}": {status.message}')
+
+    async def undo_pre_bind(
+        self, state: CycleState, pod: Pod, node_name: str, effects: Effects
+    ) -> None:
+        """Lets the PreBind plugins take back what they have written, last first. Raises ExceptionGroup after the last."""
+        faults: list[Exception] = []
+        for plugin in reversed(self._revocable):
+            try:
+                await plugin.undo_pre_bind(state, pod, node_name, effects)
+            except Exception as error:  # noqa: BLE001 - raised below, once all have been asked
+                error.add_note(f"plugin {plugin.NAME}")
+                faults.append(error)
+        if faults:
+            raise ExceptionGroup(f"taking back PreBind of {pod.key}", faults)
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str, effects: Effects) -> None:
         """Runs Bind plugins until one does not skip. Raises SchedulingError."""

@@ -4,7 +4,7 @@ A plugin is a class with a ``NAME``, a constructor ``(args, handle)`` and the me
 extends, by these names (docs/plugins.md is the guide for writers; they import from ``app.framework.api``)::
 
     pre_enqueue  sort_key  concerns  pre_filter  filter  post_filter  pre_score  score  normalize
-    reserve / unreserve  permit  pre_bind_pre_flight / pre_bind  bind  post_bind  events_to_register
+    reserve / unreserve  permit  pre_bind_pre_flight / pre_bind / undo_pre_bind  bind  post_bind  events_to_register
 
 A point that a class has no method for is a point it does not extend. Filter and Score answer for a whole view of nodes
 at once: columns in, columns out. Plugins that would rather look at one node at a time derive from
@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from app.framework.diagnosis import Diagnosis
 from app.model.cluster_event import ClusterEvent
+from app.model.devices import ResourceClaim
 from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod, PodTemplate
 from app.model.status import Code, Status
@@ -188,8 +189,47 @@ class Eviction(msgspec.Struct, frozen=True):
     progress: EvictionProgress
 
 
+class ResourceClaimEffects(Protocol):
+    """What may be done to ResourceClaims. All methods raise SchedulingError with the server's text."""
+
+    async def get(self, namespace: str, name: str) -> ResourceClaim:
+        """The claim as the API server has it now."""
+        ...
+
+    async def create(self, claim: ResourceClaim) -> ResourceClaim:
+        """Creates a claim with this metadata (``generate_name``) and spec; as it is then."""
+        ...
+
+    async def patch(
+        self, claim: ResourceClaim, changes: Mapping[str, Any], *, status: bool = False
+    ) -> ResourceClaim:
+        """Writes ``changes``, a JSON merge patch, to this version of a claim or of its status; as it is then.
+
+        Raises ConflictError, a SchedulingError, if there is a newer version.
+        """
+        ...
+
+    async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
+        """Takes the consumer with this uid out of status.reservedFor, whatever the claim's version; as it is then."""
+        ...
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """Deletes this very claim."""
+
+    async def tell_pod(self, pod: Pod, status: Mapping[str, Any]) -> None:
+        """Writes a pod's status.extendedResourceClaimStatus."""
+
+
 class Effects(Protocol):
     """What PreBind, Bind and PostFilter plugins may do to the world. The shell implements it."""
+
+    @property
+    def resource_claims(self) -> ResourceClaimEffects:
+        """Reads and writes ResourceClaims."""
+        ...
+
+    def event(self, pod: Pod, *, reason: str, action: str, note: str) -> None:
+        """Records a Normal event about a pod."""
 
     def asks_about_victims(self, pod: Pod) -> bool:
         """Whether any extender wants a say in which pods are evicted for this one."""
@@ -260,10 +300,30 @@ class _NobodyWaits:
         return iter(())
 
 
+class Clock(Protocol):
+    """Tells the time, in seconds."""
+
+    def monotonic(self) -> float:
+        """Since some moment in the past; never goes back."""
+        ...
+
+    def wall(self) -> float:
+        """Since the epoch; may jump."""
+        ...
+
+
+class _NoTime:
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wall(self) -> float:
+        return 0.0
+
+
 class Handle:
     """What a plugin is given beside its arguments: the scheduler's own view of the cluster."""
 
-    __slots__ = ("cluster", "nominator", "profile_name", "rng", "table", "waiting")
+    __slots__ = ("clock", "cluster", "nominator", "profile_name", "rng", "table", "waiting")
 
     def __init__(
         self,
@@ -274,6 +334,7 @@ class Handle:
         nominator: Nominator | None = None,
         rng: np.random.Generator | None = None,
         waiting: WaitingPods | None = None,
+        clock: Clock | None = None,
     ) -> None:
         #: The nodes and the pods on them, assumed ones included.
         self.table: Final = table
@@ -286,6 +347,8 @@ class Handle:
         self.rng: Final = rng if rng is not None else np.random.default_rng(0)
         #: The pods that Permit plugins hold back, to be let go or turned down.
         self.waiting: Final[WaitingPods] = _NobodyWaits() if waiting is None else waiting
+        #: What the time is; by default it stands still.
+        self.clock: Final[Clock] = _NoTime() if clock is None else clock
 
 
 @runtime_checkable
@@ -408,6 +471,15 @@ class PreBindPlugin(Plugin, Protocol):
         self, state: CycleState, pod: Pod, node_name: str, effects: Effects
     ) -> Status:
         """Does it."""
+
+
+class RevocablePlugin(PreBindPlugin, Protocol):
+    """Takes back what its ``pre_bind`` wrote for a pod that cannot be bound after all."""
+
+    async def undo_pre_bind(
+        self, state: CycleState, pod: Pod, node_name: str, effects: Effects
+    ) -> None:
+        """Takes it back; before Unreserve, whatever failed, even if ``pre_bind`` was never called."""
 
 
 class BindPlugin(Plugin, Protocol):

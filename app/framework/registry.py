@@ -41,14 +41,20 @@ GROUP: Final = "aiokube_scheduler.plugins"
 
 PluginClass = type[Any]
 
-_COROUTINES: Final = frozenset({"post_filter", "pre_bind", "bind"})
+_COROUTINES: Final = frozenset({"post_filter", "pre_bind", "undo_pre_bind", "bind"})
 #: Methods that do nothing, or harm, without another one.
-_COMPANIONS: Final = {"reserve": "unreserve", "unreserve": "reserve", "normalize": "score"}
+_COMPANIONS: Final = {
+    "reserve": "unreserve",
+    "unreserve": "reserve",
+    "normalize": "score",
+    "undo_pre_bind": "pre_bind",
+}
 _METHODS: Final = (
     *POINT_METHODS.values(),
     "normalize",
     "unreserve",
     "pre_bind_pre_flight",
+    "undo_pre_bind",
     "events_to_register",
 )
 

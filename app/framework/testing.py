@@ -40,9 +40,10 @@ from app.model.cluster_event import (
     ClusterEvent,
     Resource,
 )
+from app.model.devices import ResourceClaim
 from app.model.objects import Named, Node, PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod
-from app.model.status import Status
+from app.model.status import ConflictError, SchedulingError, Status
 from app.state.cluster import Cluster
 from app.state.nominations import NOBODY
 from app.state.queue.hints import HintRegistration, with_taint_registrations
@@ -236,6 +237,87 @@ class FakeCluster:
         return [self._table.names[row] for row in rows.tolist()]
 
 
+class FakeClaims:
+    """ResourceClaims that effects write to: kept here, by namespace and name, each with a version that grows with every write."""
+
+    def __init__(self) -> None:
+        self.objects: Final[dict[tuple[str, str], ResourceClaim]] = {}
+        #: What was done, in order: the verb and the key of the claim.
+        self.calls: Final[list[tuple[str, str]]] = []
+        #: (pod, status.extendedResourceClaimStatus) per pod that was told.
+        self.told: Final[list[tuple[Pod, Mapping[str, Any]]]] = []
+        self._version = 1000
+
+    def store(self, claim: ResourceClaim) -> ResourceClaim:
+        """Puts a claim there, as it is; returns it."""
+        self.objects[claim.namespace, claim.name] = claim
+        return claim
+
+    async def get(self, namespace: str, name: str) -> ResourceClaim:
+        """The claim. Raises SchedulingError."""
+        claim = self.objects.get((namespace, name))
+        if claim is None:
+            raise SchedulingError(f'resourceclaims.resource.k8s.io "{name}" not found')
+        return claim
+
+    async def create(self, claim: ResourceClaim) -> ResourceClaim:
+        """Creates it, named by its generateName and a number."""
+        self._version += 1
+        name = f"{claim.metadata.generate_name}{self._version}"
+        manifest = msgspec.to_builtins(claim)
+        manifest["metadata"] |= {"name": name, "uid": f"uid-of-{name}"}
+        return self._write("create", manifest)
+
+    async def patch(
+        self, claim: ResourceClaim, changes: Mapping[str, Any], *, status: bool = False
+    ) -> ResourceClaim:
+        """Patches it. Raises ConflictError if another version is stored."""
+        stored = await self.get(claim.namespace, claim.name)
+        if stored.resource_version != claim.resource_version:
+            raise ConflictError(
+                f'Operation cannot be fulfilled on resourceclaims.resource.k8s.io "{claim.name}"'
+            )
+        manifest = _merged(msgspec.to_builtins(stored), changes)
+        return self._write("patch status" if status else "patch", manifest)
+
+    async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
+        """Takes the consumer out."""
+        stored = await self.get(claim.namespace, claim.name)
+        left = [c for c in stored.status.reserved_for or () if c.uid != uid]
+        changes = {"status": {"reservedFor": msgspec.to_builtins(left)}}
+        return self._write("drop consumer", _merged(msgspec.to_builtins(stored), changes))
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """Deletes it."""
+        await self.get(claim.namespace, claim.name)
+        self.calls.append(("delete", claim.key))
+        del self.objects[claim.namespace, claim.name]
+
+    async def tell_pod(self, pod: Pod, status: Mapping[str, Any]) -> None:
+        """Notes it."""
+        self.told.append((pod, status))
+
+    def _write(self, verb: str, manifest: dict[str, Any]) -> ResourceClaim:
+        self._version += 1
+        manifest["metadata"]["resourceVersion"] = str(self._version)
+        claim = decoder_for(ResourceClaim).decode(msgspec.json.encode(manifest))
+        self.calls.append((verb, claim.key))
+        return self.store(claim)
+
+
+def _merged(into: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7386)."""
+    if not isinstance(patch, Mapping):
+        return patch
+    base = dict(into) if isinstance(into, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            base.pop(key, None)
+        else:
+            base[key] = _merged(base.get(key), value)
+    return base
+
+
 class FakeEffects:
     """Effects that write nothing: they note what they were asked for, and time passes only when somebody sleeps."""
 
@@ -249,6 +331,13 @@ class FakeEffects:
             list[tuple[PersistentVolume | PersistentVolumeClaim, Mapping[str, Any]]]
         ] = []
         self.evicted: Final[list[Eviction]] = []
+        self.resource_claims: Final = FakeClaims()
+        #: (pod, reason, note) per event.
+        self.events: Final[list[tuple[Pod, str, str]]] = []
+
+    def event(self, pod: Pod, *, reason: str, action: str, note: str) -> None:  # noqa: ARG002
+        """Notes it."""
+        self.events.append((pod, reason, note))
 
     def asks_about_victims(self, _pod: Pod) -> bool:
         """No: there are no extenders."""

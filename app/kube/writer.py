@@ -188,17 +188,27 @@ class KubeWriter:
         )
         if patch is None:
             return False
+        await self._patch_status(pod, patch)
+        return True
+
+    async def patch_extended_claim_status(self, pod: Pod, status: Mapping[str, object]) -> None:
+        """Makes status.extendedResourceClaimStatus say this. Raises like ``patch_pod_status``."""
+        await self._patch_status(
+            pod, msgspec.json.encode({"status": {"extendedResourceClaimStatus": status}})
+        )
+
+    async def _patch_status(self, pod: Pod, patch: bytes) -> None:
         path = f"{_pod_path(pod.namespace, pod.name)}/status"
         waits = Backoff(self._rng, initial=PATCH_RETRY, factor=5.0, cap=1.0, jitter=0.1)
         for attempt in range(1, PATCH_ATTEMPTS + 1):
             try:
                 await self._write("PATCH", path, patch, STRATEGIC_MERGE_PATCH)
-                break
             except (Conflict, *_TRANSIENT):
                 if attempt == PATCH_ATTEMPTS:
                     raise
+            else:
+                return
             await asyncio.sleep(waits.next())
-        return True
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         """Deletes this very pod with its own grace period; False when it was gone already.

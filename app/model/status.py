@@ -69,6 +69,10 @@ class SchedulingError(Exception):
     """A fault inside a scheduling attempt (not a rejection); the text goes into the event as it is."""
 
 
+class ConflictError(SchedulingError):
+    """An object was not written because somebody else has changed it meanwhile."""
+
+
 def histogram(counts: Iterable[tuple[str, int]]) -> str:
     """Joins reason counts as kube-scheduler does: ``3 a, 10 b`` sorted as strings (spec: service.md 4.8)."""
     return ", ".join(sorted(f"{count} {reason}" for reason, count in counts if count))

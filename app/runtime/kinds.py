@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from app.kube.feed import ResourceKind
-from app.model import objects
+from app.model import devices, objects
 from app.model.pod import Pod
 from app.wire.kube import NodeDecoder, ObjectDecoder, PodDecoder, decoder_for
 
@@ -15,6 +15,7 @@ _SPREADING: Final = frozenset({"PodTopologySpread"})
 _VOLUMES: Final = frozenset(
     {"VolumeBinding", "VolumeRestrictions", "VolumeZone", "NodeVolumeLimits"}
 )
+_DEVICES: Final = frozenset({"DynamicResources"})
 
 #: kind -> (collection, plugins that read it).
 _OTHERS: Final[dict[type[objects.Named], tuple[str, Collection[str]]]] = {
@@ -31,6 +32,9 @@ _OTHERS: Final[dict[type[objects.Named], tuple[str, Collection[str]]]] = {
     objects.CSIDriver: ("/apis/storage.k8s.io/v1/csidrivers", {"VolumeBinding"}),
     objects.CSIStorageCapacity: ("/apis/storage.k8s.io/v1/csistoragecapacities", {"VolumeBinding"}),
     objects.VolumeAttachment: ("/apis/storage.k8s.io/v1/volumeattachments", {"NodeVolumeLimits"}),
+    devices.DeviceClass: ("/apis/resource.k8s.io/v1/deviceclasses", _DEVICES),
+    devices.ResourceClaim: ("/apis/resource.k8s.io/v1/resourceclaims", _DEVICES),
+    devices.ResourceSlice: ("/apis/resource.k8s.io/v1/resourceslices", _DEVICES),
 }
 
 #: The kinds of which objects are read, by name.

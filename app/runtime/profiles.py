@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from app.framework.args import Profile
-from app.framework.interface import Plugin, WaitingPods
+from app.framework.interface import Clock, Plugin, WaitingPods
 from app.framework.lineup import line_up
 from app.framework.probe import NULL_PROBE, Probe
 from app.framework.profile import ProfilePlugins
@@ -32,11 +32,18 @@ def build_framework(
     nominator: Nominator,
     rng: np.random.Generator,
     waiting: WaitingPods | None = None,
+    clock: Clock | None = None,
     probe: Probe = NULL_PROBE,
 ) -> Framework:
     """One profile's framework. Raises PluginError."""
     handle = ProfileHandle(
-        table, cluster, profile.scheduler_name, nominator=nominator, rng=rng, waiting=waiting
+        table,
+        cluster,
+        profile.scheduler_name,
+        nominator=nominator,
+        rng=rng,
+        waiting=waiting,
+        clock=clock,
     )
     instances = {
         name: _make(name, profile, classes, handle) for name in sorted(plugin_names([profile]))

@@ -22,6 +22,7 @@ from app.framework.runner import ANY_CHANGE, Framework
 from app.kube.events import EventRecorder
 from app.kube.feed import ADDED, DELETED, ResourceKind
 from app.kube.informer import Informer, wait_synced
+from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.transport import Guard, Transport
 from app.kube.writer import KubeWriter
 from app.model.objects import Node
@@ -122,7 +123,12 @@ class Scheduler:
 
         self.evictor: Final = self._make_evictor()
         self.effects: Final = ApiEffects(
-            self._writer, clock, self.evictor, VictimsAgreement(chain, self.state)
+            self._writer,
+            ResourceClaimRequests(transport, may_write=may_write),
+            clock,
+            self._pod_events,
+            self.evictor,
+            VictimsAgreement(chain, self.state),
         )
         self.binder: Final = self._make_binder()
         self.loop: Final = self._make_loop(profiles)
@@ -149,6 +155,7 @@ class Scheduler:
                     nominator=nominator,
                     rng=self._rng,
                     waiting=self.waiting,
+                    clock=self._clock,
                     probe=self._telemetry.probe,
                 )
             return self._make_queue(nominator, max_unschedulable_seconds)

@@ -36,6 +36,7 @@ READS: Final = {
         *("storageclasses", "csinodes", "csidrivers", "csistoragecapacities"),
         "volumeattachments",
     ),
+    "resource.k8s.io": ("deviceclasses", "resourceclaims", "resourceslices"),
 }
 WATCHED: Final = {
     (verb, group, resource)
@@ -52,6 +53,12 @@ WRITTEN: Final = {
     ("patch", "", "persistentvolumeclaims"),
     ("create", "events.k8s.io", "events"),
     ("patch", "events.k8s.io", "events"),
+}
+#: What is done to claims; the last is no object but the right to write who has the devices (spec: plugins.md 2.20).
+DEVICES: Final = {
+    *((verb, "resource.k8s.io", "resourceclaims") for verb in ("get", "create", "patch", "delete")),
+    ("patch", "resource.k8s.io", "resourceclaims/status"),
+    ("patch", "resource.k8s.io", "resourceclaims/binding"),
 }
 REVIEWED: Final = {
     ("create", "authentication.k8s.io", "tokenreviews"),
@@ -88,7 +95,7 @@ def granted(rules: list[tuple[str, Object]]) -> set[tuple[str, str, str]]:
 def test_the_rights_are_those_of_the_table(helm: Helm) -> None:
     rules = rights(helm.render())
     everywhere = [each for each in rules if each[0] == ""]
-    assert granted(everywhere) == WATCHED | WRITTEN | REVIEWED
+    assert granted(everywhere) == WATCHED | WRITTEN | DEVICES | REVIEWED
     assert granted([each for each in rules if each[0] == NAMESPACE]) == ELECTED
     assert len(rules) == len(everywhere) + 3
 
@@ -183,7 +190,7 @@ def test_others_get_what_they_are_named_for(
 
 def test_kube_scheduler_s_own_rights_suffice() -> None:
     """Which is what a static pod in its place has. Its lease is the one named kube-scheduler."""
-    wanted = {Access(*kind) for kind in WATCHED | WRITTEN | REVIEWED}
+    wanted = {Access(*kind) for kind in WATCHED | WRITTEN | DEVICES | REVIEWED}
     wanted |= {
         Access(*kind, NAMESPACE, "" if kind[0] == "create" else "kube-scheduler")
         for kind in ELECTED
@@ -205,6 +212,10 @@ READ: Final = "get list watch"
 #: The ClusterRoles system:kube-scheduler and system:volume-scheduler (spec: service.md 9), as far as they matter.
 KUBE_SCHEDULER: Final = [
     rule("core events.k8s.io", "events", "create update patch"),
+    rule("resource.k8s.io", "deviceclasses resourceslices", READ),
+    rule("resource.k8s.io", "resourceclaims", f"{READ} update patch create delete"),
+    rule("resource.k8s.io", "resourceclaims/status", f"{READ} update patch"),
+    rule("resource.k8s.io", "resourceclaims/binding", "update patch"),
     rule("coordination.k8s.io", "leases", "create"),
     rule("coordination.k8s.io", "leases", f"{READ} update", "kube-scheduler"),
     rule("core", "nodes services replicationcontrollers namespaces", READ),

@@ -130,15 +130,14 @@ class Binder:
     async def _run(self, decided: Decided, waiting: WaitingPod | None) -> None:
         try:
             await self._bind(decided, waiting)
-        except SchedulingError as error:
-            self._undo(decided, Status(Code.Error, (str(error),)))
-        except KubeError as error:
-            self._undo(decided, Status(Code.Error, (str(error),)))
+        except (SchedulingError, KubeError) as error:
+            await self._take_back(decided, Status(Code.Error, (str(error),)))
         except _NotPermitted as error:
-            self._undo(decided, error.status)
+            await self._take_back(decided, error.status)
         except Exception as error:
             log.exception("Error binding pod %s", decided.assumed.key)
-            self._undo(decided, Status(Code.Error, (f"{type(error).__name__}: {error}",)))
+            fault = Status(Code.Error, (f"{type(error).__name__}: {error}",))
+            await self._take_back(decided, fault)
         finally:
             if waiting is not None:
                 self._waiting.release(waiting)
@@ -166,6 +165,16 @@ class Binder:
         await self._reports.withdraw(pod)
         await self._step(decided, "Bind", self._write_binding(decided))
         self._bound(decided)
+
+    async def _take_back(self, decided: Decided, status: Status) -> None:
+        pod = decided.assumed
+        try:
+            await decided.framework.undo_pre_bind(
+                decided.cycle_state, pod, pod.node_name, self._effects
+            )
+        except Exception:
+            log.exception("Error taking back what was written for pod %s", pod.key)
+        self._undo(decided, status)
 
     async def _prepare(self, decided: Decided, work: list[PreBindPlugin]) -> None:
         """Runs PreBind, which ``preempt`` may stop."""

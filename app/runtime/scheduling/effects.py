@@ -1,20 +1,25 @@
 """What plugins may do to the world, done through the API server."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final, TypeVar
 
 from app.framework.interface import Eviction
 from app.kube.bodies import ConditionChange
-from app.kube.errors import KubeError
+from app.kube.errors import AlreadyExists, Conflict, KubeError
+from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.writer import KubeWriter
+from app.model.devices import ResourceClaim
 from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod
-from app.model.status import SchedulingError
+from app.model.status import ConflictError, SchedulingError
 from app.runtime.clock import Clock
+from app.runtime.reporting.reports import PodEvents
 from app.runtime.reporting.status_patches import StatusPatch
 from app.runtime.scheduling.preemption import Evictor, VictimsAgreement
 from app.wire.extender_v1 import Victims
+
+R = TypeVar("R")
 
 
 class ApiStatusWriter:
@@ -35,16 +40,81 @@ class ApiStatusWriter:
         )
 
 
+class ApiClaims:
+    """ResourceClaimEffects (app.framework.interface)."""
+
+    def __init__(self, requests: ResourceClaimRequests, writer: KubeWriter) -> None:
+        self._requests: Final = requests
+        self._writer: Final = writer
+
+    async def get(self, namespace: str, name: str) -> ResourceClaim:
+        """Looks it up."""
+        return await _faults(self._requests.get(namespace, name))
+
+    async def create(self, claim: ResourceClaim) -> ResourceClaim:
+        """Creates it."""
+        return await _faults(self._requests.create(claim))
+
+    async def patch(
+        self, claim: ResourceClaim, changes: Mapping[str, Any], *, status: bool = False
+    ) -> ResourceClaim:
+        """Patches it at its resource version."""
+        return await _faults(self._requests.patch(claim, changes, status=status))
+
+    async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
+        """Patches its reservations."""
+        return await _faults(self._requests.drop_consumer(claim, uid))
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """Deletes it."""
+        await _faults(self._requests.delete(claim))
+
+    async def tell_pod(self, pod: Pod, status: Mapping[str, Any]) -> None:
+        """Patches the pod's status."""
+        await _faults(self._writer.patch_extended_claim_status(pod, status))
+
+
+async def _faults(work: Awaitable[R]) -> R:
+    """The result; faults as SchedulingError."""
+    try:
+        return await work
+    except AlreadyExists as error:
+        raise SchedulingError(str(error)) from error
+    except Conflict as error:
+        raise ConflictError(str(error)) from error
+    except KubeError as error:
+        raise SchedulingError(str(error)) from error
+
+
 class ApiEffects:
     """Effects (app.framework.interface) over a KubeWriter. Faults are raised as SchedulingError with the server's text."""
 
     def __init__(
-        self, writer: KubeWriter, clock: Clock, evictor: Evictor, agreement: VictimsAgreement
+        self,
+        writer: KubeWriter,
+        resource_claims: ResourceClaimRequests,
+        clock: Clock,
+        events: PodEvents,
+        evictor: Evictor,
+        agreement: VictimsAgreement,
     ) -> None:
         self._writer: Final = writer
+        self._resource_claims: Final = ApiClaims(resource_claims, writer)
+        self._events: Final = events
         self._clock: Final = clock
         self._evictor: Final = evictor
         self._agreement: Final = agreement
+
+    @property
+    def resource_claims(self) -> ApiClaims:
+        """Reads and writes ResourceClaims."""
+        return self._resource_claims
+
+    def event(self, pod: Pod, *, reason: str, action: str, note: str) -> None:
+        """Records an event."""
+        self._events.pod_event(
+            pod, kind="Normal", reason=reason, action=action, note=note, now=self.now()
+        )
 
     def asks_about_victims(self, pod: Pod) -> bool:
         """Whether any extender wants a say in which pods are evicted for this one."""

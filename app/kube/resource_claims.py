@@ -1,0 +1,96 @@
+"""Requests about ResourceClaims (resource.k8s.io/v1), with the verbs that kube-scheduler's role has.
+
+Only a leader writes: ``may_write`` is asked before each request leaves, and NotLeading raised when it says no. All methods
+raise KubeApiError for what the server refuses; one that changes a version of a claim raises Conflict when there is a newer one.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from app.kube.bodies import object_patch
+from app.kube.errors import KubeApiError
+from app.kube.transport import (
+    JSON,
+    MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH,
+    Guard,
+    Transport,
+    path_segment,
+)
+from app.model.devices import ResourceClaim
+from app.wire.envelope import DecodeError
+from app.wire.kube import decoder_for
+
+_API_VERSION: Final = "resource.k8s.io/v1"
+_DECODER: Final = decoder_for(ResourceClaim)
+
+
+class ResourceClaimRequests:
+    """Reads and writes claims one by one."""
+
+    def __init__(self, transport: Transport, *, may_write: Guard) -> None:
+        self._transport: Final = transport
+        self._may_write: Final = may_write
+
+    async def get(self, namespace: str, name: str) -> ResourceClaim:
+        """The claim as the server has it now."""
+        return await self._send("GET", _path(namespace, name))
+
+    async def create(self, claim: ResourceClaim) -> ResourceClaim:
+        """Creates a claim with this metadata and spec; as it is then, with the name that was made for it."""
+        body = msgspec.to_builtins(claim)
+        body.pop("status", None)
+        manifest = {"apiVersion": _API_VERSION, "kind": "ResourceClaim", **body}
+        return await self._send("POST", _path(claim.namespace), msgspec.json.encode(manifest))
+
+    async def patch(
+        self, claim: ResourceClaim, changes: Mapping[str, object], *, status: bool
+    ) -> ResourceClaim:
+        """Changes this version of a claim by a merge patch, its status or the rest; as it is then."""
+        path = _path(claim.namespace, claim.name) + ("/status" if status else "")
+        body = object_patch(claim.resource_version, changes)
+        return await self._send("PATCH", path, body, MERGE_PATCH)
+
+    async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
+        """Takes a consumer out of status.reservedFor, whatever version of the claim is there."""
+        patch = {
+            "metadata": {"uid": claim.uid},
+            "status": {"reservedFor": [{"$patch": "delete", "uid": uid}]},
+        }
+        path = f"{_path(claim.namespace, claim.name)}/status"
+        return await self._send("PATCH", path, msgspec.json.encode(patch), STRATEGIC_MERGE_PATCH)
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """Deletes this very claim."""
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": claim.uid},
+        }
+        await self._transport.request(
+            "DELETE",
+            _path(claim.namespace, claim.name),
+            body=msgspec.json.encode(options),
+            content_type=JSON,
+            guard=self._may_write,
+        )
+
+    async def _send(
+        self, method: str, path: str, body: bytes | None = None, content_type: str = JSON
+    ) -> ResourceClaim:
+        answer = await self._transport.request(
+            method, path, body=body, content_type=content_type, guard=self._may_write
+        )
+        try:
+            return _DECODER.decode(answer.body)
+        except DecodeError as error:
+            raise KubeApiError(
+                f"{method} {path}: the answer is no ResourceClaim: {error}"
+            ) from error
+
+
+def _path(namespace: str, name: str = "") -> str:
+    claims = f"/apis/{_API_VERSION}/namespaces/{path_segment(namespace)}/resourceclaims"
+    return f"{claims}/{path_segment(name)}" if name else claims
