@@ -1,4 +1,4 @@
-"""The clock of tests whose loop has a virtual time."""
+"""Clocks for tests: one for loops whose time is virtual, one that stands still, and a leap for loops with real time."""
 
 import asyncio
 
@@ -14,3 +14,20 @@ class LoopClock:
 
     def wall(self) -> float:
         return WALL + self.monotonic()
+
+
+class StoppedClock:
+    """A Clock that shows WALL for ever."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wall(self) -> float:
+        return WALL
+
+
+def leap(seconds: float) -> None:
+    """Puts the running loop's clock forward: a limit this far ahead has passed now, on however slow a machine."""
+    loop = asyncio.get_running_loop()
+    time = loop.time
+    loop.time = lambda: time() + seconds  # type: ignore[method-assign]

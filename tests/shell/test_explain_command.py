@@ -156,10 +156,10 @@ def server():
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(60)
     yield address[0]
     loops[0].call_soon_threadsafe(stop.set)
-    thread.join(20)
+    thread.join(60)
 
 
 def invoke(*arguments):

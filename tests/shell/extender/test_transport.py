@@ -8,12 +8,17 @@ import socket
 import pytest
 import uvloop
 
+from app.extender import exchange
 from app.extender.errors import Outcome, TransportError
 from app.extender.transport import ERROR_BODY_BYTES, HTTPTransport
+from app.http.connection import Connection
+from app.runtime.children import reserved_port
 from app.wire.extender_v1 import Body
+from tests.shell.clock import leap
 from tests.shell.extender.servers import Server, polite
 
-QUICK = 0.1
+#: Longer than anything takes here.
+LONG = 60.0
 
 
 @pytest.fixture
@@ -23,8 +28,15 @@ async def transport():
     await made.close()
 
 
-def post(transport, url, pieces=(b'{"a":1}',), *, headers=None, timeout_seconds=5.0):
+def post(transport, url, pieces=(b'{"a":1}',), *, headers=None, timeout_seconds=LONG):
     return transport.post(url, Body(pieces), headers=headers or {}, timeout_seconds=timeout_seconds)
+
+
+def arrived(transport):
+    """Waits until there is something to be read on each connection at rest. The event loop has not heard of it then."""
+    for idle in transport._pool._idle.values():
+        for _, connection in idle:
+            assert connection._poll.poll(LONG * 1000)
 
 
 async def fail(transport, url, **kwargs):
@@ -103,12 +115,17 @@ class TestRequest:
                     yield batch
 
         async def reads_nothing(connection):
+            while not Watched.taken:
+                await asyncio.sleep(0)
+            for _ in range(100):  # turns to take more
+                await asyncio.sleep(0)
+            leap(LONG)
             await asyncio.Event().wait()
 
         body = Watched([b"x" * 100_000] * 1000)
         async with Server(reads_nothing) as server:
             with pytest.raises(TransportError, match="awaiting headers"):
-                await transport.post(server.url, body, headers={}, timeout_seconds=QUICK)
+                await transport.post(server.url, body, headers={}, timeout_seconds=LONG)
         assert 0 < Watched.taken < body.size / 4
 
 
@@ -143,7 +160,9 @@ class TestAnswer:
         async with Server(serve) as server:
             assert (await post(transport, server.url)).body == b"x" * 99999
 
-    async def test_of_an_error_only_the_beginning_is_read(self, transport):
+    async def test_of_an_error_only_the_beginning_is_read(self, transport, monkeypatch):
+        monkeypatch.setattr(exchange, "_END_SECONDS", LONG)
+
         async def serve(connection):
             await connection.request()
             connection.answer(b"y" * 1_000_000, "500 No")
@@ -209,8 +228,10 @@ class TestReuse:
         async with Server(polite) as server:
             await post(transport, server.url)
             server.connections[0].hang_up()
+            arrived(transport)
             if noticed:
-                await asyncio.sleep(0.01)
+                while not server.connections[0].reader.at_eof():
+                    await asyncio.sleep(0)
             await post(transport, server.url)
         assert [number for number, _ in server.requests] == [0, 1]
 
@@ -221,6 +242,7 @@ class TestReuse:
                     group.create_task(post(transport, server.url))
             for connection in list(server.connections):
                 connection.hang_up()
+            arrived(transport)
             await post(transport, server.url)
         assert [number for number, _ in server.requests[3:]] == [3]
 
@@ -228,6 +250,7 @@ class TestReuse:
         async with Server(polite) as server:
             await post(transport, server.url)
             server.connections[0].answer(b"", "408 Request Timeout")
+            arrived(transport)
             await post(transport, server.url)
         assert [number for number, _ in server.requests] == [0, 1]
 
@@ -251,9 +274,8 @@ class TestReuse:
 
 class TestFailure:
     async def test_refused(self, transport):
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-        err = await fail(transport, f"http://127.0.0.1:{port}/filter")
+        with reserved_port() as port:
+            err = await fail(transport, f"http://127.0.0.1:{port}/filter")
         assert str(err) == (
             f'Post "http://127.0.0.1:{port}/filter": dial tcp 127.0.0.1:{port}: connect: connection refused'
         )
@@ -269,23 +291,31 @@ class TestFailure:
     async def test_no_answer(self, transport):
         async def serve(connection):
             await connection.request()
+            leap(LONG)
             await connection.request()
 
         async with Server(serve) as server:
-            err = await fail(transport, f"{server.url}/bind", timeout_seconds=QUICK)
+            err = await fail(transport, f"{server.url}/bind")
         assert str(err) == (
             f'Post "{server.url}/bind": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
         )
         assert (err.outcome, err.sent) == (Outcome.TIMEOUT, True)
 
-    async def test_half_an_answer(self, transport):
+    async def test_half_an_answer(self, transport, monkeypatch):
         async def serve(connection):
             await connection.request()
             connection.answer(b'{"Node', length=100)
             await connection.request()
 
+        async def answer(connection):
+            head = await hear(connection)
+            leap(LONG)
+            return head
+
+        hear = Connection.answer
+        monkeypatch.setattr(Connection, "answer", answer)
         async with Server(serve) as server:
-            err = await fail(transport, server.url, timeout_seconds=QUICK)
+            err = await fail(transport, server.url)
         assert str(err) == (
             "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
         )
@@ -321,7 +351,9 @@ class TestFailure:
                 assert (got.status, got.body) == (200, b"".join(pieces))
         assert len(server.connections) == 2
 
-    async def test_an_end_that_comes_later(self, transport):
+    async def test_an_end_that_comes_later(self, transport, monkeypatch):
+        monkeypatch.setattr(exchange, "_END_SECONDS", LONG)
+
         async def serve(connection):
             while await connection.request():
                 head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -396,9 +428,8 @@ class TestFailure:
         assert (err.outcome, err.sent) == (Outcome.BROKEN, True)
 
     async def test_a_password_is_not_told(self, transport):
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-        err = await fail(transport, f"http://me:secret@127.0.0.1:{port}/f")
+        with reserved_port() as port:
+            err = await fail(transport, f"http://me:secret@127.0.0.1:{port}/f")
         assert "secret" not in str(err)
         assert f"http://me:***@127.0.0.1:{port}/f" in str(err)
 
@@ -417,7 +448,7 @@ class TestFailure:
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-            await asyncio.wait_for(closed.wait(), 5)
+            await closed.wait()
 
 
 class TestRedirect:

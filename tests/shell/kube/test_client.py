@@ -38,7 +38,11 @@ from app.kube.errors import (
 )
 from app.kube.kubeconfig import load_connection
 from app.kube.transport import STRATEGIC_MERGE_PATCH
+from tests.shell.clock import leap
 from tests.shell.kube.servers import Authority, serving
+
+#: Longer than anything takes here.
+LONG = 60.0
 
 
 def status_body(code, reason, message, **details):
@@ -221,7 +225,10 @@ async def test_at_most_limit_exchanges_at_the_same_time():
         nonlocal present, peak
         present += 1
         peak = max(peak, present)
-        await asyncio.sleep(0.01)
+        while peak < 3:
+            await asyncio.sleep(0)
+        for _ in range(100):  # turns for a fourth to come
+            await asyncio.sleep(0)
         present -= 1
         await request.answer(200)
 
@@ -323,6 +330,7 @@ async def half_an_answer(request):
 
 
 async def never(request):
+    leap(LONG)
     await asyncio.Event().wait()
 
 
@@ -334,7 +342,7 @@ async def test_an_answer_that_is_lost(reply, by_proxy):
         connection = proxied if by_proxy else Connection(server.url)
         async with KubeClient(connection, agent="test/1") as client:
             with pytest.raises(ConnectionFailed) as caught:
-                await client.request("POST", "/x", body=b"{}", timeout=0.2)
+                await client.request("POST", "/x", body=b"{}", timeout=LONG)
     assert caught.value.sent is True
     assert len(server.seen) == 1, "a POST is not silently repeated"
 
@@ -466,7 +474,7 @@ async def test_a_401_that_no_renewal_heals_is_reported(tmp_path):
             with pytest.raises(Unauthorized):
                 await client.request("GET", "/x")
             with pytest.raises(Unauthorized):
-                async with client.stream("/x", params={}, read_timeout=5):
+                async with client.stream("/x", params={}, read_timeout=LONG):
                     pass
     assert len(server.seen) == 2
 
@@ -526,7 +534,7 @@ async def test_credentials_that_are_missing_are_reported_at_the_start(tmp_path):
 # ---------------------------------------------------------------- streams
 
 
-async def collect(client, read_timeout=5.0):
+async def collect(client, read_timeout=LONG):
     async with client.stream("/w", params={"watch": "true"}, read_timeout=read_timeout) as stream:
         return b"".join([chunk async for chunk in stream])
 
@@ -557,17 +565,17 @@ async def test_a_stream_that_falls_silent():
     async def reply(request):
         await request.begin_stream()
         await request.chunk(b"one\n")
-        await asyncio.Event().wait()
+        await never(request)
 
     async with serving(reply) as server, client_of(server.url) as client:
         with pytest.raises(ConnectionFailed, match="no answer in time"):
-            await collect(client, read_timeout=0.1)
+            await collect(client, read_timeout=LONG)
 
 
 async def test_a_stream_that_never_begins():
-    async with serving(never) as server, client_of(server.url, timeout=0.1) as client:
+    async with serving(never) as server, client_of(server.url, timeout=LONG) as client:
         with pytest.raises(ConnectionFailed):
-            await asyncio.wait_for(collect(client, read_timeout=600), 5)
+            await collect(client, read_timeout=10 * LONG)
 
 
 async def test_a_stream_that_is_refused():
@@ -589,7 +597,7 @@ async def test_streams_do_not_take_the_place_of_requests():
     async with (
         serving(reply) as server,
         client_of(server.url, limit=1) as client,
-        client.stream("/w", params={}, read_timeout=5),
+        client.stream("/w", params={}, read_timeout=LONG),
     ):
         assert (await client.request("GET", "/x")).status == 200
 

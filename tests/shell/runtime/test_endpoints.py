@@ -19,6 +19,7 @@ from app.runtime import logs
 from app.runtime.election.elector import ElectionStatistics
 from app.runtime.endpoints import Endpoints, served
 from app.runtime.serving.options import ServingOptions
+from tests.shell.clock import WALL, StoppedClock
 from tests.shell.runtime.world import running
 
 
@@ -66,7 +67,7 @@ async def browsing(*nodes, elector=None, profiling=True):
             stopping=lambda: bool(stop),
             flags={"v": "2", "secure-port": "10259"},
             version="1.2.3",
-            clock=world.clock,
+            clock=StoppedClock(),
             rng=np.random.default_rng(0),
         )
         app = web.Application()
@@ -179,7 +180,6 @@ async def test_flags():
 async def test_status_and_flags_as_kubernetes_objects():
     accept = "application/json;g=config.k8s.io;v=v1beta1;as={}, application/json"
     async with browsing() as browser:
-        started = dt.datetime.fromtimestamp(int(browser.world.clock.wall()), dt.UTC)
         headers = {"Accept": accept.format("Statusz")}
         status = await browser.json("/statusz", headers=headers)
         flags = await browser.json("/flagz", headers={"Accept": accept.format("Flagz")})
@@ -187,7 +187,7 @@ async def test_status_and_flags_as_kubernetes_objects():
     assert "/livez" in status.pop("paths")
     assert status == identity | {
         "kind": "Statusz",
-        "startTime": f"{started:%Y-%m-%dT%H:%M:%SZ}",
+        "startTime": f"{dt.datetime.fromtimestamp(WALL, dt.UTC):%Y-%m-%dT%H:%M:%SZ}",
         "uptimeSeconds": 0,
         "binaryVersion": "1.2.3",
         "emulationVersion": "1.36",
