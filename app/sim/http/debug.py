@@ -4,7 +4,7 @@
 method  path                       does
 ======  =========================  ===================================================
 POST    /debug/cluster/faults      puts a fault in force (the fields of ``Fault``)
-DELETE  /debug/cluster/faults      forgets all faults
+DELETE  /debug/cluster/faults      forgets all faults; who waits because of one goes on
 POST    /debug/cluster/cut         cuts every connection, this one too
 POST    /debug/cluster/refuse      cuts, and refuses connections for ``{"seconds": n}``
 POST    /debug/cluster/compact     forgets the history of changes

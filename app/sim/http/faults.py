@@ -1,5 +1,7 @@
 """Faults on demand, for tests of what clients do when the API server misbehaves."""
 
+import asyncio
+import contextlib
 import re
 from collections.abc import Iterator
 
@@ -18,7 +20,7 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     times: int = 1
     """Requests still to be hit; each hit counts it down."""
     delay: float = 0.0
-    """Seconds to wait before anything else."""
+    """Seconds to wait before anything else, or until the faults are cleared."""
     status: int = 0
     """Answer with this code instead of doing the request; 0 does it."""
     reason: str = "InternalError"
@@ -50,6 +52,7 @@ class Faults:
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
+        self._cleared = asyncio.Event()
 
     def __bool__(self) -> bool:
         return bool(self._faults)
@@ -63,7 +66,19 @@ class Faults:
         return fault
 
     def clear(self) -> None:
+        """Forgets all faults; requests that wait because of one go on."""
         self._faults.clear()
+        self._cleared.set()
+        self._cleared = asyncio.Event()
+
+    async def suffer(self, fault: Fault) -> None:
+        """What a fault does to a request before it is done. Raises its ApiError."""
+        if fault.delay:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(fault.delay):
+                    await self._cleared.wait()
+        if fault.status:
+            raise fault.error()
 
     def take(self, method: str, path: str) -> Fault | None:
         """Returns the fault that hits this request, if any, and counts the hit."""

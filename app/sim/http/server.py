@@ -21,7 +21,7 @@ from app.sim.http.discovery import (
     plain_documents,
     version_info,
 )
-from app.sim.http.faults import Fault, Faults
+from app.sim.http.faults import Faults
 from app.sim.http.handlers import Call, Handlers, json_response, make_call, status_response
 from app.sim.http.negotiation import GROUP_DISCOVERY, JSON, wanted_form
 from app.sim.http.routes import resolve
@@ -146,7 +146,7 @@ class Server:
         fault = self._faults.take(request.method, request.path) if self._faults else None
         try:
             if fault is not None:
-                await _suffer(fault)
+                await self._faults.suffer(fault)
             response = await self._respond(request)
         except ApiError as error:
             response = status_response(error)
@@ -214,13 +214,6 @@ class Server:
             clock.stop()
             watcher.close()
             self._watchers.discard(watcher)
-
-
-async def _suffer(fault: Fault) -> None:
-    if fault.delay:
-        await asyncio.sleep(fault.delay)
-    if fault.status:
-        raise fault.error()
 
 
 async def _stream(request: web.BaseRequest, watcher: Watcher) -> web.StreamResponse:

@@ -42,6 +42,20 @@ async def test_an_answer_comes_late(client: Client, cluster: EmbeddedCluster) ->
     assert asyncio.get_running_loop().time() - before == pytest.approx(5.0, abs=0.5)
 
 
+@pytest.mark.looptime
+async def test_an_answer_that_waits_comes_when_the_faults_are_cleared(
+    client: Client, cluster: EmbeddedCluster
+) -> None:
+    for _ in range(2):
+        cluster.faults.add(Fault(method="GET", delay=3600.0))
+        asking = asyncio.ensure_future(client.get(CONFIG_MAPS))
+        while cluster.faults:
+            await asyncio.sleep(0)
+        assert (await client.delete("/debug/cluster/faults")).status == 200
+        assert (await asking).status == 200
+    assert asyncio.get_running_loop().time() < 3600
+
+
 async def test_a_lost_answer_to_a_bind_that_happened(
     client: Client, cluster: EmbeddedCluster
 ) -> None:
