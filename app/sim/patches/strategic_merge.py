@@ -105,7 +105,9 @@ def _merge_list(
         return [item for item in patch if _directive(item) != "replace"]
     else:
         merged = _merge_elements(original, patch, rule)
-    return merged if order is None else _ordered(merged, original, rule, order)
+    if order is None:
+        order = [item for item in patch if _directive(item) is None]
+    return _ordered(merged, original, rule, order)
 
 
 def _directive(item: Any) -> Any:

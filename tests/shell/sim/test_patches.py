@@ -51,8 +51,8 @@ async def test_strategic_merge_patch_of_a_pod_status(client: Client) -> None:
     }
     answer = await client.patch(f"{PODS}/p/status", patch, STRATEGIC)
     assert answer.body["status"]["conditions"] == [
-        {"type": "PodScheduled", "status": "False", "reason": "Second"},
         {"type": "Other", "status": "False", "reason": "First"},
+        {"type": "PodScheduled", "status": "False", "reason": "Second"},
     ]
     assert answer.body["status"]["nominatedNodeName"] == "n"
     assert answer.body["status"]["phase"] == "Pending"

@@ -29,7 +29,7 @@ A, B, C = ({"name": name, "image": name} for name in "abc")
     ("original", "patch", "expected"),
     [
         pytest.param([A], {"containers": [{"name": "a", "tty": True}]}, [A | {"tty": True}], id="merge"),
-        pytest.param([A], {"containers": [B]}, [A, B], id="append"),
+        pytest.param([A], {"containers": [B]}, [B, A], id="new-goes-first"),
         pytest.param([A, B], {"containers": [{"name": "a", "$patch": "delete"}]}, [B], id="delete"),
         pytest.param([A, B], {"containers": [{"$patch": "replace"}, C]}, [C], id="replace-list"),
         pytest.param([A], {"containers": [{"name": "a", "$patch": "replace", "tty": True}]}, [], id="replace-all"),
