@@ -26,6 +26,7 @@ from app.framework.interface import (
     Verdicts,
 )
 from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.devices import CLASS_PREFIX, DeviceClass
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.requests import (
@@ -112,13 +113,18 @@ class NodeResourcesFit(RowLocal):
     }
     IDLE_AT: ClassVar[frozenset[str]] = frozenset({"placementScore"})
 
-    def __init__(self, args: NodeResourcesFitArgs | None, _handle: Handle) -> None:
+    def __init__(self, args: NodeResourcesFitArgs | None, handle: Handle) -> None:
         """None for the default arguments. Raises ValueError for a strategy that does not exist."""
+        self._classes: Final = handle.cluster.devices.classes
         self._args: Final = args or NodeResourcesFitArgs()
         self._strategy: Final = _strategy(self._args.strategy, self._args.shape)
         #: The node that was last asked about for some waiting pod, and what it offers: very many may wait for it.
         self._latest: Node | None = None
         self._latest_offer: Amounts = {}
+
+    def epoch(self) -> int:
+        """Changes when other extended resources than before are devices."""
+        return self._classes.version
 
     # ------------------------------------------------------------ filter
 
@@ -140,13 +146,20 @@ class NodeResourcesFit(RowLocal):
         )
 
     def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows where something is short: for good where a node would be too small even if empty."""
+        """Rejects rows where something is short: for good where a node would be too small even if empty.
+
+        An extended resource that a node does not advertise, and that a DeviceClass stands behind, is left to
+        DynamicResources (KEP-5004).
+        """
         request: _Request = state.read(_FILTER_STATE)
         crowded: Mask = view.pod_count() >= view.allocatable_pods()
         if not request.names:
             return _verdicts(request, crowded[np.newaxis]) if np.count_nonzero(crowded) else None
         allocatable = view.allocatable_of(request.names)
         short: Mask = request.amounts > allocatable - view.requested_of(request.names)
+        if self._classes:
+            devices = [self._classes.get(name) is not None for name in request.names]
+            short &= (column_of(devices) == 0) | (allocatable > 0)
         if not np.count_nonzero(short) and not np.count_nonzero(crowded):
             return None
         failed = np.concatenate((crowded[np.newaxis], short))
@@ -175,14 +188,16 @@ class NodeResourcesFit(RowLocal):
     # ------------------------------------------------------------ events
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Pods that go or shrink, nodes that come or grow."""
+        """Pods that go or shrink, nodes that come or grow, extended resources that become devices."""
         deleted = ClusterEvent(Resource.Pod, Action.Delete)
         smaller = ClusterEvent(Resource.Pod, Action.UpdatePodScaleDown)
         node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeAllocatable)
+        device_class = ClusterEvent(Resource.DeviceClass, Action.Add | Action.Update)
         return (
             EventRegistration(deleted, _freed_resources, template_only=True),
             EventRegistration(smaller, _scaled_down),
             EventRegistration(node, self._node_has_more, template_only=True),
+            EventRegistration(device_class, _offers_devices, template_only=True),
         )
 
     def _node_has_more(self, pod: Pod, old: Node | None, new: Node) -> bool:
@@ -190,12 +205,16 @@ class NodeResourcesFit(RowLocal):
         if new is not self._latest:
             self._latest, self._latest_offer = new, allocatable_units(new.status.allocatable)
         now = self._latest_offer
-        if now.get(PODS, 0) < 1 or any(a > now.get(name, 0) for name, a in wanted.items()):
+        missing = [name for name, amount in wanted.items() if amount > now.get(name, 0)]
+        if now.get(PODS, 0) < 1 or not all(self._left_to_devices(name, now) for name in missing):
             return QueueingHint.SKIP
-        if old is None:
+        if old is None or missing:
             return QueueingHint.QUEUE
         before = allocatable_units(old.status.allocatable)
         return any(now.get(name, 0) > before.get(name, 0) for name in (PODS, *wanted))
+
+    def _left_to_devices(self, name: str, offer: Amounts) -> bool:
+        return not offer.get(name) and self._classes.get(name) is not None
 
 
 def _verdicts(request: _Request, failed: Mask, hopeless: Mask | None = None) -> Verdicts:
@@ -209,6 +228,16 @@ def _verdicts(request: _Request, failed: Mask, hopeless: Mask | None = None) -> 
 
 def _freed_resources(_pod: Pod, old: Pod, _new: object) -> bool:
     return bool(old.node_name or old.nominated_node_name)
+
+
+def _offers_devices(pod: Pod, old: DeviceClass | None, new: DeviceClass) -> bool:
+    """A class has come that stands behind something that the pod asks for, or stands behind it now."""
+    asked, named = pod.template.request, new.spec.extended_resource_name
+    if old is None and CLASS_PREFIX + new.name in asked:
+        return QueueingHint.QUEUE
+    if old is not None and old.spec.extended_resource_name == named:
+        return QueueingHint.SKIP
+    return named is not None and named in asked
 
 
 def _scaled_down(pod: Pod, old: Pod, new: Pod) -> bool:

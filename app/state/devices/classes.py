@@ -22,7 +22,8 @@ class ClassesByResource:
     def __init__(self, lister: Lister[DeviceClass]) -> None:
         self._lister: Final = lister
         self._named: Final[defaultdict[str, list[DeviceClass]]] = defaultdict(list)
-        #: Grows whenever a resource gets another class, or none.
+        self._count = 0
+        #: Grows whenever a resource may have got another class, or none.
         self.version = 0
         for known in lister:
             self._changed(None, known)
@@ -30,7 +31,7 @@ class ClassesByResource:
 
     def __bool__(self) -> bool:
         """Whether there is any class at all."""
-        return len(self._lister) > 0
+        return self._count > 0
 
     def get(self, resource: str) -> DeviceClass | None:
         """The class behind a resource."""
@@ -48,4 +49,5 @@ class ClassesByResource:
             rivals.append(new)
             rivals.sort(key=lambda rival: rival.name)
             rivals.sort(key=lambda rival: rival.metadata.creation_timestamp or "", reverse=True)
+        self._count += (new is not None) - (old is not None)
         self.version += 1

@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
 
+from app.framework import testing
 from app.framework.args import NodeResourcesFitArgs, ResourceSpec, UtilizationShapePoint
 from app.framework.interface import CycleState, QueueingHint
 from app.framework.plugins.node_resources_fit import NodeResourcesFit
 from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.devices import DatedMeta, DeviceClass, DeviceClassSpec
 from app.model.objects import (
     Container,
     Node,
@@ -15,7 +17,7 @@ from app.model.objects import (
 )
 from app.model.pod import make_pod
 from app.model.requests import PodResources
-from app.model.status import SUCCESS, Code
+from app.model.status import SUCCESS, Code, Status
 from app.state.view import View
 from tests.core.framework.twins import node_resources as twin
 from tests.core.framework.worlds import World, check_filter, check_score, verdict
@@ -359,3 +361,85 @@ def test_node_hint(old, new, expected):
     assert registration.template_only
     pod = pod_requesting(requests={"cpu": "1", "example.com/gpu": "1"})
     assert registration.hint(pod, old, new) is expected
+
+
+# ---------------------------------------------------------------- extended resources that are devices
+
+
+def device_class(name="gpu", resource=None):
+    spec = DeviceClassSpec(extended_resource_name=resource)
+    return DeviceClass(metadata=DatedMeta(name=name), spec=spec)
+
+
+def fake_node(name, **allocatable):
+    offers = {"cpu": "4", "pods": "110"} | {f"example.com/{k}": v for k, v in allocatable.items()}
+    return testing.make_node(name, status={"allocatable": offers})
+
+
+def asking(**requests):
+    amounts = {f"example.com/{name}": amount for name, amount in requests.items()}
+    return testing.make_pod(
+        spec={"containers": [{"name": "c", "resources": {"requests": amounts}}]}
+    )
+
+
+def test_what_a_node_does_not_advertise_is_left_to_devices_once_a_class_stands_behind_it():
+    cluster = testing.FakeCluster(
+        fake_node("none"), fake_node("zero", gpu="0"), fake_node("few", gpu="1")
+    )
+    plugin, pod = NodeResourcesFit(None, cluster.handle), asking(gpu="2")
+    short = Status(Code.UnschedulableAndUnresolvable, ("Insufficient example.com/gpu",))
+    assert cluster.judge(plugin, pod) == {"none": short, "zero": short, "few": short}
+    cluster.store(device_class(resource="example.com/gpu"))
+    assert cluster.judge(plugin, pod) == {"few": short}
+    other = asking(gpu="2", disk="1")
+    assert set(cluster.judge(plugin, other)) == {"none", "zero", "few"}
+    cluster.store(device_class(resource="example.com/disk"))
+    assert set(cluster.judge(plugin, pod)) == {"none", "zero", "few"}
+    cluster.place(asking(gpu="1", disk="1"), "few")
+    cluster.check(plugin, pod, other)
+
+
+def test_every_class_has_a_resource_of_its_own():
+    cluster = testing.FakeCluster(fake_node("a"))
+    name = "deviceclass.resource.kubernetes.io/gpu"
+    container = {"name": "c", "resources": {"requests": {name: "1"}}}
+    plugin, pod = (
+        NodeResourcesFit(None, cluster.handle),
+        testing.make_pod(spec={"containers": [container]}),
+    )
+    assert set(cluster.judge(plugin, pod)) == {"a"}
+    assert cluster.wakes(plugin, pod, new=device_class())
+    assert not cluster.wakes(plugin, pod, new=device_class("other"))
+    cluster.store(device_class())
+    assert cluster.judge(plugin, pod) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wakes"),
+    [
+        (None, "example.com/gpu", True),
+        (None, "example.com/disk", False),
+        (None, None, False),
+        ("example.com/disk", "example.com/gpu", True),
+        ("example.com/gpu", "example.com/gpu", False),
+        ("example.com/gpu", None, False),
+    ],
+)
+def test_class_hint(old, new, wakes):
+    cluster = testing.FakeCluster()
+    plugin = NodeResourcesFit(None, cluster.handle)
+    before = None if old is None else device_class(resource=old)
+    after = device_class(resource=new)
+    assert cluster.wakes(plugin, asking(gpu="1"), old=before, new=after) is wakes
+
+
+def test_node_hint_with_devices():
+    cluster = testing.FakeCluster()
+    plugin, pod = NodeResourcesFit(None, cluster.handle), asking(gpu="2")
+    plain, few = fake_node("a"), fake_node("a", gpu="1")
+    assert not cluster.wakes(plugin, pod, new=plain)
+    cluster.store(device_class(resource="example.com/gpu"))
+    assert cluster.wakes(plugin, pod, new=plain)
+    assert not cluster.wakes(plugin, pod, new=few)
+    assert cluster.wakes(plugin, pod, old=few, new=plain)
