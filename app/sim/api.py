@@ -4,7 +4,7 @@ Everything here is synchronous: a request is admitted, validated and written wit
 between. The HTTP handlers call it, and so do the pretending kubelets and tests.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
@@ -89,6 +89,11 @@ class Api:
         """All StorageClass objects."""
         return (record.value for record in self.store[STORAGE_CLASSES.storage].records.values())
 
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """The labels of a namespace."""
+        labels: Mapping[str, str] = self.get(NAMESPACES, "", name).value["metadata"]["labels"]
+        return labels
+
     def find(self, kind: Kind, namespace: str, name: str) -> Record | None:
         return self.store[kind.storage].records.get((namespace, name))
 
@@ -113,8 +118,9 @@ class Api:
         with _judging(kind):
             value = self._new_object(kind, namespace, body)
         key = self._key(kind, namespace, value["metadata"]["name"])
-        if key in self.store[kind.storage].records:
-            raise already_exists(kind, key[1])
+        existing = self.store[kind.storage].records.get(key)
+        if existing is not None:
+            raise already_exists(kind, key[1], is_going=is_being_deleted(existing.value))
         return self.write(kind, value, dry_run=dry_run)
 
     def restore(self, kind: Kind, namespace: str, body: Any) -> Record:
@@ -152,7 +158,7 @@ class Api:
         strategy = strategy_of(kind)
         if kind.storage == EVENTS.storage:
             _check(kind, value, event_mistakes(value, as_events_v1=kind is EVENTS_V1))
-        _check(kind, value, strategy.mistakes(value))
+        _check(kind, value, strategy.mistakes(value) + strategy.create_mistakes(value, self))
         strategy.prepare_for_create(value, self)
         return value
 
@@ -228,13 +234,15 @@ class Api:
         return self.write(kind, value, dry_run=dry_run)
 
     def _updated_object(self, kind: Kind, value: Object, old: Object, subresource: str) -> Object:
+        strategy = strategy_of(kind)
         if subresource == "status":
             merged = old | {"metadata": value["metadata"], "status": value.get("status")}
             merged = {name: part for name, part in merged.items() if part is not None}
             set_defaults(kind.storage, merged)
+            strategy.prepare_status(merged, old)
+            _check(kind, old, strategy.status_mistakes(merged, old, self))
             return merged
         set_defaults(kind.storage, value)
-        strategy = strategy_of(kind)
         strategy.prepare_for_update(value, old, self)
         _check(kind, old, strategy.mistakes(value) + strategy.update_mistakes(value, old))
         return value

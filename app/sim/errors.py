@@ -6,6 +6,8 @@ Texts and reasons are those a kube-apiserver 1.36 gives, because clients match o
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from app.sim.resources.kinds import Kind
 
 
@@ -124,8 +126,10 @@ def not_found(kind: Kind, name: str) -> ApiError:
     return ApiError(404, "NotFound", message, details=details_of(kind, name))
 
 
-def already_exists(kind: Kind, name: str) -> ApiError:
+def already_exists(kind: Kind, name: str, *, is_going: bool = False) -> ApiError:
     message = f'{kind.resource} "{name}" already exists'
+    if is_going:
+        message = f"object is being deleted: {message}"
     return ApiError(409, "AlreadyExists", message, details=details_of(kind, name))
 
 
@@ -214,12 +218,33 @@ def required(field: str, detail: str = "") -> Cause:
     return Cause("FieldValueRequired", "Required value" + (f": {detail}" if detail else ""), field)
 
 
-def invalid_value(field: str, value: str, detail: str) -> Cause:
-    return Cause("FieldValueInvalid", f'Invalid value: "{value}": {detail}', field)
+def invalid_value(field: str, value: object, detail: str) -> Cause:
+    return Cause("FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}", field)
 
 
-def duplicate_value(field: str, value: str) -> Cause:
-    return Cause("FieldValueDuplicate", f'Duplicate value: "{value}"', field)
+def duplicate_value(field: str, value: object) -> Cause:
+    return Cause("FieldValueDuplicate", f"Duplicate value: {_shown(value)}", field)
+
+
+def not_among(field: str, value: str, where: str, names: Sequence[str]) -> Cause:
+    """A name that is not one of those given elsewhere."""
+    found = f": {', '.join(names)}" if names else " which is empty"
+    message = f"Not found: {_shown(value)}: must be one of the names in {where}{found}"
+    return Cause("FieldValueNotFound", message, field)
+
+
+def too_long(field: str, limit: int) -> Cause:
+    return Cause("FieldValueTooLong", f"Too long: may not be more than {limit} bytes", field)
+
+
+def too_many(field: str, found: int, limit: int) -> Cause:
+    message = f"Too many: {found}: must have at most {limit} items"
+    return Cause("FieldValueTooMany", message, field)
+
+
+def _shown(value: object) -> str:
+    """A value in a text: texts in quotes, as they are; everything else as JSON."""
+    return f'"{value}"' if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def forbidden_value(field: str, detail: str) -> Cause:

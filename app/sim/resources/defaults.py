@@ -4,6 +4,8 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from app.sim.resources.devices.requests import set_claim_defaults, set_template_defaults
+from app.sim.resources.devices.slices import set_slice_defaults
 from app.sim.resources.event_versions import set_event_defaults
 from app.sim.store import Object
 
@@ -219,6 +221,10 @@ def _disruption_budget(value: Object) -> None:
     _fill(status, dict.fromkeys(counts, 0))
 
 
+def _device_class(value: Object) -> None:
+    _spec(value)
+
+
 def _secret(value: Object) -> None:
     value.setdefault("type", "Opaque")
     for name, text in value.pop("stringData", {}).items():
@@ -245,4 +251,8 @@ _DEFAULTERS: Final[Mapping[str, Callable[[Object], None]]] = {
     "csidrivers.storage.k8s.io": _csi_driver,
     "priorityclasses.scheduling.k8s.io": _priority_class,
     "poddisruptionbudgets.policy": _disruption_budget,
+    "deviceclasses.resource.k8s.io": _device_class,
+    "resourceclaims.resource.k8s.io": set_claim_defaults,
+    "resourceclaimtemplates.resource.k8s.io": set_template_defaults,
+    "resourceslices.resource.k8s.io": set_slice_defaults,
 }

@@ -12,6 +12,7 @@ from app.sim.errors import (
     required,
     unsupported_value,
 )
+from app.sim.resources.devices.pod_entries import entry_mistakes
 from app.sim.resources.label_keys import merge_label_keys
 from app.sim.resources.priority import admit_priority
 from app.sim.resources.runtime_class import admit_runtime_class
@@ -136,7 +137,7 @@ def pod_spec_mistakes(spec: Object, path: str) -> list[Cause]:
     if spec.get("schedulingGates") and spec.get("nodeName"):
         detail = "cannot be set until all schedulingGates have been cleared"
         causes.append(forbidden_value(f"{path}.nodeName", detail))
-    return causes + _gate_mistakes(spec, path)
+    return causes + _gate_mistakes(spec, path) + entry_mistakes(spec, path)
 
 
 def _container_mistakes(container: Object, path: str, seen: set[str]) -> list[Cause]:

@@ -3,6 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
+from app.sim.resources.devices.strategies import (
+    DeviceClassStrategy,
+    ResourceClaimStrategy,
+    ResourceClaimTemplateStrategy,
+    ResourceSliceStrategy,
+)
 from app.sim.resources.kinds import Kind
 from app.sim.resources.pods import PodStrategy
 from app.sim.resources.strategy import (
@@ -22,6 +28,10 @@ _STRATEGIES: Final[Mapping[str, Strategy]] = {
     "persistentvolumeclaims": ClaimStrategy(),
     "poddisruptionbudgets.policy": DisruptionBudgetStrategy(),
     "priorityclasses.scheduling.k8s.io": PriorityClassStrategy(),
+    "deviceclasses.resource.k8s.io": DeviceClassStrategy(),
+    "resourceclaims.resource.k8s.io": ResourceClaimStrategy(),
+    "resourceclaimtemplates.resource.k8s.io": ResourceClaimTemplateStrategy(),
+    "resourceslices.resource.k8s.io": ResourceSliceStrategy(),
 }
 
 

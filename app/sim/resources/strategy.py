@@ -35,6 +35,9 @@ class World(Protocol):
     def storage_classes(self) -> Iterable[Object]:
         """All StorageClass objects."""
 
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """The labels of a namespace."""
+
 
 class Strategy:
     """The common rules: status is written through the status subresource only."""
@@ -52,8 +55,19 @@ class Strategy:
         """Returns what is wrong with an object, new or updated."""
         return []
 
+    def create_mistakes(self, value: Object, world: World) -> list[Cause]:  # noqa: ARG002
+        """Returns what else is wrong with a new object."""
+        return []
+
     def update_mistakes(self, value: Object, old: Object) -> list[Cause]:  # noqa: ARG002
         """Returns what is wrong with the change."""
+        return []
+
+    def prepare_status(self, value: Object, old: Object) -> None:
+        """Changes an object with a new status; ``old`` must not be changed."""
+
+    def status_mistakes(self, value: Object, old: Object, world: World) -> list[Cause]:  # noqa: ARG002
+        """Returns what is wrong with a new status."""
         return []
 
 

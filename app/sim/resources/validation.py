@@ -28,8 +28,8 @@ _NOT_A_LABEL: Final = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
     f"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
 )
-_NOT_A_LABEL_KEY: Final = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+_NOT_A_KEY: Final = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
     "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
@@ -61,23 +61,52 @@ def metadata_mistakes(kind: Kind, value: Object) -> list[Cause]:
         return [required("metadata.name", "name or generateName is required")]
     mistake = name_mistake("metadata.name", name, single_label=kind.plural in _NAMED_BY_LABEL)
     causes = [mistake] if mistake else []
-    labels = metadata.get("labels")
-    return causes + _label_mistakes(labels) if labels else causes
+    return causes + label_mistakes("metadata.labels", metadata.get("labels", {}))
 
 
-def _label_mistakes(labels: Mapping[str, Any]) -> list[Cause]:
+def label_mistakes(field: str, labels: Mapping[str, Any]) -> list[Cause]:
+    """Checks labels."""
     causes = []
     for key, value in labels.items():
-        prefix, slash, name = key.rpartition("/")
-        well_formed = _is_label_name(name) and len(name) <= _MAX_DNS_LABEL
-        if not well_formed or (slash and not _is_subdomain(prefix)):
-            causes.append(invalid_value("metadata.labels", key, _NOT_A_LABEL_KEY))
-        if not isinstance(value, str) or (value and not _is_label_name(value)):
-            causes.append(invalid_value("metadata.labels", str(value), _NOT_A_LABEL_VALUE))
-        elif len(value) > _MAX_DNS_LABEL:
-            detail = f"must be no more than {_MAX_DNS_LABEL} bytes"
-            causes.append(invalid_value("metadata.labels", value, detail))
+        causes += label_key_mistakes(field, key) + label_value_mistakes(field, value)
     return causes
+
+
+def label_key_mistakes(field: str, key: str) -> list[Cause]:
+    """Checks ``NAME`` or ``DOMAIN/NAME``: a label's key, a taint's, the type of a condition."""
+    prefix, slash, name = key.rpartition("/")
+    if "/" in prefix:
+        example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return [invalid_value(field, key, f"a valid label key {_NOT_A_KEY} {example}")]
+    details = []
+    if slash and not prefix:
+        details.append("prefix part must be non-empty")
+    elif slash and not _is_subdomain(prefix):
+        details.append(f"prefix part {_NOT_A_SUBDOMAIN}")
+    if not name:
+        details.append("name part must be non-empty")
+    elif len(name) > _MAX_DNS_LABEL:
+        details.append(f"name part must be no more than {_MAX_DNS_LABEL} bytes")
+    if not _is_label_name(name):
+        details.append(f"name part {_NOT_A_KEY}")
+    return [invalid_value(field, key, detail) for detail in details]
+
+
+def label_value_mistakes(field: str, value: object) -> list[Cause]:
+    """Checks a label's value, or what is compared with one."""
+    if not isinstance(value, str) or (value and not _is_label_name(value)):
+        return [invalid_value(field, str(value), _NOT_A_LABEL_VALUE)]
+    if len(value) > _MAX_DNS_LABEL:
+        detail = f"must be no more than {_MAX_DNS_LABEL} bytes"
+        return [invalid_value(field, value, detail)]
+    return []
+
+
+def is_extended_resource(name: str) -> bool:
+    """Whether a resource is nobody's but a device plugin's or a driver's: with a domain that is not Kubernetes' own."""
+    if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
+        return False
+    return not label_key_mistakes("", f"requests.{name}")
 
 
 def metadata_update_mistakes(new: Object, old: Object) -> list[Cause]:

@@ -1,0 +1,68 @@
+"""The claims that a pod names, and the containers that get devices of them."""
+
+from collections.abc import Collection
+
+from app.sim.errors import Cause, duplicate_value, invalid_value, not_among, required
+from app.sim.resources.devices.checks import label, named, subdomain
+from app.sim.store import Object
+
+_SOURCES = ("resourceClaimName", "resourceClaimTemplateName")
+
+
+def entry_mistakes(spec: Object, path: str) -> list[Cause]:
+    """Checks ``resourceClaims`` of a pod, and ``resources.claims`` of its containers."""
+    claims = spec.get("resourceClaims") or []
+    seen: set[str] = set()
+    causes = []
+    for index, entry in enumerate(claims):
+        causes += _entry(entry, f"{path}.resourceClaims[{index}]", seen)
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            where = f"{path}.{field}[{index}].resources.claims"
+            causes += _references(container, where, {named(entry) for entry in claims} - {""})
+    return causes
+
+
+def _entry(entry: Object, path: str, seen: set[str]) -> list[Cause]:
+    name = named(entry)
+    if not name:
+        causes = [required(f"{path}.name")]
+    elif name in seen:
+        causes = [duplicate_value(f"{path}.name", name)]
+    else:
+        causes = label(name, f"{path}.name")
+    seen.add(name)
+    given = [source for source in _SOURCES if source in entry]
+    if len(given) > 1:
+        detail = (
+            "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+        )
+        causes.append(invalid_value(path, entry, detail))
+    if not given:
+        detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+        causes.append(invalid_value(path, entry, detail))
+    return causes + [
+        cause for source in given for cause in subdomain(entry[source], f"{path}.{source}")
+    ]
+
+
+def _references(container: Object, path: str, known: Collection[str]) -> list[Cause]:
+    """All requests of a claim, or one of them; nothing twice."""
+    causes = []
+    seen: set[str] = set()
+    for index, reference in enumerate((container.get("resources") or {}).get("claims") or ()):
+        where, name, request = f"{path}[{index}]", named(reference), reference.get("request")
+        if not name:
+            causes.append(required(where))
+            continue
+        if request and name not in seen:
+            causes += label(request, f"{where}.request")
+        key = f"{name}/{request}" if request else name
+        if name in seen or (not request and any(each.startswith(f"{name}/") for each in seen)):
+            causes.append(duplicate_value(where, name))
+        elif key in seen:
+            causes.append(duplicate_value(where, key))
+        seen.add(key)
+        if name not in known:
+            causes.append(not_among(where, name, "pod.spec.resourceClaims", sorted(known)))
+    return causes

@@ -1,0 +1,136 @@
+"""How the kinds of resource.k8s.io/v1 are created and changed."""
+
+from typing import Final
+
+from app.sim.errors import Cause, forbidden_value, invalid_value
+from app.sim.resources.devices.allocation import drop_freed_devices, results_of, status_mistakes
+from app.sim.resources.devices.checks import each, opaque
+from app.sim.resources.devices.requests import (
+    MAX_CONFIGURATIONS,
+    selector_mistakes,
+    spec_mistakes,
+)
+from app.sim.resources.devices.slices import slice_mistakes, slice_update_mistakes
+from app.sim.resources.strategy import FreshStatus, WithoutStatus, World
+from app.sim.resources.validation import is_extended_resource, label_key_mistakes, label_mistakes
+from app.sim.store import Object
+
+_ADMIN_ACCESS: Final = "resource.kubernetes.io/admin-access"
+"""Label of namespaces ("true") in which claims may ask for devices that are in use."""
+_TEMPLATE_METADATA: Final = ("annotations", "labels")
+
+
+class DeviceClassStrategy(WithoutStatus):
+    """A class selects devices and configures them."""
+
+    def mistakes(self, value: Object) -> list[Cause]:
+        spec = value.get("spec", {})
+        causes = selector_mistakes(spec.get("selectors", []), "spec.selectors")
+        causes += each(spec.get("config", ()), "spec.config", opaque, most=MAX_CONFIGURATIONS)
+        resource = spec.get("extendedResourceName")
+        if resource is not None and not is_extended_resource(resource):
+            detail = "must be a valid extended resource name"
+            causes.append(invalid_value("spec.extendedResourceName", resource, detail))
+        return causes
+
+
+class ResourceClaimStrategy(FreshStatus):
+    """A claim is created without status; its spec stays as it is."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def create_mistakes(self, value: Object, world: World) -> list[Cause]:
+        spec = value.get("spec", {})
+        return _admin_mistakes(value, spec, world) + spec_mistakes(spec, "spec")
+
+    def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
+        return _spec_change(value, old)
+
+    def prepare_status(self, value: Object, old: Object) -> None:
+        """Nothing but the status changes."""
+        value["metadata"] = dict(old["metadata"])
+        value.setdefault("status", {})
+        drop_freed_devices(value["status"], old.get("status", {}))
+
+    def status_mistakes(self, value: Object, old: Object, world: World) -> list[Cause]:
+        granted = any(result.get("adminAccess") for result in results_of(old.get("status", {})))
+        causes = [] if granted else _admin_result_mistakes(value, world)
+        return causes + status_mistakes(value, old)
+
+
+class ResourceClaimTemplateStrategy(WithoutStatus):
+    """A template is the spec of claims, which stays as it is, and their labels and annotations."""
+
+    def create_mistakes(self, value: Object, world: World) -> list[Cause]:
+        return _admin_mistakes(value, value.get("spec", {}).get("spec", {}), world)
+
+    def mistakes(self, value: Object) -> list[Cause]:
+        spec = value.get("spec", {})
+        metadata = spec.get("metadata", {})
+        causes = label_mistakes("spec.metadata.labels", metadata.get("labels", {}))
+        for key in metadata.get("annotations", {}):
+            causes += label_key_mistakes("spec.metadata.annotations", key.lower())
+        causes += [
+            forbidden_value(f"spec.metadata.{name}", "cannot be set")
+            for name in metadata
+            if name not in _TEMPLATE_METADATA
+        ]
+        return causes + spec_mistakes(spec.get("spec", {}), "spec.spec")
+
+    def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
+        return _spec_change(value, old)
+
+
+class ResourceSliceStrategy(WithoutStatus):
+    """A slice keeps its driver, pool and node; its devices come and go."""
+
+    def prepare_for_create(self, value: Object, world: World) -> None:
+        _date_taints(value, world)
+
+    def prepare_for_update(self, value: Object, old: Object, world: World) -> None:  # noqa: ARG002
+        _date_taints(value, world)
+
+    def mistakes(self, value: Object) -> list[Cause]:
+        return slice_mistakes(value)
+
+    def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
+        return slice_update_mistakes(value, old)
+
+
+def _spec_change(value: Object, old: Object) -> list[Cause]:
+    if value.get("spec", {}) == old["spec"]:
+        return []
+    return [invalid_value("spec", value.get("spec", {}), "field is immutable")]
+
+
+def _date_taints(value: Object, world: World) -> None:
+    for device in value.get("spec", {}).get("devices", ()):
+        for taint in device.get("taints", ()):
+            taint.setdefault("timeAdded", world.timestamp())
+
+
+def _admin_mistakes(value: Object, spec: Object, world: World) -> list[Cause]:
+    for index, request in enumerate(spec.get("devices", {}).get("requests", ())):
+        if request.get("exactly", {}).get("adminAccess"):
+            return _unlabelled(value, f"spec.devices.requests[{index}].adminAccess", world)
+    return []
+
+
+def _admin_result_mistakes(value: Object, world: World) -> list[Cause]:
+    for index, result in enumerate(results_of(value["status"])):
+        if result.get("adminAccess"):
+            path = f"status.allocation.devices.results[{index}].adminAccess"
+            return _unlabelled(value, path, world)
+    return []
+
+
+def _unlabelled(value: Object, path: str, world: World) -> list[Cause]:
+    """What is wrong with admin access in a namespace that has no label for it."""
+    if world.namespace_labels(value["metadata"]["namespace"]).get(_ADMIN_ACCESS) == "true":
+        return []
+    detail = (
+        f"admin access to devices requires the `{_ADMIN_ACCESS}: true` label "
+        "on the containing namespace"
+    )
+    return [forbidden_value(path, detail)]
