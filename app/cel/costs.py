@@ -1,0 +1,169 @@
+"""What the calls of an evaluation cost, in the units of Kubernetes' limit (KEP-2876).
+
+Reading a variable or a member is 1, a list 10, a map 30; functions are 1, or grow with the size of what they read.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from app.cel.addresses import Address, Network
+from app.cel.quantities import Quantity
+from app.cel.values import Map, Value, is_list, size
+from app.cel.versions import Semver
+
+LIMIT = 1_000_000
+"""CELSelectorExpressionMaxCost."""
+MAX_SIZE = 10 * LIMIT
+"""Of strings and lists that are made: what is larger has cost too much, whatever it would be counted as."""
+MEMBER, LIST, MAP = 1, 10, 30
+
+Cost = Callable[[Sequence[Value], Value], int]
+"""Of a call by its arguments and its result."""
+
+
+def extent(value: Value) -> int:
+    """The size of a value: 1 for what has none."""
+    length = len(value) if isinstance(value, Address | Network) else size(value)
+    return 1 if length is None else length
+
+
+def _read(factor: float) -> Cost:
+    """Reads its first argument."""
+    return lambda arguments, _: math.ceil(extent(arguments[0]) * factor)
+
+
+def _written(_: Sequence[Value], result: Value) -> int:
+    return math.ceil(extent(result) * 0.2)
+
+
+def _compared(arguments: Sequence[Value], _: Value) -> int:
+    return math.ceil(min(extent(arguments[0]), extent(arguments[1])) * 0.1)
+
+
+def equality(one: Value, other: Value) -> int:
+    """Of ``==``."""
+    if isinstance(one, Quantity | Semver | Address | Network):
+        return 1
+    return math.ceil(min(extent(one), extent(other)) * 0.1)
+
+
+def inequality(one: Value, other: Value) -> int:
+    """Of ``!=``."""
+    return math.ceil(min(extent(one), extent(other)) * 0.1)
+
+
+def _joined(arguments: Sequence[Value], _: Value) -> int:
+    return math.ceil((extent(arguments[0]) + extent(arguments[1])) * 0.1)
+
+
+def _searched(arguments: Sequence[Value], _: Value) -> int:
+    return math.ceil(extent(arguments[0]) * 0.1) * math.ceil(extent(arguments[1]) * 0.1)
+
+
+def _matched(arguments: Sequence[Value], _: Value) -> int:
+    return math.ceil((1 + extent(arguments[0])) * 0.1) * math.ceil(extent(arguments[1]) * 0.25)
+
+
+def _traversed(arguments: Sequence[Value], _: Value) -> int:
+    return _traversal(arguments[0])
+
+
+def _traversal(value: Value) -> int:
+    if isinstance(value, str):
+        return int(len(value.encode()) * 0.1)
+    if isinstance(value, bytes):
+        return int(len(value) * 0.1)
+    if is_list(value):
+        return sum(map(_traversal, value))
+    if isinstance(value, Map):
+        return sum(_traversal(key) + _traversal(it) for key, it in value.items())
+    return 1
+
+
+def _crossed(factor: int) -> Cost:
+    return lambda arguments, _: 1 + extent(arguments[0]) * extent(arguments[1]) * factor
+
+
+def _produced(_: Sequence[Value], result: Value) -> int:
+    return extent(result) + 1 + LIST
+
+
+def _flattened(arguments: Sequence[Value], _: Value) -> int:
+    depth = arguments[1] if len(arguments) == 2 else 1
+    return extent(arguments[0]) * int(depth) + 1 + LIST
+
+
+def _sorted_by(place: int) -> Cost:
+    def cost(arguments: Sequence[Value], _: Value) -> int:
+        values = arguments[place]
+        factor = 2.1 if values and isinstance(values[0], str | bytes) else 2.0
+        return int(len(values) ** 2 * factor) + 1 + LIST
+
+    return cost
+
+
+def _held(*, network: bool = False, parsed: bool = False) -> Cost:
+    """Whether a network holds an address, or another network, that may have to be parsed first."""
+
+    def cost(arguments: Sequence[Value], _: Value) -> int:
+        units = math.ceil(2 * extent(arguments[0]) * 0.1)
+        if network:
+            units += math.ceil(extent(arguments[0]) * 0.1) + 1
+        return units + (math.ceil(extent(arguments[1]) * 0.1) if parsed else 0)
+
+    return cost
+
+
+_BY_FUNCTION: dict[str, Cost] = {
+    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _traversed),
+    **dict.fromkeys(("lowerAscii", "upperAscii", "substring", "trim"), _read(0.1)),
+    **dict.fromkeys(("quantity", "isQuantity", "semver", "isSemver"), _read(0.1)),
+    **dict.fromkeys(("cidr", "isIP", "isCIDR"), _read(0.1)),
+    **dict.fromkeys(("replace", "split", "ip.isCanonical"), _read(0.2)),
+    "join": _written,
+    **dict.fromkeys(("find", "findAll"), _matched),
+    "containsIP": _held(),
+    "containsCIDR": _held(network=True),
+}
+_BY_OVERLOAD: dict[str, Cost] = {
+    **dict.fromkeys(("starts_with_string", "ends_with_string", "string_format"), _read(0.1)),
+    **dict.fromkeys(("string_to_bytes", "bytes_to_string", "strings_quote"), _read(0.1)),
+    "string_to_ip": _read(0.1),
+    "cidr_contains_ip_string": _held(parsed=True),
+    "cidr_contains_cidr_string": _held(network=True, parsed=True),
+    "in_list": lambda arguments, _: extent(arguments[1]),
+    **{
+        f"{word}_{kind}_{kind}": _compared
+        for word in ("less", "less_equals", "greater", "greater_equals")
+        for kind in ("string", "bytes")
+    },
+    **dict.fromkeys(("add_string", "add_bytes"), _joined),
+    "contains_string": _searched,
+    "matches_string": _matched,
+    "list_sets_contains_list": _crossed(1),
+    "list_sets_intersects_list": _crossed(1),
+    "list_sets_equivalent_list": _crossed(2),
+    **dict.fromkeys(("list_slice", "lists_range", "list_reverse"), _produced),
+    **dict.fromkeys(("list_flatten", "list_flatten_int"), _flattened),
+    "list_distinct": _sorted_by(0),
+    **{
+        f"list_{kind}_{name}": _sorted_by(place)
+        for name, place in (("sort", 0), ("sortBy", 1))
+        for kind in (
+            "int",
+            "uint",
+            "double",
+            "bool",
+            "google.protobuf.Duration",
+            "google.protobuf.Timestamp",
+            "string",
+            "bytes",
+        )
+    },
+}
+
+
+def of_call(name: str, overloads: tuple[str, ...]) -> Cost | None:
+    """How a call is counted, or None for 1; ``overloads`` are those that the checker leaves open."""
+    overload = overloads[0] if len(overloads) == 1 else ""
+    return _BY_OVERLOAD.get(overload) or _BY_FUNCTION.get(name)

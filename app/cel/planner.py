@@ -1,0 +1,693 @@
+"""Turns a checked tree into closures.
+
+Every closure takes a ``Run`` and returns a value, or raises EvaluationError. It adds what it costs to the run, counted as
+Kubernetes counts (``costs``); comprehensions look at the limit in every turn, the rest is looked at in the end.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from app.cel import costs, regexes
+from app.cel.declarations import Overload
+from app.cel.environment import FUNCTIONS
+from app.cel.errors import CompileError, CostLimitExceeded, EvaluationError
+from app.cel.standard import contains
+from app.cel.syntax import (
+    Bind,
+    Call,
+    Fold,
+    Ident,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    Node,
+    Select,
+    Variable,
+)
+from app.cel.types import Type
+from app.cel.values import (
+    MISSING,
+    NO_OVERLOAD,
+    NONE,
+    Growing,
+    GrowingMap,
+    Map,
+    Optional,
+    TypeName,
+    Uint,
+    Value,
+    equal,
+    is_list,
+    show,
+    type_name,
+)
+
+
+class Run:
+    """One evaluation: the device, the variables, and the cost so far."""
+
+    __slots__ = ("cost", "device", "frame")
+
+    def __init__(self, device: Map, slots: int) -> None:
+        self.cost = 0
+        self.device: Final = device
+        self.frame: Final[list[Value]] = [None] * slots
+
+
+Evaluate = Callable[[Run], Value]
+
+
+class Step:
+    """A planned node. ``constant`` is its value, if that is known, or MISSING.
+
+    Variables and members have ``resolve``, which leaves out the cost of reading the variable: an index or a branch of ``?:``
+    is not charged for that.
+    """
+
+    __slots__ = ("constant", "evaluate", "resolve")
+
+    def __init__(
+        self, evaluate: Evaluate, *, constant: Value = MISSING, resolve: Evaluate | None = None
+    ) -> None:
+        self.evaluate: Final = evaluate
+        self.constant: Final = constant
+        self.resolve: Final = resolve
+
+
+class _Failure:
+    """In the place of a variable's value: reading it fails."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: EvaluationError) -> None:
+        self.error: Final = error
+
+
+_PENDING: Final = object()
+"""In the place of a bound variable's value: nothing has asked for it yet."""
+_CONVERSIONS = frozenset(
+    ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
+)
+_SEARCHES = frozenset({"find", "findAll", "matches"})
+
+
+def plan(node: Node) -> Step:
+    """Raises CompileError where a constant can have no value."""
+    match node:
+        case Literal():
+            return _constant(node.value)
+        case Ident():
+            return _ident(node)
+        case Select():
+            return _select(node)
+        case Call():
+            return _SPECIAL.get(node.function, _call)(node)
+        case ListLiteral():
+            return _list(node)
+        case MapLiteral():
+            return _map(node)
+        case Bind():
+            return _bind(node)
+        case Fold():
+            return _fold(node)
+    raise CompileError(f"unsupported expression: {type(node).__name__}")
+
+
+def _constant(value: Value) -> Step:
+    return Step(lambda _: value, constant=value)
+
+
+def _instantiation(text: object) -> CompileError:
+    return CompileError(f"program instantiation failed: {text}")
+
+
+# ---------------------------------------------------------------- variables and members
+
+
+def _ident(node: Ident) -> Step:
+    if node.type_name is not None:
+        return _constant(TypeName(node.type_name))
+    variable = node.variable
+    if variable is None or variable.slot < 0:
+        return _attribute(lambda run: run.device)
+    slot = variable.slot
+
+    def resolve(run: Run) -> Value:
+        value = run.frame[slot]
+        if type(value) is _Failure:
+            raise value.error
+        return value
+
+    return _attribute(_read_bound(variable) if variable in _BOUND else resolve)
+
+
+def _attribute(resolve: Evaluate, base: int = costs.MEMBER) -> Step:
+    def evaluate(run: Run) -> Value:
+        run.cost += base
+        return resolve(run)
+
+    return Step(evaluate, resolve=resolve)
+
+
+def _qualified(step: Step, qualify: Callable[[Run, Value], Value]) -> Step:
+    """A member of what a step gives."""
+    root = step.resolve or step.evaluate
+    return _attribute(lambda run: qualify(run, root(run)))
+
+
+def _select(node: Select) -> Step:
+    if node.ident is not None:
+        return _ident(node.ident)
+    if node.test:
+        return _test(node)
+    if node.optional:
+        return _member(plan(node.operand), node.name, optional=True)
+    keys = [node.name]
+    operand = node.operand
+    while (key := _plain_key(operand)) is not None:
+        keys.insert(0, key)
+        operand = operand.operand if isinstance(operand, Select) else operand.arguments[0]  # type: ignore[attr-defined]
+    step = plan(operand)
+    return _member(step, keys[0]) if len(keys) == 1 else _path(step, tuple(keys))
+
+
+def _plain_key(node: Node) -> str | None:
+    """The name or the literal string that a node looks up."""
+    if isinstance(node, Select) and not (node.optional or node.test or node.ident):
+        return node.name
+    if isinstance(node, Call) and node.function == "_[_]":
+        key = node.arguments[1]
+        if isinstance(key, Literal) and isinstance(key.value, str):
+            return key.value
+    return None
+
+
+def _path(step: Step, keys: tuple[str, ...]) -> Step:
+    """``device.attributes["domain"].name``, and whatever is spelled like it."""
+    units = len(keys) * costs.MEMBER
+
+    def walk(run: Run, value: Value) -> Value:
+        run.cost += units
+        for key in keys:
+            value = _look_up(value, key)
+        return value
+
+    return _qualified(step, walk)
+
+
+def _member(step: Step, key: Value, *, optional: bool = False) -> Step:
+    if type(key) not in _KEYS:
+        raise _instantiation(f"invalid qualifier type: {type_name(key)}")
+    look_up = _look_up_optional if optional else _look_up
+
+    def qualify(run: Run, value: Value) -> Value:
+        found = look_up(value, key)
+        run.cost += found is not NONE
+        return found
+
+    return _qualified(step, qualify)
+
+
+def _index(node: Call) -> Step:
+    step, index = plan(node.arguments[0]), plan(node.arguments[1])
+    optional = node.function == "_[?_]"
+    if index.constant is not MISSING:
+        return _member(step, index.constant, optional=optional)
+    look_up = _look_up_optional if optional else _look_up
+    of_index = index.resolve or index.evaluate
+
+    def qualify(run: Run, value: Value) -> Value:
+        if value is NONE:
+            return NONE
+        key = of_index(run)
+        if type(key) not in _KEYS:
+            raise EvaluationError(f"invalid qualifier type: {type_name(key)}")
+        found = look_up(value, key)
+        run.cost += found is not NONE
+        return found
+
+    return _qualified(step, qualify)
+
+
+_KEYS: Final = frozenset({str, int, Uint, bool, float})
+
+
+def _look_up(value: Value, key: Value) -> Value:
+    if isinstance(value, Map):
+        found = value.find(key)
+        if found is not MISSING:
+            return found
+    elif is_list(value):
+        place = _place(key)
+        if 0 <= place < len(value):
+            return value[place]
+        raise EvaluationError(f"index out of bounds: {show(key)}")
+    elif type(value) is Optional:
+        return _look_up_optional(value, key)
+    raise EvaluationError(f"no such key: {show(key)}")
+
+
+def _look_up_optional(value: Value, key: Value) -> Optional:
+    if type(value) is Optional:
+        if value is NONE:
+            return NONE
+        value = value.value
+    found = _find(value, key)
+    return NONE if found is MISSING else Optional(found)
+
+
+def _find(value: Value, key: Value) -> Value:
+    """A member, or MISSING; other values than lists and maps have none."""
+    if isinstance(value, Map):
+        return value.find(key)
+    if is_list(value):
+        place = _place(key)
+        return value[place] if 0 <= place < len(value) else MISSING
+    return MISSING
+
+
+def _place(key: Value) -> int:
+    if type(key) is int or type(key) is Uint:
+        return int(key)
+    if type(key) is float:
+        if key.is_integer():
+            return int(key)
+        raise EvaluationError(f"unsupported index value {show(key)} in list")
+    raise EvaluationError(f"unsupported index type '{type_name(key)}' in list")
+
+
+def _test(node: Select) -> Step:
+    """``has(operand.name)``."""
+    step = plan(node.operand)
+    root, name = step.resolve or step.evaluate, node.name
+
+    def evaluate(run: Run) -> bool:
+        value = root(run)
+        run.cost += costs.MEMBER
+        if type(value) is Optional:
+            return _look_up_optional(value, name) is not NONE
+        return _find(value, name) is not MISSING
+
+    return Step(evaluate)
+
+
+# ---------------------------------------------------------------- operators
+
+
+def _conditional(node: Call) -> Step:
+    condition, then, other = map(plan, node.arguments)
+    test = condition.evaluate
+    yes, no = then.resolve or then.evaluate, other.resolve or other.evaluate
+
+    def resolve(run: Run) -> Value:
+        decision = test(run)
+        if decision is True:
+            return yes(run)
+        if decision is False:
+            return no(run)
+        raise EvaluationError(NO_OVERLOAD)
+
+    return _attribute(resolve, base=0)
+
+
+def _logic(node: Call) -> Step:
+    """``&&`` and ``||``: a term that decides makes up for errors in others."""
+    terms = [plan(it).evaluate for it in node.arguments]
+    decisive = node.function == "_||_"
+
+    def evaluate(run: Run) -> bool:
+        failure: EvaluationError | None = None
+        for term in terms:
+            try:
+                value = term(run)
+            except EvaluationError as error:
+                failure = failure or error
+                continue
+            if type(value) is not bool:
+                failure = failure or EvaluationError(NO_OVERLOAD)
+            elif value is decisive:
+                return value
+        if failure is not None:
+            raise failure
+        return not decisive
+
+    return Step(evaluate)
+
+
+def _equality(node: Call) -> Step:
+    one, other = (plan(it).evaluate for it in node.arguments)
+    if node.function == "_==_":
+
+        def evaluate(run: Run) -> bool:
+            left, right = one(run), other(run)
+            run.cost += costs.equality(left, right)
+            return equal(left, right)
+
+        return Step(evaluate)
+
+    def differ(run: Run) -> bool:
+        left, right = one(run), other(run)
+        run.cost += costs.inequality(left, right)
+        try:
+            return not equal(left, right)
+        except EvaluationError:
+            return True
+
+    return Step(differ)
+
+
+def _in(node: Call) -> Step:
+    """``value in container``; a list of constants is not charged for."""
+    value, container = map(plan, node.arguments)
+    listed = container.constant
+    if node.overloads != ("in_list",) or not is_list(listed):
+        return _call(node)
+    if not listed:
+        return _constant(False)
+    if any(type(it) not in _KEYS for it in listed):
+        return _call(node)
+    wanted = value.evaluate
+    if all(type(it) is str for it in listed):
+        words = frozenset(listed)
+        return Step(lambda run: type(it := wanted(run)) is str and it in words)
+    return Step(lambda run: contains(wanted(run), listed))
+
+
+def _going(node: Call) -> Step:
+    argument = plan(node.arguments[0]).evaluate
+
+    def evaluate(run: Run) -> bool:
+        run.cost += 1
+        try:
+            return argument(run) is not False
+        except EvaluationError:
+            return True
+
+    return Step(evaluate)
+
+
+def _alternative(node: Call) -> Step:
+    """``optional.or(other)`` and ``optional.orValue(value)``: the other is looked at only where it is needed."""
+    first, other = plan(node.target or node).evaluate, plan(node.arguments[0]).evaluate
+    unwrap = node.function == "orValue"
+
+    def evaluate(run: Run) -> Value:
+        value = first(run)
+        if type(value) is not Optional:
+            return value
+        if value is NONE:
+            return other(run)
+        return value.value if unwrap else value
+
+    return Step(evaluate)
+
+
+# ---------------------------------------------------------------- functions
+
+
+def _call(node: Call) -> Step:
+    operands = [node.target, *node.arguments] if node.target else node.arguments
+    steps = [plan(it) for it in operands]
+    constants = [it.constant for it in steps]
+    _check_pattern(node.function, constants)
+    call = _dispatched(node, operands)
+    cost = costs.of_call(node.function, node.overloads)
+    if MISSING not in constants:
+        return _computed(node.function, call, cost, constants)
+    evaluations = [it.evaluate for it in steps]
+    if cost is None:
+        return _flat_call(call, evaluations)
+
+    def evaluate(run: Run) -> Value:
+        values = [it(run) for it in evaluations]
+        result = call(*values)
+        run.cost += cost(values, result)
+        return result
+
+    return Step(evaluate)
+
+
+def _flat_call(call: Callable[..., Value], evaluations: list[Evaluate]) -> Step:
+    """A call that costs 1."""
+    if len(evaluations) == 2:
+        first, second = evaluations
+
+        def binary(run: Run) -> Value:
+            run.cost += 1
+            return call(first(run), second(run))
+
+        return Step(binary)
+
+    def evaluate(run: Run) -> Value:
+        run.cost += 1
+        return call(*[it(run) for it in evaluations])
+
+    return Step(evaluate)
+
+
+def _check_pattern(name: str, constants: list[Value]) -> None:
+    if name in _SEARCHES and len(constants) > 1 and type(constants[1]) is str:
+        try:
+            regexes.compiled(constants[1])
+        except EvaluationError as error:
+            raise _instantiation(error) from None
+
+
+def _computed(
+    name: str, call: Callable[..., Value], cost: costs.Cost | None, constants: list[Value]
+) -> Step:
+    """A call with constants only: computed once, and as dear as ever, but for conversions."""
+    converts = name in _CONVERSIONS and len(constants) == 1
+    try:
+        value = call(*constants)
+    except EvaluationError as error:
+        if converts:
+            raise _instantiation(error) from None
+        failure = error
+
+        def fail(_: Run) -> Value:
+            raise failure
+
+        return Step(fail)
+    if converts:
+        return _constant(value)
+    units = 1 if cost is None else cost(constants, value)
+
+    def evaluate(run: Run) -> Value:
+        run.cost += units
+        return value
+
+    return Step(evaluate)
+
+
+def _dispatched(node: Call, operands: Sequence[Node]) -> Callable[..., Value]:
+    """The function to call: it checks what the checker could not."""
+    every = FUNCTIONS[node.function]
+    candidates = [it for it in every if it.key in node.overloads]
+    first = candidates[0]
+    if first.call is not None and not first.guarded:
+        return first.call
+    if len(candidates) == 1 and first.call is not None:
+        open_places = [place for place, it in enumerate(operands) if _open(it.type)]
+        if not open_places:
+            return first.call
+    else:
+        candidates = [it for it in every if len(it.arguments) == len(operands)]
+    return _guarded(node.function, candidates)
+
+
+def _guarded(name: str, candidates: list[Overload]) -> Callable[..., Value]:
+    def call(*values: Value) -> Value:
+        for it in candidates:
+            if it.call is not None and all(map(_accepts, it.arguments, values)):
+                return it.call(*values)
+        raise EvaluationError(f"{NO_OVERLOAD}: {name}({', '.join(map(type_name, values))})")
+
+    return call
+
+
+def _open(it: Type) -> bool:
+    """Whether a type leaves something to the value."""
+    return it.dynamic or it.kind in {"error", "param"} or any(map(_open, it.parameters))
+
+
+def _accepts(it: Type, value: Value) -> bool:
+    """Whether a value is of a type; of lists and maps the first element tells."""
+    if it.dynamic or it.kind == "param":
+        return True
+    if type_name(value) != it.name:
+        return False
+    if it.kind == "list" and value:
+        return _accepts(it.parameters[0], value[0])
+    if it.kind == "map" and len(value):
+        return all(map(_accepts, it.parameters, next(iter(value.items()))))
+    return True
+
+
+# ---------------------------------------------------------------- literals
+
+
+def _list(node: ListLiteral) -> Step:
+    steps = [plan(it) for it in node.elements]
+    constants = [it.constant for it in steps]
+    if MISSING not in constants and not node.optionals:
+        return _constant(tuple(constants))
+    parts = [(it.evaluate, place in node.optionals) for place, it in enumerate(steps)]
+
+    def evaluate(run: Run) -> Value:
+        run.cost += costs.LIST
+        values = []
+        for element, optional in parts:
+            value = element(run)
+            if optional:
+                if type(value) is not Optional:
+                    raise EvaluationError(
+                        "cannot initialize optional list element from non-optional value "
+                        + show(value)
+                    )
+                if value is NONE:
+                    continue
+                value = value.value
+            values.append(value)
+        return tuple(values)
+
+    return Step(evaluate)
+
+
+def _map(node: MapLiteral) -> Step:
+    parts = [(plan(key), plan(value), optional) for key, value, optional in node.entries]
+
+    def evaluate(run: Run) -> Map:
+        run.cost += costs.MAP
+        made = Map()
+        for key_step, value_step, optional in parts:
+            key, value = key_step.evaluate(run), value_step.evaluate(run)
+            if optional:
+                if type(value) is not Optional:
+                    raise EvaluationError(
+                        f"cannot initialize optional entry '{show(key)}' from non-optional value "
+                        + show(value)
+                    )
+                if value is NONE:
+                    made.remove(key)
+                    continue
+                value = value.value
+            made.put(key, value)
+        return made
+
+    if all(MISSING not in (key.constant, value.constant) for key, value, _ in parts):
+        return _constant(evaluate(Run(Map(), 0)))
+    return Step(evaluate)
+
+
+# ---------------------------------------------------------------- variables' scopes
+
+_BOUND: dict[Variable, Evaluate] = {}
+"""What bound variables stand for, while their bodies are planned."""
+
+
+def _bind(node: Bind) -> Step:
+    variable = node.variable
+    if variable is None:
+        raise CompileError(f"unchecked variable {node.name}")
+    _BOUND[variable] = plan(node.value).evaluate
+    try:
+        body = plan(node.body).evaluate
+    finally:
+        del _BOUND[variable]
+    slot = variable.slot
+
+    def evaluate(run: Run) -> Value:
+        run.frame[slot] = _PENDING
+        return _settled(body(run))
+
+    return Step(evaluate)
+
+
+def _read_bound(variable: Variable) -> Evaluate:
+    slot, compute = variable.slot, _BOUND[variable]
+
+    def resolve(run: Run) -> Value:
+        value = run.frame[slot]
+        if value is _PENDING:
+            try:
+                value = _growing(compute(run))
+            except EvaluationError as error:
+                value = _Failure(error)
+            run.frame[slot] = value
+        if type(value) is _Failure:
+            raise value.error
+        return value
+
+    return resolve
+
+
+def _growing(value: Value) -> Value:
+    """What a variable starts with: an empty list or map grows in place."""
+    if is_list(value) and not value:
+        return Growing()
+    if isinstance(value, Map) and not value.entries:
+        return GrowingMap()
+    return value
+
+
+def _settled(value: Value) -> Value:
+    """What leaves the scope of a variable that grew."""
+    if type(value) is Growing:
+        return tuple(value)
+    return Map(value.entries) if type(value) is GrowingMap else value
+
+
+def _fold(node: Fold) -> Step:
+    over, initial, step, result = (
+        plan(it).evaluate for it in (node.range, node.initial, node.step, node.result)
+    )
+    condition = plan(node.condition)
+    going = None if condition.constant is True else condition.evaluate
+    accumulator = node.variables[0].slot
+    slots = [it.slot for it in node.variables[1:]]
+
+    def evaluate(run: Run) -> Value:
+        frame = run.frame
+        elements = _elements(over(run), double=len(slots) == 2)
+        frame[accumulator] = _growing(initial(run))
+        for element in elements:
+            for slot, value in zip(slots, element, strict=True):
+                frame[slot] = value
+            if going is not None and not going(run):
+                break
+            try:
+                frame[accumulator] = step(run)
+            except EvaluationError as error:
+                frame[accumulator] = _Failure(error)
+            if run.cost > costs.LIMIT:
+                raise CostLimitExceeded
+        return _settled(result(run))
+
+    return Step(evaluate)
+
+
+def _elements(value: Value, *, double: bool) -> Any:
+    """What the variables of a comprehension become, turn by turn."""
+    if is_list(value):
+        return enumerate(value) if double else ((it,) for it in tuple(value))
+    if isinstance(value, Map):
+        return tuple(value.items()) if double else tuple((key,) for key, _ in value.items())
+    if double:
+        raise EvaluationError(f"unsupported comprehension range type: {type_name(value)}")
+    raise EvaluationError(f"got '{type_name(value)}', expected iterable type")
+
+
+_SPECIAL: dict[str, Callable[[Call], Step]] = {
+    "_?_:_": _conditional,
+    "_&&_": _logic,
+    "_||_": _logic,
+    "_==_": _equality,
+    "_!=_": _equality,
+    "_[_]": _index,
+    "_[?_]": _index,
+    "@in": _in,
+    "@not_strictly_false": _going,
+    "or": _alternative,
+    "orValue": _alternative,
+}

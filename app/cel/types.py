@@ -1,0 +1,223 @@
+"""Types of expressions, and how the checker fits them to each other.
+
+``dyn`` and ``any`` fit everything: attributes of devices have type ``any``, since only a device tells what they are. Types of
+overloads have parameters (``list(A)``); a ``Unifier`` finds out what they stand for.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "any", "basic", "dyn", "error", "list", "map", "named", "null", "opaque", "param", "type"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """``kind`` groups types that the checker treats alike; ``name`` is that of values at run time."""
+
+    kind: Kind
+    name: str
+    parameters: tuple["Type", ...] = ()
+
+    def __str__(self) -> str:
+        name = _DISPLAYED.get(self.name, self.name)
+        if not self.parameters:
+            return name
+        return f"{name}({', '.join(str(it) for it in self.parameters)})"
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether only the value tells what it is."""
+        return self.kind in {"dyn", "any"}
+
+    @property
+    def optional(self) -> bool:
+        """Whether it is optional_type(T)."""
+        return self.kind == "opaque" and self.name == "optional_type"
+
+
+BOOL = Type("basic", "bool")
+BYTES = Type("basic", "bytes")
+DOUBLE = Type("basic", "double")
+INT = Type("basic", "int")
+STRING = Type("basic", "string")
+UINT = Type("basic", "uint")
+NULL = Type("null", "null_type")
+DYN = Type("dyn", "dyn")
+ANY = Type("any", "google.protobuf.Any")
+ERROR = Type("error", "error")
+TYPE = Type("type", "type")
+DURATION = Type("named", "google.protobuf.Duration")
+TIMESTAMP = Type("named", "google.protobuf.Timestamp")
+_DISPLAYED = {
+    ANY.name: "any",
+    DURATION.name: "duration",
+    ERROR.name: "!error!",
+    NULL.name: "null",
+    TIMESTAMP.name: "timestamp",
+}
+
+
+def list_of(element: Type) -> Type:
+    """``list(element)``."""
+    return Type("list", "list", (element,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    """``map(key, value)``."""
+    return Type("map", "map", (key, value))
+
+
+def optional_of(value: Type) -> Type:
+    """``optional_type(value)``."""
+    return Type("opaque", "optional_type", (value,))
+
+
+def type_of(value: Type) -> Type:
+    """``type(value)``: the type of a type's name."""
+    return Type("type", "type", (value,))
+
+
+def parameter(name: str) -> Type:
+    """A type to be found."""
+    return Type("param", name)
+
+
+def named(name: str) -> Type:
+    """A type of Kubernetes' with fields or methods."""
+    return Type("named", name)
+
+
+def opaque(name: str) -> Type:
+    """A type of Kubernetes' with methods only."""
+    return Type("opaque", name)
+
+
+def loose(known: Type, other: Type) -> bool:
+    """Whether ``known`` is ``other``, or less specific."""
+    if known.dynamic or known.kind == "param":
+        return True
+    if other.dynamic or other.kind == "param" or known.kind != other.kind:
+        return False
+    if known.kind == "type":
+        return True
+    if known.kind in {"opaque", "list", "map"}:
+        return (
+            known.name == other.name
+            and len(known.parameters) == len(other.parameters)
+            and all(map(loose, known.parameters, other.parameters))
+        )
+    return known == other
+
+
+def general(one: Type, other: Type) -> Type:
+    """The less specific of two types that fit each other."""
+    return one if loose(one, other) else other
+
+
+class Unifier:
+    """What type parameters stand for, found while types are fitted to each other."""
+
+    __slots__ = ("_count", "_known")
+
+    def __init__(self) -> None:
+        self._known: dict[Type, Type] = {}
+        self._count = 0
+
+    def fresh(self) -> Type:
+        """A parameter that nothing else uses."""
+        self._count += 1
+        return parameter(f"_var{self._count - 1}")
+
+    def instantiate(self, types: tuple[Type, ...]) -> tuple[Type, ...]:
+        """The types of an overload with parameters of their own."""
+        names: dict[Type, Type] = {}
+        return tuple(self._rename(it, names) for it in types)
+
+    def _rename(self, it: Type, names: dict[Type, Type]) -> Type:
+        if it.kind == "param":
+            if it not in names:
+                names[it] = self.fresh()
+            return names[it]
+        if not it.parameters:
+            return it
+        return Type(it.kind, it.name, tuple(self._rename(p, names) for p in it.parameters))
+
+    def resolve(self, it: Type, *, final: bool = False) -> Type:
+        """The type with parameters replaced by what is known of them; ``final``: by dyn where nothing is."""
+        while it in self._known:
+            it = self._known[it]
+        if it.kind == "param":
+            return DYN if final else it
+        if not it.parameters:
+            return it
+        return Type(it.kind, it.name, tuple(self.resolve(p, final=final) for p in it.parameters))
+
+    def fits(self, given: Type, wanted: Type) -> bool:
+        """Whether a value of one type may stand where the other is wanted; remembers what that takes."""
+        return self.fit_all((given,), (wanted,))
+
+    def fit_all(self, given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
+        """The same for arguments; where one does not fit nothing is remembered."""
+        before = self._known.copy()
+        if len(given) == len(wanted) and all(map(self._fit, given, wanted)):
+            return True
+        self._known = before
+        return False
+
+    def _fit(self, given: Type, wanted: Type) -> bool:
+        if wanted.kind == "param":
+            fits, settled = self._bind(given, wanted)
+            if fits or settled:
+                return fits
+        if given.kind == "param":
+            return self._bind(wanted, given)[0]
+        if given.dynamic or wanted.dynamic or "error" in {given.kind, wanted.kind}:
+            return True
+        if given.kind == "null":
+            return _nullable(wanted)
+        if wanted.kind == "null":
+            return _nullable(given)
+        if given.kind == "type":
+            return wanted.kind == "type"
+        if given.kind in {"opaque", "list", "map"}:
+            return (
+                given.kind == wanted.kind
+                and given.name == wanted.name
+                and len(given.parameters) == len(wanted.parameters)
+                and all(map(self._fit, given.parameters, wanted.parameters))
+            )
+        return given == wanted
+
+    def _bind(self, it: Type, param: Type) -> tuple[bool, bool]:
+        """Lets a parameter stand for a type: whether it can, and whether it stood for one before."""
+        if it == param:
+            return True, True
+        known = self._known.get(param)
+        if known is None:
+            if not self._free(param, it):
+                return False, False
+            self._known[param] = it
+            return True, False
+        if it == known:
+            return True, True
+        if not self._fit(it, known):
+            return False, True
+        common = general(it, known)
+        if self._free(param, common):
+            self._known[param] = common
+        return True, True
+
+    def _free(self, param: Type, within: Type) -> bool:
+        """Whether a type does not contain the parameter."""
+        if within == param:
+            return False
+        if within.kind == "param":
+            known = self._known.get(within)
+            return known is None or self._free(param, known)
+        return all(self._free(param, it) for it in within.parameters)
+
+
+def _nullable(it: Type) -> bool:
+    return it.kind in {"opaque", "named", "null"}

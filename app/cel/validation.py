@@ -1,0 +1,88 @@
+"""What Kubernetes refuses in an expression that is well typed: literals that cannot be right."""
+
+from collections.abc import Callable, Iterator
+
+from app.cel import regexes, standard
+from app.cel.errors import EvaluationError, Issue
+from app.cel.syntax import Bind, Call, Fold, ListLiteral, Literal, MapLiteral, Node, Select
+from app.cel.types import Type
+
+
+def validate(tree: Node) -> list[Issue]:
+    """All that is wrong."""
+    return [
+        issue for node, formatted in _walk(tree) for issue in _validate(node, formatted=formatted)
+    ]
+
+
+def _validate(node: Node, *, formatted: bool) -> Iterator[Issue]:
+    match node:
+        case Call(
+            function="duration" | "timestamp" | "matches", arguments=[Literal() as literal, *_]
+        ):
+            if not _right(node.function, literal):
+                yield Issue(literal.offset, f"invalid {node.function} argument")
+        case ListLiteral() if not formatted:
+            yield from _alike(
+                (it, place in node.optionals) for place, it in enumerate(node.elements)
+            )
+        case MapLiteral() if not formatted:
+            yield from _alike(((key, False) for key, _, _ in node.entries), every=True)
+            yield from _alike(((value, it) for _, value, it in node.entries), every=True)
+
+
+_PARSERS: dict[str, Callable[[str], object]] = {
+    "duration": standard.duration_of,
+    "timestamp": standard.timestamp_of,
+    "matches": regexes.compiled,
+}
+
+
+def _right(function: str, literal: Literal) -> bool:
+    if not isinstance(literal.value, str):
+        return function == "timestamp"
+    try:
+        _PARSERS[function](literal.value)
+    except EvaluationError:
+        return False
+    return True
+
+
+def _alike(elements: Iterator[tuple[Node, bool]], *, every: bool = False) -> Iterator[Issue]:
+    """Elements must have one type; only the first that has not is named, or every one."""
+    common: Type | None = None
+    for node, optional in elements:
+        found = node.type
+        if optional and found.parameters:
+            found = found.parameters[0]
+        if common is None:
+            common = found
+        elif found != common:
+            yield Issue(node.offset, f"expected type '{common}' but found '{found}'")
+            if not every:
+                return
+
+
+def _walk(node: Node, *, formatted: bool = False) -> Iterator[tuple[Node, bool]]:
+    """All nodes, and whether they are within the arguments (or the target) of format()."""
+    yield node, formatted
+    inside = formatted or (isinstance(node, Call) and node.function == "format")
+    for it in _children(node):
+        yield from _walk(it, formatted=inside)
+
+
+def _children(node: Node) -> list[Node]:
+    match node:
+        case Select():
+            return [] if node.ident else [node.operand]
+        case Call():
+            return [node.target, *node.arguments] if node.target else node.arguments
+        case ListLiteral():
+            return node.elements
+        case MapLiteral():
+            return [it for key, value, _ in node.entries for it in (key, value)]
+        case Bind():
+            return [node.value, node.body]
+        case Fold():
+            return [node.range, node.initial, node.condition, node.step, node.result]
+    return []
