@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from app.sim import EmbeddedCluster
 from app.sim.resources.kinds import NODES, PODS
+from app.sim.resources.pod_claims import missing_claim
 from app.sim.store import Change
 
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -31,7 +32,7 @@ class Entry:
     node: str = ""
     """That it is bound to; empty while it is pending."""
     refusal: str = ""
-    """Why it is pending: the message of the FailedScheduling event and of the condition."""
+    """Why it is pending: the message of the FailedScheduling event and of the condition, or what it has to have first."""
     error: str = ""
     """What kept the scheduler from deciding about it the last time."""
     is_gone: bool = False
@@ -79,7 +80,8 @@ class Ledger:
             entry.node, entry.refusal = node, ""
             self.bound_at.append(self._now())
         elif not node:
-            entry.refusal = _message(pod, _TURNED_DOWN)
+            api = self._cluster.api
+            entry.refusal = _message(pod, _TURNED_DOWN) or missing_claim(api, pod)
             entry.error = _message(pod, {"SchedulerError"})
 
     @property

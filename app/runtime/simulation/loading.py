@@ -19,8 +19,8 @@ from app.wire.kube import DecodeError
 
 Object = dict[str, Any]
 
-CLUSTER_KINDS: Final = NAMES | {"PriorityClass", "RuntimeClass"}
-"""What is taken from a dump: what the scheduler reads, and what pods are admitted by."""
+CLUSTER_KINDS: Final = NAMES | {"PriorityClass", "ResourceClaimTemplate", "RuntimeClass"}
+"""What is taken from a dump: what the scheduler reads, what pods are admitted by, and what claims are made from."""
 WORKLOAD_KINDS: Final = CLUSTER_KINDS | UNFOLDED
 """What is taken from a workload."""
 

@@ -74,6 +74,7 @@ class _Simulation:
             nodes=self._options.nodes,
             kubelets=_KUBELETS,
             volumes=True,
+            claims=True,
             kubeconfig_out=kubeconfig,
         )
         async with EmbeddedCluster(settings) as cluster:

@@ -200,7 +200,7 @@ class ClaimController:
                 self._write_status(record.value, status | {"reservedFor": consumers})
 
     def _complain(self, pod: Object, message: str) -> None:
-        log.warning("No claim for %s: %s", pod["metadata"]["name"], message)
+        """Says it where kubectl describe shows it."""
         now, metadata = self._api.timestamp(), pod["metadata"]
         names = {part: metadata[part] for part in ("namespace", "name", "uid", "resourceVersion")}
         event = {

@@ -61,11 +61,23 @@ def is_reserved(claim: Object, pod: Object) -> bool:
 
 def may_start(api: Api, pod: Object) -> bool:
     """Whether all claims of a pod exist and are reserved for it: a kubelet prepares the devices then."""
+    return all(claim is not None and is_reserved(claim, pod) for _, claim in _claims(api, pod))
+
+
+def missing_claim(api: Api, pod: Object) -> str:
+    """What a pod waits for before a scheduler looks at it; empty if its claims are there."""
+    for entry, claim in _claims(api, pod):
+        if claim is None:
+            source = entry.get("resourceClaimName") or entry.get("resourceClaimTemplateName", "")
+            kind = "claim" if "resourceClaimName" in entry else "claim from the template"
+            return f'there is no resource {kind} "{source}" for "{entry["name"]}"'
+    return ""
+
+
+def _claims(api: Api, pod: Object) -> Iterator[tuple[Object, Object | None]]:
+    """Each entry of a pod that needs a claim, and the claim."""
     for entry in pod["spec"].get("resourceClaims", ()):
         name = entry.get("resourceClaimName") or made_name(pod, entry)
-        if name == "":
-            continue
-        record = api.find(RESOURCE_CLAIMS, pod["metadata"]["namespace"], name or "")
-        if record is None or not is_reserved(record.value, pod):
-            return False
-    return True
+        if name != "":
+            record = api.find(RESOURCE_CLAIMS, pod["metadata"]["namespace"], name or "")
+            yield entry, None if record is None else record.value

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.model.devices import FINALIZER
 from app.runtime.simulation.loading import CLUSTER_KINDS, WORKLOAD_KINDS
 from app.runtime.simulation.reading import read
 from app.sim import ManifestError
@@ -14,6 +15,7 @@ from app.sim.resources.kinds import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
 )
 from tests.shell.simulation.world import World, node, pod, workload
 
@@ -132,6 +134,19 @@ def test_budgets_are_counted_anew(tmp_path):
     found = World(tmp_path, budget).find(POD_DISRUPTION_BUDGETS, "b")
     assert found["metadata"]["generation"] == 3
     assert "observedGeneration" not in found["status"]
+
+
+def test_devices_stay_allocated(tmp_path):
+    metadata = {"name": "c", "namespace": "shop", "uid": "u", "finalizers": [FINALIZER]}
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
+    result = {"request": "r", "driver": "gpu.example.com", "pool": "a", "device": "d"}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    status["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "uid-of-p"}]
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata}
+    claim |= {"spec": {"devices": {"requests": [request]}}, "status": status}
+    found = World(tmp_path, claim).find(RESOURCE_CLAIMS, "c")
+    assert found["metadata"]["finalizers"] == [FINALIZER]
+    assert found["status"] == status
 
 
 def test_plain_manifests_are_admitted(tmp_path):

@@ -1,0 +1,57 @@
+"""What is known of pods while the scheduler is at work on them."""
+
+from typing import Any
+
+import pytest
+
+from app.runtime.ledger import Ledger
+from app.sim import EmbeddedCluster
+from app.sim.resources.kinds import NAMESPACES, PODS, RESOURCE_CLAIMS
+
+Entry = dict[str, Any]
+
+
+@pytest.fixture
+def cluster() -> EmbeddedCluster:
+    made = EmbeddedCluster()
+    made.api.create(NAMESPACES, "", {"metadata": {"name": "default"}})
+    return made
+
+
+def make_pod(cluster: EmbeddedCluster, *claims: Entry) -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}], "resourceClaims": list(claims)}
+    cluster.apply(PODS, {"metadata": {"name": "p"}, "spec": spec})
+
+
+def make_claim(cluster: EmbeddedCluster, name: str) -> None:
+    cluster.apply(RESOURCE_CLAIMS, {"metadata": {"name": name}, "spec": {"devices": {}}})
+
+
+@pytest.mark.parametrize(
+    ("claim", "why"),
+    [
+        (
+            {"name": "gpu", "resourceClaimTemplateName": "t"},
+            'there is no resource claim from the template "t" for "gpu"',
+        ),
+        (
+            {"name": "own", "resourceClaimName": "c"},
+            'there is no resource claim "c" for "own"',
+        ),
+    ],
+)
+def test_a_pod_without_its_claims_is_not_looked_at(
+    cluster: EmbeddedCluster, claim: Entry, why: str
+) -> None:
+    ledger = Ledger(cluster, lambda: 0.0, lambda _pod: "w")
+    make_pod(cluster, claim)
+    assert ledger.is_decided
+    assert ledger.refusals("w") == {why: 1}
+
+
+def test_a_pod_that_has_its_claims_is_undecided(cluster: EmbeddedCluster) -> None:
+    ledger = Ledger(cluster, lambda: 0.0, lambda _pod: "w")
+    make_claim(cluster, "c")
+    make_pod(cluster, {"name": "own", "resourceClaimName": "c"})
+    assert not ledger.is_decided
+    assert ledger.undecided() == ["1 w: not tried"]
