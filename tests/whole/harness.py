@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 JSON = "application/json"
 
 
@@ -32,12 +32,22 @@ def wait_for(what: str, check: Callable[[], Any], seconds: float = WAIT_SECONDS)
         time.sleep(0.05)
 
 
+@contextlib.contextmanager
+def hangups_end_processes() -> Iterator[None]:
+    """For starting processes: under nohup they would inherit that SIGHUP is ignored."""
+    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, inherited)
+
+
 class Process:
     """A command with its output in a file; ended with the test."""
 
     def __init__(self, arguments: list[str], log: Path) -> None:
         self.log = log
-        with log.open("ab") as out:
+        with log.open("ab") as out, hangups_end_processes():
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *arguments], stdout=out, stderr=out, stdin=subprocess.DEVNULL
             )
@@ -56,13 +66,13 @@ class Process:
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
-    def stop(self, seconds: float = 20.0) -> int:
+    def stop(self, seconds: float = WAIT_SECONDS) -> int:
         """Asks the process to stop and returns its exit status."""
         if self.status is None:
             self.send(signal.SIGTERM)
         return self.wait(seconds)
 
-    def wait(self, seconds: float = 20.0) -> int:
+    def wait(self, seconds: float = WAIT_SECONDS) -> int:
         """Returns the exit status of the process when it has ended by itself."""
         return self._process.wait(seconds)
 
@@ -82,21 +92,28 @@ class ApiServer:
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:
         """The answer, decoded; None for 404. Raises for other errors."""
-        request = urllib.request.Request(
-            self.url + path,
-            data=None if body is None else json.dumps(body).encode(),
-            method=method,
-            headers={"Content-Type": content_type}
-            | ({"Authorization": f"Bearer {self.token}"} if self.token else {}),
-        )
+        data = None if body is None else json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(request, timeout=10, context=self.tls) as answer:
+            with self._ask(method, path, data, content_type) as answer:
                 return json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             with error:
                 if error.code == 404:
                     return None
                 raise AssertionError(f"{method} {path}: {error.code} {error.read()!r}") from error
+
+    def _ask(
+        self, method: str, path: str, data: bytes | None = None, content_type: str = JSON
+    ) -> Any:
+        headers = {"Content-Type": content_type}
+        headers |= {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        return urllib.request.urlopen(request, timeout=WAIT_SECONDS, context=self.tls)
+
+    def changes(self, path: str, since: str) -> Iterator[dict[str, Any]]:
+        """The events of a watch, from a collection's resource version on; waits for more at the end."""
+        with self._ask("GET", f"{path}?watch=true&resourceVersion={since}") as answer:
+            yield from map(json.loads, answer)
 
     def wipe(self) -> None:
         """Deletes what tests make, whatever holds it."""
@@ -180,6 +197,10 @@ class Cluster(ApiServer):
         """One of /debug/cluster; its answer may be cut off with the connection."""
         with contextlib.suppress(OSError):
             self.call("POST", f"/debug/cluster/{action}", body or {})
+
+    def clear_faults(self) -> None:
+        """Whoever waits because of one goes on."""
+        self.call("DELETE", "/debug/cluster/faults")
 
 
 def pod(name: str, *, cpu: str = "100m", **spec: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Preemption from end to end: victims marked and deleted, the preemptor bound where they were."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,12 +48,15 @@ def node_names(cluster: Cluster) -> set[str]:
     return {item["metadata"]["name"] for item in cluster.call("GET", "/api/v1/nodes")["items"]}
 
 
-def watch_conditions(cluster: Cluster, seen: dict[str, Any]) -> None:
-    """Remembers the DisruptionTarget conditions of pods that are there now."""
-    for name, each in cluster.pods().items():
-        for condition in each["status"].get("conditions", ()):
-            if condition["type"] == "DisruptionTarget":
-                seen[name] = condition
+def last_conditions(cluster: Cluster, since: str, count: int) -> list[dict[str, Any]]:
+    """The DisruptionTarget conditions with which so many pods have gone."""
+    gone = (each for each in cluster.changes(PODS, since) if each["type"] == "DELETED")
+    return [
+        condition
+        for event in itertools.islice(gone, count)
+        for condition in event["object"]["status"].get("conditions", ())
+        if condition["type"] == "DisruptionTarget"
+    ]
 
 
 def bound(cluster: Cluster, prefix: str) -> dict[str, str]:
@@ -66,25 +70,22 @@ def bound(cluster: Cluster, prefix: str) -> dict[str, str]:
 
 def test_makes_room_on_every_node(cluster: Cluster, schedulers: Schedulers) -> None:
     fill(cluster)
+    since = cluster.call("GET", PODS)["metadata"]["resourceVersion"]
     scheduler = schedulers.start(leaderElection=NO_ELECTION)
     cluster.create_pods(NODES, prefix="high", cpu="3", priorityClassName="high")
-    seen: dict[str, Any] = {}
-
-    def done() -> bool:
-        watch_conditions(cluster, seen)
-        return len(bound(cluster, "high")) == NODES
-
-    wait_for("all high pods bound", done)
+    wait_for("all high pods bound", lambda: len(bound(cluster, "high")) == NODES)
     assert set(bound(cluster, "high").values()) == node_names(cluster)
     wait_for("the victims gone", lambda: len(bound(cluster, "low")) == NODES)
+    wait_for("events", lambda: len(cluster.events("Preempted")) == 3 * NODES)
     notes = Counter(event["note"] for event in cluster.events("Preempted"))
     uids = {name: each["metadata"]["uid"] for name, each in cluster.pods().items()}
     assert notes == {
         f"Preempted by pod {uids[name]} on node {node}": 3
         for name, node in bound(cluster, "high").items()
     }
-    assert len(seen) == 3 * NODES
-    for condition in seen.values():
+    conditions = last_conditions(cluster, since, 3 * NODES)
+    assert len(conditions) == 3 * NODES
+    for condition in conditions:
         assert condition["status"] == "True"
         assert condition["reason"] == "PreemptionByScheduler"
         message = "default-scheduler: preempting to accommodate a higher priority pod"

@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from tests.whole.harness import Cluster, Process, Schedulers, pod, running_cluster, wait_for
+from tests.whole.harness import (
+    WAIT_SECONDS,
+    Cluster,
+    Process,
+    Schedulers,
+    hangups_end_processes,
+    pod,
+    running_cluster,
+    wait_for,
+)
 
 pytestmark = pytest.mark.whole
 
@@ -35,9 +44,9 @@ def schedulers(cluster: Cluster, tmp_path: Path) -> Iterator[Schedulers]:
     started.end()
 
 
-def bindings_under_way(cluster: Cluster, count: int, seconds: float) -> None:
-    """Creates pods whose bindings take this long to be answered."""
-    slow = {"method": "POST", "path": "/binding$", "times": count, "delay": seconds}
+def bindings_under_way(cluster: Cluster, count: int) -> None:
+    """Creates pods whose bindings are not answered before the faults are cleared."""
+    slow = {"method": "POST", "path": "/binding$", "times": count, "delay": 3600.0}
     cluster.debug("faults", slow)
     cluster.create_pods(count)
 
@@ -47,10 +56,12 @@ def test_a_stop_lets_bindings_finish_and_reports_them(
 ) -> None:
     scheduler = schedulers.start("-v=3", leaderElection=ALONE)
     wait_for("a start", lambda: "] Scheduling" in scheduler.output())
-    bindings_under_way(cluster, 5, seconds=2.0)
+    bindings_under_way(cluster, 5)
     wait_for("attempts", lambda: scheduler.output().count('"Attempting to schedule pod"') == 5)
     scheduler.send(signal.SIGTERM)
-    assert not cluster.all_bound(5)
+    wait_for("the request", lambda: "Requested to terminate" in scheduler.output())
+    assert scheduler.status is None
+    cluster.clear_faults()
     wait_for("the end", lambda: scheduler.status is not None)
     assert scheduler.status == 0
     assert cluster.all_bound(5)
@@ -62,7 +73,7 @@ def test_a_second_request_to_stop_is_obeyed_at_once(
 ) -> None:
     scheduler = schedulers.start("-v=3", leaderElection=ALONE)
     wait_for("a start", lambda: "] Scheduling" in scheduler.output())
-    bindings_under_way(cluster, 1, seconds=60.0)
+    bindings_under_way(cluster, 1)
     wait_for("an attempt", lambda: '"Attempting to schedule pod"' in scheduler.output())
     scheduler.send(signal.SIGTERM)
     wait_for("the first request", lambda: "Requested to terminate" in scheduler.output())
@@ -108,9 +119,10 @@ def test_other_signals_are_answered_and_change_nothing(
 def test_where_it_runs_on_a_terminal_its_end_is_a_request_to_stop(cluster: Cluster) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "app", "--leader-elect=false", "--secure-port=0"]
-    with subprocess.Popen(
-        [*command, f"--kubeconfig={cluster.kubeconfig}"], stdin=theirs, stdout=theirs, stderr=theirs
-    ) as process:
+    command += [f"--kubeconfig={cluster.kubeconfig}"]
+    with hangups_end_processes():
+        process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
+    with process:
         os.close(theirs)
         said = b""
         while b"Scheduling" not in said:
@@ -118,7 +130,7 @@ def test_where_it_runs_on_a_terminal_its_end_is_a_request_to_stop(cluster: Clust
         process.send_signal(signal.SIGHUP)
         os.close(ours)
         try:
-            assert process.wait(20) == 0
+            assert process.wait(WAIT_SECONDS) == 0
         finally:
             process.kill()
 
@@ -136,7 +148,7 @@ def test_what_was_ignored_from_the_start_stays_ignored(cluster: Cluster, tmp_pat
             wait_for("a binding", lambda: cluster.all_bound(1))
             assert "SIGHUP" not in log.read_text()
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(WAIT_SECONDS) == 0
         finally:
             process.kill()
 

@@ -189,7 +189,11 @@ def test_a_workload_that_cannot_be_loaded(tmp_path):
 
 def test_nothing_is_left_when_it_is_interrupted(tmp_path):
     given = write(tmp_path / "w.json", pod("p", "64", phase="Pending"))
+    config = tmp_path / "config.yaml"
+    config.write_text(f"{HEAD}extenders: [{{urlPrefix: 'http://127.0.0.1:1', filterVerb: f}}]\n")
+    # An extender that nobody answers for keeps it from coming to an end.
     arguments = ["app", "simulate", "--nodes=1", "--workload", given]
+    arguments += ["--config", str(config), "--extenders"]
     process = Process(arguments, tmp_path / "log")
     try:
         me = psutil.Process(process.pid)
