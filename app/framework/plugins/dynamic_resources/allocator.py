@@ -1,0 +1,296 @@
+"""Finds devices for claims, on all nodes at once (KEP-4381).
+
+Nodes whose devices look alike to the claims, one after the other, and of which the same are in use get the same answer, so
+there is one search per such *kind* of nodes. Kinds are kept from one attempt to the next, together with their answers, for claims
+with equal specs, as those made from one template are: when one node has changed, one row is looked at again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from app.cel.devices import Selectors
+from app.framework.plugins.dynamic_resources.constraints import UNKNOWN, Value
+from app.framework.plugins.dynamic_resources.inventory import Inventory, Sight
+from app.framework.plugins.dynamic_resources.pools import PoolView, Usage
+from app.framework.plugins.dynamic_resources.query import Profile, Query
+from app.framework.plugins.dynamic_resources.results import allocation_results
+from app.framework.plugins.dynamic_resources.search import (
+    AllocationError,
+    AllocationFailed,
+    AllocationTimeout,
+    Budget,
+    Scene,
+    Search,
+    Solution,
+)
+from app.model.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
+from app.state.devices.usage import AllocatedState
+from app.state.lister import Lister
+from app.state.table import NodeTable
+from app.state.view import Rows
+
+#: What ``Found.codes`` has.
+ALLOCATED: Final = 0
+CANNOT: Final = 1
+#: Cannot, for a reason that is worth telling.
+FAILED: Final = 2
+TIMED_OUT: Final = 3
+#: A claim or a class is wrong: the whole attempt fails.
+ERROR: Final = 4
+
+#: So many different questions are remembered.
+_MAX_QUERIES: Final = 64
+#: Kinds are forgotten when there are so many, and many times more than rows.
+_MAX_KINDS: Final = 4096
+
+#: int32[n]: numbers of kinds.
+Kinds = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.int8]
+#: For each row its kind and its code; by kind the answer.
+Answers = tuple[Kinds, Codes, dict[int, "_Answer"]]
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class _Answer(NamedTuple):
+    """To a query, for a kind of nodes. ``stamp``: the uses of wide pools that it depends on."""
+
+    code: int
+    stamp: tuple[Usage, ...] = ()
+    solution: Solution | None = None
+    text: str = ""
+
+
+class _Kind:
+    """Of nodes that get the same answer. ``wide``: the wide pools that they see."""
+
+    __slots__ = ("answer", "wide")
+
+    def __init__(self, wide: tuple[PoolView, ...]) -> None:
+        self.wide: Final = wide
+        self.answer: _Answer | None = None
+
+
+class _Kinds:
+    """The kind of each row, to one query."""
+
+    def __init__(self, query: Query, inventory: Inventory) -> None:
+        self.query: Final = query
+        self._inventory: Final = inventory
+        self._seen_at = -1
+        self._numbers: Final[dict[Hashable, int]] = {}
+        self._kinds: Final[list[_Kind]] = []
+        #: int32[capacity]: numbers of kinds.
+        self._of_row: Kinds = np.zeros(0, np.int32)
+        #: int8[>= kinds]
+        self._codes: Codes = np.zeros(64, np.int8)
+        #: What the devices in a view are.
+        self._profiles: Final[WeakKeyDictionary[PoolView, tuple[Profile, ...]]] = (
+            WeakKeyDictionary()
+        )
+        #: What the node of each row saw, and what that looks like.
+        self._looks: Final[list[tuple[Sight | None, Hashable]]] = []
+
+    def refresh(self) -> None:
+        """Looks again at the rows that have changed."""
+        inventory = self._inventory
+        if self._seen_at == inventory.version:
+            return
+        if len(self._kinds) > _MAX_KINDS + 4 * len(inventory.sights):
+            self._numbers.clear()
+            self._kinds.clear()
+            self._seen_at = -1
+        rows = (inventory.changed_at[: len(inventory.sights)] > self._seen_at).nonzero()[0]
+        self._seen_at = inventory.version
+        if len(self._of_row) < len(inventory.changed_at):
+            self._of_row = np.resize(self._of_row, len(inventory.changed_at))
+        self._looks.extend([(None, None)] * (len(inventory.sights) - len(self._looks)))
+        for row in rows.tolist():
+            self._of_row[row] = self._kind_of(row)
+        if len(self._codes) < len(self._kinds):
+            self._codes = np.resize(self._codes, 2 * len(self._kinds))
+
+    def _kind_of(self, row: int) -> int:
+        sight = self._inventory.sights[row]
+        seen, look = self._looks[row]
+        if seen is not sight:
+            look = self._look_of(sight)
+            self._looks[row] = (sight, look)
+        usage = self._inventory.usage
+        key = (look, *[usage(view).key for view in sight.own])
+        number = self._numbers.setdefault(key, len(self._kinds))
+        if number == len(self._kinds):
+            self._kinds.append(_Kind(sight.wide))
+        return number
+
+    def _look_of(self, sight: Sight) -> Hashable:
+        """What decides about the devices that a node sees, but for their use: equal where the answer is the same by position.
+
+        Of attributes that constraints compare it counts only which devices have equal ones. Pools of one name share an account
+        of counters, so it counts which these are.
+        """
+        views = sight.views
+        wide = set(sight.wide)
+        parts: list[Hashable] = [
+            view if view in wide else (view.state, *[each.look for each in self._profiles_of(view)])
+            for view in views
+        ]
+        names = [view.key[1] for view in views]
+        parts.append(tuple(map(names.index, names)))
+        profiles = [each for view in views for each in self._profiles_of(view)]
+        for place in range(len(self.query.attributes)):
+            values = [each.values[place] for each in profiles]
+            numbers: dict[Value, Hashable] = {None: None, UNKNOWN: UNKNOWN}
+            parts.append(tuple([numbers.setdefault(each, len(numbers)) for each in values]))
+        return tuple(parts)
+
+    def _profiles_of(self, view: PoolView) -> tuple[Profile, ...]:
+        profiles = self._profiles.get(view)
+        if profiles is None:
+            profiles = self._profiles[view] = self.query.profiles(view)
+        return profiles
+
+    def answer(self, rows: Rows, claims: Sequence[ResourceClaim], budget: Budget) -> Answers:
+        """The kinds of the rows, int32[n], the codes, int8[n], and the answers by kind."""
+        numbers = self._of_row[rows]
+        answers = {}
+        usage = self._inventory.usage
+        for number in np.bincount(numbers).nonzero()[0].tolist():
+            kind = self._kinds[number]
+            stamp = tuple([usage(view) for view in kind.wide])
+            answer = kind.answer
+            if answer is None or answer.stamp != stamp:
+                row = rows[(numbers == number).argmax()]
+                answer = self._search(self._inventory.sights[row], claims, budget, stamp)
+                kind.answer = None if answer.code in {TIMED_OUT, ERROR} else answer
+                self._codes[number] = answer.code
+            answers[number] = answer
+        return numbers, self._codes[numbers], answers
+
+    def _search(
+        self,
+        sight: Sight,
+        claims: Sequence[ResourceClaim],
+        budget: Budget,
+        stamp: tuple[Usage, ...],
+    ) -> _Answer:
+        profiles = [self._profiles_of(view) for view in sight.views]
+        usages = [self._inventory.usage(view) for view in sight.views]
+        budget.start_kind()
+        try:
+            scene = Scene(sight.views, profiles, usages)
+            solution = Search(self.query, claims, scene, budget).run()
+        except AllocationTimeout:
+            return _Answer(TIMED_OUT)
+        except AllocationFailed as failure:
+            return _Answer(FAILED, stamp, text=str(failure))
+        except AllocationError as error:
+            return _Answer(ERROR, text=str(error))
+        return _Answer(CANNOT if solution is None else ALLOCATED, stamp, solution)
+
+
+class Found:
+    """What a search has found, for each of its rows. Good until nodes, slices, classes or uses change."""
+
+    def __init__(
+        self,
+        allocator: "Allocator",
+        query: Query,
+        rows: Rows,
+        answers: Answers,
+    ) -> None:
+        self._allocator = allocator
+        self._query = query
+        self._rows = rows
+        #: ``kinds``: int32[n], equal where the answer is the same but for names. ``codes``: int8[n].
+        self.kinds, self.codes, self._answers = answers
+
+    def text(self, kind: int) -> str:
+        """Why nothing was allocated, in kube-scheduler's words; "" where it has none."""
+        return self._answers[kind].text
+
+    def sample(self, kind: int) -> tuple[AllocationResult, ...]:
+        """The results for some row of a kind. Raises LookupError."""
+        return self.results(int((self.kinds == kind).argmax()))
+
+    def results(self, position: int) -> tuple[AllocationResult, ...]:
+        """What is allocated on the row at a position: one result per claim. Raises LookupError if nothing is."""
+        solution = self._answers[int(self.kinds[position])].solution
+        if solution is None:
+            raise LookupError(f"nothing allocated at {position}")
+        return self._allocator.results(self._query, solution, int(self._rows[position]))
+
+
+class Allocator:
+    """Allocates devices of the slices to claims. Keeps what it knows of nodes up to date by itself.
+
+    ``share_id``: makes an id for a share of a device that several claims may have.
+    """
+
+    def __init__(
+        self,
+        table: NodeTable,
+        slices: Lister[ResourceSlice],
+        classes: Lister[DeviceClass],
+        allocated: AllocatedState,
+        selectors: Selectors,
+        *,
+        share_id: Callable[[], str],
+    ) -> None:
+        self._table: Final = table
+        self._classes: Final = classes
+        self._selectors: Final = selectors
+        self._share_id: Final = share_id
+        self._inventory: Final = Inventory(table, slices, allocated)
+        self._kinds: Final[OrderedDict[bytes, _Kinds]] = OrderedDict()
+        self._classes_at = -1
+
+    def search(self, rows: Rows, claims: Sequence[ResourceClaim], budget: Budget) -> Found:
+        """Looks for devices for all these claims together, on each of the rows (intp[n])."""
+        self._inventory.sync()
+        kinds = self._kinds_for(claims)
+        kinds.refresh()
+        return Found(self, kinds.query, rows, kinds.answer(rows, claims, budget))
+
+    def allocate(
+        self, row: int, claims: Sequence[ResourceClaim], budget: Budget
+    ) -> tuple[AllocationResult, ...] | None:
+        """The same for one row: one result per claim, or None.
+
+        Raises AllocationFailed, AllocationError, AllocationTimeout.
+        """
+        found = self.search(np.array([row], np.intp), claims, budget)
+        code, text = int(found.codes[0]), found.text(int(found.kinds[0]))
+        if code == TIMED_OUT:
+            raise AllocationTimeout
+        if code == ERROR:
+            raise AllocationError(text)
+        if code == FAILED:
+            raise AllocationFailed(text)
+        return found.results(0) if code == ALLOCATED else None
+
+    def results(self, query: Query, solution: Solution, row: int) -> tuple[AllocationResult, ...]:
+        """The solution in terms of a row's node."""
+        views = self._inventory.sights[row].views
+        return allocation_results(query, solution, views, self._table.names[row], self._share_id)
+
+    def _kinds_for(self, claims: Sequence[ResourceClaim]) -> _Kinds:
+        if self._classes_at != self._classes.version:
+            self._classes_at = self._classes.version
+            self._kinds.clear()
+        specs = [claim.spec for claim in claims]
+        key = _encode(specs)
+        kinds = self._kinds.get(key)
+        if kinds is None:
+            query = Query(specs, self._classes, self._selectors)
+            kinds = self._kinds[key] = _Kinds(query, self._inventory)
+            if len(self._kinds) > _MAX_QUERIES:
+                self._kinds.popitem(last=False)
+        self._kinds.move_to_end(key)
+        return kinds
