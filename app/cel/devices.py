@@ -2,28 +2,20 @@
 
 An expression sees ``device.driver``, ``device.attributes`` and ``device.capacity``, both by domain and name, and
 ``device.allowMultipleAllocations``. Names without a domain have that of the driver. A domain that the device has nothing of
-is empty, a name that it does not have an error.
+is empty, a name that it does not have an error. This module is light: the language is loaded with the first expression.
 """
 
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from app.cel import costs
-from app.cel.checker import check
-from app.cel.errors import CompileError, CostLimitExceeded, EvaluationError, SyntaxIssue, display
-from app.cel.parser import parse
-from app.cel.planner import Evaluate, Run, plan
-from app.cel.quantities import Quantity
-from app.cel.types import ANY, BOOL
-from app.cel.validation import validate
-from app.cel.values import DomainMap, Map, Value, type_name
-from app.cel.versions import Semver
-from app.model.devices import Device, DeviceAttribute
-from app.model.devices import Quantity as JsonQuantity
+from app.cel.errors import CompileError, CostLimitExceeded, EvaluationError
+from app.model.devices import Device
 
-_TOO_DEEP = "expression recursion limit exceeded: 250"
+if TYPE_CHECKING:
+    from app.cel.program import Program
+    from app.cel.values import Map
 
 
 class SelectorError(Exception):
@@ -34,112 +26,15 @@ class SelectorError(Exception):
         self.compiling: Final = compiling
 
 
-class Program:
-    """A compiled expression."""
-
-    __slots__ = ("_evaluate", "_slots")
-
-    def __init__(self, expression: str) -> None:
-        """Raises CompileError."""
-        try:
-            self._evaluate, self._slots = _compiled(expression)
-        except RecursionError:
-            raise CompileError(f"compilation failed: {_TOO_DEEP}") from None
-
-    def run(self, device: Map) -> tuple[bool, int]:
-        """The answer for a device, and what it cost. Raises EvaluationError and CostLimitExceeded."""
-        run = Run(device, self._slots)
-        try:
-            value = self._evaluate(run)
-        except RecursionError:
-            raise EvaluationError(_TOO_DEEP) from None
-        if run.cost > costs.LIMIT:
-            raise CostLimitExceeded
-        if type(value) is not bool:
-            raise EvaluationError(_not_bool(value))
-        return value, run.cost
-
-
-def _compiled(expression: str) -> tuple[Evaluate, int]:
-    try:
-        tree = parse(expression)
-    except SyntaxIssue as error:
-        raise CompileError(f"compilation failed: {display(expression, [error.issue])}") from None
-    issues, slots = check(tree)
-    issues = issues or validate(tree)
-    if issues:
-        raise CompileError(f"compilation failed: {display(expression, issues)}")
-    if tree.type not in {BOOL, ANY}:
-        raise CompileError(f"must evaluate to bool or the unknown type, not {tree.type}")
-    return plan(tree).evaluate, slots
-
-
-def _not_bool(value: Value) -> str:
-    name = type_name(value)
-    reasons = {
-        "int": "unsupported type conversion from 'int' to bool",
-        "string": "unsupported native conversion from string to 'bool'",
-        "kubernetes.Semver": "type conversion error from 'Semver' to 'bool'",
-    }
-    reason = reasons.get(name, f"type conversion error from '{name}' to 'bool'")
-    return f"CEL result of type {name} could not be converted to bool: {reason}"
-
-
 def compile_error(expression: str) -> str | None:
     """Why an expression cannot be a selector, or None."""
+    from app.cel.program import Program  # noqa: PLC0415 - see above
+
     try:
         Program(expression)
     except CompileError as error:
         return str(error)
     return None
-
-
-# ---------------------------------------------------------------- devices
-
-
-def view(driver: str, device: Device) -> Map:
-    """What expressions see of a device. Raises EvaluationError for attributes that nobody can read."""
-    attributes = (device.attributes or {}).items()
-    capacity = (device.capacity or {}).items()
-    return Map(
-        {
-            "driver": driver,
-            "allowMultipleAllocations": bool(device.allow_multiple_allocations),
-            "attributes": _by_domain(
-                driver, {name: _attribute(name, it) for name, it in attributes}
-            ),
-            "capacity": _by_domain(driver, {name: _amount(it.value) for name, it in capacity}),
-        }
-    )
-
-
-def _by_domain(driver: str, values: dict[str, Value]) -> DomainMap:
-    domains: dict[str, Map] = {}
-    for qualified, value in values.items():
-        domain, slash, name = qualified.partition("/")
-        if not slash:
-            domain, name = driver, qualified
-        domains.setdefault(domain, Map()).entries[name] = value
-    return DomainMap(dict(domains))
-
-
-def _attribute(name: str, attribute: DeviceAttribute) -> Value:
-    if attribute.integer is not None:
-        return attribute.integer
-    if attribute.boolean is not None:
-        return attribute.boolean
-    if attribute.string is not None:
-        return attribute.string
-    if attribute.version is None:
-        raise EvaluationError(f"attribute {name}: unsupported attribute value")
-    try:
-        return Semver(attribute.version)
-    except EvaluationError as error:
-        raise EvaluationError(f"attribute {name}: parse semantic version: {error}") from None
-
-
-def _amount(value: JsonQuantity) -> Quantity:
-    return Quantity.parse(str(value))
 
 
 class Selectors:
@@ -176,6 +71,8 @@ class Selectors:
         raise SelectorError(str(answer), compiling=False)
 
     def _compile(self, expression: str) -> "_Answers":
+        from app.cel.program import Program  # noqa: PLC0415 - see above
+
         try:
             answers = _Answers(Program(expression))
         except CompileError as error:
@@ -206,7 +103,9 @@ class Selectors:
         for answers in self._answers.values():
             answers.known.clear()
 
-    def _evaluate(self, program: Program, kind: int) -> bool | str:
+    def _evaluate(self, program: "Program", kind: int) -> bool | str:
+        from app.cel.program import view  # noqa: PLC0415 - see above
+
         driver, device, seen = self._views[kind]
         try:
             if seen is None:
@@ -221,7 +120,7 @@ class Selectors:
 class _Answers:
     """Of an expression, by kind of device: whether it will do, or the text of the error."""
 
-    program: Program | None
+    program: "Program | None"
     mistake: str = ""
     known: dict[int, bool | str] = field(default_factory=dict)
 
