@@ -14,6 +14,7 @@ from app.kube.errors import NotFound
 from app.kube.kubeconfig import load_connection
 from app.kube.watch import watch_once
 from app.runtime.clock import SystemClock
+from tests.bench.devices import CLASS
 from tests.bench.workload import MADE, PRIORITIES, Object
 
 T = TypeVar("T")
@@ -24,7 +25,20 @@ PODS: Final = "/api/v1/namespaces/default/pods"
 ALL_PODS: Final = "/api/v1/pods"
 _CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/{}/events"
-_COLLECTION: Final = {"Node": NODES, "Pod": PODS, "PriorityClass": _CLASSES}
+_RESOURCE: Final = "/apis/resource.k8s.io/v1"
+_DEVICE_CLASSES: Final = f"{_RESOURCE}/deviceclasses"
+_SLICES: Final = f"{_RESOURCE}/resourceslices"
+_CLAIMS: Final = f"{_RESOURCE}/namespaces/default/resourceclaims"
+_COLLECTION: Final = {
+    "Node": NODES,
+    "Pod": PODS,
+    "PriorityClass": _CLASSES,
+    "DeviceClass": _DEVICE_CLASSES,
+    "ResourceSlice": _SLICES,
+    "ResourceClaim": _CLAIMS,
+}
+_LET_GO: Final = json.dumps({"metadata": {"finalizers": None}}).encode()
+_MERGE: Final = "application/merge-patch+json"
 _AT_ONCE: Final = json.dumps({"gracePeriodSeconds": 0, "propagationPolicy": "Background"}).encode()
 _WIDTH: Final = 32
 _SHOWN: Final = 3
@@ -95,9 +109,25 @@ class Cluster:
         await self.delete(NODES, **selector)
         for name in PRIORITIES:
             await self.delete(f"{_CLASSES}/{name}")
+        await self._wipe_devices()
         for namespace in ("default", "kube-system"):
             await self.delete(_EVENTS.format(namespace))
         await self.delete(LEASE)
+
+    async def _wipe_devices(self) -> None:
+        """Deletes classes, slices and claims of the benchmark; whoever frees claims may not be there."""
+        made = {"labelSelector": f"{MADE}=devices"}
+        await self.delete(f"{_DEVICE_CLASSES}/{CLASS}")
+        await self.delete(_SLICES, **made)
+        await self.delete(_CLAIMS, **made)
+
+        async def let_go(claim: Object) -> None:
+            path = f"{_CLAIMS}/{claim['metadata']['name']}"
+            with suppress(NotFound):
+                await self._client.request("PATCH", path, body=_LET_GO, content_type=_MERGE)
+
+        with suppress(NotFound):
+            await _concurrently(let_go, (await self.get(_CLAIMS, **made))["items"])
 
     async def _namespaces(self) -> list[str]:
         items = (await self.get(ALL_PODS))["items"]

@@ -130,8 +130,7 @@ async def _fill(cluster: Cluster, load: Load) -> int:
     """Makes everything; how many pods run already."""
     shape, nodes = load.shape, load.nodes
     existing = workload.existing_count(load.existing, nodes=nodes, shape=shape)
-    if shape == "preemption":
-        await cluster.create(workload.priority_classes())
+    await cluster.create(workload.surroundings(shape, nodes=nodes, pods=load.pods))
     await cluster.create(
         workload.node(number, zones=load.zones, shape=shape, padding=load.padding)
         for number in range(nodes)

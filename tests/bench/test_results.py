@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.bench.workload import (
     existing_pod,
     measured_pod,
     node,
+    surroundings,
 )
 
 MEASURED = Measured(
@@ -116,6 +118,19 @@ def test_everything_that_is_made_bears_the_label(shape):
     ]
     assert [each["metadata"]["labels"][MADE] for each in made] == ["node", "measured", "existing"]
     assert made[2]["spec"]["nodeName"] == "node-00001"
+
+
+def test_there_is_a_claim_for_every_pod_and_a_device_for_every_claim():
+    made = list(surroundings("dra", nodes=3, pods=24))
+    assert {each["metadata"]["labels"][MADE] for each in made} == {"devices"}
+    kinds = Counter(each["kind"] for each in made)
+    assert kinds == {"DeviceClass": 1, "ResourceSlice": 3, "ResourceClaim": 24}
+    claims = {each["metadata"]["name"] for each in made if each["kind"] == "ResourceClaim"}
+    wanted = [measured_pod(number, "dra")["spec"]["resourceClaims"] for number in range(24)]
+    assert {claim["resourceClaimName"] for (claim,) in wanted} == claims
+    slices = [each["spec"] for each in made if each["kind"] == "ResourceSlice"]
+    assert sum(len(spec["devices"]) for spec in slices) == 24
+    assert list(surroundings("basic", nodes=3, pods=24)) == []
 
 
 def test_preemption_finds_full_nodes():

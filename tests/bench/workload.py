@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from tests.bench import devices
+
 Object = dict[str, Any]
 
 MADE: Final = "bench.aiokube-scheduler.io/made"
-"""Label: ``measured`` or ``existing`` on pods, ``node`` on nodes."""
+"""Label: ``measured`` or ``existing`` on pods, ``node`` on nodes, ``devices`` on classes, slices and claims."""
 ZONE: Final = "topology.kubernetes.io/zone"
 HOST: Final = "kubernetes.io/hostname"
 TYPE: Final = "node.kubernetes.io/instance-type"
-SHAPES: Final = ("basic", "mixed", "spread", "antiaffinity", "affinity", "preemption")
+SHAPES: Final = ("basic", "mixed", "spread", "antiaffinity", "affinity", "preemption", "dra")
 PRIORITIES: Final = {"bench-high": 1000, "bench-low": 1}
 
 _FAMILIES: Final = 20
@@ -78,8 +80,18 @@ def existing_count(asked: int, *, nodes: int, shape: str) -> int:
     return asked or (_VICTIMS_PER_NODE * nodes if shape == "preemption" else 0)
 
 
-def priority_classes() -> Iterator[Object]:
-    """The classes that preemption needs."""
+def surroundings(shape: str, *, nodes: int, pods: int) -> Iterator[Object]:
+    """What there has to be beside nodes and pods: the classes of preemption; devices and claims for them."""
+    if shape == "preemption":
+        yield from _priority_classes()
+    if shape == "dra":
+        labels = {MADE: "devices"}
+        yield devices.device_class(labels)
+        yield from devices.slices(nodes, labels)
+        yield from devices.claims(pods, labels)
+
+
+def _priority_classes() -> Iterator[Object]:
     for name, value in PRIORITIES.items():
         yield {
             "apiVersion": "scheduling.k8s.io/v1",
@@ -137,6 +149,12 @@ def _preemption(pod: Object, _number: int) -> None:
     pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "3", "memory": "500Mi"}
 
 
+def _claiming(pod: Object, number: int) -> None:
+    claim = {"name": "device", "resourceClaimName": devices.claim_name(number)}
+    pod["spec"]["resourceClaims"] = [claim]
+    pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "device"}]
+
+
 def _selecting(pod: Object, _number: int) -> None:
     pod["spec"]["nodeSelector"] = {TYPE: _TYPES[0]}
 
@@ -181,4 +199,5 @@ _SHAPES: Final[dict[str, Callable[[Object, int], None]]] = {
     "antiaffinity": _antiaffinity,
     "affinity": _affinity,
     "preemption": _preemption,
+    "dra": _claiming,
 }
