@@ -19,6 +19,7 @@ import msgspec
 from app.framework import contract
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import (
+    Clock,
     CycleState,
     Eviction,
     Handle,
@@ -111,11 +112,15 @@ def make_object(kind: type[K], manifest: Manifest) -> K:
 class FakeCluster:
     """Nodes, the pods on them, and everything else that a plugin may look up."""
 
-    def __init__(self, *nodes: Node, waiting: Iterable[WaitingPod] = ()) -> None:
-        """``waiting``: what ``handle.waiting`` is to show."""
+    def __init__(
+        self, *nodes: Node, waiting: Iterable[WaitingPod] = (), clock: Clock | None = None
+    ) -> None:
+        """``waiting`` and ``clock``: what ``handle`` is to show; by default nobody waits and time stands still."""
         self._table: Final = NodeTable()
         #: What the constructors of plugins are to be given.
-        self.handle: Final = Handle(self._table, Cluster(), PROFILE, waiting=_Waiting(waiting))
+        self.handle: Final = Handle(
+            self._table, Cluster(), PROFILE, waiting=_Waiting(waiting), clock=clock
+        )
         self._frameworks: Final[dict[int, tuple[Plugin, Framework]]] = {}
         for node in nodes:
             self.set_node(node)
@@ -185,7 +190,7 @@ class FakeCluster:
 
         ``old`` is the object before, ``new`` after. What the cluster holds is not changed.
         """
-        framework = self._framework(plugin)
+        framework = self.framework(plugin)
         registrations = with_taint_registrations(
             HintRegistration(each.event, name, each.hint, each.template_only)
             for name, each in framework.queueing_hints()
@@ -208,11 +213,11 @@ class FakeCluster:
     # ------------------------------------------------------------ parts
 
     def _attempt(self, plugin: Plugin, pod: Pod) -> tuple[Framework, CycleState, TemplateMemo]:
-        framework = self._framework(plugin)
+        framework = self.framework(plugin)
         memo = framework.memo(pod)
         return framework, CycleState(memo.state), memo
 
-    def _framework(self, plugin: Plugin) -> Framework:
+    def framework(self, plugin: Plugin) -> Framework:
         """The framework of a profile with this plugin alone; one per instance."""
         known = self._frameworks.get(id(plugin))
         if known is None:

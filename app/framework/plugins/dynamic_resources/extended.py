@@ -1,0 +1,147 @@
+"""Extended resources that are devices: the claim that a pod's containers make by asking for them (KEP-5004).
+
+The claim exists in memory first, under a name that no object can have; PreBind creates it. What it requests depends on the
+node: what that advertises itself comes from there.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from app.model import quantity
+from app.model.devices import (
+    EXTENDED_RESOURCE_CLAIM,
+    ClaimMeta,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
+from app.model.objects import Container, OwnerReference
+from app.model.pod import Pod, PodTemplate
+from app.state.devices.classes import ClassesByResource
+
+#: The name of a claim that is not written yet.
+UNWRITTEN: Final = "<extended-resources>"
+
+
+class RequestMapping(NamedTuple):
+    """Which request stands for what a container asks for (ContainerExtendedResourceRequest)."""
+
+    container: str
+    resource: str
+    request: str
+
+
+class Requests(NamedTuple):
+    """What a claim for extended resources requests, and for whom."""
+
+    requests: tuple[DeviceRequest, ...]
+    mappings: tuple[RequestMapping, ...]
+
+
+def unwritten_claim(pod: Pod) -> ResourceClaim:
+    """The claim as it is before anything is known of a node; its uid is for keeping books only."""
+    owner = OwnerReference("Pod", pod.name, pod.uid, controller=True, api_version="v1")
+    return ResourceClaim(
+        metadata=ClaimMeta(
+            name=UNWRITTEN,
+            namespace=pod.namespace,
+            uid=f"{UNWRITTEN}/{pod.uid}",
+            annotations={EXTENDED_RESOURCE_CLAIM: "true"},
+            owner_references=(owner,),
+            generate_name=f"{pod.name}-extended-resources-",
+        )
+    )
+
+
+def is_unwritten(claim: ResourceClaim) -> bool:
+    """Whether the API server does not have this claim yet."""
+    return claim.name == UNWRITTEN
+
+
+class _Numbered(NamedTuple):
+    number: int
+    container: Container
+    lives: bool  # with the pod: containers and sidecars do, init containers do not
+
+
+def requests_for(
+    template: PodTemplate, resources: Iterable[str], classes: ClassesByResource
+) -> Requests:
+    """The requests of a pod's containers for these resources.
+
+    Containers and sidecars need devices of their own. An init container uses those of containers that start after it, and of
+    what init containers need beyond that only the most counts, as they run one after another.
+    """
+    spec = template.spec
+    first = spec.init_containers or ()
+    containers = [
+        _Numbered(number, one, number >= len(first) or one.restart_policy == "Always")
+        for number, one in enumerate((*first, *spec.containers))
+    ]
+    requests: list[DeviceRequest] = []
+    mappings: list[RequestMapping] = []
+    for resource in sorted(resources):
+        behind = classes.get(resource)
+        if behind is not None:
+            found = _requests_for(resource, behind.name, containers)
+            requests += found.requests
+            mappings += found.mappings
+    return Requests(tuple(sorted(requests, key=lambda r: r.name)), tuple(mappings))
+
+
+def _requests_for(resource: str, class_name: str, containers: Sequence[_Numbered]) -> Requests:
+    lasting: dict[int, tuple[str, int]] = {}
+    mappings: list[RequestMapping] = []
+    for one in containers:
+        count = _count(one.container, resource)
+        if one.lives and count:
+            name = _request_name(one, resource)
+            lasting[one.number] = (name, count)
+            mappings.append(RequestMapping(one.container.name, resource, name))
+    passing: list[tuple[str, int]] = []
+    reused: list[RequestMapping] = []
+    for one in containers:
+        missing = 0 if one.lives else _count(one.container, resource)
+        for name, count in _later(lasting, one.number):
+            if missing > 0:
+                reused.append(RequestMapping(one.container.name, resource, name))
+                missing -= count
+        if missing > 0:
+            name = _request_name(one, resource)
+            passing.append((name, missing))
+            reused.append(RequestMapping(one.container.name, resource, name))
+    largest = max(passing, key=lambda request: request[1], default=None)
+    names = {name for name, _ in passing}
+    if largest is not None:
+        reused = [m._replace(request=largest[0]) if m.request in names else m for m in reused]
+    requests = [*([largest] if largest is not None else []), *lasting.values()]
+    return Requests(
+        tuple(
+            DeviceRequest(
+                name,
+                ExactDeviceRequest(class_name, allocation_mode="ExactCount", count=count),
+            )
+            for name, count in requests
+        ),
+        (*mappings, *reused),
+    )
+
+
+def _later(requests: dict[int, tuple[str, int]], number: int) -> Iterator[tuple[str, int]]:
+    return (request for at, request in requests.items() if at > number)
+
+
+def _request_name(one: _Numbered, resource: str) -> str:
+    """Made of the places of the container in the pod and of the resource among those it asks for, by name."""
+    return f"container-{one.number}-request-{sorted(_amounts(one.container)).index(resource)}"
+
+
+def _amounts(container: Container) -> dict[str, str | float]:
+    resources = container.resources
+    return dict((resources.requests if resources is not None else None) or {})
+
+
+def _count(container: Container, resource: str) -> int:
+    """How many devices a container asks for; an amount that is not whole, which API servers refuse, counts as none."""
+    whole, rest = divmod(quantity.parse(_amounts(container).get(resource, 0)), quantity.NANO)
+    return 0 if rest else whole
