@@ -298,7 +298,7 @@ class _Checker:
             types = [INT, over.parameters[0]] if double else [over.parameters[0]]
         elif over.kind == "map":
             types = list(over.parameters) if double else [over.parameters[0]]
-        elif over.dynamic or over.kind in {"error", "param"}:
+        elif over.kind in {"dyn", "error", "param"}:
             self._types.fits(DYN, over)
             types = [DYN] * len(node.names)
         else:

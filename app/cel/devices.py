@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from app.cel.errors import CompileError, CostLimitExceeded, EvaluationError
+from app.cel.errors import CompileError, EvaluationAborted, EvaluationError
 from app.model.devices import Device
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Selectors:
                 seen = view(driver, device)
                 self._views[kind] = driver, device, seen
             return program.run(seen)[0]
-        except (EvaluationError, CostLimitExceeded) as error:
+        except (EvaluationError, EvaluationAborted) as error:
             return str(error)
 
 

@@ -53,7 +53,7 @@ TYPES: dict[str, Type] = {
 
 def _functions() -> dict[str, tuple[Overload, ...]]:
     found: dict[str, list[Overload]] = {}
-    for module in (standard, strings, lists, kubernetes):
+    for module in (standard, lists, strings, kubernetes):
         for overload in module.OVERLOADS:
             found.setdefault(overload.name, []).append(overload)
     return {name: tuple(overloads) for name, overloads in found.items()}

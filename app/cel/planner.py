@@ -37,6 +37,7 @@ from app.cel.values import (
     Uint,
     Value,
     equal,
+    hashed,
     is_list,
     show,
     type_name,
@@ -164,8 +165,8 @@ def _select(node: Select) -> Step:
         return _member(plan(node.operand), node.name, optional=True)
     keys = [node.name]
     operand = node.operand
-    while (key := _plain_key(operand)) is not None:
-        keys.insert(0, key)
+    while (name := _plain_key(operand)) is not None:
+        keys.insert(0, name)
         operand = operand.operand if isinstance(operand, Select) else operand.arguments[0]  # type: ignore[attr-defined]
     step = plan(operand)
     return _member(step, keys[0]) if len(keys) == 1 else _path(step, tuple(keys))
@@ -369,8 +370,14 @@ def _in(node: Call) -> Step:
     wanted = value.evaluate
     if all(type(it) is str for it in listed):
         words = frozenset(listed)
-        return Step(lambda run: type(it := wanted(run)) is str and it in words)
-    return Step(lambda run: contains(wanted(run), listed))
+        return Step(lambda run: hashed(wanted(run)) in words)
+
+    def evaluate(run: Run) -> bool:
+        sought = wanted(run)
+        hashed(sought)
+        return contains(sought, listed)
+
+    return Step(evaluate)
 
 
 def _going(node: Call) -> Step:
@@ -508,7 +515,7 @@ def _guarded(name: str, candidates: list[Overload]) -> Callable[..., Value]:
 
 def _open(it: Type) -> bool:
     """Whether a type leaves something to the value."""
-    return it.dynamic or it.kind in {"error", "param"} or any(map(_open, it.parameters))
+    return it.dynamic or it.kind in {"error", "null", "param"} or any(map(_open, it.parameters))
 
 
 def _accepts(it: Type, value: Value) -> bool:

@@ -8,7 +8,7 @@ from app.cel.planner import Evaluate, Run, plan
 from app.cel.quantities import Quantity
 from app.cel.types import ANY, BOOL
 from app.cel.validation import validate
-from app.cel.values import DomainMap, Map, Value, type_name
+from app.cel.values import DomainMap, Map, NameMap, Value, type_name
 from app.cel.versions import Semver
 from app.model.devices import Device, DeviceAttribute
 
@@ -28,7 +28,7 @@ class Program:
             raise CompileError(f"compilation failed: {_TOO_DEEP}") from None
 
     def run(self, device: Map) -> tuple[bool, int]:
-        """The answer for a device, and what it cost. Raises EvaluationError and CostLimitExceeded."""
+        """The answer for a device, and what it cost. Raises EvaluationError and EvaluationAborted."""
         run = Run(device, self._slots)
         try:
             value = self._evaluate(run)
@@ -51,7 +51,7 @@ def _compiled(expression: str) -> tuple[Evaluate, int]:
     if issues:
         raise CompileError(f"compilation failed: {display(expression, issues)}")
     if tree.type not in {BOOL, ANY}:
-        raise CompileError(f"must evaluate to bool or the unknown type, not {tree.type}")
+        raise CompileError(f"must evaluate to bool or the unknown type, not {tree.type.runtime}")
     return plan(tree).evaluate, slots
 
 
@@ -88,12 +88,12 @@ def view(driver: str, device: Device) -> Map:
 
 
 def _by_domain(driver: str, values: dict[str, Value]) -> DomainMap:
-    domains: dict[str, Map] = {}
+    domains: dict[str, NameMap] = {}
     for qualified, value in values.items():
         domain, slash, name = qualified.partition("/")
         if not slash:
             domain, name = driver, qualified
-        domains.setdefault(domain, Map()).entries[name] = value
+        domains.setdefault(domain, NameMap()).entries[name] = value
     return DomainMap(dict(domains))
 
 

@@ -219,6 +219,12 @@ def _size(value: Value) -> int:
     return length
 
 
+def _matches(text: Value, pattern: Value) -> bool:
+    if type(text) is not str or type(pattern) is not str:
+        raise EvaluationError(NO_OVERLOAD)
+    return regexes.matches(text, pattern)
+
+
 # ---------------------------------------------------------------- conversions
 
 
@@ -400,14 +406,25 @@ def _unwrap(values: Any) -> tuple[Value, ...]:
 
 def _relation(name: str, test: Callable[[int, int], bool]) -> list[Overload]:
     word = {"_<_": "less", "_<=_": "less_equals", "_>_": "greater", "_>=_": "greater_equals"}[name]
-    pairs = [(it, it) for it in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)]
-    numbers = (INT, UINT, DOUBLE)
-    pairs += [(one, other) for one in numbers for other in numbers if one != other]
+    pairs = [(BOOL, BOOL)]
+    pairs += [(INT, INT), (INT, DOUBLE), (INT, UINT)]
+    pairs += [(UINT, UINT), (UINT, DOUBLE), (UINT, INT)]
+    pairs += [(DOUBLE, DOUBLE), (DOUBLE, INT), (DOUBLE, UINT)]
+    pairs += [(it, it) for it in (STRING, BYTES, TIMESTAMP, DURATION)]
     return operator(
         name,
         tuple((f"{word}_{one.name}_{other.name}", (one, other), BOOL) for one, other in pairs),
         _comparison(name, test),
     )
+
+
+def _searching(name: str, key: str, search: Callable[[str, str], bool]) -> list[Overload]:
+    def find(text: Value, part: Value) -> bool:
+        if type(text) is not str or type(part) is not str:
+            raise EvaluationError(NO_OVERLOAD)
+        return search(text, part)
+
+    return operator(name, ((key, (STRING, STRING), BOOL),), find, methods=True)
 
 
 def _each(key: str, types: tuple[Type, ...]) -> tuple[tuple[str, tuple[Type, ...], Type], ...]:
@@ -425,7 +442,7 @@ def _duration_of_int(value: int) -> Value:
     raise _converted(value, DURATION)
 
 
-_NUMBERS = (INT, UINT, DOUBLE)
+_NUMBERS = (DOUBLE, INT, UINT)
 OVERLOADS: list[Overload] = [
     *operator("_?_:_", (("conditional", (BOOL, A, A), A),), None),
     *operator("_&&_", (("logical_and", (BOOL, BOOL), BOOL),), None),
@@ -528,11 +545,11 @@ OVERLOADS: list[Overload] = [
     ),
     *_convert("timestamp", TIMESTAMP, {INT: _timestamp_of_int, STRING: timestamp_of}),
     *_convert("uint", UINT, {DOUBLE: _uint_of_double, INT: to_uint, STRING: _uint_of_string}),
-    method("contains", "contains_string", (STRING, STRING), BOOL, lambda it, part: part in it),
-    method("endsWith", "ends_with_string", (STRING, STRING), BOOL, str.endswith),
-    method("startsWith", "starts_with_string", (STRING, STRING), BOOL, str.startswith),
-    function("matches", "matches", (STRING, STRING), BOOL, regexes.matches),
-    method("matches", "matches_string", (STRING, STRING), BOOL, regexes.matches),
+    *_searching("contains", "contains_string", op.contains),
+    *_searching("endsWith", "ends_with_string", str.endswith),
+    *_searching("startsWith", "starts_with_string", str.startswith),
+    *operator("matches", (("matches", (STRING, STRING), BOOL),), _matches),
+    *operator("matches", (("matches_string", (STRING, STRING), BOOL),), _matches, methods=True),
     *_reading("getFullYear", lambda it, _: it.year),
     *_reading("getMonth", lambda it, _: it.month - 1),
     *_reading("getDayOfYear", lambda it, _: it.timetuple().tm_yday - 1),

@@ -18,7 +18,7 @@ from app.cel.values import (
     TypeName,
     Uint,
     Value,
-    digits,
+    general,
     is_list,
     type_name,
 )
@@ -117,41 +117,76 @@ def _quote(text: str) -> str:
 
 # ---------------------------------------------------------------- texts made of values
 
-_CLAUSE = re.compile(r"%(?:(%)|(?:\.([0-9]*))?(.?))", re.DOTALL)
+_CLAUSE = re.compile(r"%(?:(%)|(\.([0-9]*))?(.?))", re.DOTALL)
 _PLAIN = frozenset({bool, int, Uint, float, str, bytes, Timestamp, Duration, TypeName})
+_UNREADABLE = "could not parse formatting clause: "
 
 
-def _format(template: str, arguments: Any) -> str:
-    """``'%s: %d'.format([a, b])``."""
-    taken = 0
+def interpolate(template: str, count: int, write: Callable[[int, str, int], str]) -> str:
+    """Fills in a template of format(): ``write`` has the argument's place, the clause's letter, and its precision.
+
+    Raises EvaluationError.
+    """
+    place = -1
 
     def clause(match: re.Match[str]) -> str:
-        nonlocal taken
+        nonlocal place
         if match[1]:
             return "%"
-        if taken >= len(arguments):
-            raise EvaluationError(f"index {taken} out of range")
-        taken += 1
-        return _clause(match[3], match[2], arguments[taken - 1])
+        if match[0] == "%":
+            raise EvaluationError("unexpected end of string")
+        place += 1
+        if place >= count:
+            raise EvaluationError(f"index {place} out of range")
+        precision = _precision(match)
+        if match[4] not in _CLAUSES:
+            raise EvaluationError(
+                f'{_UNREADABLE}unrecognized formatting clause "{match[4]}"',
+            )
+        return write(place, match[4], precision)
 
     return _CLAUSE.sub(clause, template)
 
 
-def _clause(letter: str, precision: str | None, value: Value) -> str:
-    if precision is not None and not (precision and len(precision) <= 3):
+def _precision(match: re.Match[str]) -> int:
+    if match[2] is None:
+        return 6
+    if not match[4]:
         raise EvaluationError(
-            "could not parse formatting clause: error while parsing precision: "
-            f"error while converting precision to integer: {quote(precision)}"
+            f"{_UNREADABLE}error while parsing precision: could not find end of precision specifier"
         )
-    write = _CLAUSES.get(letter)
-    if write is None:
+    if not match[3] or len(match[3]) > 3:
         raise EvaluationError(
-            f'could not parse formatting clause: unrecognized formatting clause "{letter}"'
+            f"{_UNREADABLE}error while parsing precision: error while converting precision "
+            f"to integer: strconv.Atoi: parsing {quote(match[3])}: invalid syntax"
         )
-    try:
-        return write(value, 6 if precision is None else int(precision))
-    except EvaluationError as error:
-        raise EvaluationError(f"error during formatting: {error}") from None
+    return int(match[3])
+
+
+def _format(template: str, arguments: Any) -> str:
+    """``'%s: %d'.format([a, b])``."""
+
+    def write(place: int, letter: str, precision: int) -> str:
+        try:
+            return _CLAUSES[letter](arguments[place], precision)
+        except EvaluationError as error:
+            raise EvaluationError(FORMATTING + str(error)) from None
+
+    return interpolate(template, len(arguments), write)
+
+
+# What clauses say of values that they are not for.
+FORMATTING = "error during formatting: "
+STRING_CLAUSE = (
+    "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, "
+    "durations, and timestamps, was given "
+)
+DECIMAL_CLAUSE = "decimal clause can only be used on integers, was given "
+FIXED_CLAUSE = "fixed-point clause can only be used on doubles, was given "
+SCIENTIFIC_CLAUSE = "scientific clause can only be used on doubles, was given "
+BINARY_CLAUSE = "only integers and bools can be formatted as binary, was given "
+HEX_CLAUSE = "only integers, byte buffers, and strings can be formatted as hex, was given "
+OCTAL_CLAUSE = "octal clause can only be used on integers, was given "
 
 
 def _text(value: Value, _precision: int = 0) -> str:
@@ -163,25 +198,14 @@ def _text(value: Value, _precision: int = 0) -> str:
     if value is None:
         return "null"
     if type(value) not in _PLAIN:
-        raise EvaluationError(
-            "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, "
-            f"types, durations, and timestamps, was given {type_name(value)}"
-        )
+        raise EvaluationError(STRING_CLAUSE + type_name(value))
     if type(value) is bool:
         return "true" if value else "false"
     if type(value) is float:
-        return _double(value)
+        return general(value)
     if type(value) is bytes:
         return value.decode(errors="replace")
     return str(value)
-
-
-def _double(value: float) -> str:
-    return digits(value) if math.isfinite(value) else _infinite(value)
-
-
-def _infinite(value: float) -> str:
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 def _text_of_map(value: Map) -> str:
@@ -200,7 +224,7 @@ def _nested(value: Value) -> str:
     if type(value) is bytes:
         return f"b{quote(value.decode(errors='replace'))}"
     if type(value) is float:
-        return f"{value:.6f}" if math.isfinite(value) else quote(_infinite(value))
+        return f"{value:.6f}" if math.isfinite(value) else quote(general(value))
     if type(value) is Duration:
         return f'duration("{value}")'
     if type(value) is Timestamp:
@@ -214,9 +238,7 @@ def _nested(value: Value) -> str:
 
 def _integer(value: Value, _precision: int) -> str:
     if type(value) not in {int, Uint}:
-        raise EvaluationError(
-            f"decimal clause can only be used on integers, was given {type_name(value)}"
-        )
+        raise EvaluationError(DECIMAL_CLAUSE + type_name(value))
     return str(int(value))
 
 
@@ -224,9 +246,7 @@ def _fixed(value: Value, precision: int) -> str:
     if type(value) is str and value in {"NaN", "Infinity", "-Infinity"}:
         value = float(value)
     if type(value) is not float:
-        raise EvaluationError(
-            f"fixed-point clause can only be used on doubles, was given {type_name(value)}"
-        )
+        raise EvaluationError(FIXED_CLAUSE + type_name(value))
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "∞" if value > 0 else "-∞"
     return f"{value:,.{precision}f}"
@@ -238,9 +258,7 @@ def _scientific(_value: Value, _precision: int) -> str:
 
 def _binary(value: Value, _precision: int) -> str:
     if type(value) not in {bool, int, Uint}:
-        raise EvaluationError(
-            f"only integers and bools can be formatted as binary, was given {type_name(value)}"
-        )
+        raise EvaluationError(BINARY_CLAUSE + type_name(value))
     return f"{int(value):b}"
 
 
@@ -248,18 +266,13 @@ def _hexadecimal(value: Value, _precision: int) -> str:
     if type(value) in {str, bytes}:
         return (value if type(value) is bytes else value.encode()).hex()
     if type(value) not in {int, Uint}:
-        raise EvaluationError(
-            "only integers, byte buffers, and strings can be formatted as hex, "
-            f"was given {type_name(value)}"
-        )
+        raise EvaluationError(HEX_CLAUSE + type_name(value))
     return f"{int(value):x}"
 
 
 def _octal(value: Value, _precision: int) -> str:
     if type(value) not in {int, Uint}:
-        raise EvaluationError(
-            f"octal clause can only be used on integers, was given {type_name(value)}"
-        )
+        raise EvaluationError(OCTAL_CLAUSE + type_name(value))
     return f"{int(value):o}"
 
 

@@ -27,6 +27,13 @@ class Type:
         return f"{name}({', '.join(str(it) for it in self.parameters)})"
 
     @property
+    def runtime(self) -> str:
+        """As values show their types."""
+        if not self.parameters:
+            return self.name
+        return f"{self.name}({', '.join(it.runtime for it in self.parameters)})"
+
+    @property
     def dynamic(self) -> bool:
         """Whether only the value tells what it is."""
         return self.kind in {"dyn", "any"}

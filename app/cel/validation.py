@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 
-from app.cel import regexes, standard
+from app.cel import regexes, standard, strings
 from app.cel.errors import EvaluationError, Issue
 from app.cel.syntax import Bind, Call, Fold, ListLiteral, Literal, MapLiteral, Node, Select
-from app.cel.types import Type
+from app.cel.types import DURATION, NULL, TIMESTAMP, TYPE, Type
 
 
 def validate(tree: Node) -> list[Issue]:
@@ -22,6 +22,12 @@ def _validate(node: Node, *, formatted: bool) -> Iterator[Issue]:
         ):
             if not _right(node.function, literal):
                 yield Issue(literal.offset, f"invalid {node.function} argument")
+        case Call(
+            function="format",
+            target=Literal(value=str() as template),
+            arguments=[ListLiteral() as arguments],
+        ):
+            yield from _format(node, template, arguments.elements)
         case ListLiteral() if not formatted:
             yield from _alike(
                 (it, place in node.optionals) for place, it in enumerate(node.elements)
@@ -61,6 +67,62 @@ def _alike(elements: Iterator[tuple[Node, bool]], *, every: bool = False) -> Ite
             yield Issue(node.offset, f"expected type '{common}' but found '{found}'")
             if not every:
                 return
+
+
+class _MisfitError(Exception):
+    """An argument of format() that its clause is not for."""
+
+    def __init__(self, node: Node, complaint: str) -> None:
+        super().__init__(complaint)
+        self.issue = Issue(node.offset, f"{strings.FORMATTING}{complaint}{node.type.name}")
+
+
+_NAMED = (DURATION.name, NULL.name, TIMESTAMP.name, TYPE.name)
+_BASIC = ("bool", "bytes", "double", "int", "string", "uint")
+_CLAUSES: dict[str, tuple[frozenset[str], str]] = {
+    "s": (frozenset({*_BASIC, "list", "map", *_NAMED}), strings.STRING_CLAUSE),
+    "d": (frozenset({"int", "uint"}), strings.DECIMAL_CLAUSE),
+    "f": (frozenset({"double", "string"}), strings.FIXED_CLAUSE),
+    "e": (frozenset({"double", "string"}), strings.SCIENTIFIC_CLAUSE),
+    "b": (frozenset({"int", "uint", "bool"}), strings.BINARY_CLAUSE),
+    "x": (frozenset({"int", "uint", "string", "bytes"}), strings.HEX_CLAUSE),
+    "X": (frozenset({"int", "uint", "string", "bytes"}), strings.HEX_CLAUSE),
+    "o": (frozenset({"int", "uint"}), strings.OCTAL_CLAUSE),
+}
+
+
+def _format(node: Call, template: str, arguments: list[Node]) -> Iterator[Issue]:
+    """A template must have a clause that suits for every argument."""
+    used = 0
+
+    def check(place: int, letter: str, _precision: int) -> str:
+        nonlocal used
+        used = place + 1
+        _suits(letter, arguments[place])
+        return ""
+
+    try:
+        strings.interpolate(template, len(arguments), check)
+    except _MisfitError as error:
+        yield error.issue
+    except EvaluationError as error:
+        yield Issue(node.offset, str(error))
+    else:
+        if used < len(arguments):
+            yield Issue(
+                node.offset,
+                "too many arguments supplied to string.format "
+                f"(expected {used}, got {len(arguments)})",
+            )
+
+
+def _suits(letter: str, argument: Node) -> None:
+    names, complaint = _CLAUSES[letter]
+    if argument.type.kind != "dyn" and argument.type.name not in names:
+        raise _MisfitError(argument, complaint)
+    if letter == "s" and isinstance(argument, ListLiteral | MapLiteral):
+        for it in _children(argument):
+            _suits(letter, it)
 
 
 def _walk(node: Node, *, formatted: bool = False) -> Iterator[tuple[Node, bool]]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from app.cel.addresses import Address, Network
 from app.cel.basics import INT_MAX, INT_MIN, UINT_MAX
-from app.cel.errors import EvaluationError
+from app.cel.errors import EvaluationAborted, EvaluationError
 from app.cel.quantities import Quantity
 from app.cel.versions import Semver
 
@@ -123,10 +123,15 @@ class _Flag:
 _FLAGS: Final = {True: _Flag(True), False: _Flag(False)}
 
 
-def _key(value: Value) -> Value:
-    if type(value) is bool:
+def hashed(value: Value) -> Value:
+    """What a value is looked up by. Raises EvaluationAborted for what kube-scheduler cannot look up."""
+    kind = type(value)
+    if kind is bool:
         return _FLAGS[value]
-    return tuple(value) if type(value) is Growing else value
+    if kind is Semver or kind is bytes:
+        name = "cel.Semver" if kind is Semver else "types.Bytes"
+        raise EvaluationAborted(f"internal error: runtime error: hash of unhashable type {name}")
+    return tuple(value) if kind is Growing else value
 
 
 class Map:
@@ -137,26 +142,26 @@ class Map:
     def __init__(self, entries: dict[Any, Value] | None = None) -> None:
         self.entries: Final[dict[Any, Value]] = {} if entries is None else entries
 
-    def put(self, key: Value, value: Value) -> None:
+    def put(self, name: Value, value: Value) -> None:
         """Adds or replaces an entry; only while the map is made."""
-        self.entries[_key(key)] = value
+        self.entries[hashed(name)] = value
 
-    def remove(self, key: Value) -> None:
+    def remove(self, name: Value) -> None:
         """Drops an entry, if there is one; only while the map is made."""
-        self.entries.pop(_key(key), None)
+        self.entries.pop(hashed(name), None)
 
-    def find(self, key: Value) -> Value:
+    def find(self, wanted: Value) -> Value:
         """The value of a key, or MISSING."""
-        return self.entries.get(_key(key), MISSING)
+        return self.entries.get(hashed(wanted), MISSING) if self.entries else MISSING
 
-    def contains(self, key: Value) -> bool:
+    def contains(self, wanted: Value) -> bool:
         """Whether there is such an entry."""
-        return _key(key) in self.entries
+        return Map.find(self, wanted) is not MISSING
 
     def items(self) -> Iterator[tuple[Value, Value]]:
         """Keys and values."""
-        for key, value in self.entries.items():
-            yield (key.value if type(key) is _Flag else key), value
+        for name, value in self.entries.items():
+            yield (name.value if type(name) is _Flag else name), value
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -168,14 +173,28 @@ class GrowingMap(Map):
     __slots__ = ()
 
 
-class DomainMap(Map):
+class NameMap(Map):
+    """The attributes or capacities of a device in one domain: all keys are strings, and looked up as such."""
+
+    __slots__ = ()
+
+    def find(self, wanted: Value) -> Value:
+        """The value of a key, or MISSING."""
+        return self.entries.get(wanted, MISSING) if type(wanted) is str else MISSING
+
+    def contains(self, wanted: Value) -> bool:
+        """Whether there is such an entry."""
+        return NameMap.find(self, wanted) is not MISSING
+
+
+class DomainMap(NameMap):
     """The attributes or capacities of a device by domain: a domain that it has nothing of is an empty map."""
 
     __slots__ = ()
 
-    def find(self, key: Value) -> Value:
-        """The names of a domain; only strings are domains, but all others are empty, too."""
-        return self.entries.get(key, _EMPTY) if type(key) is str else _EMPTY
+    def find(self, wanted: Value) -> Value:
+        """The names of a domain; whatever is no domain is empty, too."""
+        return self.entries.get(wanted, _EMPTY) if type(wanted) is str else _EMPTY
 
 
 _EMPTY: Final = Map()
@@ -195,6 +214,7 @@ _NAMES: Final[dict[type, str]] = {
     Growing: "list",
     Map: "map",
     GrowingMap: "map",
+    NameMap: "map",
     DomainMap: "map",
     Duration: "google.protobuf.Duration",
     Timestamp: "google.protobuf.Timestamp",
@@ -266,8 +286,8 @@ def _equal_lists(one: Any, other: Value) -> bool:
 def _equal_maps(one: Map, other: Value) -> bool:
     if not isinstance(other, Map) or len(one) != len(other):
         return False
-    for key, value in one.items():
-        its = other.find(key)
+    for name, value in one.items():
+        its = other.find(name)
         if its is MISSING or not same(value, its):
             return False
     return True
@@ -302,6 +322,7 @@ _EQUALITY: Final[dict[type, Callable[[Any, Any], bool]]] = {
     Growing: _equal_lists,
     Map: _equal_maps,
     GrowingMap: _equal_maps,
+    NameMap: _equal_maps,
     DomainMap: _equal_maps,
     Duration: lambda one, other: type(other) is Duration and one.nanos == other.nanos,
     Timestamp: lambda one, other: type(other) is Timestamp and one.nanos == other.nanos,
