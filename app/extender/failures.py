@@ -12,6 +12,23 @@ from app.extender.config import redacted
 from app.extender.errors import Outcome, TransportError
 
 _NAMED: Final = {errno.ECONNRESET: "read", errno.EPIPE: "write"}
+_UNKNOWN_AUTHORITY: Final = "certificate signed by unknown authority"
+#: Reasons against a certificate by OpenSSL's number; the others keep its words.
+_CERTIFICATES: Final = {
+    18: _UNKNOWN_AUTHORITY,
+    19: _UNKNOWN_AUTHORITY,
+    20: _UNKNOWN_AUTHORITY,
+    21: _UNKNOWN_AUTHORITY,
+    26: "certificate specifies an incompatible key usage",
+}
+#: What the other side says as it hangs up, where OpenSSL's name for it is another.
+_ALERTS: Final = {
+    "certificate expired": "expired certificate",
+    "certificate revoked": "revoked certificate",
+    "certificate unknown": "unknown certificate",
+    "protocol version": "protocol version not supported",
+    "unknown ca": "unknown certificate authority",
+}
 
 
 def timed_out(url: str, *, in_body: bool, sent: bool) -> TransportError:
@@ -61,14 +78,14 @@ def _reason(err: Exception) -> str:  # noqa: PLR0911 - one line per kind of fail
     match err:
         case aiohttp.ClientConnectorDNSError():
             return f"dial tcp: lookup {err.host}: no such host"
-        case aiohttp.ClientConnectorCertificateError(
-            certificate_error=ssl.SSLCertVerificationError() as why
+        case (
+            aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLError() as why)
+            | aiohttp.ClientConnectorSSLError(os_error=ssl.SSLError() as why)
+            | aiohttp.ClientOSError(__cause__=ssl.SSLError() as why)
         ):
-            return f"tls: failed to verify certificate: x509: {why.verify_message}"
+            return _tls_reason(why)
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
             return f"tls: failed to verify certificate: {err}"
-        case aiohttp.ClientConnectorSSLError():
-            return f"tls: {err.os_error.strerror or err.os_error}"
         case aiohttp.ClientConnectorError() if not _os_reason(err.os_error):
             return "EOF"  # it hung up during the TLS handshake
         case aiohttp.ClientConnectorError():
@@ -84,6 +101,19 @@ def _reason(err: Exception) -> str:  # noqa: PLR0911 - one line per kind of fail
         case OSError():
             return f"{_NAMED.get(err.errno or 0, 'connection')}: {_os_reason(err)}"
     return _line(str(err)) or type(err).__name__
+
+
+def _tls_reason(err: ssl.SSLError) -> str:
+    if isinstance(err, ssl.SSLCertVerificationError):
+        reason = _CERTIFICATES.get(err.verify_code, err.verify_message)
+        return f"tls: failed to verify certificate: x509: {reason}"
+    _, is_alert, name = (err.reason or "").partition("_ALERT_")
+    if is_alert:
+        alert = name.replace("_", " ").lower()
+        return f"remote error: tls: {_ALERTS.get(alert, alert)}"
+    if err.reason == "WRONG_VERSION_NUMBER":
+        return "tls: first record does not look like a TLS handshake"
+    return f"tls: {err.strerror or err}"
 
 
 def _address(err: aiohttp.ClientConnectorError) -> str:

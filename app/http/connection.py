@@ -178,6 +178,7 @@ class Connection(BaseProtocol):
             error = aiohttp.ClientOSError(*exc.args)
         else:
             error = aiohttp.ClientConnectionError(str(exc))
+        error.__cause__ = exc
         self._fail(error)
         super().connection_lost(error)
         self._maker.connection_lost(exc)
