@@ -479,7 +479,7 @@ class RevocablePlugin(PreBindPlugin, Protocol):
     async def undo_pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, effects: Effects
     ) -> None:
-        """Takes it back; before Unreserve, whatever failed, even if ``pre_bind`` was never called."""
+        """Takes it back: once a binding cycle has failed, before Unreserve, even if ``pre_bind`` was never called."""
 
 
 class BindPlugin(Plugin, Protocol):

@@ -320,6 +320,41 @@ async def test_every_plugin_unreserves_whatever_the_one_before_raised(monkeypatc
     assert "plugin Refusing" in caplog.text
 
 
+async def test_what_pre_bind_wrote_is_taken_back_before_the_pod_is_given_back(caplog):
+    class Writing(Bookkeeper):
+        NAME = "Writing"
+
+        async def pre_bind(self, state, pod, node_name, effects):
+            self.calls.append("write")
+            return SUCCESS
+
+        async def undo_pre_bind(self, state, pod, node_name, effects):
+            await asyncio.sleep(0.1)
+            self.calls.append(f"take back {pod.name} from {node_name}")
+
+    class Failing:
+        NAME = "Failing"
+
+        def __init__(self, args, handle):
+            """Needs nothing."""
+
+        async def pre_bind(self, state, pod, node_name, effects):
+            return Status(Code.Error, ("no",))
+
+        async def undo_pre_bind(self, state, pod, node_name, effects):
+            raise RuntimeError("broken undo")
+
+    async with World(Writing, Failing).running() as world:
+        world.add("a")
+        await asyncio.sleep(0.5)
+        written = ["reserve a", "write", "take back a from node-1", "unreserve a"]
+        assert Writing.calls == written
+        assert world.told[-1][1] == 'SchedulerError: running PreBind plugin "Failing": no'
+        assert world.occupied() == 0
+    assert "broken undo" in caplog.text
+    assert "plugin Failing" in caplog.text
+
+
 async def test_a_pod_that_is_bound_stays_bound_whatever_post_bind_raises(monkeypatch, caplog):
     monkeypatch.setattr(Raising, "at", "post_bind")
     async with World(Raising, Bookkeeper).running() as world:

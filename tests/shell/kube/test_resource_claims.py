@@ -1,0 +1,132 @@
+"""Requests about claims, as they leave and as their answers are understood."""
+
+import msgspec
+import pytest
+
+from app.kube.errors import Conflict, KubeApiError, NotLeading
+from app.kube.resource_claims import ResourceClaimRequests
+from app.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from app.kube.writer import KubeWriter
+from app.model.devices import ConsumerReference, ResourceClaim
+from app.model.pod import make_pod
+from app.model.status import ConflictError, SchedulingError
+from app.runtime.scheduling.effects import ApiClaims
+from app.wire.kube import decoder_for
+from tests.shell.kube.fakes import FakeTransport, ok, refused
+
+pytestmark = pytest.mark.looptime
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/shop/resourceclaims"
+STORED = {"metadata": {"name": "c", "namespace": "shop", "uid": "u", "resourceVersion": "7"}}
+CLAIM = decoder_for(ResourceClaim).decode(msgspec.json.encode(STORED))
+
+
+def requests(*answers, leading=True):
+    transport = FakeTransport()
+    transport.answers.extend(answers)
+    return transport, ResourceClaimRequests(transport, may_write=lambda: leading)
+
+
+async def test_a_look_up():
+    transport, claims = requests(ok(STORED))
+    assert await claims.get("shop", "c") == CLAIM
+    assert (transport.sent[0].method, transport.sent[0].path) == ("GET", f"{CLAIMS}/c")
+
+
+async def test_a_creation_has_no_status():
+    transport, claims = requests(ok(STORED))
+    made = msgspec.structs.replace(
+        CLAIM, metadata=msgspec.structs.replace(CLAIM.metadata, name="", generate_name="p-")
+    )
+    assert await claims.create(made) == CLAIM
+    (sent,) = transport.sent
+    assert (sent.method, sent.path) == ("POST", CLAIMS)
+    assert sent.body["kind"] == "ResourceClaim"
+    assert sent.body["metadata"]["generateName"] == "p-"
+    assert "name" not in sent.body["metadata"]
+    assert "status" not in sent.body
+
+
+async def test_changes_hold_for_one_version():
+    transport, claims = requests(ok(STORED), ok(STORED))
+    await claims.patch(CLAIM, {"metadata": {"finalizers": ["f"]}}, status=False)
+    consumers = [ConsumerReference(resource="pods", name="p", uid="x")]
+    await claims.patch(CLAIM, {"status": {"reservedFor": consumers}}, status=True)
+    whole, status = transport.sent
+    assert (whole.method, whole.path, whole.content_type) == ("PATCH", f"{CLAIMS}/c", MERGE_PATCH)
+    assert whole.body == {"metadata": {"finalizers": ["f"], "resourceVersion": "7"}}
+    assert status.path == f"{CLAIMS}/c/status"
+    assert status.body == {
+        "metadata": {"resourceVersion": "7"},
+        "status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "x"}]},
+    }
+
+
+async def test_a_consumer_is_dropped_from_any_version_of_this_very_claim():
+    transport, claims = requests(ok(STORED))
+    await claims.drop_consumer(CLAIM, "x")
+    (sent,) = transport.sent
+    assert (sent.path, sent.content_type) == (f"{CLAIMS}/c/status", STRATEGIC_MERGE_PATCH)
+    assert sent.body == {
+        "metadata": {"uid": "u"},
+        "status": {"reservedFor": [{"$patch": "delete", "uid": "x"}]},
+    }
+
+
+async def test_this_very_claim_is_deleted():
+    transport, claims = requests(ok({}))
+    await claims.delete(CLAIM)
+    (sent,) = transport.sent
+    assert (sent.method, sent.path) == ("DELETE", f"{CLAIMS}/c")
+    assert sent.body["preconditions"] == {"uid": "u"}
+
+
+@pytest.mark.parametrize("what", ["get", "create", "patch", "drop_consumer", "delete"])
+async def test_nothing_leaves_a_process_that_does_not_lead(what):
+    transport, claims = requests(leading=False)
+    calls = {
+        "get": lambda: claims.get("shop", "c"),
+        "create": lambda: claims.create(CLAIM),
+        "patch": lambda: claims.patch(CLAIM, {}, status=True),
+        "drop_consumer": lambda: claims.drop_consumer(CLAIM, "x"),
+        "delete": lambda: claims.delete(CLAIM),
+    }
+    with pytest.raises(NotLeading):
+        await calls[what]()
+    assert transport.sent == []
+
+
+async def test_an_answer_that_is_no_claim():
+    _, claims = requests(ok({"metadata": 1}))
+    with pytest.raises(KubeApiError, match="the answer is no ResourceClaim"):
+        await claims.get("shop", "c")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (refused(409, "the object has been modified", "Conflict"), ConflictError),
+        (refused(409, "c already exists", "AlreadyExists"), SchedulingError),
+        (refused(422, "too many consumers", "Invalid"), SchedulingError),
+    ],
+)
+async def test_faults_in_the_plugins_words(answer, error):
+    transport, claims = requests(answer)
+    effects = ApiClaims(claims, KubeWriter(transport, may_write=lambda: True, rng=None))
+    with pytest.raises(SchedulingError) as caught:
+        await effects.patch(CLAIM, {}, status=True)
+    assert type(caught.value) is error
+    assert str(caught.value) == str(answer)
+    assert isinstance(caught.value.__cause__, KubeApiError)
+    assert isinstance(answer, Conflict) == (answer.status == 409)
+
+
+async def test_a_pod_is_told_of_its_claim():
+    transport, claims = requests(ok({}))
+    effects = ApiClaims(claims, KubeWriter(transport, may_write=lambda: True, rng=None))
+    status = {"resourceClaimName": "c", "requestMappings": []}
+    await effects.tell_pod(make_pod(namespace="shop", name="p", uid="x"), status)
+    (sent,) = transport.sent
+    assert sent.path == "/api/v1/namespaces/shop/pods/p/status"
+    assert sent.content_type == STRATEGIC_MERGE_PATCH
+    assert sent.body == {"status": {"extendedResourceClaimStatus": status}}
