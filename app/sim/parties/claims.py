@@ -15,6 +15,7 @@ Devices are objects only: nothing is prepared, nothing is freed.
 import asyncio
 import logging
 from typing import Final
+from zlib import crc32
 
 from app.model.devices import FINALIZER, POD_CLAIM_NAME
 from app.sim.api import Api
@@ -99,8 +100,10 @@ class ClaimController:
         after = None if change.type == "DELETED" else _purpose(change.record.value)
         if before is not None and before != after:
             self._made.pop(before, None)
-        if after is not None:
+        owner = owning_pod(change.record.value)
+        if after is not None and owner is not None:
             self._made.setdefault(after, change.key)
+            self._pods[change.key[0], owner["name"]] = None
         self._claims[change.key] = None
         self._pods |= self._users.get(change.key, {})
         self._look_soon()
@@ -200,11 +203,20 @@ class ClaimController:
                 self._write_status(record.value, status | {"reservedFor": consumers})
 
     def _complain(self, pod: Object, message: str) -> None:
-        """Says it where kubectl describe shows it."""
+        """Says it where kubectl describe shows it, and counts how often."""
         now, metadata = self._api.timestamp(), pod["metadata"]
+        namespace = metadata["namespace"]
+        mark = crc32(f"{metadata['uid']} {message}".encode())
+        name = f"{metadata['name']}.{mark:08x}"
+        known = self._api.find(EVENTS, namespace, name)
+        if known is not None:
+            seen = {"count": known.value["count"] + 1, "lastTimestamp": now}
+            copied = {"metadata": dict(known.value["metadata"])}
+            self._api.write(EVENTS, known.value | copied | seen)
+            return
         names = {part: metadata[part] for part in ("namespace", "name", "uid", "resourceVersion")}
         event = {
-            "metadata": {"generateName": f"{metadata['name']}."},
+            "metadata": {"name": name},
             "involvedObject": {"kind": "Pod", "apiVersion": "v1", **names},
             "reason": "FailedResourceClaimCreation",
             "message": message,
@@ -213,7 +225,7 @@ class ClaimController:
             "count": 1,
         }
         times = dict.fromkeys(("firstTimestamp", "lastTimestamp"), now)
-        self._api.create(EVENTS, metadata["namespace"], event | times)
+        self._api.create(EVENTS, namespace, event | times)
 
     # ------------------------------------------------------------ claims
 

@@ -12,7 +12,7 @@ from app.sim.errors import (
     required,
     unsupported_value,
 )
-from app.sim.resources.devices.pod_entries import entry_mistakes
+from app.sim.resources.devices.pod_entries import entry_mistakes, entry_status_mistakes
 from app.sim.resources.label_keys import merge_label_keys
 from app.sim.resources.priority import admit_priority
 from app.sim.resources.runtime_class import admit_runtime_class
@@ -64,6 +64,9 @@ class PodStrategy(Strategy):
         if _frozen_part(value["spec"], old["spec"]) != _frozen_part(old["spec"], old["spec"]):
             return [forbidden_value("spec", _IMMUTABLE)]
         return []
+
+    def status_mistakes(self, value: Object, old: Object, world: World) -> list[Cause]:  # noqa: ARG002
+        return entry_status_mistakes(value)
 
 
 def _gated(timestamp: str) -> Object:

@@ -150,6 +150,7 @@ async def test_a_pod_waits_for_its_template_and_hears_of_it(cluster):
     assert noted(cluster) == {}  # not until there are all
     (event,) = (record.value for record in cluster.api.store[EVENTS.storage].ordered())
     assert (event["type"], event["reason"]) == ("Warning", "FailedResourceClaimCreation")
+    assert event["count"] == 2  # again when the first claim was there
     why = 'resourceclaimtemplate.resource.k8s.io "late" not found'
     assert event["message"] == f'PodResourceClaim right: resource claim template "late": {why}'
     (left,) = claims(cluster)
@@ -184,6 +185,17 @@ async def test_a_claim_that_was_deleted_is_made_again(cluster):
     await settle()
     (made,) = claims(cluster)
     assert noted(cluster)["gpu"] == made["metadata"]["name"] != first
+
+
+async def test_a_claim_that_somebody_made_for_the_pod_is_taken(cluster):
+    owner = make_pod(cluster, gpu="late")
+    reference = {part: owner["metadata"][part] for part in ("name", "uid")}
+    owned = {"apiVersion": "v1", "kind": "Pod", "controller": True, **reference}
+    metadata = {"name": "found", "annotations": {POD_CLAIM_NAME: "gpu"}, "ownerReferences": [owned]}
+    await settle()
+    cluster.apply(RESOURCE_CLAIMS, {"metadata": metadata, "spec": REQUESTS})
+    await settle()
+    assert noted(cluster) == {"gpu": "found"}
 
 
 async def test_a_claim_of_that_name_of_somebody_else_is_not_taken(cluster):
@@ -296,12 +308,15 @@ async def test_a_pod_that_was_bound_by_hand_gets_its_reservation_and_runs(cluste
 
 
 async def test_the_claim_of_extended_resources_goes_with_its_pod(cluster):
-    owner = make_pod(cluster)
+    owner = pod("p")
+    owner["spec"]["containers"][0]["resources"] = {"requests": {"example.com/gpu": "1"}}
+    owner = cluster.api.create(PODS, "default", owner).value
     reference = {part: owner["metadata"][part] for part in ("name", "uid")}
     owned = {"apiVersion": "v1", "kind": "Pod", "controller": True, **reference}
     metadata = {"name": "extended", "ownerReferences": [owned]}
     cluster.apply(RESOURCE_CLAIMS, {"metadata": metadata, "spec": REQUESTS})
-    status = {"resourceClaimName": "extended", "requestMappings": []}
+    mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}
+    status = {"resourceClaimName": "extended", "requestMappings": [mapping]}
     cluster.api.patch(
         PODS,
         "default",

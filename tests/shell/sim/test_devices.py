@@ -159,6 +159,7 @@ def test_requests_are_filled_in(api) -> None:
         (asking(request(selectors=[{}])), "requests[0].exactly.selectors[0].cel required"),
         (asking(request(selectors=[{"cel": {"expression": "true"}}] * 33)), "requests[0].exactly.selectors many"),
         (asking(request(selectors=[{"cel": {"expression": "x" * 10241}}])), "requests[0].exactly.selectors[0].cel.expression long"),
+        (asking(request(selectors=[{"cel": {"expression": "device.name"}}, {"cel": {}}])), "requests[0].exactly.selectors[0].cel.expression invalid, requests[0].exactly.selectors[1].cel.expression invalid"),
         (asking(request(tolerations=[{"operator": "Exists", "value": "x"}])), "requests[0].exactly.tolerations[0].value invalid"),
         (asking(request(tolerations=[{"operator": "In"}])), "requests[0].exactly.tolerations[0].operator unknown"),
         (asking(request(tolerations=[{"key": "a b", "value": "-"}])), "requests[0].exactly.tolerations[0].key invalid, requests[0].exactly.tolerations[0].value invalid"),
@@ -221,6 +222,7 @@ def test_templates_give_claims_labels_and_annotations_only(api) -> None:
     ("spec", "wrong"),
     [
         ({"selectors": [{}]}, "spec.selectors[0].cel required"),
+        ({"selectors": [{"cel": {"expression": "1"}}]}, "spec.selectors[0].cel.expression invalid"),
         ({"config": [{}]}, "spec.config[0].opaque required"),
         ({"config": [OPAQUE] * 33}, "spec.config many"),
         *(
@@ -478,6 +480,34 @@ def test_bad_claims_of_pods(api, entries, references, wrong) -> None:
     value["spec"]["containers"][0]["resources"] = {"claims": references}
     found = mistakes(lambda: api.create(PODS, "default", value))
     assert found == [(f"spec.{path}", reason) for path, reason in expected(wrong)]
+
+
+MAPPED = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}
+
+
+def extended(*mappings, **fields):
+    return {"extendedResourceClaimStatus": {"requestMappings": list(mappings)} | fields}
+
+
+@pytest.mark.parametrize(
+    ("status", "wrong"),
+    [
+        ({"resourceClaimStatuses": [{"name": "b"}]}, "resourceClaimStatuses[0].name invalid"),
+        ({"resourceClaimStatuses": [{"name": "a", "resourceClaimName": "C_"}, {"name": "a"}]}, "resourceClaimStatuses[0].resourceClaimName invalid, resourceClaimStatuses[1].name duplicate"),
+        (extended(), "extendedResourceClaimStatus.requestMappings required, extendedResourceClaimStatus.resourceClaimName required"),
+        (extended(MAPPED | {"containerName": "d", "requestName": ""}, resourceClaimName="C_"), "extendedResourceClaimStatus.requestMappings[0].containerName invalid, extendedResourceClaimStatus.requestName invalid, extendedResourceClaimStatus.resourceClaimName invalid"),
+        (extended(MAPPED | {"resourceName": "cpu"}, resourceClaimName="c"), "extendedResourceClaimStatus.requestMappings[0].resourceName invalid"),
+        (extended(MAPPED, MAPPED, resourceClaimName="c"), ", ".join(f"extendedResourceClaimStatus.requestMappings[1].{part} duplicate" for part in MAPPED)),
+    ],
+)  # fmt: skip
+def test_what_a_pod_is_said_to_have(api, status, wrong) -> None:
+    value = pod("x", resourceClaims=[{"name": "a", "resourceClaimTemplateName": "t"}])
+    value["spec"]["containers"][0]["resources"] = {"requests": {"example.com/gpu": "1"}}
+    api.create(PODS, "default", value)
+    found = mistakes(lambda: change(api, PODS, {"status": status}, "status"))
+    assert found == [(f"status.{path}", reason) for path, reason in expected(wrong)]
+    good = extended(MAPPED, resourceClaimName="c") | {"resourceClaimStatuses": [{"name": "a"}]}
+    assert change(api, PODS, {"status": good}, "status")["status"].keys() >= good.keys()
 
 
 def test_containers_share_what_a_pod_claims(api) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from app.sim.errors import Cause, duplicate_value, invalid_value, not_among, required
-from app.sim.resources.devices.checks import label, named, subdomain
+from app.sim.resources.devices.checks import distinct, each, label, named, subdomain
 from app.sim.store import Object
 
 _SOURCES = ("resourceClaimName", "resourceClaimTemplateName")
@@ -21,6 +21,64 @@ def entry_mistakes(spec: Object, path: str) -> list[Cause]:
             where = f"{path}.{field}[{index}].resources.claims"
             causes += _references(container, where, {named(entry) for entry in claims} - {""})
     return causes
+
+
+def entry_status_mistakes(pod: Object) -> list[Cause]:
+    """Checks what the status of a pod says of claims that were made for it: from templates, and for extended resources."""
+    status = pod["status"]
+    known = {named(entry) for entry in pod["spec"].get("resourceClaims") or ()}
+
+    def noted(value: Object, path: str) -> list[Cause]:
+        causes = []
+        if named(value) not in known:
+            detail = "must match the name of an entry in `spec.resourceClaims`"
+            causes.append(invalid_value(f"{path}.name", named(value), detail))
+        if "resourceClaimName" in value:
+            causes += subdomain(value["resourceClaimName"], f"{path}.resourceClaimName")
+        return causes
+
+    path = "status.resourceClaimStatuses"
+    causes = distinct(status.get("resourceClaimStatuses", ()), path, noted, key=named, at=".name")
+    extended = status.get("extendedResourceClaimStatus")
+    return causes if extended is None else causes + _extended(extended, pod["spec"])
+
+
+def _extended(value: Object, spec: Object) -> list[Cause]:
+    """Which request of the claim is for which resource of which container."""
+    path = "status.extendedResourceClaimStatus"
+    containers = {
+        container["name"]: (container.get("resources") or {}).get("requests") or {}
+        for field in ("initContainers", "containers")
+        for container in spec.get(field) or ()
+    }
+
+    def mapping(given: Object, where: str) -> list[Cause]:
+        container, resource = given.get("containerName", ""), given.get("resourceName", "")
+        causes = label(given.get("requestName", ""), f"{path}.requestName")
+        if container not in containers:
+            detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+            return [invalid_value(f"{where}.containerName", container, detail), *causes]
+        if resource not in containers[container]:
+            detail = (
+                "must match the extended resource name of an entry in "
+                "spec.initContainers.resources.requests or spec.containers.resources.requests"
+            )
+            return [invalid_value(f"{where}.resourceName", resource, detail), *causes]
+        return causes
+
+    mappings, where = value.get("requestMappings") or [], f"{path}.requestMappings"
+    causes = each(mappings, where, mapping)
+    if not mappings:
+        causes.append(required(where, "at least one request mapping is required"))
+    causes += [
+        duplicate_value(f"{where}[{index}].{part}", given.get(part, ""))
+        for index, given in enumerate(mappings)
+        if given in mappings[:index]
+        for part in ("containerName", "resourceName", "requestName")
+    ]
+    name = value.get("resourceClaimName")
+    where = f"{path}.resourceClaimName"
+    return causes + (subdomain(name, where) if name else [required(where)])
 
 
 def _entry(entry: Object, path: str, seen: set[str]) -> list[Cause]:

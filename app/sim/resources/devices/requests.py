@@ -1,8 +1,10 @@
 """What claims, templates and classes say they want."""
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from app.cel.devices import compile_error
 from app.model.devices import MAX_ALTERNATIVES, MAX_RESULTS
 from app.model.quantity import parse
 from app.sim.errors import Cause, invalid_value, required, too_long, unsupported_value
@@ -152,7 +154,14 @@ def _selector(value: Object, path: str) -> list[Cause]:
     path, expression = f"{path}.cel.expression", value["cel"].get("expression", "")
     if len(expression) > _MAX_EXPRESSION:
         return [too_long(path, _MAX_EXPRESSION)]
-    return []
+    problem = _problem(expression)
+    return [invalid_value(path, expression, problem)] if problem is not None else []
+
+
+@functools.lru_cache(maxsize=1024)
+def _problem(expression: str) -> str | None:
+    """Remembered: claims made from one template have the same selectors."""
+    return compile_error(expression)
 
 
 def _constraint(value: Object, path: str, names: RequestNames) -> list[Cause]:
