@@ -6,7 +6,7 @@ All mistakes are reported, in kube-scheduler's words.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.cel.environment import ABSENT, FIELDS, FUNCTIONS, TYPES, VARIABLES
+from app.cel.environment import ABSENT, FIELDLESS, FIELDS, FUNCTIONS, TYPES, VARIABLES
 from app.cel.errors import Issue
 from app.cel.syntax import (
     Bind,
@@ -135,7 +135,7 @@ class _Checker:
 
     def _message(self, node: Message) -> None:
         name = node.name.removeprefix(".")
-        if name in TYPES or name in FIELDS:
+        if name in TYPES or name in FIELDS or name in FIELDLESS:
             self._report(node, f"'{name}' is not a message type")
         else:
             self._undeclared(node, node.name)
@@ -169,10 +169,13 @@ class _Checker:
         target = operand.parameters[0] if operand.optional else operand
         if target.kind == "map":
             found = target.parameters[1]
-        elif target.name in FIELDS and target.kind == "named":
+        elif target.name in FIELDS:
             found = FIELDS[target.name].get(node.name, ERROR)
             if found is ERROR:
                 self._report(node, f"undefined field '{node.name}'")
+        elif target.name in FIELDLESS:
+            found = ERROR
+            self._report(node, f"unexpected failed resolution of '{target.name}'")
         else:
             if target.kind == "param":
                 self._types.fits(DYN, target)
@@ -187,9 +190,9 @@ class _Checker:
         for it in node.arguments:
             self.visit(it)
         if node.target is not None:
-            name = qualified(node.target)
-            if name is not None and f"{name}.{node.function}" in FUNCTIONS.keys() | ABSENT:
-                node.function = f"{name}.{node.function}"
+            name = f"{qualified(node.target)}.{node.function}".removeprefix(".")
+            if name in FUNCTIONS or name in ABSENT:
+                node.function = name
                 node.target = None
             else:
                 self.visit(node.target)

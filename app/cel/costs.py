@@ -7,15 +7,26 @@ import math
 from collections.abc import Callable, Sequence
 
 from app.cel.addresses import Address, Network
+from app.cel.errors import CostLimitExceeded
 from app.cel.quantities import Quantity
 from app.cel.values import Map, Value, is_list, size
 from app.cel.versions import Semver
 
 LIMIT = 1_000_000
 """CELSelectorExpressionMaxCost."""
-MAX_SIZE = 10 * LIMIT
-"""Of strings and lists that are made: what is larger has cost too much, whatever it would be counted as."""
+MAX_LENGTH = 10 * LIMIT
+"""Of strings that are made (of lists: LIMIT); what is larger has cost too much, whatever it is counted as."""
 MEMBER, LIST, MAP = 1, 10, 30
+
+
+class Meter:
+    """What has been spent."""
+
+    __slots__ = ("cost",)
+
+    def __init__(self) -> None:
+        self.cost = 0
+
 
 Cost = Callable[[Sequence[Value], Value], int]
 """Of a call by its arguments and its result."""
@@ -161,6 +172,22 @@ _BY_OVERLOAD: dict[str, Cost] = {
         )
     },
 }
+
+
+_BY_RESULT = frozenset({_written, _produced})
+"""Costs that only the result tells; the others are counted, and looked at, before a call."""
+
+
+def charge(run: Meter, cost: Cost, call: Callable[..., Value], values: list[Value]) -> Value:
+    """Calls a function. Raises CostLimitExceeded rather than calling one that costs too much."""
+    if cost in _BY_RESULT:
+        result = call(*values)
+        run.cost += cost(values, result)
+        return result
+    run.cost += cost(values, None)
+    if run.cost > LIMIT:
+        raise CostLimitExceeded
+    return call(*values)
 
 
 def of_call(name: str, overloads: tuple[str, ...]) -> Cost | None:

@@ -23,11 +23,9 @@ from app.cel.types import (
 
 _A, _B = parameter("A"), parameter("B")
 VARIABLES = {"device": Variable("device", kubernetes.DEVICE)}
-FIELDS: dict[str, dict[str, Type]] = {
-    kubernetes.DEVICE.name: kubernetes.DEVICE_FIELDS,
-    kubernetes.QUANTITY.name: {},
-    kubernetes.SEMVER.name: {},
-}
+FIELDS: dict[str, dict[str, Type]] = {kubernetes.DEVICE.name: kubernetes.DEVICE_FIELDS}
+FIELDLESS = frozenset({kubernetes.QUANTITY.name, kubernetes.SEMVER.name})
+"""Types that have methods only."""
 TYPES: dict[str, Type] = {
     it.name: it
     for it in (

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from app.cel.costs import MAX_SIZE
+from app.cel.costs import LIMIT
 from app.cel.declarations import Overload, function, method, operator
 from app.cel.errors import CostLimitExceeded, EvaluationError
 from app.cel.standard import OVERLOADS as STANDARD
@@ -126,11 +126,13 @@ def _flatten(values: Any, depth: int = 1) -> Value:
             found.extend(_flatten(it, depth - 1))
         else:
             found.append(it)
+        if len(found) > LIMIT:
+            raise CostLimitExceeded
     return tuple(found)
 
 
 def _range(count: int) -> Value:
-    if count > MAX_SIZE:
+    if count > LIMIT:
         raise CostLimitExceeded
     return tuple(range(count))
 

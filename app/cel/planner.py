@@ -10,7 +10,7 @@ from typing import Any, Final
 from app.cel import costs, regexes
 from app.cel.declarations import Overload
 from app.cel.environment import FUNCTIONS
-from app.cel.errors import CompileError, CostLimitExceeded, EvaluationError
+from app.cel.errors import CompileError, CostLimitExceeded, EvaluationAborted, EvaluationError
 from app.cel.standard import contains
 from app.cel.syntax import (
     Bind,
@@ -44,13 +44,13 @@ from app.cel.values import (
 )
 
 
-class Run:
+class Run(costs.Meter):
     """One evaluation: the device, the variables, and the cost so far."""
 
-    __slots__ = ("cost", "device", "frame")
+    __slots__ = ("device", "frame")
 
     def __init__(self, device: Map, slots: int) -> None:
-        self.cost = 0
+        super().__init__()
         self.device: Final = device
         self.frame: Final[list[Value]] = [None] * slots
 
@@ -425,13 +425,7 @@ def _call(node: Call) -> Step:
     if cost is None:
         return _flat_call(call, evaluations)
 
-    def evaluate(run: Run) -> Value:
-        values = [it(run) for it in evaluations]
-        result = call(*values)
-        run.cost += cost(values, result)
-        return result
-
-    return Step(evaluate)
+    return Step(lambda run: costs.charge(run, cost, call, [it(run) for it in evaluations]))
 
 
 def _flat_call(call: Callable[..., Value], evaluations: list[Evaluate]) -> Step:
@@ -464,27 +458,34 @@ def _computed(
     name: str, call: Callable[..., Value], cost: costs.Cost | None, constants: list[Value]
 ) -> Step:
     """A call with constants only: computed once, and as dear as ever, but for conversions."""
-    converts = name in _CONVERSIONS and len(constants) == 1
+    meter = costs.Meter()
     try:
-        value = call(*constants)
-    except EvaluationError as error:
-        if converts:
+        if cost is None:
+            meter.cost += 1
+            value = call(*constants)
+        else:
+            value = costs.charge(meter, cost, call, constants)
+    except (EvaluationError, EvaluationAborted) as error:
+        if name in _CONVERSIONS:
             raise _instantiation(error) from None
-        failure = error
-
-        def fail(_: Run) -> Value:
-            raise failure
-
-        return Step(fail)
-    if converts:
+        return Step(_failing(error, meter.cost))
+    if name in _CONVERSIONS and len(constants) == 1:
         return _constant(value)
-    units = 1 if cost is None else cost(constants, value)
+    units = meter.cost
 
     def evaluate(run: Run) -> Value:
         run.cost += units
         return value
 
     return Step(evaluate)
+
+
+def _failing(error: Exception, units: int) -> Evaluate:
+    def evaluate(run: Run) -> Value:
+        run.cost += units
+        raise error
+
+    return evaluate
 
 
 def _dispatched(node: Call, operands: Sequence[Node]) -> Callable[..., Value]:

@@ -58,6 +58,7 @@ def _compiled(expression: str) -> tuple[Evaluate, int]:
 def _not_bool(value: Value) -> str:
     name = type_name(value)
     reasons = {
+        "double": "type conversion error from Double to 'bool'",
         "int": "unsupported type conversion from 'int' to bool",
         "string": "unsupported native conversion from string to 'bool'",
         "kubernetes.Semver": "type conversion error from 'Semver' to 'bool'",

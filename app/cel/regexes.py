@@ -18,8 +18,25 @@ def compiled(pattern: str) -> Any:
     except re2.error as error:
         text = error.args[0]
         raise EvaluationError(
-            f"error parsing regexp: {text.decode() if isinstance(text, bytes) else text}"
+            _complaint(text.decode() if isinstance(text, bytes) else str(text))
         ) from None
+
+
+_WORDS = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "trailing \\": "trailing backslash at end of expression",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+}
+"""What Go says instead."""
+
+
+def _complaint(text: str) -> str:
+    mistake, _, part = text.partition(": ")
+    return f"error parsing regexp: {_WORDS.get(mistake, mistake)}: `{part}`"
 
 
 def matches(text: str, pattern: str) -> bool:

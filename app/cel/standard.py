@@ -9,8 +9,9 @@ from typing import Any
 
 from app.cel import regexes
 from app.cel.basics import INT_MAX, INT_MIN, UINT_MAX
+from app.cel.costs import LIMIT, MAX_LENGTH
 from app.cel.declarations import Overload, function, method, operator
-from app.cel.errors import EvaluationError
+from app.cel.errors import CostLimitExceeded, EvaluationError
 from app.cel.types import (
     BOOL,
     BYTES,
@@ -129,6 +130,8 @@ def _add_others(one: Value, other: Value) -> Value:
     if kind is str or kind is bytes:
         if type(other) is not kind:
             raise EvaluationError(NO_OVERLOAD)
+        if len(one) + len(other) > MAX_LENGTH:
+            raise CostLimitExceeded
         return one + other
     if is_list(one):
         return _concatenate(one, other)
@@ -140,6 +143,8 @@ def _add_others(one: Value, other: Value) -> Value:
 def _concatenate(one: Any, other: Value) -> Value:
     if not is_list(other):
         raise EvaluationError(NO_OVERLOAD)
+    if len(one) + len(other) > LIMIT:
+        raise CostLimitExceeded
     if type(one) is Growing:
         one.extend(other)
         return one
@@ -347,7 +352,8 @@ def _offset(text: str) -> int:
     return int(hours) * 3600 + sign * int(minutes) * 60
 
 
-def _timestamp_of_int(seconds: int) -> Timestamp:
+def timestamp_of_int(seconds: int) -> Timestamp:
+    """Of seconds since 1970. Raises EvaluationError."""
     return Timestamp(seconds * 10**9)
 
 
@@ -438,7 +444,8 @@ def _convert(name: str, wanted: Type, sources: dict[Type, Callable[..., Value]])
     ]
 
 
-def _duration_of_int(value: int) -> Value:
+def duration_of_int(value: int) -> Value:
+    """Declared, but no int is a duration. Raises EvaluationError."""
     raise _converted(value, DURATION)
 
 
@@ -518,7 +525,7 @@ OVERLOADS: list[Overload] = [
     *_convert("bool", BOOL, {STRING: _bool_of_string}),
     *_convert("bytes", BYTES, {STRING: lambda it: it.encode()}),
     *_convert("double", DOUBLE, {INT: float, STRING: _double_of_string, UINT: float}),
-    *_convert("duration", DURATION, {INT: _duration_of_int, STRING: duration_of}),
+    *_convert("duration", DURATION, {INT: duration_of_int, STRING: duration_of}),
     *_convert(
         "int",
         INT,
@@ -543,7 +550,7 @@ OVERLOADS: list[Overload] = [
             UINT: lambda it: str(int(it)),
         },
     ),
-    *_convert("timestamp", TIMESTAMP, {INT: _timestamp_of_int, STRING: timestamp_of}),
+    *_convert("timestamp", TIMESTAMP, {INT: timestamp_of_int, STRING: timestamp_of}),
     *_convert("uint", UINT, {DOUBLE: _uint_of_double, INT: to_uint, STRING: _uint_of_string}),
     *_searching("contains", "contains_string", op.contains),
     *_searching("endsWith", "ends_with_string", str.endswith),

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.cel import regexes
 from app.cel.basics import quote
-from app.cel.costs import MAX_SIZE
+from app.cel.costs import MAX_LENGTH
 from app.cel.declarations import Overload, function, method
 from app.cel.errors import CostLimitExceeded, EvaluationError
 from app.cel.types import DYN, INT, STRING, list_of
@@ -63,7 +63,7 @@ def _last_index_before(text: str, part: str, start: int) -> int:
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
     found = text.count(old) if old else len(text) + 1
     found = found if count < 0 else min(found, count)
-    if len(text) + found * len(new) > MAX_SIZE:
+    if len(text) + found * len(new) > MAX_LENGTH:
         raise CostLimitExceeded
     return text.replace(old, new, found)
 
@@ -91,7 +91,7 @@ def _join(parts: Any, separator: str = "") -> str:
     for it in parts:
         if type(it) is not str:
             raise EvaluationError(f"join: invalid input: {it}")
-    if sum(map(len, parts)) + len(separator) * len(parts) > MAX_SIZE:
+    if sum(map(len, parts)) + len(separator) * len(parts) > MAX_LENGTH:
         raise CostLimitExceeded
     return separator.join(parts)
 
@@ -166,11 +166,18 @@ def _precision(match: re.Match[str]) -> int:
 def _format(template: str, arguments: Any) -> str:
     """``'%s: %d'.format([a, b])``."""
 
+    length = 0
+
     def write(place: int, letter: str, precision: int) -> str:
+        nonlocal length
         try:
-            return _CLAUSES[letter](arguments[place], precision)
+            text = _CLAUSES[letter](arguments[place], precision)
         except EvaluationError as error:
             raise EvaluationError(FORMATTING + str(error)) from None
+        length += len(text)
+        if length > MAX_LENGTH:
+            raise CostLimitExceeded
+        return text
 
     return interpolate(template, len(arguments), write)
 

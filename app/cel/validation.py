@@ -1,6 +1,7 @@
 """What Kubernetes refuses in an expression that is well typed: literals that cannot be right."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from app.cel import regexes, standard, strings
 from app.cel.errors import EvaluationError, Issue
@@ -37,7 +38,7 @@ def _validate(node: Node, *, formatted: bool) -> Iterator[Issue]:
             yield from _alike(((value, it) for _, value, it in node.entries), every=True)
 
 
-_PARSERS: dict[str, Callable[[str], object]] = {
+_PARSERS: dict[str, Callable[[Any], object]] = {
     "duration": standard.duration_of,
     "timestamp": standard.timestamp_of,
     "matches": regexes.compiled,
@@ -45,10 +46,11 @@ _PARSERS: dict[str, Callable[[str], object]] = {
 
 
 def _right(function: str, literal: Literal) -> bool:
-    if not isinstance(literal.value, str):
-        return function == "timestamp"
+    parse = _PARSERS[function]
+    if type(literal.value) is int:
+        parse = standard.duration_of_int if function == "duration" else standard.timestamp_of_int
     try:
-        _PARSERS[function](literal.value)
+        parse(literal.value)
     except EvaluationError:
         return False
     return True

@@ -1,0 +1,152 @@
+"""Selectors: what they see of devices, and that nothing is asked twice."""
+
+import subprocess
+import sys
+
+import pytest
+
+from app.cel import program
+from app.cel.devices import SelectorError, Selectors, compile_error
+from app.model.devices import Device, DeviceAttribute, DeviceCapacity
+
+DRIVER = "gpu.example.com"
+
+
+def gpu(name: str, family: str = "Volta", memory: str = "16Gi") -> Device:
+    return Device(
+        name=name,
+        attributes={"family": DeviceAttribute(string=family)},
+        capacity={"memory": DeviceCapacity(value=memory)},
+    )
+
+
+@pytest.fixture(name="evaluated")
+def count_evaluations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The drivers of devices that expressions were evaluated for."""
+    evaluated: list[str] = []
+    run = program.Program.run
+
+    def counted(self: program.Program, device: program.Map) -> tuple[bool, int]:
+        evaluated.append(device.find("driver"))
+        return run(self, device)
+
+    monkeypatch.setattr(program.Program, "run", counted)
+    return evaluated
+
+
+def test_devices_that_look_alike_are_asked_once(evaluated: list[str]) -> None:
+    selectors = Selectors()
+    expression = f'device.attributes["{DRIVER}"].family == "Volta"'
+    devices = [gpu(f"gpu-{number}") for number in range(10)]
+    assert all(selectors.matches(expression, DRIVER, it) for it in devices * 2)
+    assert evaluated == [DRIVER]
+    assert not selectors.matches(expression, DRIVER, gpu("gpu-10", family="Ampere"))
+    assert evaluated == [DRIVER] * 2
+
+
+def test_the_driver_is_part_of_what_is_seen(evaluated: list[str]) -> None:
+    selectors = Selectors()
+    device = gpu("gpu-0")
+    expression = f'device.driver == "{DRIVER}" && has(device.attributes["{DRIVER}"].family)'
+    assert selectors.matches(expression, DRIVER, device)
+    assert not selectors.matches(expression, "other.io", device)
+    assert selectors.matches(expression, DRIVER, device)
+    assert sorted(evaluated) == [DRIVER, "other.io"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        gpu("gpu-0", memory="8Gi"),
+        Device(name="gpu-0", attributes={"family": DeviceAttribute(string="Volta")}),
+        Device(name="gpu-0", allow_multiple_allocations=True),
+    ],
+)
+def test_all_that_is_seen_counts(other: Device) -> None:
+    selectors = Selectors()
+    expression = (
+        'device.capacity["gpu.example.com"].?memory.orValue(quantity("0")) == quantity("16Gi")'
+        " && !device.allowMultipleAllocations"
+    )
+    assert selectors.matches(expression, DRIVER, gpu("gpu-0"))
+    assert not selectors.matches(expression, DRIVER, other)
+
+
+def test_the_same_number_of_another_type_is_another_attribute() -> None:
+    selectors = Selectors()
+    integer = Device(attributes={"value": DeviceAttribute(integer=1)})
+    boolean = Device(attributes={"value": DeviceAttribute(boolean=True)})
+    expression = f'device.attributes["{DRIVER}"].value == dyn(1)'
+    assert selectors.matches(expression, DRIVER, integer)
+    assert not selectors.matches(expression, DRIVER, boolean)
+
+
+def test_names_without_a_domain_have_that_of_the_driver() -> None:
+    device = Device(
+        attributes={"a": DeviceAttribute(integer=1), "other.io/a": DeviceAttribute(integer=2)}
+    )
+    expression = f'device.attributes["{DRIVER}"].a == 1 && device.attributes["other.io"].a == 2'
+    assert Selectors().matches(expression, DRIVER, device)
+
+
+def test_errors_are_told_apart(evaluated: list[str]) -> None:
+    selectors = Selectors()
+    for _ in range(2):
+        with pytest.raises(
+            SelectorError, match=r"^compilation failed: ERROR: <input>:1:1: "
+        ) as caught:
+            selectors.matches("nothing", DRIVER, gpu("gpu-0"))
+        assert caught.value.compiling
+        with pytest.raises(SelectorError, match=r"^no such key: missing$") as caught:
+            selectors.matches(f'device.attributes["{DRIVER}"].missing', DRIVER, gpu("gpu-0"))
+        assert not caught.value.compiling
+    assert evaluated == [DRIVER]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "text"),
+    [
+        (DeviceAttribute(), "attribute odd: unsupported attribute value"),
+        (
+            DeviceAttribute(version="1"),
+            "attribute odd: parse semantic version: No Major.Minor.Patch elements found",
+        ),
+    ],
+)
+def test_an_attribute_that_cannot_be_read_fails_every_expression(
+    attribute: DeviceAttribute, text: str
+) -> None:
+    with pytest.raises(SelectorError, match=text) as caught:
+        Selectors().matches("true", DRIVER, Device(attributes={"odd": attribute}))
+    assert not caught.value.compiling
+
+
+def test_little_is_kept(evaluated: list[str]) -> None:
+    selectors = Selectors(limit=2, devices=2)
+    for _ in range(2):
+        for number in range(3):
+            for family in ("Volta", "Ampere", "Turing"):
+                device = gpu("gpu-0", family=family)
+                expression = f'device.attributes["{DRIVER}"].family == "Volta" && {number} < 5'
+                assert selectors.matches(expression, DRIVER, device) == (family == "Volta")
+    assert len(evaluated) == 18
+
+
+def test_an_expression_is_judged_without_a_device() -> None:
+    assert compile_error(f'device.attributes["{DRIVER}"].family == "Volta"') is None
+    assert compile_error("device.driver") == (
+        "must evaluate to bool or the unknown type, not string"
+    )
+
+
+def test_the_language_is_loaded_when_it_is_needed() -> None:
+    code = """
+import sys
+from app.cel.devices import Selectors, compile_error
+assert "app.cel.program" not in sys.modules
+assert compile_error("true") is None
+assert "app.cel.program" in sys.modules and "re2" not in sys.modules
+assert compile_error("'a'.matches('a')") is None
+assert "re2" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
