@@ -1,156 +1,148 @@
-"""Nodes with devices, claims for them, and pods that are decided and bound by DynamicResources alone."""
+"""Small clusters of devices, spelled as in YAML, for allocating from."""
 
-from app.framework.interface import CycleState
-from app.framework.plugins.dynamic_resources import DynamicResources
-from app.framework.runner import Framework, Rejected
-from app.framework.testing import FakeCluster, FakeEffects, make_node, make_object, make_pod
+import itertools
+
+import msgspec
+
+from app.cel.devices import Selectors
+from app.framework.plugins.dynamic_resources.allocator import Allocator
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
-from app.state.nominations import NOBODY
-from tests.core.framework.coroutines import finish
+from app.model.objects import Node
+from app.state.devices.usage import AllocatedState
+from app.state.lister import Lister
+from app.state.table import NodeTable
+from app.wire.kube import decoder_for
 
 DRIVER = "gpu.example.com"
-NOW = 1_700_000_000.0
 
 
-def a_slice(node, *devices, pool=None, **spec):
-    """A pool of its own on a node; devices by name or as the API has them."""
-    pool = pool or node
-    named = [{"name": d} if isinstance(d, str) else d for d in devices]
-    manifest = {
-        "driver": DRIVER,
-        "nodeName": node,
-        "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
-        "devices": named,
-        **spec,
-    }
-    return make_object(ResourceSlice, {"metadata": {"name": f"{pool}-slice"}, "spec": manifest})
+def made(kind, body):
+    return decoder_for(kind).decode(msgspec.json.encode(body))
 
 
-def a_class(name="gpu", **spec):
-    return make_object(DeviceClass, {"metadata": {"name": name}, "spec": spec})
+def node(name, **labels):
+    return made(Node, {"metadata": {"name": name, "labels": labels}})
 
 
-def exactly(name="r", device_class="gpu", **fields):
-    request = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": 1}
-    return {"name": name, "exactly": request | fields}
+def device(name, *, capacity=None, **fields):
+    """Attributes are those fields whose values are plain; ``capacity`` maps names to quantities or bodies."""
+    attributes = {}
+    for key in [key for key, value in fields.items() if type(value) in {str, int, bool}]:
+        if key not in {"bindsToNode", "allowMultipleAllocations", "nodeName", "allNodes"}:
+            value = fields.pop(key)
+            attributes[key] = {type(value).__name__.replace("str", "string"): value}
+    body = {"name": name, "attributes": attributes, **fields}
+    if capacity is not None:
+        body["capacity"] = {
+            key: value if isinstance(value, dict) else {"value": value}
+            for key, value in capacity.items()
+        }
+    return body
 
 
-def a_claim(name="c", *requests, version="5", status=None, **metadata):
-    return make_object(
+def slice_of(name, *devices, pool="p", driver=DRIVER, generation=1, count=1, **spec):
+    """Reached from everywhere, unless it says otherwise."""
+    if not spec.keys() & {"nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"}:
+        spec["allNodes"] = True
+    pool = {"name": pool, "generation": generation, "resourceSliceCount": count}
+    body = {"driver": driver, "pool": pool, "devices": devices, **spec}
+    return made(ResourceSlice, {"metadata": {"name": name}, "spec": body})
+
+
+def device_class(name="gpu", *expressions, **spec):
+    selectors = [{"cel": {"expression": each}} for each in expressions]
+    body = {"metadata": {"name": name}, "spec": {"selectors": selectors, **spec}}
+    return made(DeviceClass, body)
+
+
+def asked(count=1, *expressions, device_class="gpu", **fields):
+    """What a request, or an alternative, asks for; no count means all."""
+    mode = {"allocationMode": "All"}
+    if count is not None:
+        mode = {"allocationMode": "ExactCount", "count": count}
+    selectors = [{"cel": {"expression": each}} for each in expressions]
+    return {"deviceClassName": device_class, **mode, "selectors": selectors, **fields}
+
+
+def claim(*requests, name="c", **devices):
+    """Requests are called r0, r1, ...; one that is a list has alternatives a0, a1, ..."""
+    spelled = []
+    for number, each in enumerate(requests):
+        if isinstance(each, list):
+            body = {
+                "firstAvailable": [
+                    {"name": f"a{n}", **alternative} for n, alternative in enumerate(each)
+                ]
+            }
+        else:
+            body = {"exactly": each}
+        spelled.append({"name": f"r{number}", **body})
+    return made(
         ResourceClaim,
         {
-            "metadata": {
-                "name": name,
-                "namespace": "default",
-                "uid": f"uid-of-{name}",
-                "resourceVersion": version,
-                **metadata,
-            },
-            "spec": {"devices": {"requests": list(requests or (exactly(),))}},
-            "status": status or {},
+            "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
+            "spec": {"devices": {"requests": spelled, **devices}},
         },
     )
 
 
-def allocated(node, *devices, reserved=(), timestamp=None, **result):
-    """The status of a claim that has devices of a node."""
-    results = [
-        {"request": "r", "driver": DRIVER, "pool": node, "device": d, **result} for d in devices
-    ]
-    field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    allocation = {
-        "devices": {"results": results},
-        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-    }
-    if timestamp is not None:
-        allocation["allocationTimestamp"] = timestamp
-    consumers = [{"resource": "pods", "name": uid, "uid": uid} for uid in reserved]
-    return {"allocation": allocation, "reservedFor": consumers}
+class Patience:
+    """Lets a search take its time, or only so many looks at the clock."""
+
+    def __init__(self, looks=None):
+        self.looks = looks
+
+    def start_kind(self):
+        pass
+
+    def expired(self):
+        if self.looks is None:
+            return False
+        self.looks -= 1
+        return self.looks < 0
 
 
-def using(*claims, name="pod", **spec):
-    entries = [{"name": f"e{n}", "resourceClaimName": c} for n, c in enumerate(claims)]
-    return make_pod(name, spec={"resourceClaims": entries, **spec})
+class DeviceWorld:
+    """Nodes, slices, classes and what is in use of the devices."""
 
+    def __init__(self, *slices, nodes=("n1",), classes=()):
+        self.table = NodeTable()
+        self.slices, self.classes = Lister(), Lister()
+        self.in_use = AllocatedState()
+        for each in nodes:
+            self.table.set_node(node(each) if isinstance(each, str) else each)
+        for each in slices:
+            self.slices.store(each)
+        for each in classes or [device_class()]:
+            self.classes.store(each)
+        self.allocator = self.new_allocator()
 
-class Watched(FakeEffects):
-    """Effects whose writes the watch shows when time passes."""
+    def new_allocator(self):
+        numbers = itertools.count(1)
+        return Allocator(
+            self.table,
+            self.slices,
+            self.classes,
+            self.in_use,
+            Selectors(),
+            share_id=lambda: f"share-{next(numbers)}",
+        )
 
-    def __init__(self, cluster, now=NOW):
-        super().__init__(now)
-        self._cluster = cluster
-        for claim in cluster.handle.cluster.resource_claims:
-            self.resource_claims.store(claim)
+    def allocate(self, *claims, on="n1", budget=None):
+        """One AllocationResult per claim, or None."""
+        return self.allocator.allocate(self.table.row_of[on], claims, budget or Patience())
 
-    async def sleep(self, seconds):
-        await super().sleep(seconds)
-        self.show()
+    def search(self, *claims, budget=None):
+        return self.allocator.search(self.table.all_rows(), claims, budget or Patience())
 
-    def show(self):
-        self._cluster.store(*self.resource_claims.objects.values())
+    def use(self, allocations):
+        for each in allocations:
+            self.in_use.add(each)
 
-
-class Clock:
-    def __init__(self):
-        self.now, self.seconds = NOW, 0.0
-
-    def monotonic(self):
-        return self.seconds
-
-    def wall(self):
-        return self.now
-
-
-class Devices:
-    """A cluster with a plugin, and what becomes of pods."""
-
-    def __init__(self, *objects, nodes="abc", args=None):
-        self.clock = Clock()
-        self.cluster = FakeCluster(*map(make_node, nodes), clock=self.clock)
-        self.cluster.store(a_class(), *objects)
-        self.plugin = DynamicResources(args, self.cluster.handle)
-        self.tracker = self.cluster.handle.cluster.devices
-        self.effects = Watched(self.cluster)
-
-    def judge(self, pod):
-        """Why not, by node; a fault's text where all is at fault."""
-        return {n: s.message for n, s in self.cluster.judge(self.plugin, pod).items()}
-
-    def find(self, pod):
-        """The cycle state after Filter."""
-        framework: Framework = self.cluster.framework(self.plugin)
-        memo = framework.memo(pod)
-        state = CycleState(memo.state)
-        try:
-            framework.filter(state, pod, memo, NOBODY)
-        except Rejected:
-            return state
-        return state
-
-    def decide(self, pod, node):
-        """The state of a pod that was decided: its devices are set aside."""
-        state = self.find(pod)
-        status = self.plugin.reserve(state, pod, node)
-        assert status.ok, status
-        return state
-
-    def bind(self, state, pod, node):
-        return finish(self.plugin.pre_bind(state, pod, node, self.effects))
-
-    def undo(self, state, pod, node):
-        finish(self.plugin.undo_pre_bind(state, pod, node, self.effects))
-        self.plugin.unreserve(state, pod, node)
-
-    def after(self, state, pod):
-        """What PostFilter says."""
-        return finish(self.plugin.post_filter(state, pod, None, self.effects)).status
-
-    def in_use(self):
-        return {
-            f"{pool}/{device}"
-            for (_, pool), use in self.tracker.allocated.pools.items()
-            for device in use.devices
-        }
-
-    def written(self, name="c"):
-        return self.effects.resource_claims.objects["default", name]
+    def devices(self, *claims, on="n1"):
+        """Names of the devices found, claim by claim, or None."""
+        found = self.allocate(*claims, on=on)
+        if found is None:
+            return None
+        names = [[one.device for one in each.devices.results or ()] for each in found]
+        return names[0] if len(claims) == 1 else names
