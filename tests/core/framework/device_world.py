@@ -132,8 +132,9 @@ class DeviceWorld:
         """One AllocationResult per claim, or None."""
         return self.allocator.allocate(self.table.row_of[on], claims, budget or Patience())
 
-    def search(self, *claims, budget=None):
-        return self.allocator.search(self.table.all_rows(), claims, budget or Patience())
+    def search(self, *claims, budget=None, allocator=None):
+        allocator = allocator or self.allocator
+        return allocator.search(self.table.all_rows(), claims, budget or Patience())
 
     def use(self, allocations):
         for each in allocations:
