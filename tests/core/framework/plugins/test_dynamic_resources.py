@@ -16,8 +16,7 @@ from app.model.devices import FINALIZER
 from app.model.objects import PodResourceClaimStatus
 from app.model.status import SKIP, Code, ConflictError, SchedulingError
 from app.state.view import View
-from tests.core.framework.coroutines import finish
-from tests.core.framework.device_world import (
+from tests.core.framework.claim_world import (
     Clock,
     Devices,
     a_claim,
@@ -27,6 +26,7 @@ from tests.core.framework.device_world import (
     exactly,
     using,
 )
+from tests.core.framework.coroutines import finish
 
 CANNOT = "cannot allocate all claims"
 AWAY = "resourceclaim not available on the node"

@@ -8,7 +8,7 @@ from app.framework.testing import make_node, make_pod
 from app.model.devices import EXTENDED_RESOURCE_CLAIM, FINALIZER, ResourceClaim
 from app.model.status import Code
 from app.state.cluster import Cluster
-from tests.core.framework.device_world import Devices, a_claim, a_class, a_slice, exactly
+from tests.core.framework.claim_world import Devices, a_claim, a_class, a_slice, exactly
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 
