@@ -17,12 +17,13 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.runtime.children import reserved_port
 from extenders.kit import BindRequest, Filtered, NodesRequest, make_app
 from tests.helm.chart import CHART, NAMESPACE, RELEASE, ROOT, Helm
 from tests.helm.rbac import Access, allows, needs, rules_of
 from tests.shell.extender.servers import in_a_thread
 from tests.whole.harness import Process, pod, wait_for
-from tests.whole.real import NEEDS_REAL, RealApiServer, free_ports
+from tests.whole.real import NEEDS_REAL, RealApiServer
 
 pytestmark = [*NEEDS_REAL]
 
@@ -35,7 +36,8 @@ LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 BUDGETS: Final = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 AT_ONCE: Final = {"terminationGracePeriodSeconds": 0}
 UNLOVED: Final = "unloved"
-QUICK: Final = {"leaseDuration": "2s", "renewDeadline": "1500ms", "retryPeriod": "300ms"}
+#: Renewed often, and not lost by a machine that is slow.
+ELECTION: Final = {"leaseDuration": "30s", "renewDeadline": "20s", "retryPeriod": "300ms"}
 
 #: What an undisturbed scheduler does not do: look a pod up whose binding was not answered.
 RARE: Final = {("get", "", "pods")}
@@ -123,16 +125,15 @@ def small(name: str, **spec: Any) -> dict[str, Any]:
 def test_no_request_is_refused_and_no_right_is_idle(
     helm: Helm, server: RealApiServer, tmp_path: Path
 ) -> None:
-    (port,) = free_ports(1)
     mine = make_app(filter=judge, bind=lambda request: bind(server, request))
     server.call("POST", LEASES, lease_of_another())
-    with in_a_thread(mine) as url:
+    with reserved_port() as port, in_a_thread(mine) as url:
         resource = {"name": "example.com/seat", "ignoredByScheduler": True}
         asked = {"filterVerb": "filter", "bindVerb": "bind", "nodeCacheCapable": True}
         extender = {"urlPrefix": url, **asked}
         given = {
             "config.extenders": [{**extender, "managedResources": [resource]}],
-            "leaderElection": QUICK,
+            "leaderElection": ELECTION,
         }
         values = [f"--set-json={name}={json.dumps(value)}" for name, value in given.items()]
         with released(helm, server, tmp_path, *values, port=port) as scheduler:
@@ -365,13 +366,15 @@ def let_look(server: RealApiServer, account: str) -> None:
 def test_the_api_server_decides_who_sees_what(
     helm: Helm, server: RealApiServer, tmp_path: Path
 ) -> None:
-    (port,) = free_ports(1)
     for account in ("prometheus", "nobody", "viewer"):
         server.call("POST", ACCOUNTS, {"metadata": {"name": account}})
     let_look(server, "viewer")
     readers = [{"kind": "ServiceAccount", "name": "prometheus", "namespace": NAMESPACE}]
     values = f"--set-json=rbac.metricsReaders={json.dumps(readers)}"
-    with released(helm, server, tmp_path, values, port=port) as scheduler:
+    with (
+        reserved_port() as port,
+        released(helm, server, tmp_path, values, port=port) as scheduler,
+    ):
         server.call("POST", PODS, small("first"))
         wait_for("a binding", lambda: server.all_bound(1))
         reader, nobody, viewer = (

@@ -12,7 +12,7 @@ import pytest
 NEEDS_KUBECTL = pytest.mark.skipif(
     shutil.which("kubectl") is None, reason="kubectl is not on the PATH"
 )
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 60
 
 
 class Result(NamedTuple):

@@ -6,7 +6,6 @@ Test modules that need one begin with ``pytestmark = [*NEEDS_REAL]``. Without th
 import contextlib
 import json
 import os
-import socket
 import ssl
 import subprocess
 import urllib.request
@@ -19,6 +18,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from app.runtime.children import reserved_port
 from tests.whole.harness import ApiServer, wait_for
 
 ASSETS: Final = os.environ.get("KUBEBUILDER_ASSETS", "")
@@ -48,7 +48,10 @@ class RealApiServer(ApiServer):
 
     def __init__(self, directory: Path) -> None:
         self._directory: Final = directory
-        self._etcd_port, self._peer_port, self._port = free_ports(3)
+        self._ports: Final = contextlib.ExitStack()
+        self._etcd_port, self._peer_port, self._port = (
+            self._ports.enter_context(reserved_port()) for _ in range(3)
+        )
         self.url = f"https://127.0.0.1:{self._port}"
         self.token = _ADMIN
         self.tls = ssl.create_default_context()
@@ -60,7 +63,7 @@ class RealApiServer(ApiServer):
     @contextlib.contextmanager
     def running(self) -> Iterator["RealApiServer"]:
         """Starts both programs and ends them. Skips the test if etcd is too old."""
-        with contextlib.ExitStack() as stack:
+        with self._ports, contextlib.ExitStack() as stack:
             stack.enter_context(_process(self._etcd(), self._directory))
             found = wait_for("etcd", self._etcd_version, _START_SECONDS)
             if tuple(map(int, found.split("-")[0].split("."))) < OLDEST_ETCD:
@@ -144,15 +147,6 @@ class RealApiServer(ApiServer):
             *(f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"),
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
         ]
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now: these programs take no 0."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _new_key() -> bytes:

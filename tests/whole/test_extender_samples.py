@@ -107,7 +107,7 @@ def running(command: list[str]) -> Iterator[str]:
             address = re.search(r"https?://\S+", line)
         yield address[0].rstrip("/")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         if process.poll() is None:
             process.kill()
@@ -165,7 +165,7 @@ REQUESTS = [
 def post(url: str, body: bytes) -> tuple[int, Any, str | None]:
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.load(answer), answer.headers.get("Retry-After")
     except urllib.error.HTTPError as error:
         with error:
@@ -229,5 +229,5 @@ def check_mishaps(url: str) -> None:
             assert answer["Error"].startswith(f"/{verb}: ")
     status, answer, _ = post(f"{url}/filter", asked("1", names=["a"]))
     assert (status, "nodeCacheCapable: false" in answer["Error"]) == (200, True)
-    with urllib.request.urlopen(f"{url}/healthz", timeout=10) as healthy:
+    with urllib.request.urlopen(f"{url}/healthz", timeout=60) as healthy:
         assert healthy.read() == b"ok"

@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         assert process.stdout.readline().startswith("listening on http://127.0.0.1:")
         yield kubeconfig
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(TIMEOUT_SECONDS) == 0
     finally:
         if process.poll() is None:
             process.kill()
@@ -292,7 +292,9 @@ def test_cordon_and_drain(kubectl: Kubectl) -> None:
     refused = kubectl.run("drain", "node-1")
     assert refused.code == 1
     assert "cannot delete DaemonSet-managed Pods" in refused.err
-    drained = kubectl("drain", "node-1", "--force", "--ignore-daemonsets", "--timeout=20s")
+    drained = kubectl(
+        "drain", "node-1", "--force", "--ignore-daemonsets", f"--timeout={TIMEOUT_SECONDS}s"
+    )
     assert "pod/p evicted" in drained
     assert kubectl("get", "pods", "-o", "name").split() == ["pod/other", "pod/owned"]
     assert kubectl.rows("get", "node", "node-1")[0][1] == "Ready,SchedulingDisabled"
@@ -309,7 +311,7 @@ def test_eviction_asks_the_budget(kubectl: Kubectl) -> None:
     blocked = kubectl.run("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
     assert "would violate the pod's disruption budget" in blocked.err
     kubectl("delete", "pdb", "b")
-    assert "pod/p evicted" in kubectl("drain", "node-2", "--force", "--timeout=20s")
+    assert "pod/p evicted" in kubectl("drain", "node-2", "--force", f"--timeout={TIMEOUT_SECONDS}s")
     kubectl("uncordon", "node-2")
 
 
@@ -334,6 +336,6 @@ def test_delete(kubectl: Kubectl) -> None:
     assert 'configmaps "m" not found' in gone.err
     kubectl.apply(pod("stuck", "node-0"))
     kubectl("delete", "pod", "stuck", "--grace-period=0", "--force")
-    kubectl("wait", "pod/stuck", "--for=delete", "--timeout=10s")
+    kubectl("wait", "pod/stuck", "--for=delete", f"--timeout={TIMEOUT_SECONDS}s")
     kubectl("delete", "namespace", kubectl.namespace)
     assert kubectl.run("get", "namespace", kubectl.namespace).code == 1

@@ -26,7 +26,7 @@ from tests.core.framework.guide import GUIDE, ROOT, blocks
 
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(180)]
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 60.0
 MAINTENANCE = "example.com/maintenance"
 
 #: No index, no dependencies, no download of build tools.
@@ -311,7 +311,7 @@ def api(installed: Environment) -> Iterator[Api]:
         )
         yield Api(url)
         scheduler.send_signal(signal.SIGTERM)
-        assert scheduler.wait(timeout=20) == 0
+        assert scheduler.wait(TIMEOUT_SECONDS) == 0
     finally:
         if scheduler is not None:
             stop(scheduler)

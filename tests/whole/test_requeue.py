@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from app.runtime.children import reserved_port
 from app.sim.resources.reviews import ADMIN_TOKEN
 from extenders.kit import Filtered, NodesRequest, make_app
 from tests.shell.extender.servers import in_a_thread
-from tests.whole.harness import Cluster, Process, pod, running_cluster, wait_for
+from tests.whole.harness import WAIT_SECONDS, Cluster, Process, pod, running_cluster, wait_for
 
 pytestmark = pytest.mark.whole
 
@@ -34,16 +34,11 @@ class Gate:
         return Filtered((), dict.fromkeys(request.names, "no licence is free"))
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
 def post(url: str, body: Any, token: str = ADMIN_TOKEN) -> tuple[int, Any]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -67,14 +62,14 @@ def scheduler(
     }
     file = directory / f"{name}.yaml"
     file.write_text(yaml.safe_dump_all([first, *options]))
-    port = free_port()
-    arguments = ["app", "run", f"--config={file}", f"--secure-port={port}", "--insecure-http"]
-    process = Process(arguments, directory / f"{name}.log")
-    try:
-        yield f"http://127.0.0.1:{port}/extenders/requeue"
-        assert process.stop() == 0, process.output()
-    finally:
-        process.kill()
+    with reserved_port() as port:
+        arguments = ["app", "run", f"--config={file}", f"--secure-port={port}", "--insecure-http"]
+        process = Process(arguments, directory / f"{name}.log")
+        try:
+            yield f"http://127.0.0.1:{port}/extenders/requeue"
+            assert process.stop() == 0, process.output()
+        finally:
+            process.kill()
 
 
 def test_an_extender_wakes_a_pod(tmp_path: Path) -> None:
