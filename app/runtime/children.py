@@ -66,7 +66,7 @@ class Child:
     def _ended(self) -> ChildFailed:
         return ChildFailed(f"{self.name} has ended with status {self.status}:\n{self.tail()}")
 
-    async def wait_url(self, seconds: float = 30.0) -> str:
+    async def wait_url(self, seconds: float = 60.0) -> str:
         """The address after ``listening on`` or ``running on`` in its log. Raises ChildFailed."""
         try:
             async with asyncio.timeout(seconds):

@@ -21,7 +21,7 @@ NAMESPACE: Final = "kube-system"
 RELEASE: Final = "aiokube-scheduler"
 #: What the chart says it needs, and what its facts are of.
 OLDEST, NEWEST = "1.30.0", "1.36.2"
-_TIMEOUT: Final = 60.0
+_TIMEOUT: Final = 250.0
 #: Ten times as fast, where PyYAML has been built with it.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -68,7 +68,7 @@ def linted(dockerfile: str) -> str:
     """What hadolint says, one remark a line."""
     command = [Path(sys.executable).with_name("hadolint"), "--no-color", "-"]
     done = subprocess.run(
-        command, input=dockerfile, capture_output=True, text=True, timeout=60, check=False
+        command, input=dockerfile, capture_output=True, text=True, timeout=250, check=False
     )
     assert done.returncode == bool(done.stdout), done.stderr
     return done.stdout
@@ -129,7 +129,7 @@ def test_the_wheel_can_be_built_from_what_is_copied(tmp_path):
         else:
             shutil.copy(ROOT / source, context)
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=context, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, cwd=context, check=True, capture_output=True, timeout=250)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {"app/cli/run.py", "app/sim/http/server.py", "extenders/licences.py"} <= set(names)

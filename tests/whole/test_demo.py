@@ -25,7 +25,7 @@ def shown() -> str:
         [sys.executable, "-m", "app", "demo"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         env=os.environ | {"COLUMNS": "200"},
         check=False,
     )

@@ -176,7 +176,7 @@ def check(url: str, *arguments: str) -> tuple[int, str]:
     verbs = ("--filter-verb", "filter", "--prioritize-verb", "prioritize")
     command = [sys.executable, "-m", "app", "check-extender", "--url", url, *verbs, *arguments]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
     return done.returncode, done.stdout + done.stderr
 

@@ -24,7 +24,7 @@ import pytest
 
 from tests.core.framework.guide import GUIDE, ROOT, blocks
 
-pytestmark = [pytest.mark.whole, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.whole
 
 TIMEOUT_SECONDS = 60.0
 MAINTENANCE = "example.com/maintenance"
@@ -65,7 +65,7 @@ class Environment(NamedTuple):
         """Runs a shell command: its status, and all that it prints."""
         process = self.start(command, stderr=subprocess.STDOUT)
         try:
-            out, _ = process.communicate(timeout=120)
+            out, _ = process.communicate(timeout=250)
         finally:
             stop(process)
         return process.returncode, out

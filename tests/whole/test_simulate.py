@@ -63,7 +63,7 @@ def simulate(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         [sys.executable, "-m", "app", "simulate", *arguments],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         env=os.environ | environment,
         check=False,
     )

@@ -24,7 +24,7 @@ from app.sim.resources.kinds import NODES, PODS, PRIORITY_CLASSES
 #: Seconds without a change after which nothing more is expected.
 _QUIET: Final = 0.4
 #: Seconds for everything to be decided before the demo gives up, and seconds more for each pod.
-_PATIENCE: Final = 30.0
+_PATIENCE: Final = 120.0
 _PATIENCE_PER_POD: Final = 0.01
 #: Seconds the extender has to say how often it was asked.
 _STATISTICS_SECONDS: Final = 10.0
