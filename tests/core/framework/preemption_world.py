@@ -298,11 +298,11 @@ class Crowd:
         )
         return result
 
-    def next_offset(self, potential: int) -> int:
-        """Where the next search will begin."""
+    def next_order(self, potential: list[str]) -> list[str]:
+        """The order in which the next search will try these nodes."""
         copy = np.random.Generator(np.random.PCG64())
         copy.bit_generator.state = self.rng.bit_generator.state
-        return int(copy.integers(potential))
+        return [potential[at] for at in copy.permutation(len(potential))]
 
     def situation(self, attempt: Attempt) -> twin.Situation:
         """The same for the twin, which sees every imagined node in a cluster made for that one question."""

@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
-import numpy as np
-
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis, unavailable
 from app.framework.interface import (
@@ -133,7 +131,10 @@ class DefaultPreemption:
     # ------------------------------------------------------------ candidates
 
     def _search(self, state: CycleState, pod: Pod, rows: Rows) -> tuple[Findings, Rows, Rows]:
-        """What was found, the candidate rows, and the rows that were tried, from a random one on."""
+        """What was found, the candidate rows, and the rows that were tried, in random order.
+
+        Not from a random one on: neighbours in the table are often alike, and the best of a sample of them no good.
+        """
         nominated = self._nominations.concerning(pod)
         dry_run = self._dry_run(state, pod, nominated)
         if all(isinstance(plugin, RowLocal) for _, plugin in dry_run.filters):
@@ -142,7 +143,7 @@ class DefaultPreemption:
             findings.forget_changes(nominated)
         else:
             findings = self._findings.nothing()
-        order = np.roll(rows, -int(self._handle.rng.integers(len(rows))))
+        order = self._handle.rng.permutation(rows)
         enough = wanted(len(rows), self._args)
         candidates, tried = search(order, enough, findings, dry_run.run, self._table)
         return findings, candidates, tried

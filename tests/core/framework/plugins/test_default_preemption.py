@@ -61,8 +61,7 @@ def check_against_twin(crowd, template):
     ]
     share = len(potential) * crowd.args.min_candidate_nodes_percentage // 100
     wanted = min(len(potential), max(share, crowd.args.min_candidate_nodes_absolute))
-    offset = crowd.next_offset(len(potential)) if potential else 0
-    order = potential[offset:] + potential[:offset]
+    order = crowd.next_order(potential)
     candidates, verdicts = twin.dry_run(situation, order, wanted)
     effects = Extenders(asked=crowd.dice.random() < 0.5)
     result = crowd.post_filter(attempt, diagnosis, effects)
