@@ -14,7 +14,7 @@ server through ``Effects``.
 Order, skipping and failure rules are kube-scheduler's (spec: plugins.md 1.4).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -144,6 +144,10 @@ class QueueingHint:
 HintFunction = Callable[[Pod, Any, Any], bool]
 
 
+#: ``narrow(template, old, new)``: the uids of the only pods of a template that a hint can say yes to; None for any.
+NarrowFunction = Callable[[PodTemplate, Any, Any], Collection[str] | None]
+
+
 class EventRegistration(msgspec.Struct, frozen=True):
     """An event that can help pods this plugin turned down; without a hint it always does."""
 
@@ -151,6 +155,8 @@ class EventRegistration(msgspec.Struct, frozen=True):
     hint: HintFunction | None = None
     #: Whether the hint looks at nothing of the pod but its template, so that it is asked once per family.
     template_only: bool = False
+    #: Spares the hint where an event concerns few of very many pods.
+    narrow: NarrowFunction | None = None
 
 
 class PermitResult(msgspec.Struct, frozen=True):

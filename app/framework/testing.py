@@ -47,7 +47,7 @@ from app.model.pod import Pod
 from app.model.status import ConflictError, SchedulingError, Status
 from app.state.cluster import Cluster
 from app.state.nominations import NOBODY
-from app.state.queue.hints import HintRegistration, with_taint_registrations
+from app.state.queue.hints import HintRegistration, narrowed, with_taint_registrations
 from app.state.queue.update_events import node_update_events, pod_update_events
 from app.state.table import NodeTable
 from app.state.view import Rows, View
@@ -192,11 +192,11 @@ class FakeCluster:
         """
         framework = self.framework(plugin)
         registrations = with_taint_registrations(
-            HintRegistration(each.event, name, each.hint, each.template_only)
+            HintRegistration(each.event, name, each.hint, each.template_only, each.narrow)
             for name, each in framework.queueing_hints()
         )
         return any(
-            registration.hint is None or registration.hint(pod, old, new)
+            _welcomes(registration, pod, old, new)
             for event in events_of(old, new)
             for registration in registrations
             if registration.event.matches(event)
@@ -240,6 +240,13 @@ class FakeCluster:
 
     def _names(self, rows: Rows) -> list[str]:
         return [self._table.names[row] for row in rows.tolist()]
+
+
+def _welcomes(registration: HintRegistration, pod: Pod, old: object, new: object) -> bool:
+    few = narrowed((registration,), pod.template, old, new)
+    if few is not None and pod.uid not in few:
+        return False
+    return registration.hint is None or registration.hint(pod, old, new)
 
 
 class FakeClaims:

@@ -410,7 +410,7 @@ class Scheduler:
 def _hints(framework: Framework, *, extended: bool) -> tuple[HintRegistration, ...]:
     """What wakes the pods of a profile; extenders do not say what theirs wait for (spec: service.md 2.3)."""
     given = [
-        HintRegistration(each.event, plugin, each.hint, each.template_only)
+        HintRegistration(each.event, plugin, each.hint, each.template_only, each.narrow)
         for plugin, each in framework.queueing_hints()
     ]
     if extended:

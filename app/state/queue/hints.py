@@ -6,16 +6,18 @@ with the registrations, once and for all, and pods that no matching registration
 """
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from app.model.cluster_event import Action, ClusterEvent, Resource
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.state.queue.queued_pod import QueuedPod
 from app.state.queue.recorder import HintFunction, QueueRecorder
+
+NarrowFunction = Callable[[PodTemplate, Any, Any], Collection[str] | None]
 
 
 class Strategy(enum.IntEnum):
@@ -35,13 +37,15 @@ class HintRegistration(msgspec.Struct, frozen=True):
     """A plugin's interest in an event.
 
     Without a ``hint`` every such event is welcome. ``template_only`` promises that the hint looks at nothing of the pod
-    but its template, so that one answer holds for all pods that share it.
+    but its template, so that one answer holds for all pods that share it. ``narrow`` gives the uids of the only pods of a
+    template that the hint can say yes to, None for any of them.
     """
 
     event: ClusterEvent
     plugin: str
     hint: HintFunction | None = None
     template_only: bool = False
+    narrow: NarrowFunction | None = None
 
     @property
     def asked_once(self) -> bool:
@@ -190,6 +194,25 @@ class Hints:
             return registration
         hint = self._recorder.timed_hint(registration.plugin, event.label, registration.hint)
         return msgspec.structs.replace(registration, hint=hint)
+
+
+def narrowed(
+    registrations: Iterable[HintRegistration],
+    template: PodTemplate,
+    old: object | None,
+    new: object | None,
+) -> Collection[str] | None:
+    """The uids of the only pods of a template that any of these hints can say yes to; None for any of them."""
+    uids: set[str] = set()
+    for registration in registrations:
+        try:
+            few = registration.narrow and registration.narrow(template, old, new)
+        except Exception:  # noqa: BLE001 - a plugin's fault must not strand the pods: the hint is asked about all
+            return None
+        if few is None:
+            return None
+        uids.update(few)
+    return uids
 
 
 def is_same_pod(candidate: object, pod: Pod) -> bool:

@@ -43,13 +43,12 @@ class PreEnqueue:
             queued.gating_plugin, queued.gating_status = "", SUCCESS
         return True
 
-    def let_through(self, group: Siblings) -> Collection[QueuedPod]:
-        """Those of a group of gated pods that the plugin which gates them would let through now.
+    def let_through(self, group: Siblings, pods: Collection[QueuedPod]) -> Collection[QueuedPod]:
+        """Those of some pods of a gated group that the plugin which gates them would let through now.
 
         A first look, so that an event costs little for the many that are still held back; whoever passes must still be
         admitted (``admits``). All of them if the plugin is gone or raises: then ``admits`` deals with that.
         """
-        pods = group.pods.values()
         anyone = next(iter(pods))
         check = dict(self._checks(anyone.pod)).get(group.gating_plugin)
         if check is None:

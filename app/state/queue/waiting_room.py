@@ -12,6 +12,7 @@ from app.state.queue.hints import (
     Interest,
     Strategy,
     is_same_pod,
+    narrowed,
 )
 from app.state.queue.queued_pod import QueuedPod
 from app.state.queue.unschedulable_pods import Siblings, UnschedulablePods, WaitingPool
@@ -19,8 +20,8 @@ from app.state.queue.unschedulable_pods import Siblings, UnschedulablePods, Wait
 #: Says whether an event may concern a pod at all, before any hint is asked.
 Precheck = Callable[[Pod], bool]
 
-#: Of gated siblings, those that the plugin which gates them would let through now (PreEnqueue.let_through).
-LetThrough = Callable[[Siblings], Collection[QueuedPod]]
+#: Of some gated siblings, those that the plugin which gates them would let through now (PreEnqueue.let_through).
+LetThrough = Callable[[Siblings, Collection[QueuedPod]], Collection[QueuedPod]]
 
 _UNKNOWN_PROFILE: Final = "unknown profile"
 
@@ -57,7 +58,12 @@ class WaitingRoom:
             common, questions = self._ask_for_all(group, interest, old, new)
             if common is SKIP and not questions:
                 return ()
-            pods = self._let_through(group) if group.gating_plugin else group.pods.values()
+            pods: Collection[QueuedPod] = group.pods.values()
+            few = narrowed(questions, group.template, old, new) if common is SKIP else None
+            if few is not None:
+                pods = [group.pods[uid] for uid in few if uid in group.pods]
+            if pods and group.gating_plugin:
+                pods = self._let_through(group, pods)
             if not questions:
                 return [(q, common) for q in pods if check is None or check(q.pod)]
             moves = []

@@ -302,3 +302,17 @@ def test_a_gated_pod_that_was_updated_is_still_found_and_can_be_deleted():
     assert queue.move_all(NODE_ADD, None, None, NOW) == 1
     queue.delete(new)
     assert queue.statistics().gated == len(queue) == 0
+
+
+def test_the_gate_is_shown_only_the_pods_that_an_event_can_help():
+    gates = Gates(Gate={"a", "b", "c"})
+    only = HintRegistration(NODE_ADDED, "Gate", lambda *_: True, narrow=lambda *_: ["b"])
+    queue = make_queue([only], pre_enqueue=gates)
+    template = PodTemplate(spec())
+    for name in "abc":
+        queue.add(make_pod(name, template=template), NOW)
+    gates.asked.clear()
+    gates.closed["Gate"].clear()
+    assert queue.move_all(NODE_ADD, None, None, LATER) == 1
+    assert queue.get("b").place is ACTIVE
+    assert gates.asked == ["Gate", "Gate"]

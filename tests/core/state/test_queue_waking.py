@@ -151,3 +151,39 @@ def test_backoffs_end_bit_by_bit():
         ended.append(queue.flush_backoff(over))
     assert max(ended) == ONE_GO
     assert sum(ended) == MANY
+
+
+def test_an_event_for_few_of_many_siblings_is_asked_about_these_only():
+    hint = Asked()
+    queue = make_queue(
+        [HintRegistration(NODE_ADDED, "Fit", hint, narrow=lambda *_: ["p3", "p7", "gone"])]
+    )
+    waiting(queue, templates(1), count=10)
+    queue.move_all(NODE_ADD, None, "node", LATER)
+    assert sorted(pop_all(queue, LATER)) == ["p3", "p7"]
+    assert hint.times == 2
+
+
+def test_siblings_whom_any_registration_does_not_narrow_are_all_asked_about():
+    nobody, anybody = Asked(99), Asked()
+    queue = make_queue(
+        [
+            HintRegistration(NODE_ADDED, "Fit", nobody, narrow=lambda *_: []),
+            HintRegistration(NODE_ADDED, "Fit", anybody),
+        ]
+    )
+    waiting(queue, templates(1), count=3)
+    queue.move_all(NODE_ADD, None, "node", LATER)
+    assert len(pop_all(queue, LATER)) == 3
+    assert anybody.times == 3
+
+
+def test_a_registration_may_know_no_limits():
+    def broken(*_):
+        raise RuntimeError("broken")
+
+    for narrow in (lambda *_: None, broken):
+        queue = make_queue([HintRegistration(NODE_ADDED, "Fit", Asked(), narrow=narrow)])
+        waiting(queue, templates(1), count=3)
+        queue.move_all(NODE_ADD, None, "node", LATER)
+        assert len(pop_all(queue, LATER)) == 3

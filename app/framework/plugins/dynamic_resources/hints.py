@@ -1,13 +1,13 @@
 """What may help pods that wait because of their claims (spec: plugins.md 2.20)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from app.framework.interface import EventRegistration, QueueingHint
 from app.framework.plugins.dynamic_resources.pod_claims import ClaimProblem, claims_of
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.devices import ResourceClaim
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.state.devices.claims import ResourceClaims
 
 _CHANGE: Final = Action.Add | Action.Update
@@ -25,7 +25,9 @@ class Hints:
         return (
             EventRegistration(ClusterEvent(Resource.Node, nodes)),
             EventRegistration(
-                ClusterEvent(Resource.ResourceClaim, _CHANGE), self.after_claim_changed
+                ClusterEvent(Resource.ResourceClaim, _CHANGE),
+                self.after_claim_changed,
+                narrow=pods_of_claim,
             ),
             EventRegistration(
                 ClusterEvent(Resource.Pod, Action.UpdatePodGeneratedResourceClaim),
@@ -43,7 +45,7 @@ class Hints:
             return QueueingHint.SKIP
         if old is None:
             return any(claim.uid == new.uid for claim in claims)
-        if old.status.allocation is not None and new.status.allocation is None:
+        if _freed(old, new):
             return QueueingHint.QUEUE
         return old.status != new.status and any(claim.uid == new.uid for claim in claims)
 
@@ -56,3 +58,17 @@ class Hints:
         except ClaimProblem:
             return QueueingHint.SKIP
         return QueueingHint.QUEUE
+
+
+def pods_of_claim(
+    template: PodTemplate, old: ResourceClaim | None, new: ResourceClaim
+) -> Collection[str] | None:
+    """Any pod if devices were freed or the template names the claim; else none but the one it was made for."""
+    entries = template.spec.resource_claims or ()
+    if _freed(old, new) or any(entry.resource_claim_name == new.name for entry in entries):
+        return None
+    return [owner.uid for owner in new.metadata.owner_references or () if owner.controller]
+
+
+def _freed(old: ResourceClaim | None, new: ResourceClaim) -> bool:
+    return old is not None and old.status.allocation is not None and new.status.allocation is None
