@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 #: Seconds for which a nomination gives way at most, and how often it is looked at whether it still must.
 PATIENCE: Final = 5.0
 LOOK: Final = 0.05
+#: Seconds that a patch under way has left, retries and all, once its pod is about to be bound.
+LAST_SECONDS: Final = 5.0
 
 
 class StatusPatch(msgspec.Struct, frozen=True):
@@ -73,6 +75,13 @@ class _Wanted(msgspec.Struct, frozen=True):
     due: float
 
 
+class _Writing(msgspec.Struct, frozen=True):
+    """A patch under way: what ends it early, and tells of its end."""
+
+    limit: asyncio.Timeout
+    done: asyncio.Event
+
+
 def _no_backlog() -> bool:
     return False
 
@@ -98,7 +107,7 @@ class StatusPatcher:
         #: By pod uid, the oldest first.
         self._held: Final[dict[str, _Wanted]] = {}
         self._waiting: Final[dict[str, _Wanted]] = {}
-        self._writing: Final[dict[str, asyncio.Event]] = {}
+        self._writing: Final[dict[str, _Writing]] = {}
         self._running = 0
         self._holding = self._hurried = False
         self._idle: Final = asyncio.Event()
@@ -132,11 +141,15 @@ class StatusPatcher:
             self._send(uid, _Wanted(pod, patch, now, loop_time))
 
     async def withdraw(self, uid: str) -> None:
-        """Drops what waits to be written about a pod, and returns when nothing is being written: it is about to be bound."""
+        """Drops what waits to be written about a pod, and returns when nothing is being written: it is about to be bound.
+
+        What is under way is given up after LAST_SECONDS.
+        """
         self._held.pop(uid, None)
         self._waiting.pop(uid, None)
-        if (written := self._writing.get(uid)) is not None:
-            await written.wait()
+        if (writing := self._writing.get(uid)) is not None:
+            writing.limit.reschedule(asyncio.get_running_loop().time() + LAST_SECONDS)
+            await writing.done.wait()
         self._look_whether_idle()
 
     def _gives_way(self) -> bool:
@@ -164,13 +177,7 @@ class StatusPatcher:
             while (
                 uid := next((u for u in self._waiting if u not in self._writing), None)
             ) is not None:
-                wanted = self._waiting.pop(uid)
-                written = self._writing[uid] = asyncio.Event()
-                try:
-                    await self._write(wanted)
-                finally:
-                    del self._writing[uid]
-                    written.set()
+                await self._write(self._waiting.pop(uid))
         finally:
             self._running -= 1
             self._look_whether_idle()
@@ -180,10 +187,17 @@ class StatusPatcher:
             self._idle.set()
 
     async def _write(self, wanted: _Wanted) -> None:
-        pod = wanted.pod
+        pod, done = wanted.pod, asyncio.Event()
         try:
-            await self._writer.write_status(pod, wanted.patch, wanted.now)
+            async with asyncio.timeout(None) as limit:
+                self._writing[pod.uid] = _Writing(limit, done)
+                await self._writer.write_status(pod, wanted.patch, wanted.now)
+        except TimeoutError:
+            log.warning("Pod %s is bound before its status could be written", pod.key)
         except NotFound:
             log.debug("Pod %s is gone, its status is not written", pod.key)
         except KubeError as error:
             log.error("Error updating pod %s: %s", pod.key, error)
+        finally:
+            del self._writing[pod.uid]
+            done.set()

@@ -1,13 +1,20 @@
 """Status patches: one after another for a pod, out of the way of bindings, and never behind one."""
 
 import asyncio
+import math
 from contextlib import asynccontextmanager
 
 import pytest
 
 from app.framework.testing import make_pod
 from app.kube.errors import NotFound, ServerUnavailable
-from app.runtime.reporting.status_patches import LOOK, PATIENCE, StatusPatch, StatusPatcher
+from app.runtime.reporting.status_patches import (
+    LAST_SECONDS,
+    LOOK,
+    PATIENCE,
+    StatusPatch,
+    StatusPatcher,
+)
 from app.runtime.spawn import Spawn
 from app.runtime.tasks import spawn
 
@@ -22,18 +29,20 @@ NOMINATED = StatusPatch("Unschedulable", "0/1 nodes are available", "node-1")
 
 
 class Server:
-    """Notes each patch with the time when it was done; ``faults`` by pod name are raised instead."""
+    """Notes each patch with the time when it was done; ``faults`` by pod name are raised instead, ``hanging`` are never done."""
 
     def __init__(self):
         self.written, self.faults = [], {}
-        self.under_way = set()
+        self.under_way, self.hanging = set(), set()
 
     async def write_status(self, pod, patch, now):
         assert pod.uid not in self.under_way, "two patches of one pod at the same time"
         assert now == NOW
         self.under_way.add(pod.uid)
-        await asyncio.sleep(LATENCY)
-        self.under_way.remove(pod.uid)
+        try:
+            await asyncio.sleep(math.inf if pod.name in self.hanging else LATENCY)
+        finally:
+            self.under_way.remove(pod.uid)
         if pod.name in self.faults:
             raise self.faults[pod.name]
         self.written.append((pod.name, patch, asyncio.get_running_loop().time()))
@@ -150,6 +159,21 @@ async def test_nothing_is_written_about_a_pod_that_is_being_bound():
         await asyncio.sleep(2 * PATIENCE)
         await w.patcher.finish()
     assert w.server.names() == ["under way"]
+
+
+async def test_a_patch_that_hangs_holds_up_a_binding_only_so_long(caplog):
+    async with world(workers=1) as w:
+        w.server.hanging.add("hangs")
+        w.put("hangs")
+        await asyncio.sleep(60)
+        w.put("hangs", NOMINATED)
+        w.put("other")
+        await w.patcher.withdraw(make_pod("hangs").uid)
+        assert asyncio.get_running_loop().time() == pytest.approx(60 + LAST_SECONDS)
+        assert make_pod("hangs").uid not in w.server.under_way
+        await w.patcher.finish()
+    assert w.server.names() == ["other"]
+    assert "Pod default/hangs is bound before its status could be written" in caplog.text
 
 
 @pytest.mark.parametrize("fault", [NotFound("gone"), ServerUnavailable("busy")])
