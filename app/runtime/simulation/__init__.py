@@ -9,6 +9,7 @@ configuration, as in production. Nothing here decides where a pod goes::
     unfolding    workloads as the pods that their controllers would make (owners, naming, daemons)
     settling     waits until nothing happens any more
     preemptions  who had to go for whom
+    devices      the devices of nodes, counted
     summing      the cluster as it is at the end, as parts of an answer
     answer       what there is to tell: the JSON
     sheets       the same as tables (amounts), for the terminal and the page

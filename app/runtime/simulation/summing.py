@@ -1,7 +1,7 @@
 """The state of the cluster and the ledger, as parts of an answer."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from app.model.objects import Node
@@ -9,6 +9,7 @@ from app.model.requests import PODS as POD_COUNT
 from app.model.requests import Amounts, allocatable_units
 from app.runtime.ledger import ZONE, Entry
 from app.runtime.simulation.answer import NodeUse, Placement, Reason, Usage, Workload
+from app.runtime.simulation.devices import offered, stand_ins, taken
 from app.runtime.simulation.loading import Group
 from app.sim import EmbeddedCluster
 from app.sim.resources.kinds import NODES, PODS
@@ -22,9 +23,9 @@ _NOT_TRIED: Final = "not tried yet"
 
 
 def requested(cluster: EmbeddedCluster) -> dict[str, Amounts]:
-    """What the pods on each node request, their number included, by node."""
+    """What the pods on each node request, their number and the devices of their claims included, by node."""
     decoder = PodDecoder()
-    sums: dict[str, Amounts] = {}
+    sums = taken(cluster)
     for record in cluster.api.store[PODS.storage].records.values():
         pod = decoder.decode(record.raw)
         if not pod.node_name or pod.phase in _ENDED:
@@ -41,11 +42,26 @@ def node_uses(
     """All nodes in the order of their names."""
     decoder = NodeDecoder()
     nodes = [decoder.decode(record.raw) for record in cluster.api.store[NODES.storage].ordered()]
-    return [_node_use(node, before.get(node.name, {}), after.get(node.name, {})) for node in nodes]
+    devices, other_names = offered(cluster), stand_ins(cluster)
+    uses = []
+    for node in nodes:
+        allocatable = allocatable_units(node.status.allocatable) | devices.get(node.name, {})
+        hidden = other_names - allocatable.keys()
+        uses.append(
+            _node_use(
+                node,
+                allocatable,
+                *(_without(hidden, amounts.get(node.name, {})) for amounts in (before, after)),
+            )
+        )
+    return uses
 
 
-def _node_use(node: Node, before: Amounts, after: Amounts) -> NodeUse:
-    allocatable = allocatable_units(node.status.allocatable)
+def _without(names: Collection[str], amounts: Amounts) -> Amounts:
+    return {name: amount for name, amount in amounts.items() if name not in names}
+
+
+def _node_use(node: Node, allocatable: Amounts, before: Amounts, after: Amounts) -> NodeUse:
     names = {name for name, amount in {**allocatable, **before, **after}.items() if amount}
     others = sorted(names - set(_USUAL))
     return NodeUse(

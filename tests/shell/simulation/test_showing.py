@@ -118,6 +118,57 @@ def test_what_nodes_are_asked_for(tmp_path):
     assert second.resources["cpu"].before == 0
 
 
+def device_object(kind, name, spec, **status):
+    metadata = {"name": name, "uid": name}
+    if kind == "ResourceClaim":
+        metadata["namespace"] = "shop"
+    value = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+    return value | ({"status": status} if status else {})
+
+
+def offering(name, *devices, generation=1, **reach):
+    pool = {"name": "a", "generation": generation, "resourceSliceCount": 1}
+    spec = {"driver": "gpu", "pool": pool, "devices": [{"name": each} for each in devices]}
+    return device_object("ResourceSlice", name, spec | reach)
+
+
+def holding(name, *devices, **fields):
+    results = [
+        {"request": "r", "driver": "gpu", "pool": "a", "device": d, **fields} for d in devices
+    ]
+    allocation = {"devices": {"results": results}}
+    return device_object("ResourceClaim", name, {"devices": {}}, allocation=allocation)
+
+
+def test_the_devices_of_nodes_are_counted_by_driver(tmp_path):
+    world = World(
+        tmp_path,
+        node("a"),
+        node("b"),
+        offering("s", "d1", "d2", "d3", generation=2, nodeName="a"),
+        offering("outdated", "d1", "d4", nodeName="b"),
+        offering("wide", "w", generation=2, allNodes=True),
+        holding("two", "d1", "d2"),
+        holding("same", "d2"),
+        holding("admin", "d3", adminAccess=True),
+        holding("elsewhere", "w"),
+        device_object("ResourceClaim", "free", {"devices": {}}),
+    )
+    uses = requested(world.cluster)
+    first, second = node_uses(world.cluster, {}, uses)
+    found = first.resources["gpu"]
+    assert (found.allocatable, found.before, found.after) == (3, 0, 2)
+    assert "gpu" not in second.resources
+
+
+def test_what_stands_for_devices_is_not_told_twice(tmp_path):
+    named = device_object("DeviceClass", "c", {"extendedResourceName": "example.com/gpu"})
+    world = World(tmp_path, node("a"), named)
+    names = ("example.com/gpu", "deviceclass.resource.kubernetes.io/c", "example.com/other")
+    (use,) = node_uses(world.cluster, {}, {"a": dict.fromkeys(names, 1)})
+    assert set(names) & use.resources.keys() == {"example.com/other"}
+
+
 @pytest.mark.parametrize(
     ("resource", "amount", "shown"),
     [
