@@ -6,8 +6,7 @@ is empty, a name that it does not have an error. This module is light: the langu
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
 from app.cel.errors import CompileError, EvaluationAborted, EvaluationError
@@ -15,7 +14,7 @@ from app.model.devices import Device
 
 if TYPE_CHECKING:
     from app.cel.program import Program
-    from app.cel.values import Map
+    from app.cel.reads import Path
 
 
 class SelectorError(Exception):
@@ -38,99 +37,141 @@ def compile_error(expression: str) -> str | None:
 
 
 class Selectors:
-    """Compiles expressions once, and asks each of them once about devices that look alike.
+    """Compiles expressions once, and asks each of them once about devices that it cannot tell apart.
 
-    Keeps up to ``limit`` expressions, those that were used last, and their answers for up to ``devices`` devices.
+    Keeps up to ``limit`` expressions, those that were used last, and for each up to ``answers`` answers.
     """
 
-    __slots__ = ("_answers", "_devices", "_kinds", "_limit", "_seen", "_views")
+    __slots__ = ("_expressions", "_limit", "_maximum", "_readable")
 
-    def __init__(self, limit: int = 1024, devices: int = 65536) -> None:
+    def __init__(self, limit: int = 1024, answers: int = 65536) -> None:
         self._limit = limit
-        self._devices = devices
-        self._answers: OrderedDict[str, _Answers] = OrderedDict()
-        self._seen: dict[int, tuple[Device, str, int]] = {}
-        self._kinds: dict[Hashable, int] = {}
-        self._views: list[tuple[str, Device, Map | None]] = []
+        self._maximum = answers
+        self._expressions: OrderedDict[str, _Expression] = OrderedDict()
+        self._readable: dict[int, Device] = {}
 
     def matches(self, expression: str, driver: str, device: Device) -> bool:
         """Whether a device will do. Raises SelectorError."""
-        answers = self._answers.get(expression)
-        if answers is None:
-            answers = self._compile(expression)
+        compiled = self._expressions.get(expression)
+        if compiled is None:
+            compiled = self._compile(expression)
         else:
-            self._answers.move_to_end(expression)
-        if answers.program is None:
-            raise SelectorError(answers.mistake, compiling=True)
-        kind = self._kind(driver, device)
-        answer = answers.known.get(kind)
+            self._expressions.move_to_end(expression)
+        if compiled.program is None:
+            raise SelectorError(compiled.mistake, compiling=True)
+        if self._readable.get(id(device)) is not device:
+            self._read(device)
+        look, known = compiled.of(driver)
+        seen = look(device)
+        answer = known.get(seen)
         if answer is None:
-            answer = answers.known[kind] = self._evaluate(answers.program, kind)
+            if len(known) >= self._maximum:
+                known.clear()
+            answer = known[seen] = _evaluate(compiled.program, driver, device)
         if type(answer) is bool:
             return answer
         raise SelectorError(str(answer), compiling=False)
 
-    def _compile(self, expression: str) -> "_Answers":
+    def _compile(self, expression: str) -> "_Expression":
         from app.cel.program import Program  # noqa: PLC0415 - see above
 
         try:
-            answers = _Answers(Program(expression))
+            compiled = _Expression(Program(expression))
         except CompileError as error:
-            answers = _Answers(None, mistake=str(error))
-        self._answers[expression] = answers
-        if len(self._answers) > self._limit:
-            self._answers.popitem(last=False)
-        return answers
+            compiled = _Expression(None, str(error))
+        self._expressions[expression] = compiled
+        if len(self._expressions) > self._limit:
+            self._expressions.popitem(last=False)
+        return compiled
 
-    def _kind(self, driver: str, device: Device) -> int:
-        """A number that devices share of which expressions see the same."""
-        seen = self._seen.get(id(device))
-        if seen is not None and seen[0] is device and seen[1] == driver:
-            return seen[2]
-        if len(self._seen) >= self._devices:
-            self._forget()
-        key = _seen_of(driver, device)
-        kind = self._kinds.setdefault(key, len(self._views))
-        if kind == len(self._views):
-            self._views.append((driver, device, None))
-        self._seen[id(device)] = device, driver, kind
-        return kind
+    def _read(self, device: Device) -> None:
+        """An attribute that cannot be read fails all expressions, whatever they look at."""
+        from app.cel.program import attributes  # noqa: PLC0415 - see above
 
-    def _forget(self) -> None:
-        self._seen.clear()
-        self._kinds.clear()
-        self._views.clear()
-        for answers in self._answers.values():
-            answers.known.clear()
-
-    def _evaluate(self, program: "Program", kind: int) -> bool | str:
-        from app.cel.program import view  # noqa: PLC0415 - see above
-
-        driver, device, seen = self._views[kind]
         try:
-            if seen is None:
-                seen = view(driver, device)
-                self._views[kind] = driver, device, seen
-            return program.run(seen)[0]
-        except (EvaluationError, EvaluationAborted) as error:
-            return str(error)
+            attributes(device)
+        except EvaluationError as error:
+            raise SelectorError(str(error), compiling=False) from None
+        if len(self._readable) >= self._maximum:
+            self._readable.clear()
+        self._readable[id(device)] = device
 
 
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """Of an expression, by kind of device: whether it will do, or the text of the error."""
-
-    program: "Program | None"
-    mistake: str = ""
-    known: dict[int, bool | str] = field(default_factory=dict)
+_Look = Callable[[Device], Hashable]
+"""Takes from a device what an expression sees of it."""
 
 
-def _seen_of(driver: str, device: Device) -> Hashable:
-    """All of a device that expressions can see."""
+class _Expression:
+    """A compiled expression (or the mistake in it), and its answers by driver."""
+
+    __slots__ = ("_drivers", "mistake", "program")
+
+    def __init__(self, program: "Program | None", mistake: str = "") -> None:
+        self.program = program
+        self.mistake = mistake
+        self._drivers: dict[str, tuple[_Look, dict[Hashable, bool | str]]] = {}
+
+    def of(self, driver: str) -> tuple[_Look, dict[Hashable, bool | str]]:
+        """How to look at devices of a driver, and the answers known by that: an error by its text."""
+        found = self._drivers.get(driver)
+        if found is None:
+            reads = self.program.reads if self.program is not None else None
+            look = _look_at_all if reads is None else _look_at(driver, reads)
+            found = self._drivers[driver] = look, {}
+        return found
+
+
+def _evaluate(program: "Program", driver: str, device: Device) -> bool | str:
+    from app.cel.program import view  # noqa: PLC0415 - see above
+
+    try:
+        return program.run(view(driver, device))[0]
+    except (EvaluationError, EvaluationAborted) as error:
+        return str(error)
+
+
+def _look_at_all(device: Device) -> Hashable:
     attributes, capacity = device.attributes or {}, device.capacity or {}
     return (
-        driver,
         bool(device.allow_multiple_allocations),
         frozenset(attributes.items()),
         frozenset((name, str(it.value)) for name, it in capacity.items()),
     )
+
+
+def _look_at(driver: str, reads: "frozenset[Path]") -> _Look:
+    """Looks at the values that are read, and at the domains whose presence is."""
+    attributes, capacity = _names(driver, "attributes", reads), _names(driver, "capacity", reads)
+    domains = [path for path in reads if len(path) == 2]
+
+    def look(device: Device) -> Hashable:
+        values = device.attributes or {}
+        amounts = device.capacity or {}
+        seen: list[Hashable] = [device.allow_multiple_allocations]
+        seen += [values.get(name) for name in attributes]
+        for name in capacity:
+            amount = amounts.get(name)
+            seen.append(None if amount is None else str(amount.value))
+        for field, domain in domains:
+            present = values if field == "attributes" else amounts
+            seen.append(any(_domain(name, driver) == (domain or driver) for name in present))
+        return tuple(seen)
+
+    return look
+
+
+def _names(driver: str, field: str, reads: "frozenset[Path]") -> list[str]:
+    """As devices spell what is read of a field: names in the driver's domain may do without it."""
+    names: list[str] = []
+    for path in reads:
+        if len(path) == 3 and path[0] == field:
+            domain = driver if path[1] is None else path[1]
+            names.append(f"{domain}/{path[2]}")
+            if domain == driver:
+                names.append(str(path[2]))
+    return names
+
+
+def _domain(name: str, driver: str) -> str:
+    domain, slash, _ = name.partition("/")
+    return domain if slash else driver

@@ -1,11 +1,14 @@
 """Compiled expressions, and what they see of a device."""
 
+import functools
+
 from app.cel import costs
 from app.cel.checker import check
 from app.cel.errors import CompileError, CostLimitExceeded, EvaluationError, SyntaxIssue, display
 from app.cel.parser import parse
 from app.cel.planner import Evaluate, Run, plan
 from app.cel.quantities import Quantity
+from app.cel.reads import Path, reads
 from app.cel.types import ANY, BOOL
 from app.cel.validation import validate
 from app.cel.values import DomainMap, Map, NameMap, Value, type_name
@@ -16,14 +19,14 @@ _TOO_DEEP = "expression recursion limit exceeded: 250"
 
 
 class Program:
-    """A compiled expression."""
+    """A compiled expression. ``reads`` is what its answer depends on (see ``reads.reads``)."""
 
-    __slots__ = ("_evaluate", "_slots")
+    __slots__ = ("_evaluate", "_slots", "reads")
 
     def __init__(self, expression: str) -> None:
         """Raises CompileError."""
         try:
-            self._evaluate, self._slots = _compiled(expression)
+            self._evaluate, self._slots, self.reads = _compiled(expression)
         except RecursionError:
             raise CompileError(f"compilation failed: {_TOO_DEEP}") from None
 
@@ -41,7 +44,7 @@ class Program:
         return value, run.cost
 
 
-def _compiled(expression: str) -> tuple[Evaluate, int]:
+def _compiled(expression: str) -> tuple[Evaluate, int, frozenset[Path] | None]:
     try:
         tree = parse(expression)
     except SyntaxIssue as error:
@@ -52,7 +55,7 @@ def _compiled(expression: str) -> tuple[Evaluate, int]:
         raise CompileError(f"compilation failed: {display(expression, issues)}")
     if tree.type not in {BOOL, ANY}:
         raise CompileError(f"must evaluate to bool or the unknown type, not {tree.type.runtime}")
-    return plan(tree).evaluate, slots
+    return plan(tree).evaluate, slots, reads(tree)
 
 
 def _not_bool(value: Value) -> str:
@@ -71,21 +74,23 @@ def _not_bool(value: Value) -> str:
 
 
 def view(driver: str, device: Device) -> Map:
-    """What expressions see of a device. Raises EvaluationError for attributes that nobody can read."""
-    attributes = (device.attributes or {}).items()
+    """What expressions see of a device. Raises EvaluationError, see ``attributes``."""
     capacity = (device.capacity or {}).items()
     return Map(
         {
             "driver": driver,
             "allowMultipleAllocations": bool(device.allow_multiple_allocations),
-            "attributes": _by_domain(
-                driver, {name: _attribute(name, it) for name, it in attributes}
-            ),
+            "attributes": _by_domain(driver, attributes(device)),
             "capacity": _by_domain(
                 driver, {name: Quantity.parse(str(it.value)) for name, it in capacity}
             ),
         }
     )
+
+
+def attributes(device: Device) -> dict[str, Value]:
+    """The attributes of a device, by the names that it gives them. Raises EvaluationError for those that nobody can read."""
+    return {name: _attribute(name, it) for name, it in (device.attributes or {}).items()}
 
 
 def _by_domain(driver: str, values: dict[str, Value]) -> DomainMap:
@@ -108,6 +113,9 @@ def _attribute(name: str, attribute: DeviceAttribute) -> Value:
     if attribute.version is None:
         raise EvaluationError(f"attribute {name}: unsupported attribute value")
     try:
-        return Semver(attribute.version)
+        return _version(attribute.version)
     except EvaluationError as error:
         raise EvaluationError(f"attribute {name}: parse semantic version: {error}") from None
+
+
+_version = functools.lru_cache(maxsize=4096)(Semver)

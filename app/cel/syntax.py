@@ -121,3 +121,21 @@ class Fold(Node):
     step: Node
     result: Node
     variables: tuple[Variable, ...] = field(default=(), init=False)
+
+
+def children(node: Node) -> list[Node]:
+    """The parts of a node."""
+    match node:
+        case Select():
+            return [] if node.ident else [node.operand]
+        case Call():
+            return [node.target, *node.arguments] if node.target else node.arguments
+        case ListLiteral():
+            return node.elements
+        case MapLiteral():
+            return [it for key, value, _ in node.entries for it in (key, value)]
+        case Bind():
+            return [node.value, node.body]
+        case Fold():
+            return [node.range, node.initial, node.condition, node.step, node.result]
+    return []

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.cel import regexes, standard, strings
 from app.cel.errors import EvaluationError, Issue
-from app.cel.syntax import Bind, Call, Fold, ListLiteral, Literal, MapLiteral, Node, Select
+from app.cel.syntax import Call, ListLiteral, Literal, MapLiteral, Node, children
 from app.cel.types import DURATION, NULL, TIMESTAMP, TYPE, Type
 
 
@@ -123,7 +123,7 @@ def _suits(letter: str, argument: Node) -> None:
     if argument.type.kind != "dyn" and argument.type.name not in names:
         raise _MisfitError(argument, complaint)
     if letter == "s" and isinstance(argument, ListLiteral | MapLiteral):
-        for it in _children(argument):
+        for it in children(argument):
             _suits(letter, it)
 
 
@@ -131,22 +131,5 @@ def _walk(node: Node, *, formatted: bool = False) -> Iterator[tuple[Node, bool]]
     """All nodes, and whether they are within the arguments (or the target) of format()."""
     yield node, formatted
     inside = formatted or (isinstance(node, Call) and node.function == "format")
-    for it in _children(node):
+    for it in children(node):
         yield from _walk(it, formatted=inside)
-
-
-def _children(node: Node) -> list[Node]:
-    match node:
-        case Select():
-            return [] if node.ident else [node.operand]
-        case Call():
-            return [node.target, *node.arguments] if node.target else node.arguments
-        case ListLiteral():
-            return node.elements
-        case MapLiteral():
-            return [it for key, value, _ in node.entries for it in (key, value)]
-        case Bind():
-            return [node.value, node.body]
-        case Fold():
-            return [node.range, node.initial, node.condition, node.step, node.result]
-    return []

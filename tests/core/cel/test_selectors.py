@@ -4,6 +4,8 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.cel import program
 from app.cel.devices import SelectorError, Selectors, compile_error
@@ -122,7 +124,7 @@ def test_an_attribute_that_cannot_be_read_fails_every_expression(
 
 
 def test_little_is_kept(evaluated: list[str]) -> None:
-    selectors = Selectors(limit=2, devices=2)
+    selectors = Selectors(limit=2, answers=2)
     for _ in range(2):
         for number in range(3):
             for family in ("Volta", "Ampere", "Turing"):
@@ -150,3 +152,64 @@ assert compile_error("'a'.matches('a')") is None
 assert "re2" in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+_VALUES = st.one_of(
+    st.builds(DeviceAttribute, string=st.sampled_from(["a", "b"])),
+    st.builds(DeviceAttribute, integer=st.integers(0, 1)),
+    st.builds(DeviceAttribute, boolean=st.booleans()),
+)
+_NAMES = st.sampled_from(["x", "y", f"{DRIVER}/z", "other.io/x", "other.io/y"])
+_DEVICES = st.builds(
+    Device,
+    attributes=st.dictionaries(_NAMES, _VALUES, max_size=4),
+    capacity=st.dictionaries(
+        _NAMES, st.builds(DeviceCapacity, value=st.sampled_from(["1", "2Gi"])), max_size=2
+    ),
+    allow_multiple_allocations=st.booleans(),
+)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f'device.attributes["{DRIVER}"].x == "a"',
+        'device.attributes[device.driver].z == dyn(1) || has(device.attributes["other.io"].y)',
+        '"x" in device.attributes["other.io"] && !("gpu.example.com" in device.attributes)',
+        f'cel.bind(d, device.attributes["{DRIVER}"], d.?x.orValue(d.?y.orValue("n")) == "b")',
+        f'cel.bind(d, device.attributes["{DRIVER}"], [0, 1].exists(d, d == 1) && d.x == "a")',
+        f'cel.bind(d, device.attributes["{DRIVER}"], d.exists(k, d[k] == "a"))',
+        f'device.capacity["{DRIVER}"][?"x"].hasValue() || device.allowMultipleAllocations',
+        'optional.of(device.attributes).optMap(all, all["other.io"].x).value() == "a"',
+        "device.attributes.all(domain, domain == device.driver)",
+    ],
+)
+@given(devices=st.lists(_DEVICES, min_size=2, max_size=12))
+def test_answers_are_those_for_the_device_itself(expression: str, devices: list[Device]) -> None:
+    selectors = Selectors()
+    for driver in (DRIVER, "other.io"):
+        for device in devices:
+            assert _answer(selectors, expression, driver, device) == _answer(
+                Selectors(), expression, driver, device
+            )
+
+
+def _answer(selectors: Selectors, expression: str, driver: str, device: Device) -> bool | str:
+    try:
+        return selectors.matches(expression, driver, device)
+    except SelectorError as error:
+        return str(error)
+
+
+def test_what_is_not_looked_at_does_not_matter(evaluated: list[str]) -> None:
+    selectors = Selectors()
+    expression = f'cel.bind(d, device.attributes["{DRIVER}"], d.family == "Volta")'
+    for number in range(10):
+        device = Device(
+            attributes={
+                "family": DeviceAttribute(string="Volta"),
+                "uuid": DeviceAttribute(string=f"GPU-{number}"),
+            }
+        )
+        assert selectors.matches(expression, DRIVER, device)
+    assert evaluated == [DRIVER]
