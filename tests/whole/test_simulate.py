@@ -178,6 +178,29 @@ def test_everything_is_placed_on_nodes_made_up(tmp_path):
     assert "not decided: " in asked.stdout
 
 
+def test_devices_are_given_to_the_claims_of_the_workload(tmp_path):
+    """Three pods with a device each, made from a template, on nodes that have two; a fourth names no template that is there."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}
+    template = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    template |= {"metadata": {"name": "one", "namespace": "shop"}}
+    template |= {"spec": {"spec": {"devices": {"requests": [request]}}}}
+    claim = {"name": "gpu", "resourceClaimTemplateName": "one"}
+    file = write(
+        tmp_path / "w.json",
+        template,
+        workload("Deployment", "train", cpu="1", template={"resourceClaims": [claim]}, replicas=3),
+        pod("lost", "1", resourceClaims=[claim | {"resourceClaimTemplateName": "none"}]),
+    )
+    result = simulate("--nodes=2", "--node-devices=2", "--workload", str(file), "-o", "json")
+    assert result.returncode == 1, result.stdout + result.stderr
+    answer = json.loads(result.stdout)
+    train, lost = answer["workloads"]
+    assert (train["placed"], lost["pending"]) == (3, 1)
+    assert 'template "none"' in lost["reasons"][0]["message"]
+    used = {each["name"]: each["resources"]["gpu.example.com"]["after"] for each in answer["nodes"]}
+    assert used == train["nodes"]
+
+
 def test_a_workload_that_cannot_be_loaded(tmp_path):
     bad = workload("Deployment", "x", cpu="1")
     bad["spec"]["selector"] = {"matchLabels": {"app": "y"}}
