@@ -148,6 +148,7 @@ class TestPools:
             nodes=("n1", "n2"),
         )
         assert world.devices(claim(asked(1)), on="n1") is None
+        assert world.devices(claim(asked(None)), on="n1") is None
         assert world.devices(claim(asked(1)), on="n2") == ["new"]
 
     def test_a_pool_is_complete_with_slices_of_other_nodes(self):
@@ -371,6 +372,19 @@ class TestCounters:
         world.use(world.allocate(claim(asked(1)), on="n1"))
         assert world.devices(claim(asked(1)), on="n2") is None
 
+    def test_pools_of_one_name_share_an_account_whatever_their_driver(self):
+        def pools(name, *others):
+            there = {"nodeName": name, "count": 2}
+            return [
+                slice_of(f"{name}-c", sharedCounters=self.SET, pool=name, **there),
+                slice_of(f"{name}-d", self.part("d0", 3), pool=name, **there),
+                slice_of(f"{name}-x", self.part("x0", 3), driver="x", pool=others[0], **there),
+                slice_of(f"{name}-y", sharedCounters=self.SET, driver="x", pool=others[0], **there),
+            ]
+
+        world = DeviceWorld(*pools("n1", "n1"), *pools("n2", "other"), nodes=("n1", "n2"))
+        assert world.search(claim(asked(2))).codes.tolist() == [1, 0]
+
     def test_a_set_that_does_not_exist_makes_the_pool_invalid(self):
         lost = device(
             "d0", consumesCounters=[{"counterSet": "x", "counters": {"y": {"value": "1"}}}]
@@ -548,6 +562,40 @@ class TestRows:
         assert found.codes.tolist() == [0] * 7 + [1] + [0] * 12
         assert len(set(found.kinds.tolist())) == 2
         assert world.search(claim(asked(2), name="other"), budget=Patience(0)).codes.sum() == 1
+
+    def test_nodes_look_alike_if_the_same_attributes_are_equal(self):
+        def numa(name, *values):
+            devices = [device(f"d{n}", numa=value) for n, value in enumerate(values)]
+            return slice_of(name, *devices, pool=name, nodeName=name)
+
+        world = DeviceWorld(
+            numa("n1", 0, 1, 0),
+            numa("n2", 7, 5, 7),
+            numa("n3", 0, 0, 1),
+            numa("n4", 0, 1, 2),
+            nodes=("n1", "n2", "n3", "n4"),
+        )
+        found = world.search(claim(asked(2), constraints=[NUMA]))
+        assert found.codes.tolist() == [0, 0, 0, 1]
+        assert found.kinds[0] == found.kinds[1]
+        assert len(set(found.kinds.tolist())) == 3
+        chosen = [[d.device for d in found.results(n)[0].devices.results] for n in range(3)]
+        assert chosen == [["d0", "d2"], ["d0", "d2"], ["d0", "d1"]]
+
+    def test_uses_belong_to_their_pools(self):
+        def pool(driver, name):
+            return slice_of(
+                f"{driver}-{name}", device("d"), driver=driver, pool=name, nodeName=name
+            )
+
+        world = DeviceWorld(
+            pool("a", "n1"), pool("b", "n1"), pool("b", "n2"), pool("a", "n2"), nodes=("n1", "n2")
+        )
+        either = {name: claim(asked(1, f'device.driver == "{name}"')) for name in "ab"}
+        world.use(world.allocate(either["a"], on="n1"))
+        world.use(world.allocate(either["b"], on="n2"))
+        assert world.search(either["a"]).codes.tolist() == [1, 0]
+        assert world.search(either["b"]).codes.tolist() == [0, 1]
 
     def test_a_pool_that_all_nodes_share(self):
         world = DeviceWorld(slice_of("s", device("a"), device("b")), nodes=("n1", "n2", "n3"))
