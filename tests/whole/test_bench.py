@@ -65,6 +65,17 @@ def test_two_schedulers_in_turn_on_a_live_cluster(tmp_path: Path) -> None:
         assert cluster.lease() is None
 
 
+def test_devices_are_claimed_and_wiped(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, "--no-kubelets", "--no-claims") as cluster:
+        kubeconfig = f"--kubeconfig={cluster.kubeconfig}"
+        done = bench(kubeconfig, "--nodes=5", "--pods=40", "--shape=dra")
+        (result,) = results(done)
+        assert done.returncode == 0, done.stderr
+        assert (result["nodes_used"], result["most_pods_on_a_node"]) == (5, 8)
+        for plural in ("deviceclasses", "resourceslices", "resourceclaims"):
+            assert cluster.call("GET", f"/apis/resource.k8s.io/v1/{plural}")["items"] == []
+
+
 def test_a_cluster_that_is_not_its_own_is_left_alone(tmp_path: Path) -> None:
     with running_cluster(tmp_path, "--nodes=3") as cluster:
         cluster.call("POST", "/api/v1/namespaces/default/pods", pod("precious"))
