@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -130,8 +130,12 @@ class Informer(Generic[T]):
         *,
         rng: np.random.Generator,
         on_list: ListHandler[T] | None = None,
+        after: Iterable["Informer[Any]"] = (),
     ) -> None:
-        """``on_list`` is told of objects that a list has brought to light; without it ``handler`` is, one by one."""
+        """``on_list`` is told of objects that a list has brought to light; without it ``handler`` is, one by one.
+
+        ``after``: whose first lists are to be handled before any of this one.
+        """
         self.kind: Final = kind
         #: Set once the first list has been handled.
         self.synced: Final = asyncio.Event()
@@ -139,6 +143,7 @@ class Informer(Generic[T]):
         self._handler: Final = handler
         self._on_list: Final = on_list or self._hand_on_new
         self._rng: Final = rng
+        self._after: Final = tuple(after)
         self._feed: Final = Feed(kind)
         self._store: Final = Store[T]()
 
@@ -152,6 +157,7 @@ class Informer(Generic[T]):
         async with aclosing(watch_forever(self._transport, self._feed, self._rng)) as updates:
             async for update in updates:
                 if isinstance(update, ListPart):
+                    await wait_synced(self._after)
                     await self._take(update)
                 else:
                     for event in update:

@@ -25,6 +25,7 @@ from app.kube.informer import Informer, wait_synced
 from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.transport import Guard, Transport
 from app.kube.writer import KubeWriter
+from app.model.devices import ResourceClaim
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.runtime import kinds
@@ -200,18 +201,33 @@ class Scheduler:
         pods = kinds.pods(keep_raw=bool(chain), keep_bound_raw=wants_whole_victims(chain))
         nodes = kinds.nodes(keep_raw=wants_whole_nodes(chain))
         foreign = not plugins <= IN_TREE_CAPABILITIES.keys()
-        watched: list[tuple[type, ResourceKind[Any]]] = [(Node, nodes), (Pod, pods)]
-        watched += kinds.others(plugins, foreign=foreign)
+        others = {
+            model: self._make_informer(transport, model, kind)
+            for model, kind in kinds.others(plugins, foreign=foreign)
+        }
+        # A pod whose claim is there need not be held back first, to be let go when the claim is heard of.
+        claims = [informer for model, informer in others.items() if model is ResourceClaim]
         return [
-            Informer(
-                kind,
-                transport,
-                self._handler(model),
-                on_list=self._list_handler(model),
-                rng=self._rng,
-            )
-            for model, kind in watched
+            self._make_informer(transport, Node, nodes),
+            self._make_informer(transport, Pod, pods, after=claims),
+            *others.values(),
         ]
+
+    def _make_informer(
+        self,
+        transport: Transport,
+        model: type,
+        kind: ResourceKind[Any],
+        after: Sequence[Informer[Any]] = (),
+    ) -> Informer[Any]:
+        return Informer(
+            kind,
+            transport,
+            self._handler(model),
+            on_list=self._list_handler(model),
+            rng=self._rng,
+            after=after,
+        )
 
     def _handler(self, model: type) -> Callable[[ResourceKind[Any], str, Any, Any], None]:
         handled, now = self._telemetry.watches.handled, self._telemetry.probe.now

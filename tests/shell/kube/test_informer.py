@@ -172,6 +172,27 @@ async def test_the_barrier_waits_for_the_slowest(looptime):
         assert [informer.statistics().served for informer in informers] == [True, True, False]
 
 
+async def test_a_list_may_have_to_wait_for_that_of_another_kind(looptime):
+    slow, quick = FakeTransport(), FakeTransport()
+    slow.latency = 5.0
+    for transport in (slow, quick):
+        transport.answers.append(page(service("a", 1), version=3))
+    rng = np.random.default_rng(3)
+    first, told = Informer(SERVICES, slow, Told(), rng=rng), Told()
+    second = Informer(SERVICES, quick, told, rng=rng, after=[first])
+    tasks = [asyncio.create_task(informer.run()) for informer in (second, first)]
+    await asyncio.sleep(4)
+    assert quick.sent
+    assert not told.changes
+    await second.synced.wait()
+    assert first.synced.is_set()
+    assert told.changes == [("ADDED", None, "a")]
+    assert looptime == 5
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_a_handler_that_fails_ends_the_informer():
     def handler(*_):
         raise RuntimeError("a bug")
