@@ -22,6 +22,7 @@ from app.sim.errors import (
 )
 from app.sim.http.negotiation import JSON, YAML, decode_body, decode_patch, representation_for
 from app.sim.http.protobuf import PROTOBUF
+from app.sim.http.protobuf_messages import WITH_STATUS
 from app.sim.http.representation import Representation
 from app.sim.http.routes import Target
 from app.sim.listing import ListOptions, list_page, parse_list_options
@@ -66,8 +67,9 @@ class Call:
         return self.target.namespace
 
     def decoded(self, kind: str = "") -> Any:
-        """The object in the body. Statuses are not read from protobuf. Raises 400 or 415."""
-        if self.content_type == PROTOBUF and self.target.subresource == "status":
+        """The object in the body. Statuses of most kinds are not read from protobuf. Raises 400 or 415."""
+        is_status = self.target.subresource == "status"
+        if self.content_type == PROTOBUF and is_status and self.kind.kind not in WITH_STATUS:
             raise unsupported_media_type([JSON, YAML])
         return decode_body(self.body, self.content_type, kind or self.kind.kind)
 

@@ -12,6 +12,8 @@ from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from app.sim.clock import rfc3339, rfc3339_micro
 from app.sim.errors import ApiError, bad_request, unsupported_media_type
 from app.sim.http.protobuf_messages import MESSAGES, ROOTS
@@ -150,6 +152,8 @@ def _value(type_: str, raw: int | bytes) -> Any:
             return _bytes(dict(_fields(_bytes(raw))).get(1, b"0")).decode()
         case "IntOrString":
             return _int_or_string(_bytes(raw))
+        case "JSON":
+            return msgspec.json.decode(_bytes(dict(_fields(_bytes(raw))).get(1, b"null")))
     return _message(type_, _bytes(raw))
 
 

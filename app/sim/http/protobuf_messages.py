@@ -31,9 +31,16 @@ ROOTS: Final[Mapping[tuple[str, str], str]] = {
     ("events.k8s.io/v1", "Event"): "Event",
     ("policy/v1", "Eviction"): "Eviction",
     ("policy/v1", "PodDisruptionBudget"): "PodDisruptionBudget",
+    ("resource.k8s.io/v1", "DeviceClass"): "DeviceClass",
+    ("resource.k8s.io/v1", "ResourceClaim"): "ClaimOfDevices",
+    ("resource.k8s.io/v1", "ResourceClaimTemplate"): "ResourceClaimTemplate",
+    ("resource.k8s.io/v1", "ResourceSlice"): "ResourceSlice",
     ("scheduling.k8s.io/v1", "PriorityClass"): "PriorityClass",
 }
 """(apiVersion, kind) -> message; an empty version means any."""
+
+WITH_STATUS: Final = frozenset({"ResourceClaim"})
+"""Kinds whose status is read, too: kube-scheduler writes it in this form."""
 
 MESSAGES: Final[Mapping[str, str]] = {
     # meta/v1
@@ -150,6 +157,65 @@ MESSAGES: Final[Mapping[str, str]] = {
         "1:schedule 2:startingDeadlineSeconds/int 3:concurrencyPolicy 4:suspend/bool 5:jobTemplate/JobTemplate"
         " 6:successfulJobsHistoryLimit/int 7:failedJobsHistoryLimit/int 8:timeZone"
     ),
+    # devices
+    "DeviceClass": "1:metadata/ObjectMeta 2:spec/DeviceClassSpec",
+    "DeviceClassSpec": "1:selectors/[DeviceSelector] 2:config/[ClassConfiguration] 4:extendedResourceName",
+    "ClassConfiguration": "1:config/<DeviceConfiguration>",
+    "DeviceConfiguration": "1:opaque/OpaqueConfiguration",
+    "OpaqueConfiguration": "1:driver 2:parameters/JSON",
+    "DeviceSelector": "1:cel/CELSelector",
+    "CELSelector": "1:expression",
+    "ClaimOfDevices": "1:metadata/ObjectMeta 2:spec/ClaimSpec 3:status/ClaimStatus",
+    "ResourceClaimTemplate": "1:metadata/ObjectMeta 2:spec/ClaimTemplateSpec",
+    "ClaimTemplateSpec": "1:metadata/ObjectMeta 2:spec/ClaimSpec",
+    "ClaimSpec": "1:devices/DeviceClaim",
+    "DeviceClaim": "1:requests/[DeviceRequest] 2:constraints/[DeviceConstraint] 3:config/[ClaimConfiguration]",
+    "DeviceRequest": "1:name 2:exactly/ExactRequest 3:firstAvailable/[SubRequest]",
+    "ExactRequest": (
+        "1:deviceClassName 2:selectors/[DeviceSelector] 3:allocationMode 4:count/int 5:adminAccess/bool"
+        " 6:tolerations/[Toleration] 7:capacity/CapacityRequirements"
+    ),
+    "SubRequest": (
+        "1:name 2:deviceClassName 3:selectors/[DeviceSelector] 4:allocationMode 5:count/int"
+        " 6:tolerations/[Toleration] 7:capacity/CapacityRequirements"
+    ),
+    "CapacityRequirements": "1:requests/{Quantity}",
+    "DeviceConstraint": "1:requests/[string] 2:matchAttribute 3:distinctAttribute",
+    "ClaimConfiguration": "1:requests/[string] 2:config/<DeviceConfiguration>",
+    "ClaimStatus": "1:allocation/Allocation 2:reservedFor/[Consumer] 4:devices/[DeviceStatus]",
+    "Consumer": "1:apiGroup 3:resource 4:name 5:uid",
+    "Allocation": "1:devices/DeviceResults 3:nodeSelector/NodeSelector 5:allocationTimestamp/Time",
+    "DeviceResults": "1:results/[DeviceResult] 2:config/[AllocatedConfiguration]",
+    "AllocatedConfiguration": "1:source 2:requests/[string] 3:config/<DeviceConfiguration>",
+    "DeviceResult": (
+        "1:request 2:driver 3:pool 4:device 5:adminAccess/bool 6:tolerations/[Toleration]"
+        " 7:bindingConditions/[string] 8:bindingFailureConditions/[string] 9:shareID 10:consumedCapacity/{Quantity}"
+    ),
+    "DeviceStatus": (
+        "1:driver 2:pool 3:device 4:conditions/[Condition] 5:data/JSON 6:networkData/NetworkData 7:shareID"
+    ),
+    "Condition": "1:type 2:status 3:observedGeneration/int 4:lastTransitionTime/Time 5:reason 6:message",
+    "NetworkData": "1:interfaceName 2:ips/[string] 3:hardwareAddress",
+    "ResourceSlice": "1:metadata/ObjectMeta 2:spec/SliceSpec",
+    "SliceSpec": (
+        "1:driver 2:pool/ResourcePool 3:nodeName 4:nodeSelector/NodeSelector 5:allNodes/bool 6:devices/[Device]"
+        " 7:perDeviceNodeSelection/bool 8:sharedCounters/[CounterSet]"
+    ),
+    "ResourcePool": "1:name 2:generation/int 3:resourceSliceCount/int",
+    "Device": (
+        "1:name 2:attributes/{DeviceAttribute} 3:capacity/{DeviceCapacity} 4:consumesCounters/[Consumption] 5:nodeName"
+        " 6:nodeSelector/NodeSelector 7:allNodes/bool 8:taints/[DeviceTaint] 9:bindsToNode/bool"
+        " 10:bindingConditions/[string] 11:bindingFailureConditions/[string] 12:allowMultipleAllocations/bool"
+        " 13:nodeAllocatableResourceMappings/-"
+    ),
+    "DeviceAttribute": "2:int/int 3:bool/bool 4:string 5:version",
+    "DeviceCapacity": "1:value/Quantity 2:requestPolicy/RequestPolicy",
+    "RequestPolicy": "1:default/Quantity 3:validValues/[Quantity] 4:validRange/PolicyRange",
+    "PolicyRange": "1:min/Quantity 2:max/Quantity 3:step/Quantity",
+    "DeviceTaint": "1:key 2:value 3:effect 4:timeAdded/Time",
+    "CounterSet": "1:name 2:counters/{Counter}",
+    "Consumption": "1:counterSet 2:counters/{Counter}",
+    "Counter": "1:value/Quantity",
     # reviews
     "Review": "1:metadata/ObjectMeta 2:status/-",
     "TokenReview": "1:metadata/ObjectMeta 2:spec/TokenReviewSpec 3:status/-",

@@ -16,6 +16,7 @@ EVENTS_V1 = "/apis/events.k8s.io/v1/namespaces/default/events"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 RUNTIME_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

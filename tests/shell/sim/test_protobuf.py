@@ -5,7 +5,7 @@ import pytest
 from app.sim.errors import ApiError
 from app.sim.http.protobuf import decode_protobuf
 from app.sim.http.protobuf_messages import MESSAGES, ROOTS
-from tests.shell.sim.client import PODS, Client, pod
+from tests.shell.sim.client import PODS, RESOURCE_CLAIMS, Client, pod
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
@@ -87,6 +87,51 @@ async def test_a_binding_and_a_deletion(client: Client) -> None:
     assert (await client.get(f"{PODS}/p")).status == 404
 
 
+def test_devices() -> None:
+    attribute = field(1, "index") + field(2, field(2, 3))
+    amount = field(1, "memory") + field(2, field(1, field(1, "80Gi")))
+    pool = field(1, "p") + field(2, 1) + field(3, 1)
+    device = field(1, "d") + field(2, attribute) + field(3, amount)
+    spec = field(1, "gpu.example.com") + field(2, pool) + field(5, 1) + field(6, device)
+    found = decode_protobuf(envelope("resource.k8s.io/v1", "ResourceSlice", field(2, spec)))
+    assert found["spec"] == {
+        "driver": "gpu.example.com",
+        "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+        "allNodes": True,
+        "devices": [
+            {
+                "name": "d",
+                "attributes": {"index": {"int": 3}},
+                "capacity": {"memory": {"value": "80Gi"}},
+            }
+        ],
+    }
+
+
+async def test_the_status_of_a_claim(client: Client) -> None:
+    request = {"name": "r", "exactly": {"deviceClassName": "c"}}
+    claim = {"metadata": {"name": "x"}, "spec": {"devices": {"requests": [request]}}}
+    created = await client.create(RESOURCE_CLAIMS, claim)
+    result = field(1, "r") + field(2, "gpu.example.com") + field(3, "p") + field(4, "d")
+    opaque = field(1, "gpu.example.com") + field(2, field(1, b'{"a":1}'))
+    config = field(1, "FromClass") + field(3, field(1, opaque))
+    allocation = field(1, field(1, result) + field(2, config))
+    consumer = field(1, "") + field(3, "pods") + field(4, "p") + field(5, "1")
+    seen = field(1, "x") + field(6, created["metadata"]["resourceVersion"])
+    message = field(1, seen) + field(3, field(1, allocation) + field(2, consumer))
+    body = envelope("resource.k8s.io/v1", "ResourceClaim", message)
+    answer = await client.put(f"{RESOURCE_CLAIMS}/x/status", body, content_type=PROTOBUF)
+    assert answer.status == 200, answer
+    assert answer.body["spec"] == created["spec"]
+    device = {"request": "r", "driver": "gpu.example.com", "pool": "p", "device": "d"}
+    told = {"driver": "gpu.example.com", "parameters": {"a": 1}}
+    configured = {"source": "FromClass", "opaque": told}
+    assert answer.body["status"] == {
+        "allocation": {"devices": {"results": [device], "config": [configured]}},
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "1"}],
+    }
+
+
 async def test_a_status_is_not_read_from_protobuf(client: Client) -> None:
     await client.create(PODS, pod("p"))
     body = envelope("v1", "Pod", field(1, field(1, "p")))
@@ -114,7 +159,7 @@ def test_what_cannot_be_read_is_refused(body, code, text) -> None:
 
 
 def test_every_message_named_in_the_table_is_in_it() -> None:
-    basic = {"string", "int", "bool", "bytes", "Time", "MicroTime", "Quantity", "IntOrString", "-"}
+    basic = {"string", "int", "bool", "bytes", "Time", "MicroTime", "Quantity", "IntOrString", "JSON", "-"}  # fmt: skip
     named = {
         entry.partition("/")[2].strip("[]{}<>") or "string"
         for line in MESSAGES.values()
