@@ -54,12 +54,13 @@ WRITTEN: Final = {
     ("create", "events.k8s.io", "events"),
     ("patch", "events.k8s.io", "events"),
 }
-#: What is done to claims; the last is no object but the right to write who has the devices (spec: plugins.md 2.20).
+#: What is done to claims.
 DEVICES: Final = {
     *((verb, "resource.k8s.io", "resourceclaims") for verb in ("get", "create", "patch", "delete")),
     ("patch", "resource.k8s.io", "resourceclaims/status"),
-    ("patch", "resource.k8s.io", "resourceclaims/binding"),
 }
+#: No object, but the right to write in a claim's status who has which devices (spec: plugins.md 2.20).
+GIVING_DEVICES: Final = {("patch", "resource.k8s.io", "resourceclaims/binding")}
 REVIEWED: Final = {
     ("create", "authentication.k8s.io", "tokenreviews"),
     ("create", "authorization.k8s.io", "subjectaccessreviews"),
@@ -95,7 +96,7 @@ def granted(rules: list[tuple[str, Object]]) -> set[tuple[str, str, str]]:
 def test_the_rights_are_those_of_the_table(helm: Helm) -> None:
     rules = rights(helm.render())
     everywhere = [each for each in rules if each[0] == ""]
-    assert granted(everywhere) == WATCHED | WRITTEN | DEVICES | REVIEWED
+    assert granted(everywhere) == WATCHED | WRITTEN | DEVICES | GIVING_DEVICES | REVIEWED
     assert granted([each for each in rules if each[0] == NAMESPACE]) == ELECTED
     assert len(rules) == len(everywhere) + 3
 
@@ -190,7 +191,7 @@ def test_others_get_what_they_are_named_for(
 
 def test_kube_scheduler_s_own_rights_suffice() -> None:
     """Which is what a static pod in its place has. Its lease is the one named kube-scheduler."""
-    wanted = {Access(*kind) for kind in WATCHED | WRITTEN | DEVICES | REVIEWED}
+    wanted = {Access(*kind) for kind in WATCHED | WRITTEN | DEVICES | GIVING_DEVICES | REVIEWED}
     wanted |= {
         Access(*kind, NAMESPACE, "" if kind[0] == "create" else "kube-scheduler")
         for kind in ELECTED
@@ -308,7 +309,9 @@ def gate(rendered: Rendered, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     config = folder / "scheduler.yaml"
     config.write_text(rendered.config_text)
     with contextlib.ExitStack() as stack:
-        cluster = stack.enter_context(running_cluster(folder, "--nodes=2", "--node-cpu=4"))
+        cluster = stack.enter_context(
+            running_cluster(folder, "--nodes=2", "--node-cpu=4", "--node-devices=1")
+        )
         gate = Gate(cluster.url, rights(rendered))
         stack.enter_context(gate.open())
         stack.callback(cluster.process.kill)
@@ -339,6 +342,9 @@ def put_to_work(cluster: Cluster, gate: Gate) -> None:
         cluster.call("POST", PODS, small(f"with-{name}", volumes=[{"name": "v", **claim}]))
     asked("patch", "", "persistentvolumes")
     asked("patch", "", "persistentvolumeclaims")
+    ask_for_devices(cluster)
+    for kind in DEVICES:
+        asked(*kind)
     preempt(cluster)
     asked("delete", "", "pods")
     cluster.call("POST", PODS, small("too-big", cpu="64"))
@@ -401,6 +407,19 @@ def volumes(cluster: Cluster) -> list[str]:
     return list(classes)
 
 
+def ask_for_devices(cluster: Cluster) -> None:
+    """A pod whose extended resource is a device: its claim is made, changes meanwhile, and goes when the binding is refused."""
+    changed = {"method": "PATCH", "path": "/resourceclaims/[^/]+/status$", "status": 409}
+    cluster.debug("faults", changed | {"reason": "Conflict"})
+    refused = {"path": "/pods/with-device/binding$", "status": 403, "reason": "Forbidden"}
+    cluster.debug("faults", refused)
+    asking = small("with-device")
+    device = {"deviceclass.resource.kubernetes.io/gpu.example.com": "1"}
+    resources = asking["spec"]["containers"][0]["resources"]
+    resources |= {"requests": resources["requests"] | device, "limits": device}
+    cluster.call("POST", PODS, asking)
+
+
 def preempt(cluster: Cluster) -> None:
     priority = {"metadata": {"name": "urgent"}, "value": 1000}
     cluster.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority)
@@ -438,7 +457,7 @@ def test_a_scheduler_is_never_denied_anything(gate: Gate) -> None:
 
 
 def test_a_scheduler_asks_for_nothing_but_what_is_in_the_table(gate: Gate) -> None:
-    assert gate.kinds() == WATCHED | WRITTEN | REVIEWED | ELECTED
+    assert gate.kinds() == WATCHED | WRITTEN | DEVICES | REVIEWED | ELECTED
     others = {access.path for access in gate.asked if access.path}
     assert others == {"/apis/events.k8s.io/v1"}
 
