@@ -23,7 +23,6 @@ from app.cel.syntax import (
 )
 from app.cel.types import (
     BOOL,
-    BYTES,
     DOUBLE,
     DYN,
     ERROR,
@@ -47,7 +46,6 @@ _LITERALS: dict[type, Type] = {
     Uint: UINT,
     float: DOUBLE,
     str: STRING,
-    bytes: BYTES,
     type(None): NULL,
 }
 

@@ -82,8 +82,6 @@ def _traversed(arguments: Sequence[Value], _: Value) -> int:
 def _traversal(value: Value) -> int:
     if isinstance(value, str):
         return int(len(value.encode()) * 0.1)
-    if isinstance(value, bytes):
-        return int(len(value) * 0.1)
     if is_list(value):
         return sum(map(_traversal, value))
     if isinstance(value, Map):
@@ -107,7 +105,7 @@ def _flattened(arguments: Sequence[Value], _: Value) -> int:
 def _sorted_by(place: int) -> Cost:
     def cost(arguments: Sequence[Value], _: Value) -> int:
         values = arguments[place]
-        factor = 2.1 if values and isinstance(values[0], str | bytes) else 2.0
+        factor = 2.1 if values and isinstance(values[0], str) else 2.0
         return int(len(values) ** 2 * factor) + 1 + LIST
 
     return cost
@@ -125,7 +123,7 @@ def _held(*, network: bool = False, parsed: bool = False) -> Cost:
     return cost
 
 
-_BY_FUNCTION: dict[str, Cost] = {
+_FUNCTIONS: dict[str, Cost] = {
     **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _traversed),
     **dict.fromkeys(("lowerAscii", "upperAscii", "substring", "trim"), _read(0.1)),
     **dict.fromkeys(("quantity", "isQuantity", "semver", "isSemver"), _read(0.1)),
@@ -136,44 +134,35 @@ _BY_FUNCTION: dict[str, Cost] = {
     "containsIP": _held(),
     "containsCIDR": _held(network=True),
 }
-_BY_OVERLOAD: dict[str, Cost] = {
-    **dict.fromkeys(("starts_with_string", "ends_with_string", "string_format"), _read(0.1)),
-    **dict.fromkeys(("string_to_bytes", "bytes_to_string", "strings_quote"), _read(0.1)),
-    "string_to_ip": _read(0.1),
-    "cidr_contains_ip_string": _held(parsed=True),
-    "cidr_contains_cidr_string": _held(network=True, parsed=True),
-    "in_list": lambda arguments, _: extent(arguments[1]),
+_SIGNATURES: dict[str, Cost] = {
+    "string.startsWith(string)": _read(0.1),
+    "string.endsWith(string)": _read(0.1),
+    "string.contains(string)": _searched,
+    "string.matches(string)": _matched,
+    "ip(string)": _read(0.1),
+    "CIDR.containsIP(string)": _held(parsed=True),
+    "CIDR.containsCIDR(string)": _held(network=True, parsed=True),
+    "@in(A, list<A>)": lambda arguments, _: extent(arguments[1]),
+    **{f"_{sign}_(string, string)": _compared for sign in ("<", "<=", ">", ">=")},
+    "_+_(string, string)": _joined,
+    "sets.contains(list<T>, list<T>)": _crossed(1),
+    "sets.intersects(list<T>, list<T>)": _crossed(1),
+    "sets.equivalent(list<T>, list<T>)": _crossed(2),
+    "list<T>.slice(int, int)": _produced,
+    "lists.range(int)": _produced,
+    "list<T>.reverse()": _produced,
+    "list<list<T>>.flatten()": _flattened,
+    "list<dyn>.flatten(int)": _flattened,
+    "list<T>.distinct()": _sorted_by(0),
     **{
-        f"{word}_{kind}_{kind}": _compared
-        for word in ("less", "less_equals", "greater", "greater_equals")
-        for kind in ("string", "bytes")
-    },
-    **dict.fromkeys(("add_string", "add_bytes"), _joined),
-    "contains_string": _searched,
-    "matches_string": _matched,
-    "list_sets_contains_list": _crossed(1),
-    "list_sets_intersects_list": _crossed(1),
-    "list_sets_equivalent_list": _crossed(2),
-    **dict.fromkeys(("list_slice", "lists_range", "list_reverse"), _produced),
-    **dict.fromkeys(("list_flatten", "list_flatten_int"), _flattened),
-    "list_distinct": _sorted_by(0),
-    **{
-        f"list_{kind}_{name}": _sorted_by(place)
-        for name, place in (("sort", 0), ("sortBy", 1))
-        for kind in (
-            "int",
-            "uint",
-            "double",
-            "bool",
-            "google.protobuf.Duration",
-            "google.protobuf.Timestamp",
-            "string",
-            "bytes",
+        signature: cost
+        for kind in ("int", "uint", "double", "bool", "string")
+        for signature, cost in (
+            (f"list<{kind}>.sort()", _sorted_by(0)),
+            (f"list<T>.@sortByAssociatedKeys(list<{kind}>)", _sorted_by(1)),
         )
     },
 }
-
-
 _BY_RESULT = frozenset({_written, _produced})
 """Costs that only the result tells; the others are counted, and looked at, before a call."""
 
@@ -193,4 +182,4 @@ def charge(run: Meter, cost: Cost, call: Callable[..., Value], values: list[Valu
 def of_call(name: str, overloads: tuple[str, ...]) -> Cost | None:
     """How a call is counted, or None for 1; ``overloads`` are those that the checker leaves open."""
     overload = overloads[0] if len(overloads) == 1 else ""
-    return _BY_OVERLOAD.get(overload) or _BY_FUNCTION.get(name)
+    return _SIGNATURES.get(overload) or _FUNCTIONS.get(name)

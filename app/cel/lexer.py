@@ -89,22 +89,6 @@ def string(token: Token) -> str:
     return text if raw else _ESCAPED.sub(lambda it: _character(it[0], token.offset), text)
 
 
-def bytestring(token: Token) -> bytes:
-    """What a bytes token stands for: escapes are bytes here, other characters UTF-8."""
-    text, raw = _unquoted(token.text[1:])
-    if raw:
-        return text.encode()
-    found = bytearray()
-    start = 0
-    for match in _ESCAPED.finditer(text):
-        found += text[start : match.start()].encode()
-        if match[0][1] in "uU":
-            raise SyntaxIssue(token.offset, "unable to unescape string")
-        found.append(ord(_character(match[0], token.offset)))
-        start = match.end()
-    return bytes(found + text[start:].encode())
-
-
 def _unquoted(text: str) -> tuple[str, bool]:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     raw = text[0] in "rR"

@@ -6,28 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from app.cel.costs import LIMIT
-from app.cel.declarations import Overload, function, method, operator
+from app.cel.declarations import Overload, declare, declare_each
 from app.cel.errors import CostLimitExceeded, EvaluationError
-from app.cel.standard import OVERLOADS as STANDARD
-from app.cel.standard import unsupported
-from app.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    DYN,
-    INT,
-    STRING,
-    TIMESTAMP,
-    UINT,
-    Type,
-    list_of,
-    map_of,
-    parameter,
-)
+from app.cel.standard import add, unsupported
 from app.cel.values import (
     MISSING,
-    Duration,
     GrowingMap,
     Map,
     Uint,
@@ -40,11 +23,8 @@ from app.cel.values import (
     type_name,
 )
 
-T = parameter("T")
-LIST = list_of(T)
-_ORDERED = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
-_ZERO: dict[Type, Value] = {INT: 0, UINT: Uint(0), DOUBLE: 0.0, DURATION: Duration(0)}
-_ADD = next(it.call for it in STANDARD if it.name == "_+_")
+_ORDERED = "int uint double bool string"
+_ZERO: dict[str, Value] = {"int": 0, "uint": Uint(0), "double": 0.0}
 
 
 # ---------------------------------------------------------------- Kubernetes' own
@@ -68,7 +48,7 @@ def _extreme(name: str, wanted: int) -> Callable[[Any], Value]:
 
 
 def _total(zero: Value) -> Callable[[Any], Value]:
-    return lambda values: functools.reduce(_ADD or max, values, zero)
+    return lambda values: functools.reduce(add, values, zero)
 
 
 def _index_of(values: Any, wanted: Value) -> int:
@@ -160,7 +140,7 @@ def _sort_by_keys(values: Any, keys: Any) -> Value:
     if not values:
         return values
     kind = type_name(keys[0])
-    if kind not in {it.name for it in _ORDERED}:
+    if kind not in _ORDERED.split():
         raise EvaluationError("list elements must be comparable")
     if any(type_name(it) != kind for it in keys):
         raise EvaluationError("list elements must have the same type")
@@ -185,55 +165,34 @@ def _insert_all(target: Map, entries: Map) -> Map:
     return target
 
 
-_MAP = map_of(parameter("K"), parameter("V"))
 OVERLOADS: list[Overload] = [
+    *declare_each("list<$>.isSorted(): bool", _ORDERED, _is_sorted),
     *(
-        method("isSorted", f"list_{it.name}_is_sorted", (list_of(it),), BOOL, _is_sorted)
-        for it in _ORDERED
+        it
+        for kind, zero in _ZERO.items()
+        for it in declare({f"list<{kind}>.sum(): {kind}": _total(zero)})
     ),
-    *(
-        method("sum", f"list_{it.name}_sum", (list_of(it),), it, _total(zero))
-        for it, zero in _ZERO.items()
+    *declare_each("list<$>.max(): $", _ORDERED, _extreme("max", 1)),
+    *declare_each("list<$>.min(): $", _ORDERED, _extreme("min", -1)),
+    *declare({"list<list<T>>.flatten(): list<T>": _flatten}, guarded=False),
+    *declare_each("list<$>.sort(): list<$>", _ORDERED, _sort, guarded=False),
+    *declare_each(
+        "list<T>.@sortByAssociatedKeys(list<$>): list<T>", _ORDERED, _sort_by_keys, guarded=False
     ),
-    *(
-        method("max", f"list_{it.name}_max", (list_of(it),), it, _extreme("max", 1))
-        for it in _ORDERED
+    *declare(
+        {
+            "list<T>.indexOf(T): int": _index_of,
+            "list<T>.lastIndexOf(T): int": _last_index_of,
+            "sets.contains(list<T>, list<T>): bool": _includes,
+            "sets.equivalent(list<T>, list<T>): bool": _equivalent,
+            "sets.intersects(list<T>, list<T>): bool": _intersects,
+            "list<T>.slice(int, int): list<T>": _slice,
+            "list<dyn>.flatten(int): list<dyn>": _flatten,
+            "lists.range(int): list<int>": _range,
+            "list<T>.reverse(): list<T>": lambda it: tuple(reversed(it)),
+            "list<T>.distinct(): list<T>": _distinct,
+            "cel.@mapInsert(map<K, V>, K, V): map<K, V>": _insert,
+            "cel.@mapInsert(map<K, V>, map<K, V>): map<K, V>": _insert_all,
+        }
     ),
-    *(
-        method("min", f"list_{it.name}_min", (list_of(it),), it, _extreme("min", -1))
-        for it in _ORDERED
-    ),
-    method("indexOf", "list_a_index_of_int", (LIST, T), INT, _index_of),
-    method("lastIndexOf", "list_a_last_index_of_int", (LIST, T), INT, _last_index_of),
-    function("sets.contains", "list_sets_contains_list", (LIST, LIST), BOOL, _includes),
-    function("sets.equivalent", "list_sets_equivalent_list", (LIST, LIST), BOOL, _equivalent),
-    function("sets.intersects", "list_sets_intersects_list", (LIST, LIST), BOOL, _intersects),
-    method("slice", "list_slice", (LIST, INT, INT), LIST, _slice),
-    Overload(
-        "flatten", "list_flatten", (list_of(LIST),), LIST, _flatten, method=True, guarded=False
-    ),
-    method("flatten", "list_flatten_int", (list_of(DYN), INT), list_of(DYN), _flatten),
-    *operator(
-        "sort",
-        tuple((f"list_{it.name}_sort", (list_of(it),), list_of(it)) for it in _ORDERED),
-        _sort,
-        methods=True,
-    ),
-    *operator(
-        "@sortByAssociatedKeys",
-        tuple((f"list_{it.name}_sortBy", (LIST, list_of(it)), LIST) for it in _ORDERED),
-        _sort_by_keys,
-        methods=True,
-    ),
-    function("lists.range", "lists_range", (INT,), list_of(INT), _range),
-    method("reverse", "list_reverse", (LIST,), LIST, lambda it: tuple(reversed(it))),
-    method("distinct", "list_distinct", (LIST,), LIST, _distinct),
-    function(
-        "cel.@mapInsert",
-        "map_insert_key_value",
-        (_MAP, parameter("K"), parameter("V")),
-        _MAP,
-        _insert,
-    ),
-    function("cel.@mapInsert", "map_insert_map", (_MAP, _MAP), _MAP, _insert_all),
 ]

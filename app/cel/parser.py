@@ -275,7 +275,7 @@ class _Parser:
         if token.kind == "string":
             return lexer.string(token)
         if token.kind == "bytes":
-            return lexer.bytestring(token)
+            raise SyntaxIssue(token.offset, "bytes are not supported by aiokube-scheduler")
         if token.kind in {"true", "false", "null"}:
             return {"true": True, "false": False, "null": None}[token.kind]
         raise SyntaxIssue(

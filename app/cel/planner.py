@@ -86,9 +86,7 @@ class _Failure:
 
 _PENDING: Final = object()
 """In the place of a bound variable's value: nothing has asked for it yet."""
-_CONVERSIONS = frozenset(
-    ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
-)
+_CONVERSIONS = frozenset(["bool", "double", "dyn", "int", "string", "type", "uint"])
 _SEARCHES = frozenset({"find", "findAll", "matches"})
 
 
@@ -361,7 +359,7 @@ def _in(node: Call) -> Step:
     """``value in container``; a list of constants is not charged for."""
     value, container = map(plan, node.arguments)
     listed = container.constant
-    if node.overloads != ("in_list",) or not is_list(listed):
+    if node.overloads != ("@in(A, list<A>)",) or not is_list(listed):
         return _call(node)
     if not listed:
         return _constant(False)

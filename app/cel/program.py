@@ -50,7 +50,7 @@ def _compiled(expression: str) -> tuple[Evaluate, int, frozenset[Path] | None]:
     except SyntaxIssue as error:
         raise CompileError(f"compilation failed: {display(expression, [error.issue])}") from None
     issues, slots = check(tree)
-    issues = issues or validate(tree)
+    issues = issues or list(validate(tree))
     if issues:
         raise CompileError(f"compilation failed: {display(expression, issues)}")
     if tree.type not in {BOOL, ANY}:

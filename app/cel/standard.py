@@ -1,6 +1,5 @@
 """Operators and functions of the language itself."""
 
-import datetime as dt
 import math
 import operator as op
 import re
@@ -10,33 +9,14 @@ from typing import Any
 from app.cel import regexes
 from app.cel.basics import INT_MAX, INT_MIN, UINT_MAX
 from app.cel.costs import LIMIT, MAX_LENGTH
-from app.cel.declarations import Overload, function, method, operator
+from app.cel.declarations import Overload, declare, declare_each
 from app.cel.errors import CostLimitExceeded, EvaluationError
-from app.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    DYN,
-    INT,
-    STRING,
-    TIMESTAMP,
-    UINT,
-    Type,
-    list_of,
-    map_of,
-    optional_of,
-    parameter,
-    type_of,
-)
 from app.cel.values import (
     NO_OVERLOAD,
     NONE,
-    Duration,
     Growing,
     Map,
     Optional,
-    Timestamp,
     TypeName,
     Uint,
     Value,
@@ -48,15 +28,10 @@ from app.cel.values import (
     type_name,
 )
 
-A, B = parameter("A"), parameter("B")
-LIST, MAP = list_of(A), map_of(A, B)
-_RECEIVERS = (str, Timestamp, Duration)
-"""Types of values that the complaint about an operator's operand names no operator for."""
-
 
 def unsupported(value: Value, name: str) -> EvaluationError:
     """An operator that a value's type does not have."""
-    return EvaluationError(NO_OVERLOAD if type(value) in _RECEIVERS else f"{NO_OVERLOAD}: {name}")
+    return EvaluationError(NO_OVERLOAD if type(value) is str else f"{NO_OVERLOAD}: {name}")
 
 
 # ---------------------------------------------------------------- arithmetic
@@ -105,9 +80,11 @@ def _ratio(one: float, other: float) -> float:
 def _arithmetic(
     name: str,
     integers: Callable[[int, int], int],
-    doubles: Callable[[float, float], float] | None,
-    others: Callable[[Value, Value], Value],
+    doubles: Callable[[float, float], float] | None = None,
+    others: Callable[[Value, Value], Value] | None = None,
 ) -> Callable[[Value, Value], Value]:
+    """An operator of numbers; ``others`` answers for strings and lists."""
+
     def calculate(one: Value, other: Value) -> Value:
         kind = type(one)
         if kind is int or kind is Uint or (kind is float and doubles is not None):
@@ -117,95 +94,57 @@ def _arithmetic(
                 return doubles(one, other)
             result = integers(int(one), int(other))
             return to_int(result) if kind is int else to_uint(result)
-        result = others(one, other)
-        if result is NotImplemented:
-            raise unsupported(one, name)
-        return result
+        if others is not None and (kind is str or is_list(one)):
+            return others(one, other)
+        raise unsupported(one, name)
 
     return calculate
 
 
-def _add_others(one: Value, other: Value) -> Value:
-    kind = type(one)
-    if kind is str or kind is bytes:
-        if type(other) is not kind:
-            raise EvaluationError(NO_OVERLOAD)
-        if len(one) + len(other) > MAX_LENGTH:
-            raise CostLimitExceeded
-        return one + other
-    if is_list(one):
-        return _concatenate(one, other)
-    if kind is Duration or kind is Timestamp:
-        return _later(one, other)
-    return NotImplemented
-
-
-def _concatenate(one: Any, other: Value) -> Value:
-    if not is_list(other):
+def _concatenate(one: Any, other: Any) -> Value:
+    if type(one) is not type(other) and not (is_list(one) and is_list(other)):
         raise EvaluationError(NO_OVERLOAD)
-    if len(one) + len(other) > LIMIT:
+    if len(one) + len(other) > (MAX_LENGTH if type(one) is str else LIMIT):
         raise CostLimitExceeded
+    if type(one) is str:
+        return one + other
     if type(one) is Growing:
         one.extend(other)
         return one
     return (*one, *other)
 
 
-def _later(one: Value, other: Value) -> Value:
-    if type(one) is Duration and type(other) is Duration:
-        return Duration(one.nanos + other.nanos)
-    if type(one) is Duration and type(other) is Timestamp:
-        return Timestamp(one.nanos + other.nanos, other.offset)
-    if type(one) is Timestamp and type(other) is Duration:
-        return Timestamp(one.nanos + other.nanos, one.offset)
-    raise EvaluationError(NO_OVERLOAD)
+add = _arithmetic("_+_", op.add, op.add, _concatenate)
 
 
-def _subtract_others(one: Value, other: Value) -> Value:
-    if type(one) is Timestamp:
-        if type(other) is Timestamp:
-            return Duration(one.nanos - other.nanos)
-        if type(other) is Duration:
-            return Timestamp(one.nanos - other.nanos, one.offset)
-    elif type(one) is Duration and type(other) is Duration:
-        return Duration(one.nanos - other.nanos)
-    elif type(one) is not Duration:
-        return NotImplemented
-    raise EvaluationError(NO_OVERLOAD)
-
-
-def _no_others(_one: Value, _other: Value) -> Value:
-    return NotImplemented
-
-
-def negate(value: Value) -> Value:
-    """``-value``."""
+def _negate(value: Value) -> Value:
     if type(value) is int:
         return to_int(-value)
     if type(value) is float:
         return -value
-    if type(value) is Duration:
-        return Duration(-value.nanos)
-    raise EvaluationError(NO_OVERLOAD if type(value) is bool else str(unsupported(value, "-_")))
+    raise EvaluationError(NO_OVERLOAD) if type(value) is bool else unsupported(value, "-_")
 
 
-def invert(value: Value) -> bool:
-    """``!value``."""
+def _invert(value: Value) -> bool:
     if type(value) is not bool:
         raise EvaluationError(NO_OVERLOAD)
     return not value
 
 
-_COMPARED = (bool, int, Uint, float, str, bytes, Duration, Timestamp)
-
-
-def _comparison(name: str, test: Callable[[int, int], bool]) -> Callable[[Value, Value], bool]:
+def _relation(name: str, test: Callable[[int, int], bool]) -> list[Overload]:
     def decide(one: Value, other: Value) -> bool:
         if type(one) not in _COMPARED:
             raise unsupported(one, name)
         return test(compare(one, other), 0)
 
-    return decide
+    pairs = (
+        "bool, bool|int, int|int, double|int, uint|uint, uint|uint, double|uint, int|"
+        "double, double|double, int|double, uint|string, string"
+    )
+    return declare({f"{name}({it}): bool": decide for it in pairs.split("|")}, guarded=False)
+
+
+_COMPARED = (bool, int, Uint, float, str)
 
 
 def contains(value: Value, container: Value) -> bool:
@@ -224,17 +163,20 @@ def _size(value: Value) -> int:
     return length
 
 
-def _matches(text: Value, pattern: Value) -> bool:
-    if type(text) is not str or type(pattern) is not str:
-        raise EvaluationError(NO_OVERLOAD)
-    return regexes.matches(text, pattern)
+def _of_strings(search: Callable[[str, str], bool]) -> Callable[[Value, Value], bool]:
+    def decide(text: Value, part: Value) -> bool:
+        if type(text) is not str or type(part) is not str:
+            raise EvaluationError(NO_OVERLOAD)
+        return search(text, part)
+
+    return decide
 
 
 # ---------------------------------------------------------------- conversions
 
 
-def _converted(value: Value, wanted: Type) -> EvaluationError:
-    return EvaluationError(f"type conversion error from '{type_name(value)}' to '{wanted.name}'")
+def _converted(value: Value, wanted: str) -> EvaluationError:
+    return EvaluationError(f"type conversion error from '{type_name(value)}' to '{wanted}'")
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
@@ -249,13 +191,13 @@ _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 def _int_of_string(text: str) -> int:
     if _INTEGER.fullmatch(text) and INT_MIN <= int(text) <= INT_MAX:
         return int(text)
-    raise _converted(text, INT)
+    raise _converted(text, "int")
 
 
 def _uint_of_string(text: str) -> Uint:
     if _INTEGER.fullmatch(text) and text[0] not in "+-" and int(text) <= UINT_MAX:
         return Uint(text)
-    raise _converted(text, UINT)
+    raise _converted(text, "uint")
 
 
 def _double_of_string(text: str) -> float:
@@ -263,13 +205,13 @@ def _double_of_string(text: str) -> float:
         number = float(text)
         if not math.isinf(number) or "n" in text.lower():
             return number
-    raise _converted(text, DOUBLE)
+    raise _converted(text, "double")
 
 
 def _bool_of_string(text: str) -> bool:
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
-    raise _converted(text, BOOL)
+    raise _converted(text, "bool")
 
 
 def _int_of_double(number: float) -> int:
@@ -284,319 +226,112 @@ def _uint_of_double(number: float) -> Uint:
     return to_uint(int(number))
 
 
-def _string_of_bytes(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise EvaluationError("invalid UTF-8 in bytes, cannot convert to string") from None
-
-
-_UNITS = {
-    "ns": 1,
-    "us": 1000,
-    "µs": 1000,
-    "μs": 1000,
-    "ms": 10**6,
-    "s": 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
-}
-_PART = re.compile(r"([0-9]{0,40})(?:\.([0-9]{0,40}))?(ns|us|µs|μs|ms|s|m|h)")
-
-
-def duration_of(text: str) -> Duration:
-    """Reads ``1h30m``. Raises EvaluationError."""
-    rest = text[1:] if text[:1] in {"+", "-"} else text
-    if rest == "0":
-        return Duration(0)
-    nanos, at = 0, 0
-    while at < len(rest):
-        match = _PART.match(rest, at)
-        if match is None or not (match[1] or match[2]):
-            raise _converted(text, DURATION)
-        unit, fraction = _UNITS[match[3]], match[2] or ""
-        nanos += int(match[1] or "0") * unit + int(fraction or "0") * unit // 10 ** len(fraction)
-        at = match.end()
-    if not rest or nanos > INT_MAX:
-        raise _converted(text, DURATION)
-    return Duration(-nanos if text[0] == "-" else nanos)
-
-
-_TIMESTAMP = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?"
-    r"(Z|[+-][0-9]{2}:[0-9]{2})"
-)
-
-
-def timestamp_of(text: str) -> Timestamp:
-    """Reads RFC 3339. Raises EvaluationError."""
-    match = _TIMESTAMP.fullmatch(text)
-    if match is None:
-        raise _converted(text, TIMESTAMP)
-    try:
-        moment = dt.datetime(*map(int, match.groups()[:6]), tzinfo=dt.UTC)  # type: ignore[arg-type, misc]
-    except ValueError:
-        raise _converted(text, TIMESTAMP) from None
-    offset = 0 if match[8] == "Z" else _offset(match[8])
-    since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    seconds = since.days * 86400 + since.seconds - offset
-    return Timestamp(seconds * 10**9 + int((match[7] or "0")[:9].ljust(9, "0")), offset)
-
-
-def _offset(text: str) -> int:
-    """Seconds of ``+01:30``."""
-    hours, _, minutes = text.partition(":")
-    if not (_INTEGER.fullmatch(hours) and _INTEGER.fullmatch(minutes)):
-        raise EvaluationError(f"unknown time zone {text}")
-    sign = -1 if text.startswith("-") else 1
-    return int(hours) * 3600 + sign * int(minutes) * 60
-
-
-def timestamp_of_int(seconds: int) -> Timestamp:
-    """Of seconds since 1970. Raises EvaluationError."""
-    return Timestamp(seconds * 10**9)
-
-
-# ---------------------------------------------------------------- time
-
-
-def _reading(name: str, read: Callable[[dt.datetime, Timestamp], int]) -> list[Overload]:
-    def in_utc(moment: Timestamp) -> int:
-        return read(moment.local(0), moment)
-
-    def in_zone(moment: Timestamp, zone: str) -> int:
-        if zone in {"", "UTC"}:
-            return in_utc(moment)
-        if ":" not in zone:
-            raise EvaluationError(f"unknown time zone {zone}")
-        return read(moment.local(_offset(zone)), moment)
-
-    key = f"timestamp_{name}"
-    return [
-        method(name, key, (TIMESTAMP,), INT, in_utc),
-        method(name, f"{key}_with_tz", (TIMESTAMP, STRING), INT, in_zone),
-    ]
-
-
-def _lasting(name: str, nanos: int) -> Overload:
-    def read(duration: Duration) -> int:
-        return _quotient(duration.nanos, nanos)
-
-    return method(name, f"duration_{name}", (DURATION,), INT, read)
+def _itself(value: Value) -> Value:
+    return value
 
 
 # ---------------------------------------------------------------- optional values
 
 
 def _of_non_zero(value: Value) -> Optional:
-    return NONE if _zero(value) else Optional(value)
-
-
-def _zero(value: Value) -> bool:
-    if isinstance(value, Duration):
-        return value.nanos == 0
-    if isinstance(value, Timestamp):
-        return value.nanos == -62135596800 * 10**9
     length = size(value)
     if length is not None:
-        return length == 0
-    return value is None or (isinstance(value, int | float) and not value)
+        return Optional(value) if length else NONE
+    zero = value is None or (isinstance(value, int | float) and not value)
+    return NONE if zero else Optional(value)
 
 
 def _unwrap(values: Any) -> tuple[Value, ...]:
     return tuple(it.value for it in values if it is not NONE)
 
 
-# ---------------------------------------------------------------- declarations
-
-
-def _relation(name: str, test: Callable[[int, int], bool]) -> list[Overload]:
-    word = {"_<_": "less", "_<=_": "less_equals", "_>_": "greater", "_>=_": "greater_equals"}[name]
-    pairs = [(BOOL, BOOL)]
-    pairs += [(INT, INT), (INT, DOUBLE), (INT, UINT)]
-    pairs += [(UINT, UINT), (UINT, DOUBLE), (UINT, INT)]
-    pairs += [(DOUBLE, DOUBLE), (DOUBLE, INT), (DOUBLE, UINT)]
-    pairs += [(it, it) for it in (STRING, BYTES, TIMESTAMP, DURATION)]
-    return operator(
-        name,
-        tuple((f"{word}_{one.name}_{other.name}", (one, other), BOOL) for one, other in pairs),
-        _comparison(name, test),
-    )
-
-
-def _searching(name: str, key: str, search: Callable[[str, str], bool]) -> list[Overload]:
-    def find(text: Value, part: Value) -> bool:
-        if type(text) is not str or type(part) is not str:
-            raise EvaluationError(NO_OVERLOAD)
-        return search(text, part)
-
-    return operator(name, ((key, (STRING, STRING), BOOL),), find, methods=True)
-
-
-def _each(key: str, types: tuple[Type, ...]) -> tuple[tuple[str, tuple[Type, ...], Type], ...]:
-    return tuple((f"{key}_{it.name}", (it, it), it) for it in types)
-
-
-def _convert(name: str, wanted: Type, sources: dict[Type, Callable[..., Value]]) -> list[Overload]:
-    return [
-        function(name, f"{source.name}_to_{name}", (source,), wanted, call)
-        for source, call in ({wanted: lambda it: it} | sources).items()
-    ]
-
-
-def duration_of_int(value: int) -> Value:
-    """Declared, but no int is a duration. Raises EvaluationError."""
-    raise _converted(value, DURATION)
-
-
-_NUMBERS = (DOUBLE, INT, UINT)
 OVERLOADS: list[Overload] = [
-    *operator("_?_:_", (("conditional", (BOOL, A, A), A),), None),
-    *operator("_&&_", (("logical_and", (BOOL, BOOL), BOOL),), None),
-    *operator("_||_", (("logical_or", (BOOL, BOOL), BOOL),), None),
-    *operator("_==_", (("equals", (A, A), BOOL),), None),
-    *operator("_!=_", (("not_equals", (A, A), BOOL),), None),
-    *operator("!_", (("logical_not", (BOOL,), BOOL),), invert),
-    *operator("@not_strictly_false", (("not_strictly_false", (BOOL,), BOOL),), None),
-    *operator(
-        "_+_",
-        (
-            *_each("add", (BYTES, DOUBLE, DURATION)),
-            ("add_duration_timestamp", (DURATION, TIMESTAMP), TIMESTAMP),
-            ("add_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP),
-            *_each("add", (INT, LIST, STRING, UINT)),
-        ),
-        _arithmetic("_+_", op.add, op.add, _add_others),
+    *declare(
+        {
+            "_?_:_(bool, A, A): A": None,
+            "_&&_(bool, bool): bool": None,
+            "_||_(bool, bool): bool": None,
+            "_==_(A, A): bool": None,
+            "_!=_(A, A): bool": None,
+            "!_(bool): bool": _invert,
+            "@not_strictly_false(bool): bool": None,
+            "-_(double): double": _negate,
+            "-_(int): int": _negate,
+            "@in(A, list<A>): bool": contains,
+            "@in(A, map<A, B>): bool": contains,
+            "_[_](list<A>, int): A": None,
+            "_[_](map<A, B>, A): B": None,
+            "_[_](optional<list<A>>, int): optional<A>": None,
+            "_[_](optional<map<A, B>>, A): optional<B>": None,
+            "_[?_](list<A>, int): optional<A>": None,
+            "_[?_](optional<list<A>>, int): optional<A>": None,
+            "_[?_](map<A, B>, A): optional<B>": None,
+            "_[?_](optional<map<A, B>>, A): optional<B>": None,
+            "optional<A>.or(optional<A>): optional<A>": None,
+            "optional<A>.orValue(A): A": None,
+            "type(A): type<A>": lambda it: TypeName(type_name(it)),
+            "dyn(A): dyn": _itself,
+            "string.contains(string): bool": _of_strings(op.contains),
+            "string.endsWith(string): bool": _of_strings(str.endswith),
+            "string.startsWith(string): bool": _of_strings(str.startswith),
+            "matches(string, string): bool": _of_strings(regexes.matches),
+            "string.matches(string): bool": _of_strings(regexes.matches),
+        },
+        guarded=False,
     ),
-    *operator(
-        "_-_",
-        (
-            *_each("subtract", (DOUBLE, DURATION, INT)),
-            ("subtract_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP),
-            ("subtract_timestamp_timestamp", (TIMESTAMP, TIMESTAMP), DURATION),
-            *_each("subtract", (UINT,)),
-        ),
-        _arithmetic("_-_", op.sub, op.sub, _subtract_others),
+    *declare_each("_+_($, $): $", "bytes double int list<A> string uint", add, guarded=False),
+    *declare_each(
+        "_-_($, $): $", "double int uint", _arithmetic("_-_", op.sub, op.sub), guarded=False
     ),
-    *operator("_*_", _each("multiply", _NUMBERS), _arithmetic("_*_", op.mul, op.mul, _no_others)),
-    *operator("_/_", _each("divide", _NUMBERS), _arithmetic("_/_", _quotient, _ratio, _no_others)),
-    *operator(
-        "_%_", _each("modulo", (INT, UINT)), _arithmetic("_%_", _remainder, None, _no_others)
+    *declare_each(
+        "_*_($, $): $", "double int uint", _arithmetic("_*_", op.mul, op.mul), guarded=False
     ),
-    *operator("-_", (("negate_double", (DOUBLE,), DOUBLE), ("negate_int", (INT,), INT)), negate),
+    *declare_each(
+        "_/_($, $): $", "double int uint", _arithmetic("_/_", _quotient, _ratio), guarded=False
+    ),
+    *declare_each("_%_($, $): $", "int uint", _arithmetic("_%_", _remainder), guarded=False),
     *_relation("_<_", op.lt),
     *_relation("_<=_", op.le),
     *_relation("_>_", op.gt),
     *_relation("_>=_", op.ge),
-    *operator("@in", (("in_list", (A, LIST), BOOL), ("in_map", (A, MAP), BOOL)), contains),
-    *operator(
-        "_[_]",
-        (
-            ("index_list", (LIST, INT), A),
-            ("index_map", (MAP, A), B),
-            ("optional_list_index_int", (optional_of(LIST), INT), optional_of(A)),
-            ("optional_map_index_value", (optional_of(MAP), A), optional_of(B)),
-        ),
-        None,
-    ),
-    *operator(
-        "_[?_]",
-        (
-            ("list_optindex", (LIST, INT), optional_of(A)),
-            ("optional_list_optindex", (optional_of(LIST), INT), optional_of(A)),
-            ("map_optindex", (MAP, A), optional_of(B)),
-            ("optional_map_optindex", (optional_of(MAP), A), optional_of(B)),
-        ),
-        None,
-    ),
-    *operator(
-        "size",
-        tuple((f"size_{it.name}", (it,), INT) for it in (BYTES, LIST, MAP, STRING)),
-        _size,
-    ),
-    *operator(
-        "size",
-        tuple((f"{it.name}_size", (it,), INT) for it in (BYTES, LIST, MAP, STRING)),
-        _size,
-        methods=True,
-    ),
-    *operator("type", (("type", (A,), type_of(A)),), lambda it: TypeName(type_name(it))),
-    *operator("dyn", (("to_dyn", (A,), DYN),), lambda it: it),
-    *_convert("bool", BOOL, {STRING: _bool_of_string}),
-    *_convert("bytes", BYTES, {STRING: lambda it: it.encode()}),
-    *_convert("double", DOUBLE, {INT: float, STRING: _double_of_string, UINT: float}),
-    *_convert("duration", DURATION, {INT: duration_of_int, STRING: duration_of}),
-    *_convert(
-        "int",
-        INT,
+    *declare(
         {
-            DOUBLE: _int_of_double,
-            DURATION: lambda it: it.nanos,
-            STRING: _int_of_string,
-            TIMESTAMP: lambda it: it.nanos // 10**9,
-            UINT: lambda it: to_int(int(it)),
+            f"{signature}: int": _size
+            for kind in ("list<A>", "map<A, B>", "string")
+            for signature in (f"size({kind})", f"{kind}.size()")
         },
+        guarded=False,
     ),
-    *_convert(
-        "string",
-        STRING,
+    *declare(
         {
-            BOOL: lambda it: "true" if it else "false",
-            BYTES: _string_of_bytes,
-            DOUBLE: general,
-            DURATION: str,
-            INT: str,
-            TIMESTAMP: str,
-            UINT: lambda it: str(int(it)),
-        },
+            "bool(bool): bool": _itself,
+            "bool(string): bool": _bool_of_string,
+            "double(double): double": _itself,
+            "double(int): double": float,
+            "double(string): double": _double_of_string,
+            "double(uint): double": float,
+            "int(int): int": _itself,
+            "int(double): int": _int_of_double,
+            "int(string): int": _int_of_string,
+            "int(uint): int": lambda it: to_int(int(it)),
+            "string(string): string": _itself,
+            "string(bool): string": lambda it: "true" if it else "false",
+            "string(double): string": general,
+            "string(int): string": str,
+            "string(uint): string": str,
+            "uint(uint): uint": _itself,
+            "uint(double): uint": _uint_of_double,
+            "uint(int): uint": to_uint,
+            "uint(string): uint": _uint_of_string,
+            "optional.of(A): optional<A>": Optional,
+            "optional.ofNonZeroValue(A): optional<A>": _of_non_zero,
+            "optional.none(): optional<A>": lambda: NONE,
+            "optional<A>.value(): A": Optional.get,
+            "optional<A>.hasValue(): bool": lambda it: it is not NONE,
+            "list<A>.first(): optional<A>": lambda it: Optional(it[0]) if it else NONE,
+            "list<A>.last(): optional<A>": lambda it: Optional(it[-1]) if it else NONE,
+            "optional.unwrap(list<optional<A>>): list<A>": _unwrap,
+            "list<optional<A>>.unwrapOpt(): list<A>": _unwrap,
+        }
     ),
-    *_convert("timestamp", TIMESTAMP, {INT: timestamp_of_int, STRING: timestamp_of}),
-    *_convert("uint", UINT, {DOUBLE: _uint_of_double, INT: to_uint, STRING: _uint_of_string}),
-    *_searching("contains", "contains_string", op.contains),
-    *_searching("endsWith", "ends_with_string", str.endswith),
-    *_searching("startsWith", "starts_with_string", str.startswith),
-    *operator("matches", (("matches", (STRING, STRING), BOOL),), _matches),
-    *operator("matches", (("matches_string", (STRING, STRING), BOOL),), _matches, methods=True),
-    *_reading("getFullYear", lambda it, _: it.year),
-    *_reading("getMonth", lambda it, _: it.month - 1),
-    *_reading("getDayOfYear", lambda it, _: it.timetuple().tm_yday - 1),
-    *_reading("getDayOfMonth", lambda it, _: it.day - 1),
-    *_reading("getDate", lambda it, _: it.day),
-    *_reading("getDayOfWeek", lambda it, _: it.isoweekday() % 7),
-    *_reading("getHours", lambda it, _: it.hour),
-    *_reading("getMinutes", lambda it, _: it.minute),
-    *_reading("getSeconds", lambda it, _: it.second),
-    *_reading("getMilliseconds", lambda _, it: it.nanos % 10**9 // 10**6),
-    _lasting("getHours", 3600 * 10**9),
-    _lasting("getMinutes", 60 * 10**9),
-    _lasting("getSeconds", 10**9),
-    _lasting("getMilliseconds", 10**6),
-    function("optional.of", "optional_of", (A,), optional_of(A), Optional),
-    function("optional.ofNonZeroValue", "optional_ofNonZero", (A,), optional_of(A), _of_non_zero),
-    function("optional.none", "optional_none", (), optional_of(A), lambda: NONE),
-    method("value", "optional_value", (optional_of(A),), A, Optional.get),
-    method("hasValue", "optional_hasValue", (optional_of(A),), BOOL, lambda it: it is not NONE),
-    *operator(
-        "or",
-        (("optional_or", (optional_of(A), optional_of(A)), optional_of(A)),),
-        None,
-        methods=True,
-    ),
-    *operator("orValue", (("optional_orValue", (optional_of(A), A), A),), None, methods=True),
-    method(
-        "first",
-        "list_first",
-        (LIST,),
-        optional_of(A),
-        lambda it: Optional(it[0]) if it else NONE,
-    ),
-    method(
-        "last",
-        "list_last",
-        (LIST,),
-        optional_of(A),
-        lambda it: Optional(it[-1]) if it else NONE,
-    ),
-    function("optional.unwrap", "optional_unwrap", (list_of(optional_of(A)),), LIST, _unwrap),
-    method("unwrapOpt", "optional_unwrapOpt", (list_of(optional_of(A)),), LIST, _unwrap),
 ]

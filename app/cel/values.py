@@ -1,10 +1,9 @@
 """Values of expressions, and how they are compared, converted and shown.
 
-bool, int, float (double), str, bytes, None (null) and tuple (list) are Python's own; the rest are classes here. Equality is
+bool, int, float (double), str, None (null) and tuple (list) are Python's own; the rest are classes here. Equality is
 ``equal``, never ``==``: 1 equals 1.0 and 1u, but not true.
 """
 
-import datetime as dt
 import decimal
 import math
 from collections.abc import Callable, Iterator
@@ -29,46 +28,6 @@ class Uint(int):
 
 class Growing(list[Value]):
     """The list that a comprehension makes: adding to it grows it in place."""
-
-
-class Duration:
-    """Nanoseconds."""
-
-    __slots__ = ("nanos",)
-
-    def __init__(self, nanos: int) -> None:
-        if not INT_MIN <= nanos <= INT_MAX:
-            raise EvaluationError("duration overflow")
-        self.nanos: Final = nanos
-
-    def __str__(self) -> str:
-        return f"{digits(self.nanos / 1e9)}s"
-
-
-class Timestamp:
-    """Nanoseconds since 1970, and the offset from UTC (in seconds) that it was written with."""
-
-    __slots__ = ("nanos", "offset")
-
-    def __init__(self, nanos: int, offset: int = 0) -> None:
-        if not -62135596800 <= nanos // 10**9 <= 253402300799:
-            raise EvaluationError("timestamp overflow")
-        self.nanos: Final = nanos
-        self.offset: Final = offset
-
-    def local(self, offset: int | None = None) -> dt.datetime:
-        """The calendar's view of it (without what is below a microsecond), with its own offset or another one."""
-        seconds = self.nanos // 10**9 + (self.offset if offset is None else offset)
-        start = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-        return start + dt.timedelta(seconds=seconds)
-
-    def __str__(self) -> str:
-        fraction = f"{self.nanos % 10**9:09d}".rstrip("0")
-        zone = "Z"
-        if self.offset:
-            hours, minutes = divmod(abs(self.offset) // 60, 60)
-            zone = f"{'-' if self.offset < 0 else '+'}{hours:02d}:{minutes:02d}"
-        return f"{self.local():%Y-%m-%dT%H:%M:%S}{'.' if fraction else ''}{fraction}{zone}"
 
 
 class Optional:
@@ -128,9 +87,8 @@ def hashed(value: Value) -> Value:
     kind = type(value)
     if kind is bool:
         return _FLAGS[value]
-    if kind is Semver or kind is bytes:
-        name = "cel.Semver" if kind is Semver else "types.Bytes"
-        raise EvaluationAborted(f"internal error: runtime error: hash of unhashable type {name}")
+    if kind is Semver:
+        raise EvaluationAborted("internal error: runtime error: hash of unhashable type cel.Semver")
     return tuple(value) if kind is Growing else value
 
 
@@ -208,7 +166,6 @@ _NAMES: Final[dict[type, str]] = {
     Uint: "uint",
     float: "double",
     str: "string",
-    bytes: "bytes",
     type(None): "null_type",
     tuple: "list",
     Growing: "list",
@@ -216,8 +173,6 @@ _NAMES: Final[dict[type, str]] = {
     GrowingMap: "map",
     NameMap: "map",
     DomainMap: "map",
-    Duration: "google.protobuf.Duration",
-    Timestamp: "google.protobuf.Timestamp",
     Optional: "optional_type",
     TypeName: "type",
     Quantity: "kubernetes.Quantity",
@@ -238,8 +193,8 @@ def is_list(value: Value) -> bool:
 
 
 def size(value: Value) -> int | None:
-    """The length of what has one: characters, bytes, elements, entries."""
-    return len(value) if isinstance(value, str | bytes | tuple | list | Map) else None
+    """The length of what has one: characters, elements, entries."""
+    return len(value) if isinstance(value, str | tuple | list | Map) else None
 
 
 # ---------------------------------------------------------------- equality and order
@@ -253,7 +208,7 @@ def equal(one: Value, other: Value) -> bool:
     kind = type(one)
     if one is None or other is None:
         return one is other
-    if kind is str or kind is bool or kind is bytes:
+    if kind is str or kind is bool:
         return type(other) is kind and bool(one == other)
     if kind is int or kind is Uint or kind is float:
         return type(other) in _NUMBERS and compare_numbers(one, other) == 0
@@ -324,8 +279,6 @@ _EQUALITY: Final[dict[type, Callable[[Any, Any], bool]]] = {
     GrowingMap: _equal_maps,
     NameMap: _equal_maps,
     DomainMap: _equal_maps,
-    Duration: lambda one, other: type(other) is Duration and one.nanos == other.nanos,
-    Timestamp: lambda one, other: type(other) is Timestamp and one.nanos == other.nanos,
     Optional: _equal_optionals,
     TypeName: lambda one, other: type(other) is TypeName and one.name == other.name,
     Quantity: _equal_quantities,
@@ -364,12 +317,10 @@ def compare(one: Value, other: Value) -> int:
         return order
     if kind is not type(other) or kind not in _ORDERED:
         raise EvaluationError(NO_OVERLOAD)
-    if kind is Duration or kind is Timestamp:
-        one, other = one.nanos, other.nanos
     return int(one > other) - int(one < other)
 
 
-_ORDERED: Final = frozenset({bool, bytes, str, Duration, Timestamp})
+_ORDERED: Final = frozenset({bool, str})
 
 
 # ---------------------------------------------------------------- as text

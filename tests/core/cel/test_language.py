@@ -74,7 +74,7 @@ def cost(expression: str) -> int:
         "9007199254740993 == dyn(9007199254740992.0)",
         # text
         "'a' + 'b' == \"ab\" && '''c''' == 'c' && r'\\d' == '\\\\d' && '\\u00e4\\x41\\101' == 'äAA'",
-        "size('häß') == 3 && 'häß'.size() == 3 && b'ab'.size() == 2 && bytes('ä') == b'\\xc3\\xa4'",
+        "size('häß') == 3 && 'häß'.size() == 3",
         "'a' < 'b' && !('B' > 'a') && false < true",
         "'Ab'.lowerAscii() == 'ab' && 'äb'.upperAscii() == 'äB' && ' x\\n'.trim() == 'x'",
         "'a,b,c'.split(',') == ['a', 'b', 'c'] && 'a,b,c'.split(',', 2) == ['a', 'b,c']",
@@ -85,10 +85,7 @@ def cost(expression: str) -> int:
         "'abc'.matches('^a.c$') && 'xabc'.matches('b') && 'abab'.findAll('a|b', 3).size() == 3",
         "'abc'.find('[bc]+') == 'bc' && 'abc'.find('x') == ''",
         "'aab'.findAll('a*') == ['aa', '']",
-        "'%s|%d|%.2f|%x|%b'.format(['a', 5, 1234.5, 255, 5]) == 'a|5|1,234.50|ff|101'",
-        "'%s'.format([{'b': [1, 'x'], 'a': 1.5}]) == '{\"a\":1.500000, \"b\":[1, \"x\"]}'",
-        "strings.quote('a\"b') == '\"a\\\\\"b\"'",
-        "string(1e6) == '1e+06' && string(100000.0) == '100000' && string(duration('90m')) == '5400s'",
+        "string(1e6) == '1e+06' && string(100000.0) == '100000'",
         # lists, sets, maps
         "[1, 2] + [3] == [1, 2, 3] && 2 in [1, 2] && !(5 in [1, 2]) && [1, 2][1] == 2",
         "[3, 1, 2].sort() == [1, 2, 3] && [3, 1, 2].sortBy(x, -x) == [3, 2, 1]",
@@ -113,13 +110,6 @@ def cost(expression: str) -> int:
         "optional.of({'a': 1}).optFlatMap(m, m.?a) == optional.of(1)",
         "[?optional.none(), 1] == [1] && {?'a': optional.none()} == {}",
         "optional.ofNonZeroValue(0) == optional.none() && optional.unwrap([optional.of(1)]) == [1]",
-        # times
-        "duration('1h30m') > duration('89m') && duration('1h') + duration('1s') == duration('3601s')",
-        "timestamp('2020-02-29T23:30:00Z').getDayOfYear() == 59",
-        "timestamp('2020-02-29T23:30:00Z').getHours('+02:00') == 1",
-        "timestamp('2020-02-29T23:30:00Z') - timestamp('2020-02-29T23:00:00Z') == duration('30m')",
-        "timestamp('2020-02-29T23:30:00+01:00').getHours() == 22",
-        "duration('90m').getHours() == 1 && duration('90m').getMinutes() == 90",
         # Kubernetes' types
         "isQuantity('1.5Gi') && !isQuantity('1.5G i') && quantity('1k').isInteger()",
         "quantity('1500m').asApproximateFloat() == 1.5 && !quantity('1500m').isInteger()",
@@ -133,7 +123,6 @@ def cost(expression: str) -> int:
         "cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && cidr('10.1.2.3/8').masked().prefixLength() == 8",
         # types
         "type(1) == int && type('') == string && type(quantity('1')) != type(semver('1.0.0'))",
-        "type(duration('1s')) == google.protobuf.Duration",
         "true ? true : false",
         "!!true && - 5 < 3",
     ],
@@ -197,12 +186,6 @@ def test_it_has_no_value(expression: str, text: str) -> None:
         ("[1].all(1, true)", "argument must be a simple name"),
         ("has(device)", "invalid argument to has() macro"),
         ("'a'.matches('(')", "invalid matches argument"),
-        ("duration('x') == duration('1s')", "invalid duration argument"),
-        (
-            "'%d'.format(['a']) == ''",
-            "decimal clause can only be used on integers, was given string",
-        ),
-        ("'%s'.format([]) == ''", "index 0 out of range"),
         ("int('x') == 1", "program instantiation failed: type conversion error"),
         ("device", "must evaluate to bool or the unknown type, not kubernetes.DRADevice"),
         ("1", "must evaluate to bool or the unknown type, not int"),
@@ -210,13 +193,13 @@ def test_it_has_no_value(expression: str, text: str) -> None:
         ("(1", "Syntax error"),
         ("'a", "Syntax error: token recognition error"),
         ("for", "reserved identifier: for"),
+        ("timestamp(0) > timestamp('x')", "function 'timestamp' is not supported by"),
+        ("'%s'.format([1]) == '1'", "function 'format' is not supported by"),
+        ("format.uuid().validate('a').hasValue()", "function 'format' is not supported by"),
+        ("b'a' == b'b'", "bytes are not supported by"),
         (
             "url('http://a') == url('http://b')",
             "function 'url' is not supported by aiokube-scheduler",
-        ),
-        (
-            "format.dns1123Label().validate('a').hasValue()",
-            "'format.dns1123Label' is not supported",
         ),
         (f"{'(' * 300}true{')' * 300}", "expression recursion limit exceeded: 250"),
     ],
