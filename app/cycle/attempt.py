@@ -189,10 +189,15 @@ class Attempt:
         return diagnosis
 
     def _extender_rows(self, outcome: Outcome) -> Iterable[tuple[int, Status]]:
-        """The extenders' verdicts on nodes that are still there and that no filter turns down by now."""
+        """The extenders' verdicts on nodes that are still there, whatever the filters say of them.
+
+        But a filter has more to say of a node that was dropped without a word.
+        """
         for name, status in self.extender_verdicts.items():
             row = self._table.row_of.get(name)
-            if row is not None and outcome.considered[row] and outcome.plugin[row] == NONE:
+            if row is None or not self._table.exists[row]:
+                continue
+            if status != DROPPED or (outcome.considered[row] and outcome.plugin[row] == NONE):
                 yield row, status
 
     def _rejected(self, rejected: Rejected) -> Diagnosis:

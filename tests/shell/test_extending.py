@@ -101,6 +101,35 @@ class TestChoice:
         assert len(asked) == len(set(asked))
         assert {len(names) for names in shown(ext)[:-1]} <= {100}
 
+    async def test_a_word_about_a_node_that_was_not_shown(self):
+        answer = {"FailedAndUnresolvableNodes": {"n1": "no licence", "n2": "nor there", "x": "?"}}
+        async with World(scripted(lambda verb, request: answer)).running() as world:
+            world.nodes("n1")
+            world.nodes("n2", "n3", cpu="1")
+            world.pod("p", cpu="2")
+            await until(lambda: world.told)
+        assert world.told == [
+            (
+                "p",
+                "Unschedulable",
+                "0/3 nodes are available: 1 Insufficient cpu, 1 no licence, 1 nor there.",
+            )
+        ]
+
+    async def test_a_word_in_passing_about_a_node_that_was_turned_down_before(self):
+        def reply(verb, request):
+            others = {f"n{i:03}" for i in range(150)}.difference(request["NodeNames"])
+            return {
+                "FailedNodes": dict.fromkeys(others, "not now"),
+                "FailedAndUnresolvableNodes": dict.fromkeys(request["NodeNames"], "never"),
+            }
+
+        async with World(scripted(reply), percentage=10).running() as world:
+            world.nodes(*(f"n{i:03}" for i in range(150)))
+            world.pod("p")
+            await until(lambda: world.told)
+        assert world.told == [("p", "Unschedulable", "0/150 nodes are available: 150 never.")]
+
     async def test_a_node_that_went_while_it_was_asked_about(self):
         ext = scripted(lambda verb, request: after(2, everything(verb, request)))
         async with World(ext).running() as world:

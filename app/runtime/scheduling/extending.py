@@ -139,7 +139,7 @@ class Search:
                 raise result.error
             heard.note(result)
             if result.survivors is not shown.names:
-                attempt.extender_verdicts.update(_verdicts(shown.names, result))
+                attempt.extender_verdicts.update(_verdicts(shown.names, result, asked))
             choice = await self._decide(attempt, shown, result)
             if choice is not None:
                 return choice
@@ -212,15 +212,21 @@ def _aligned(names: list[str], scored: list[str], scores: Int64) -> Int64:
     return scores[[place[name] for name in names]]
 
 
-def _verdicts(candidates: Sequence[str], result: ChainFilterResult) -> dict[str, Status]:
-    """What the extenders said of the nodes they turned down; those they dropped without a word are beyond help."""
-    survivors = set(result.survivors)
-    verdicts = {name: DROPPED for name in candidates if name not in survivors}
-    for name in verdicts:
-        if name in result.unresolvable:
-            verdicts[name] = unresolvable(result.unresolvable[name], plugin=EXTENDER)
-        elif name in result.failed:
-            verdicts[name] = unschedulable(result.failed[name], plugin=EXTENDER)
+def _verdicts(
+    candidates: Sequence[str], result: ChainFilterResult, asked: set[str]
+) -> dict[str, Status]:
+    """What the extenders said of the nodes they turned down, and of such as they have never been asked about.
+
+    Candidates that they dropped without a word are beyond help.
+    """
+    settled = asked.union(result.survivors)
+    verdicts = {name: DROPPED for name in candidates if name not in settled}
+    for name, reason in result.unresolvable.items():
+        verdicts[name] = unresolvable(reason, plugin=EXTENDER)
+    for name, reason in result.failed.items():
+        verdicts[name] = unschedulable(reason, plugin=EXTENDER)
+    for name in settled.intersection(verdicts):
+        del verdicts[name]
     return verdicts
 
 

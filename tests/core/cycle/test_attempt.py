@@ -185,15 +185,20 @@ def test_what_pre_filter_says_of_the_pod_is_said_once():
     assert diagnosis.message() == "0/5 nodes are available: never."
 
 
-def test_extenders_are_to_blame_for_nodes_that_no_filter_turns_down():
+def test_what_extenders_say_counts_whatever_the_filters_say():
     attempt = World(Bars("first", "abc")).attempt()
     attempt.find()
     attempt.extender_verdicts |= {
-        "a": unschedulable("not that one"),
+        "a": unresolvable("not that one"),
+        "b": Status(Code.UnschedulableAndUnresolvable),
         "d": unschedulable("nor this"),
         "e": Status(Code.UnschedulableAndUnresolvable),
         "gone": unschedulable("what was it"),
     }
     diagnosis = attempt.diagnosis()
     assert diagnosis.unschedulable_plugins == {"first", "Extender"}
-    assert diagnosis.message() == "0/5 nodes are available: 1 nor this, 3 first said no."
+    assert diagnosis.message() == (
+        "0/5 nodes are available: 1 nor this, 1 not that one, 2 first said no."
+    )
+    live = np.arange(5)
+    assert diagnosis.rows_with(Code.Unschedulable, live).tolist() == [1, 2, 3]
