@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 _GC_WHILE_FILLING: Final = (2_000_000, 20, 50)
 _GC_WHEN_FILLED: Final = (50_000, 20, 50)
 
+#: Seconds for the events about the lease once it is released.
+LAST_EVENTS_SECONDS: Final = 1.0
+
 _DISTRIBUTION: Final = "aiokube-scheduler"
 
 EXIT_STOPPED: Final = 0
@@ -184,7 +187,7 @@ class Process:
         if self._elector is not None and campaign is not None:
             self._elector.stop()
             await campaign
-            await lease_events.drain(1.0)
+            await lease_events.drain(LAST_EVENTS_SECONDS)
         return EXIT_STOPPED
 
     async def _unless_stopped(

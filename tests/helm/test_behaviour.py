@@ -9,9 +9,10 @@ import yaml
 
 from app.cli.flags import WITHOUT_EFFECT
 from app.cli.run import command
+from app.runtime.election.elector import LAST_ATTEMPT_SECONDS, RELEASE_SECONDS
+from app.runtime.main import LAST_EVENTS_SECONDS
 from app.runtime.options import RunOptions
 from app.runtime.serving.options import ServingOptions
-from app.settings.duration import Duration
 from tests.helm.chart import CHART, EXAMPLES, NAMESPACE, RELEASE, VALUES, Helm, Rendered, named
 from tests.helm.rules import containers
 
@@ -144,19 +145,11 @@ def test_there_are_no_rights_on_leases_without_election(helm: Helm) -> None:
     assert rendered.all("Role") == rendered.all("RoleBinding") == []
 
 
-@pytest.mark.parametrize(
-    ("deadline", "seconds"),
-    [("10s", 10), ("1m30s", 90), ("1500ms", 2), ("0s", 10), ("0.5m", 30), ("2h", 7200)],
-)
-def test_the_grace_period_suffices_for_the_shutdown(
-    helm: Helm, deadline: str, seconds: int
-) -> None:
-    given = {"renewDeadline": deadline, "leaseDuration": "3h", "retryPeriod": "1s"}
-    grace = helm.render({"leaderElection": given}).pod["terminationGracePeriodSeconds"]
-    renew = Duration.parse(deadline).seconds or 10
+def test_the_grace_period_suffices_for_the_shutdown(helm: Helm) -> None:
     bindings = RunOptions().shutdown_seconds
-    longest = bindings + bindings / 2 + renew + 1 + ServingOptions().grace
-    assert longest < grace == 25 + seconds
+    ends = LAST_ATTEMPT_SECONDS, RELEASE_SECONDS, LAST_EVENTS_SECONDS, ServingOptions().grace
+    longest = bindings + bindings / 2 + sum(ends)
+    assert longest < helm.render().pod["terminationGracePeriodSeconds"] == 30
 
 
 # ------------------------------------------------------------ availability

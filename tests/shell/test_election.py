@@ -21,6 +21,8 @@ from app.kube.errors import (
 from app.kube.leases import Lease, LeaseRecord
 from app.runtime.election.elector import (
     FORBIDDEN_RETRY,
+    LAST_ATTEMPT_SECONDS,
+    RELEASE_SECONDS,
     Callbacks,
     LeaseElector,
     Outcome,
@@ -758,6 +760,36 @@ async def test_a_standby_stops_without_touching_the_lease():
         assert await b.task is Outcome.STOPPED
         assert server.holder == "a"
         assert b.told[-1][1] == "stopped"
+
+
+@pytest_loop
+@pytest.mark.parametrize("leading", [True, False], ids=["the leader", "a newcomer"])
+async def test_a_server_that_hangs_does_not_hold_up_the_end(leading):
+    server = Server()
+    a = Candidate(server, "a", renew_deadline=60.0, lease_duration=90.0)
+    async with candidates(a):
+        if leading:
+            await asyncio.sleep(5)
+        a.store.latency = 3600
+        await asyncio.sleep(10)
+        before = asyncio.get_running_loop().time()
+        a.elector.stop()
+        assert await a.task is Outcome.STOPPED
+        seconds = asyncio.get_running_loop().time() - before
+        assert seconds == pytest.approx(LAST_ATTEMPT_SECONDS + (RELEASE_SECONDS if leading else 0))
+        assert not a.leads
+
+
+@pytest_loop
+async def test_an_attempt_that_is_under_way_has_time_to_come_to_its_end():
+    server = Server()
+    a = Candidate(server, "a")
+    async with candidates(a):
+        a.store.latency = 0.5  # for reading, and for writing
+        await asyncio.sleep(0.6)
+        a.elector.stop()
+        assert await a.task is Outcome.STOPPED
+        assert [holder for _, _, holder in server.writers] == ["a", ""]
 
 
 # ---------------------------------------------------------------- figures and health

@@ -48,6 +48,10 @@ logger = logging.getLogger(__name__)
 HEALTH_TOLERANCE: Final = 20.0
 #: Seconds until a watch of the lease that is not allowed is tried again.
 FORBIDDEN_RETRY: Final = 60.0
+#: Seconds that the attempt under way has left once it is asked to stop, and seconds that it may take to release the lease:
+#: together with all else that ends with the process less than Kubernetes' grace period of 30.
+LAST_ATTEMPT_SECONDS: Final = 2.0
+RELEASE_SECONDS: Final = 5.0
 
 _NEVER: Final = float("-inf")
 
@@ -172,6 +176,7 @@ class LeaseElector:
         self._leading = False
         self._stopping = False
         self._wake: Final = asyncio.Event()
+        self._attempts: asyncio.Timeout | None = None
         self._reported = ""
         self._slow_path = 0
         #: Whether the lease may bear our name: we have tried to write it there.
@@ -210,6 +215,8 @@ class LeaseElector:
         """Asks ``run`` to release the lease and return."""
         self._stopping = True
         self._wake.set()
+        if self._attempts is not None:
+            self._attempts.reschedule(asyncio.get_running_loop().time() + LAST_ATTEMPT_SECONDS)
 
     async def run(self) -> Outcome:
         """Waits for the lease, leads for as long as it can be renewed, releases it. Released on cancellation, too."""
@@ -223,9 +230,13 @@ class LeaseElector:
     async def _campaign(self) -> Outcome:
         outcome = Outcome.STOPPED
         try:
-            if await self._acquire():
-                outcome = await self._lead()
+            async with asyncio.timeout(None) as self._attempts:
+                if await self._acquire():
+                    outcome = await self._lead()
+        except TimeoutError:
+            logger.info("The last attempt at lease %s is given up", self._store.name)
         finally:
+            self._attempts = None
             await self._step_down()
         return outcome
 
@@ -286,7 +297,7 @@ class LeaseElector:
     async def _release(self) -> None:
         """Empties the lease, if it is still ours. A failure is logged: the lease then runs out by itself."""
         try:
-            async with asyncio.timeout(self._settings.renew_deadline):
+            async with asyncio.timeout(RELEASE_SECONDS):
                 lease = await self._store.get()
                 if lease is None or lease.record.holder != self._settings.identity:
                     return

@@ -110,17 +110,3 @@ grace period) reads the outcome, so that it cannot disagree with what the schedu
 {{- $configuration := include "aiokube-scheduler.configuration" . | fromYaml }}
 {{- if ne (toString $configuration.leaderElection.leaderElect) "false" }}true{{ end }}
 {{- end }}
-
-{{/*
-Seconds until the process has ended in the worst case: finish bindings (10), send events (5), release the lease
-(renewDeadline), tell about it (1), finish answers (5); and some air (4).
-*/}}
-{{- define "aiokube-scheduler.gracePeriod" -}}
-{{- if kindIs "invalid" .Values.terminationGracePeriodSeconds }}
-{{- $configuration := include "aiokube-scheduler.configuration" . | fromYaml }}
-{{- $renew := include "aiokube-scheduler.seconds" (toString $configuration.leaderElection.renewDeadline) | int }}
-{{- add 25 (default 10 $renew) }}
-{{- else }}
-{{- .Values.terminationGracePeriodSeconds }}
-{{- end }}
-{{- end }}

@@ -59,14 +59,3 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- printf "%s-tls" (include "aiokube-scheduler.fullname" .) }}
 {{- end }}
 {{- end }}
-
-{{/* A Go duration (1m30s) in whole seconds, rounded up. */}}
-{{- define "aiokube-scheduler.seconds" -}}
-{{- $factors := dict "h" 3600.0 "m" 60.0 "s" 1.0 "ms" 0.001 "us" 0.000001 "µs" 0.000001 "ns" 0.000000001 }}
-{{- $total := 0.0 }}
-{{- range regexFindAll "[0-9.]+(h|ms|us|µs|ns|m|s)" . -1 }}
-{{- $unit := regexFind "[a-zµ]+$" . }}
-{{- $total = addf $total (mulf (trimSuffix $unit . | float64) (get $factors $unit)) }}
-{{- end }}
-{{- ceil $total | int }}
-{{- end }}
