@@ -1,11 +1,13 @@
 """NodeResourcesBalancedAllocation: prefers nodes whose resources are used evenly (spec: plugins.md 2.9)."""
 
+from collections.abc import Hashable
 from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from app.framework.args import BalancedAllocationArgs
+from app.framework.helpers.device_counts import DeviceCounts
 from app.framework.helpers.resource_score import ZERO, ScoredResources
 from app.framework.interface import CycleState, Handle, RowLocal
 from app.model.pod import Pod
@@ -31,9 +33,16 @@ class NodeResourcesBalancedAllocation(RowLocal):
 
     NAME: ClassVar[str] = "NodeResourcesBalancedAllocation"
 
-    def __init__(self, args: BalancedAllocationArgs | None, _handle: Handle) -> None:
+    def __init__(self, args: BalancedAllocationArgs | None, handle: Handle) -> None:
         """None for the default arguments."""
         self._args: Final = args or BalancedAllocationArgs()
+        self._devices: Final = DeviceCounts(
+            handle.table, handle.cluster, [each.name for each in self._args.resources]
+        )
+
+    def epoch(self) -> Hashable:
+        """Changes when other devices are there, where extended resources that are devices are scored."""
+        return self._devices.epoch()
 
     def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
         """Skips pods that ask for none of the resources."""
@@ -53,8 +62,10 @@ class NodeResourcesBalancedAllocation(RowLocal):
         names, worlds = prepared or self._worlds(pod)
         if prepared is None and not worlds.any():
             return None
-        capacity = view.allocatable_of(names)
-        used = view.requested_of(names) + worlds
+        capacity, used = self._devices.fill_in(
+            names, view, view.allocatable_of(names), view.requested_of(names)
+        )
+        used = used + worlds
         if np.count_nonzero(capacity) < capacity.size:
             present = capacity != ZERO
             fractions = np.minimum(used / np.where(present, capacity, 1), _ONE) * present

@@ -1,6 +1,6 @@
 """NodeResourcesFit: what a pod asks for must be free, and how much is free makes the score (spec: plugins.md 2.8)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 import msgspec
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.framework.args import NodeResourcesFitArgs, UtilizationShapePoint
+from app.framework.helpers.device_counts import DeviceCounts
 from app.framework.helpers.resource_score import (
     HUNDRED,
     ZERO,
@@ -118,13 +119,16 @@ class NodeResourcesFit(RowLocal):
         self._classes: Final = handle.cluster.devices.classes
         self._args: Final = args or NodeResourcesFitArgs()
         self._strategy: Final = _strategy(self._args.strategy, self._args.shape)
+        self._devices: Final = DeviceCounts(
+            handle.table, handle.cluster, [each.name for each in self._args.resources]
+        )
         #: The node that was last asked about for some waiting pod, and what it offers: very many may wait for it.
         self._latest: Node | None = None
         self._latest_offer: Amounts = {}
 
-    def epoch(self) -> int:
-        """Changes when other extended resources than before are devices."""
-        return self._classes.version
+    def epoch(self) -> Hashable:
+        """Changes when other extended resources than before are devices, or other devices are there where these are scored."""
+        return (self._classes.version, self._devices.epoch())
 
     # ------------------------------------------------------------ filter
 
@@ -182,8 +186,13 @@ class NodeResourcesFit(RowLocal):
         scored: ScoredResources = state.get(_SCORE_STATE) or self._scored(pod)
         if not scored.names:
             return np.zeros(view.n, np.int64)
-        requested = nonzero_allocated(view, scored.names) + scored.amounts
-        return self._strategy(requested, view.allocatable_of(scored.names), scored)
+        capacity, allocated = self._devices.fill_in(
+            scored.names,
+            view,
+            view.allocatable_of(scored.names),
+            nonzero_allocated(view, scored.names),
+        )
+        return self._strategy(allocated + scored.amounts, capacity, scored)
 
     # ------------------------------------------------------------ events
 
