@@ -6,7 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from app.framework.plugins.default_preemption.candidates import Findings, search
+from app.framework.plugins.default_preemption.candidates import (
+    Findings,
+    FindingsByFamily,
+    search,
+)
 from app.framework.plugins.default_preemption.dry_run import NO_VICTIMS
 from app.framework.testing import make_pod
 from app.wire.extender_v1 import Victims
@@ -82,3 +86,26 @@ def test_a_search_that_disappoints_takes_larger_steps():
     cluster = Cluster([HOPELESS] * 1000)
     assert cluster.search(list(range(1000)), 1) == ([], list(range(1000)))
     assert [len(rows) for rows in cluster.tried] == [1, 64, 128, 256, 512, 39]
+
+
+def test_findings_last_as_long_as_what_they_follow_from():
+    table = SimpleNamespace(size=3)
+    families = FindingsByFamily(table)
+    template, other = (make_pod(spec={"priority": n}).template for n in range(2))
+    known = families.of(template, "today")
+    assert families.of(other, "today") is not known
+    assert families.of(template, "today") is known
+    known = families.of(template, "tomorrow")
+    assert families.of(template, "tomorrow") is known
+    table.size += 1
+    assert families.of(template, "tomorrow") is not known
+
+
+def test_the_families_that_preempted_last_are_remembered():
+    families = FindingsByFamily(SimpleNamespace(size=1))
+    templates = [make_pod(spec={"priority": n}).template for n in range(17)]
+    first, *others = [families.of(template, None) for template in templates]
+    assert [families.of(template, None) for template in templates[1:]] == others
+    assert families.of(templates[0], None) is not first
+    assert families.of(templates[2], None) is others[1]
+    assert families.of(templates[1], None) is not others[0]
