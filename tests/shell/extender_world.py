@@ -184,6 +184,12 @@ class World:
         self.apply(Pod, pod, bound)
         return bound
 
+    def terminate(self, pod):
+        """What the watch says of a pod that is being deleted."""
+        manifest = json.loads(pod.raw)
+        manifest["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        self.apply(Pod, pod, PODS.decode(json.dumps(manifest).encode()))
+
     def gone(self, pod):
         self.apply(Pod, pod, None)
         self.requeue.gone(pod.uid)

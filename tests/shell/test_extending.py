@@ -12,6 +12,7 @@ from app.extender.transport import Response
 from app.model.objects import Node
 from app.runtime.reporting.extender_reports import ExtenderReports
 from app.runtime.scheduling.requeue import PodName, WakeRequest
+from app.state.nominator import nominate
 from tests.shell.extender.fakes import URL, Remembering, ok
 from tests.shell.extender_world import World, scripted
 
@@ -141,6 +142,20 @@ class TestChoice:
             world.nodes("n9")
             await until(lambda: world.bound)
         assert world.bound == {"p": "n2"}
+
+
+    async def test_a_pod_that_is_deleted_while_it_is_asked_about_keeps_no_room(self):
+        ext = scripted(lambda verb, request: after(1, everything(verb, request)))
+        async with World(ext).running() as world:
+            world.nodes("n1", cpu="4")
+            preemptor = world.pod("preemptor", cpu="4")
+            world.state.nominator.add(preemptor, nominate("n1"))
+            await asyncio.sleep(0.5)
+            world.terminate(preemptor)
+            await asyncio.sleep(1)
+            world.pod("p", cpu="4")
+            await asyncio.sleep(2)
+            assert world.bound == {"p": "n1"}
 
 
 class TestOverlap:

@@ -275,7 +275,7 @@ class SchedulingLoop:
         pod, framework, node = queued.pod, attempt.framework, choice.node_name
         current = self._state.pods.get(pod.key)
         if current is None or current.uid != pod.uid or current.node_name or current.terminating:
-            self._state.done(pod.uid)
+            self._state.drop(pod)
             return
         try:
             assumed = self._state.assume(pod, node)
