@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.cel.environment import ABSENT, FIELDLESS, FIELDS, FUNCTIONS, TYPES, VARIABLES
-from app.cel.errors import Issue
+from app.cel.issues import Issue
 from app.cel.syntax import (
     Bind,
     Call,

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from app.cel.errors import SyntaxIssue
+from app.cel.issues import SyntaxIssue
 
 
 class Token(NamedTuple):

@@ -23,7 +23,7 @@ from app.cel.values import (
     type_name,
 )
 
-_ORDERED = "int uint double bool string"
+_ORDERED = "int uint double bool string bytes"
 _ZERO: dict[str, Value] = {"int": 0, "uint": Uint(0), "double": 0.0}
 
 

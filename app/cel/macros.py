@@ -5,7 +5,7 @@ The quantifiers absorb errors as ``&&`` and ``||`` do: all() is false as soon as
 
 from collections.abc import Callable
 
-from app.cel.errors import SyntaxIssue
+from app.cel.issues import SyntaxIssue
 from app.cel.syntax import Bind, Call, Fold, Ident, ListLiteral, Literal, MapLiteral, Node, Select
 
 RESULT = "@result"

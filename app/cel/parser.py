@@ -2,40 +2,20 @@
 
 from app.cel import lexer, macros
 from app.cel.basics import INT_MAX, INT_MIN, UINT_MAX
-from app.cel.errors import SyntaxIssue
+from app.cel.issues import SyntaxIssue
 from app.cel.lexer import Token
 from app.cel.syntax import Call, Ident, ListLiteral, Literal, MapLiteral, Message, Node, Select
 from app.cel.values import Uint
 
 MAX_DEPTH = 250
 """Kubernetes' bound of brackets within brackets, and of operators or members in a row."""
-_RESERVED = frozenset(
-    [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "false",
-        "for",
-        "function",
-        "if",
-        "import",
-        "in",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "null",
-        "return",
-        "true",
-        "var",
-        "void",
-        "while",
-    ]
+_WORDS = (
+    "as break const continue else false for function if import in let loop package namespace null "
+    "return true var void while"
 )
-_RELATIONS = frozenset({"<", "<=", ">=", ">", "==", "!=", "in"})
-_PRECEDENCE = (_RELATIONS, frozenset({"+", "-"}), frozenset({"*", "/", "%"}))
+_RESERVED = frozenset(_WORDS.split())
+_OPERATORS = ("||", "&&", "< <= >= > == != in", "+ -", "* / %")
+_PRECEDENCE = {it: level for level, line in enumerate(_OPERATORS, 1) for it in line.split()}
 _FUNCTION = {"in": "@in"}
 _EXPRESSION = (
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', "
@@ -90,43 +70,37 @@ class _Parser:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise _too_deep()
-        node = self._logic("||")
+        node = self._operation(1)
         mark = self._take("?")
         if mark is not None:
-            then = self._logic("||")
+            then = self._operation(1)
             self.expect(":")
             node = Call(mark.offset, "_?_:_", [node, then, self.expression()])
         self._depth -= 1
         return node
 
-    def _logic(self, operator: str) -> Node:
-        """All terms of ``a || b || c`` (or of ``&&``) in one call."""
-        terms = [self._term(operator)]
-        places = []
-        while mark := self._take(operator):
-            places.append(mark.offset)
-            terms.append(self._term(operator))
-        if not places:
-            return terms[0]
-        return Call(places[len(places) // 2], f"_{operator}_", terms)
-
-    def _term(self, operator: str) -> Node:
-        return self._logic("&&") if operator == "||" else self._binary(0)
-
-    def _binary(self, level: int) -> Node:
-        """Operators that are grouped from the left: relations, then sums, then products."""
-        operators = _PRECEDENCE[level]
-        last = level == len(_PRECEDENCE) - 1
-        node = self._unary() if last else self._binary(level + 1)
+    def _operation(self, loosest: int) -> Node:
+        """Operators that bind as tightly as this or tighter, grouped from the left."""
+        node = self._unary()
         count = 0
-        while self._next.kind in operators:
+        while (level := _PRECEDENCE.get(self._next.kind, 0)) >= loosest:
             mark = self.expect(self._next.kind)
-            right = self._unary() if last else self._binary(level + 1)
-            node = Call(mark.offset, _FUNCTION.get(mark.kind, f"_{mark.kind}_"), [node, right])
+            operands = [node, self._operation(level + 1)]
+            if mark.kind in {"&&", "||"}:
+                mark = self._more_terms(mark, operands, level)
+            node = Call(mark.offset, _FUNCTION.get(mark.kind, f"_{mark.kind}_"), operands)
             count += 1
             if count >= MAX_DEPTH:
                 raise _too_deep()
         return node
+
+    def _more_terms(self, mark: Token, operands: list[Node], level: int) -> Token:
+        """All terms of ``a || b || c`` are one call's, at the place of the operator in the middle."""
+        marks = [mark]
+        while more := self._take(mark.kind):
+            marks.append(more)
+            operands.append(self._operation(level + 1))
+        return marks[len(marks) // 2]
 
     def _unary(self) -> Node:
         """``!a`` and ``-a``; two of a kind undo each other. The sign of a number is part of it."""

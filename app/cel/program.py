@@ -4,7 +4,8 @@ import functools
 
 from app.cel import costs
 from app.cel.checker import check
-from app.cel.errors import CompileError, CostLimitExceeded, EvaluationError, SyntaxIssue, display
+from app.cel.errors import CompileError, CostLimitExceeded, EvaluationError
+from app.cel.issues import SyntaxIssue, display
 from app.cel.parser import parse
 from app.cel.planner import Evaluate, Run, plan
 from app.cel.quantities import Quantity

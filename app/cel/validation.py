@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from app.cel import regexes
-from app.cel.errors import EvaluationError, Issue
+from app.cel.errors import EvaluationError
+from app.cel.issues import Issue
 from app.cel.syntax import Call, ListLiteral, Literal, MapLiteral, Node, children
 from app.cel.types import Type
 
