@@ -17,7 +17,7 @@ from app.sim.resources.label_keys import merge_label_keys
 from app.sim.resources.priority import admit_priority
 from app.sim.resources.runtime_class import admit_runtime_class
 from app.sim.resources.strategy import Strategy, World
-from app.sim.resources.validation import name_mistake
+from app.sim.resources.validation import name_mistakes
 from app.sim.store import Object
 
 _TOLERATED_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -150,8 +150,7 @@ def _container_mistakes(container: Object, path: str, seen: set[str]) -> list[Ca
     elif name in seen:
         causes = [duplicate_value(f"{path}.name", name)]
     else:
-        mistake = name_mistake(f"{path}.name", name, single_label=True)
-        causes = [mistake] if mistake else []
+        causes = name_mistakes(f"{path}.name", name, single_label=True)
     seen.add(name)
     if not container.get("image"):
         causes.append(required(f"{path}.image"))

@@ -12,7 +12,6 @@ _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _LABEL_NAME: Final = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
-_is_dns_label = re.compile(_LABEL).fullmatch
 _is_subdomain = re.compile(_SUBDOMAIN).fullmatch
 _is_label_name = re.compile(_LABEL_NAME).fullmatch
 
@@ -43,14 +42,15 @@ _NAMED_BY_LABEL: Final = {"namespaces", "services"}
 """Resources whose names must be a single DNS label."""
 
 
-def name_mistake(field: str, name: str, *, single_label: bool) -> Cause | None:
+def name_mistakes(field: str, name: str, *, single_label: bool) -> list[Cause]:
     """Checks a name, as a DNS label or subdomain; returns what is wrong with it."""
     limit = _MAX_DNS_LABEL if single_label else _MAX_SUBDOMAIN
-    if len(name) > limit:
-        return invalid_value(field, name, f"must be no more than {limit} characters")
-    if single_label:
-        return None if _is_dns_label(name) else invalid_value(field, name, _NOT_A_LABEL)
-    return None if _is_subdomain(name) else invalid_value(field, name, _NOT_A_SUBDOMAIN)
+    details = [f"must be no more than {limit} characters"] if len(name) > limit else []
+    if not _is_subdomain(name):
+        details.append(_NOT_A_LABEL if single_label else _NOT_A_SUBDOMAIN)
+    elif single_label and "." in name:
+        details.append("must not contain dots")
+    return [invalid_value(field, name, detail) for detail in details]
 
 
 def metadata_mistakes(kind: Kind, value: Object) -> list[Cause]:
@@ -59,8 +59,7 @@ def metadata_mistakes(kind: Kind, value: Object) -> list[Cause]:
     name = metadata.get("name", "")
     if not name:
         return [required("metadata.name", "name or generateName is required")]
-    mistake = name_mistake("metadata.name", name, single_label=kind.plural in _NAMED_BY_LABEL)
-    causes = [mistake] if mistake else []
+    causes = name_mistakes("metadata.name", name, single_label=kind.plural in _NAMED_BY_LABEL)
     return causes + label_mistakes("metadata.labels", metadata.get("labels", {}))
 
 

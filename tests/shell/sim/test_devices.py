@@ -144,6 +144,7 @@ def test_requests_are_filled_in(api) -> None:
     ("spec", "wrong"),
     [
         (asking({"exactly": {"deviceClassName": "c"}}, request("R_"), request(LONG)), "requests[0].name invalid, requests[1].name invalid, requests[2].name invalid"),
+        (asking(request(f"{LONG}.x")), "requests[0].name invalid, requests[0].name invalid"),
         (asking(request(), request()), "requests[1] duplicate"),
         (asking(*(request(f"r{number}") for number in range(33))), "requests many"),
         (asking({"name": "r"}, {"name": "s", "firstAvailable": []}), "requests[0] required, requests[1] required"),
@@ -188,6 +189,11 @@ def test_bad_requests(api, spec, wrong) -> None:
     deeper = mistakes(lambda: make(api, RESOURCE_CLAIM_TEMPLATES, {"spec": spec}))
     root = "spec.devices." if "adminAccess" in wrong else "spec.spec.devices."
     assert deeper == [(f"{root}{path}", reason) for path, reason in expected(wrong)]
+
+
+def test_labels_have_no_dots(api) -> None:
+    with pytest.raises(ApiError, match=r'Invalid value: "a\.b": must not contain dots$'):
+        make(api, RESOURCE_CLAIMS, asking(request("a.b")))
 
 
 def test_admin_access_needs_a_label_of_the_namespace(api) -> None:

@@ -16,7 +16,7 @@ from app.sim.errors import (
     too_many,
     unsupported_value,
 )
-from app.sim.resources.validation import label_key_mistakes, label_value_mistakes, name_mistake
+from app.sim.resources.validation import label_key_mistakes, label_value_mistakes, name_mistakes
 from app.sim.store import Object
 
 Check = Callable[[Any, str], list[Cause]]
@@ -118,14 +118,12 @@ def one_of(fields: Sequence[str], path: str, *, none: str, several: str) -> list
 
 def label(name: str, path: str) -> list[Cause]:
     """A name of a device, a request or a counter: a DNS label."""
-    mistake = name_mistake(path, name, single_label=True)
-    return [mistake] if mistake else []
+    return name_mistakes(path, name, single_label=True)
 
 
 def subdomain(name: str, path: str) -> list[Cause]:
     """A name of an object: a DNS subdomain."""
-    mistake = name_mistake(path, name, single_label=False)
-    return [mistake] if mistake else []
+    return name_mistakes(path, name, single_label=False)
 
 
 def driver_name(name: str, path: str) -> list[Cause]:
