@@ -84,6 +84,7 @@ class _Kinds:
         self.query: Final = query
         self._inventory: Final = inventory
         self._seen_at = -1
+        self._wide = inventory.wide
         self._numbers: Final[dict[Hashable, int]] = {}
         self._kinds: Final[list[_Kind]] = []
         #: int32[capacity]: numbers of kinds.
@@ -102,7 +103,9 @@ class _Kinds:
         inventory = self._inventory
         if self._seen_at == inventory.version:
             return
-        if len(self._kinds) > _MAX_KINDS + 4 * len(inventory.sights):
+        crowded = len(self._kinds) > _MAX_KINDS + 4 * len(inventory.sights)
+        if crowded or self._wide is not inventory.wide:
+            self._wide = inventory.wide
             self._numbers.clear()
             self._kinds.clear()
             self._seen_at = -1
@@ -202,11 +205,13 @@ class Found:
         self,
         allocator: "Allocator",
         query: Query,
+        claims: Sequence[ResourceClaim],
         rows: Rows,
         answers: Answers,
     ) -> None:
         self._allocator = allocator
         self._query = query
+        self._claims = claims
         self._rows = rows
         #: ``kinds``: int32[n], equal where the answer is the same but for names. ``codes``: int8[n].
         self.kinds, self.codes, self._answers = answers
@@ -224,7 +229,8 @@ class Found:
         solution = self._answers[int(self.kinds[position])].solution
         if solution is None:
             raise LookupError(f"nothing allocated at {position}")
-        return self._allocator.results(self._query, solution, int(self._rows[position]))
+        row = int(self._rows[position])
+        return self._allocator.results(self._query, self._claims, solution, row)
 
 
 class Allocator:
@@ -256,7 +262,7 @@ class Allocator:
         self._inventory.sync()
         kinds = self._kinds_for(claims)
         kinds.refresh()
-        return Found(self, kinds.query, rows, kinds.answer(rows, claims, budget))
+        return Found(self, kinds.query, claims, rows, kinds.answer(rows, claims, budget))
 
     def allocate(
         self, row: int, claims: Sequence[ResourceClaim], budget: Budget
@@ -275,20 +281,22 @@ class Allocator:
             raise AllocationFailed(text)
         return found.results(0) if code == ALLOCATED else None
 
-    def results(self, query: Query, solution: Solution, row: int) -> tuple[AllocationResult, ...]:
+    def results(
+        self, query: Query, claims: Sequence[ResourceClaim], solution: Solution, row: int
+    ) -> tuple[AllocationResult, ...]:
         """The solution in terms of a row's node."""
-        views = self._inventory.sights[row].views
-        return allocation_results(query, solution, views, self._table.names[row], self._share_id)
+        views, name = self._inventory.sights[row].views, self._table.names[row]
+        return allocation_results(query, claims, solution, views, name, self._share_id)
 
     def _kinds_for(self, claims: Sequence[ResourceClaim]) -> _Kinds:
         if self._classes_at != self._classes.version:
             self._classes_at = self._classes.version
             self._kinds.clear()
-        specs = [claim.spec for claim in claims]
-        key = _encode(specs)
+        asked = [msgspec.structs.replace(claim.spec.devices, config=None) for claim in claims]
+        key = _encode(asked)
         kinds = self._kinds.get(key)
         if kinds is None:
-            query = Query(specs, self._classes, self._selectors)
+            query = Query(asked, self._classes, self._selectors)
             kinds = self._kinds[key] = _Kinds(query, self._inventory)
             if len(self._kinds) > _MAX_QUERIES:
                 self._kinds.popitem(last=False)

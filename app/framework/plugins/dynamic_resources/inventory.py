@@ -52,7 +52,8 @@ class Inventory:
         #: The node that each pool is at home on, None for wide ones.
         self._home: Final[dict[PoolKey, str | None]] = {}
         self._at_home: Final[defaultdict[str, dict[PoolKey, PoolView]]] = defaultdict(dict)
-        self._wide = WidePools({})
+        #: Another object whenever every row sees other views of wide pools than before.
+        self.wide = WidePools({})
         self._changed: Final[set[PoolKey]] = set()
         self._used: Final[set[PoolKey]] = set()
         self._nodes: Final[list[Node | None]] = []
@@ -117,7 +118,7 @@ class Inventory:
         self._changed.clear()
         if not everywhere:
             return self._rows_of(homes)
-        self._wide = WidePools(
+        self.wide = WidePools(
             {key: pool for key, pool in self._pools.items() if self._home[key] is None}
         )
         return set(range(self._table.size))
@@ -153,7 +154,7 @@ class Inventory:
         return rows
 
     def _look(self, rows: list[int]) -> None:
-        seen = self._wide.seen_from(self._table, np.array(rows, np.intp))
+        seen = self.wide.seen_from(self._table, np.array(rows, np.intp))
         #: Nodes that see only wide pools, and the same of them, share what they see.
         shared: dict[int, Sight] = {id(()): _BLIND}
         for row, wide in zip(rows, seen, strict=True):

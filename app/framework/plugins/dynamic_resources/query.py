@@ -4,7 +4,7 @@ Of a device only that counts which the claims' selectors, tolerations, capacitie
 alike in this have the same ``Profile``, and nodes whose devices have the same profiles one after the other get the same answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from app.cel.devices import SelectorError, Selectors
@@ -12,15 +12,14 @@ from app.framework.plugins.dynamic_resources.capacity import Amount
 from app.framework.plugins.dynamic_resources.constraints import Value, attribute_of, look_up
 from app.framework.plugins.dynamic_resources.pools import Offer, PoolView, Traits
 from app.model.devices import (
+    DeviceClaim,
     DeviceClass,
     DeviceConstraint,
     DeviceRequest,
-    DeviceSelector,
     DeviceSubRequest,
     DeviceTaint,
     DeviceToleration,
     ExactDeviceRequest,
-    ResourceClaimSpec,
 )
 from app.state.lister import Lister
 
@@ -36,11 +35,20 @@ class Fault(NamedTuple):
 Verdict = bool | Fault
 
 
+class _Test(NamedTuple):
+    """A selector, with its place among those of the class (the claim's request, if that is "")."""
+
+    device_class: str
+    place: int
+    expression: str
+
+
 class Request:
     """One that has no alternatives, or one alternative.
 
     ``claim``, ``place``: of the claim among the claims and of the request in the claim. ``alternative``: its place among them, None
-    if there are none. ``error``: what is wrong with it in messages, behind "claim <claim>, request <request>".
+    if there are none. ``tests``: the selectors of its class and its own. ``error``: what is wrong with it in messages, behind
+    "claim <claim>, request <request>".
     """
 
     __slots__ = (
@@ -57,6 +65,7 @@ class Request:
         "names",
         "place",
         "spec",
+        "tests",
     )
 
     def __init__(
@@ -86,6 +95,19 @@ class Request:
         self.error: Final = self._find_error()
         #: Places of the constraints that hold for it.
         self.constraints: tuple[int, ...] = ()
+        self.tests: Final = tuple(self._find_tests())
+
+    def _find_tests(self) -> Iterator[_Test]:
+        if self.device_class is not None:
+            name = self.device_class.name
+            for owner, selectors in (
+                (name, self.device_class.spec.selectors),
+                ("", self.spec.selectors),
+            ):
+                for number, selector in enumerate(selectors or ()):
+                    yield _Test(
+                        owner, number, "" if selector.cel is None else selector.cel.expression
+                    )
 
     def _find_error(self) -> str | None:
         for number, selector in enumerate(self.spec.selectors or ()):
@@ -107,11 +129,9 @@ class Request:
 class ClaimQuery:
     """One claim: ``requests`` has a list of alternatives per request, with one entry for requests without."""
 
-    __slots__ = ("constraint_error", "constraints", "requests", "spec")
+    __slots__ = ("constraint_error", "constraints", "requests")
 
-    def __init__(self, number: int, spec: ResourceClaimSpec, classes: Lister[DeviceClass]) -> None:
-        self.spec: Final = spec
-        devices = spec.devices
+    def __init__(self, number: int, devices: DeviceClaim, classes: Lister[DeviceClass]) -> None:
         self.constraints: Final[tuple[DeviceConstraint, ...]] = devices.constraints or ()
         self.requests: Final[list[list[Request]]] = []
         for place, request in enumerate(devices.requests or ()):
@@ -177,15 +197,15 @@ class _Terms(NamedTuple):
 
 
 class Query:
-    """Several claims that are to be allocated together, by their specs."""
+    """Several claims that are to be allocated together, by what they ask for: their configuration makes no difference."""
 
     def __init__(
         self,
-        specs: Sequence[ResourceClaimSpec],
+        asked: Sequence[DeviceClaim],
         classes: Lister[DeviceClass],
         selectors: Selectors,
     ) -> None:
-        self.claims: Final = [ClaimQuery(n, spec, classes) for n, spec in enumerate(specs)]
+        self.claims: Final = [ClaimQuery(n, each, classes) for n, each in enumerate(asked)]
         self.requests: Final[list[Request]] = [
             each for claim in self.claims for own in claim.requests for each in own
         ]
@@ -256,31 +276,19 @@ class Query:
         return self.terms(traits).amounts[self.requests.index(request)] or ()
 
     def _verdict(self, request: Request, offer: Offer, driver: str, *, reachable: bool) -> Verdict:
-        """Selectors are asked before the node is, so one that fails does so on devices that are out of reach, too."""
-        owner = request.device_class
-        if owner is None:
+        """The class is asked first. A selector that fails does so on devices that are out of reach, too."""
+        if request.device_class is None:
             return False
-        verdict = self._accepts(owner.spec.selectors, offer, driver, owner.name)
-        if verdict is True:
-            verdict = self._accepts(request.spec.selectors, offer, driver, "")
-        return reachable if verdict is True else verdict
-
-    def _accepts(
-        self,
-        selectors: Sequence[DeviceSelector] | None,
-        offer: Offer,
-        driver: str,
-        device_class: str,
-    ) -> Verdict:
-        for number, selector in enumerate(selectors or ()):
-            expression = "" if selector.cel is None else selector.cel.expression
+        for test in request.tests:
             try:
-                if not self._selectors.matches(expression, driver, offer.device):
+                if not self._selectors.matches(test.expression, driver, offer.device):
                     return False
             except SelectorError as error:
                 kind = "compile" if error.compiling else "runtime"
-                return Fault(device_class, f"selector #{number}: CEL {kind} error: {error}")
-        return True
+                return Fault(
+                    test.device_class, f"selector #{test.place}: CEL {kind} error: {error}"
+                )
+        return reachable
 
 
 def _tolerates(request: Request, taints: Sequence[DeviceTaint]) -> bool:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from app.framework.helpers.node_selector import NAME_FIELD
 from app.framework.plugins.dynamic_resources.pools import Offer, PoolView
-from app.framework.plugins.dynamic_resources.query import ClaimQuery, Query, Request
+from app.framework.plugins.dynamic_resources.query import Query, Request
 from app.framework.plugins.dynamic_resources.search import Solution
 from app.model.devices import (
     AllocatedConfiguration,
@@ -14,6 +14,7 @@ from app.model.devices import (
     DeviceResult,
     DeviceResults,
     Quantity,
+    ResourceClaim,
 )
 from app.model.objects import NodeSelector, NodeSelectorTerm
 from app.model.selectors import Requirement
@@ -32,6 +33,7 @@ class Found(NamedTuple):
 
 def allocation_results(
     query: Query,
+    claims: Sequence[ResourceClaim],
     solution: Solution,
     views: Sequence[PoolView],
     node_name: str,
@@ -42,26 +44,26 @@ def allocation_results(
     return tuple(
         _result(
             query,
-            claim,
+            claim.spec.devices.config or (),
             [query.requests[number] for number in picks],
             [Found(query.requests[number], *offers[position]) for number, position in chosen],
             node_name,
             share_id,
         )
-        for claim, picks, chosen in zip(query.claims, solution.picks, solution.chosen, strict=True)
+        for claim, picks, chosen in zip(claims, solution.picks, solution.chosen, strict=True)
     )
 
 
 def _result(
     query: Query,
-    claim: ClaimQuery,
+    own_config: Iterable[DeviceConfiguration],
     picks: Sequence[Request],
     chosen: Sequence[Found],
     node_name: str,
     share_id: Callable[[], str],
 ) -> AllocationResult:
     results = tuple([_device(query, found, share_id) for found in chosen])
-    config = (*_class_config(picks), *_claim_config(claim, picks))
+    config = (*_class_config(picks), *_claim_config(own_config, picks))
     return AllocationResult(
         DeviceResults(results or None, config or None), _node_selector(chosen, node_name)
     )
@@ -107,9 +109,11 @@ def _class_config(picks: Iterable[Request]) -> Iterator[AllocatedConfiguration]:
             yield AllocatedConfiguration(_FROM_CLASS, tuple(requests[name]), each.opaque)
 
 
-def _claim_config(claim: ClaimQuery, picks: Sequence[Request]) -> Iterator[AllocatedConfiguration]:
+def _claim_config(
+    config: Iterable[DeviceConfiguration], picks: Sequence[Request]
+) -> Iterator[AllocatedConfiguration]:
     """The claim's own: what is for no request in particular, and what is for requests once for each that it names."""
-    for each in claim.spec.devices.config or ():
+    for each in config:
         named = set(each.requests or ())
         times = sum(not named.isdisjoint(request.names) for request in picks) if named else 1
         for _ in range(times):
