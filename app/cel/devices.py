@@ -39,14 +39,15 @@ def compile_error(expression: str) -> str | None:
 class Selectors:
     """Compiles expressions once, and asks each of them once about devices that it cannot tell apart.
 
-    Keeps up to ``limit`` expressions, those that were used last, and for each up to ``answers`` answers.
+    Keeps up to ``limit`` expressions, those that were used last, and up to ``answers`` answers in all.
     """
 
-    __slots__ = ("_expressions", "_limit", "_maximum", "_readable")
+    __slots__ = ("_answers", "_expressions", "_limit", "_maximum", "_readable")
 
-    def __init__(self, limit: int = 1024, answers: int = 65536) -> None:
+    def __init__(self, limit: int = 1024, answers: int = 2**18) -> None:
         self._limit = limit
         self._maximum = answers
+        self._answers = 0
         self._expressions: OrderedDict[str, _Expression] = OrderedDict()
         self._readable: dict[int, Device] = {}
 
@@ -65,8 +66,9 @@ class Selectors:
         seen = look(device)
         answer = known.get(seen)
         if answer is None:
-            if len(known) >= self._maximum:
-                known.clear()
+            if self._answers >= self._maximum:
+                self._forget()
+            self._answers += 1
             answer = known[seen] = _evaluate(compiled.program, driver, device)
         if type(answer) is bool:
             return answer
@@ -83,6 +85,11 @@ class Selectors:
         if len(self._expressions) > self._limit:
             self._expressions.popitem(last=False)
         return compiled
+
+    def _forget(self) -> None:
+        for it in self._expressions.values():
+            it.forget()
+        self._answers = 0
 
     def _read(self, device: Device) -> None:
         """An attribute that cannot be read fails all expressions, whatever they look at."""
@@ -119,6 +126,11 @@ class _Expression:
             look = _look_at_all if reads is None else _look_at(driver, reads)
             found = self._drivers[driver] = look, {}
         return found
+
+    def forget(self) -> None:
+        """Drops the answers."""
+        for _, known in self._drivers.values():
+            known.clear()
 
 
 def _evaluate(program: "Program", driver: str, device: Device) -> bool | str:

@@ -24,6 +24,8 @@ def display(source: str, issues: list[Issue]) -> str:
 
 
 def _display(source: str, issue: Issue) -> str:
+    if not source:
+        return f"ERROR: <input>:1:0: {issue.text}"
     before = source[: issue.offset]
     number = before.count("\n") + 1
     column = issue.offset - (before.rfind("\n") + 1)

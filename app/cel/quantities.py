@@ -34,6 +34,8 @@ class Quantity:
                 "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
             )
         sign, num, denom, suffix = match[1], match[2] or "0", match[3] or "", match[4]
+        if len(num) + len(denom) > _MAX_DIGITS:
+            raise EvaluationError("unable to parse numeric part of quantity")
         number = int(num + denom) * (-1 if sign == "-" else 1)
         if suffix in _BINARY:
             return cls._binary(number, len(num), len(denom), _BINARY[suffix])
@@ -97,6 +99,7 @@ class Quantity:
         return amount if INT_MIN <= amount <= INT_MAX else None
 
 
+_MAX_DIGITS = 1000
 _QUANTITY = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}

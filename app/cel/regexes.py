@@ -6,13 +6,14 @@ from typing import Any
 from app.cel.errors import EvaluationError
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=256)
 def compiled(pattern: str) -> Any:
     """A pattern. Raises EvaluationError."""
     import re2  # noqa: PLC0415 - few expressions need it
 
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = 2**21
     try:
         return re2.compile(pattern, options)
     except re2.error as error:

@@ -304,7 +304,7 @@ def _rounded(number: float, other: float) -> float:
     if type(number) is float:
         return number
     low, high = (0, UINT_MAX) if type(number) is Uint else (INT_MIN, INT_MAX)
-    return float(number) if low <= other <= high else number
+    return float(number) if low <= other <= float(high) else number
 
 
 def compare(one: Value, other: Value) -> int:

@@ -72,6 +72,7 @@ def cost(expression: str) -> int:
         "double('NaN') != double('NaN')",
         "int('-5') == -5 && uint(3) == 3u && int(2.9) == 2 && double(3) == 3.0",
         "9007199254740993 == dyn(9007199254740992.0)",
+        "18446744073709551615u >= double(18446744073709551615u)",
         # text
         "'a' + 'b' == \"ab\" && '''c''' == 'c' && r'\\d' == '\\\\d' && '\\u00e4\\x41\\101' == 'äAA'",
         "size('häß') == 3 && 'häß'.size() == 3",
@@ -148,6 +149,7 @@ def test_it_is_true(expression: str) -> None:
             "no such overload: lowerAscii(int)",
         ),
         ("optional.none().value() == 1", "optional.none() dereference"),
+        (f"quantity('{'9' * 5000}').isInteger()", "unable to parse numeric part of quantity"),
         ("quantity('x').isInteger()", "quantities must match the regular expression"),
         ("quantity('1500m').asInteger() == 1", "cannot convert value to integer"),
         ("semver('1.2') == semver('1.2.0')", "No Major.Minor.Patch elements found"),
@@ -206,6 +208,12 @@ def test_it_has_no_value(expression: str, text: str) -> None:
 )
 def test_it_cannot_be_compiled(expression: str, text: str) -> None:
     assert text in (compile_error(expression) or "")
+
+
+def test_nothing_is_no_expression() -> None:
+    assert (compile_error("") or "").startswith(
+        "compilation failed: ERROR: <input>:1:0: Syntax error: mismatched input '<EOF>' expecting"
+    )
 
 
 def test_mistakes_are_shown_where_they_are() -> None:
