@@ -2,9 +2,10 @@
 
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from app.framework.plugins.dynamic_resources import DynamicResources
 from app.framework.plugins.volume_binding import VolumeBinding
 from app.framework.runner import Framework
 from app.kube.events import EventStatistics
@@ -66,6 +67,24 @@ def register_scheduler(families: Families, sources: Sources) -> None:
         ALPHA,
         lambda: _stage_errors(sources.frameworks),
         "operation",
+        counter=True,
+    )
+    families.look_up(
+        "scheduler_resourceclaim_creates_total",
+        "Number of ResourceClaims creation requests within scheduler",
+        ALPHA,
+        lambda: _claims_created(sources.frameworks),
+        "status",
+        counter=True,
+    )
+    families.look_up(
+        "scheduler_dra_bindingconditions_allocations_total",
+        "Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt",
+        ALPHA,
+        lambda: _conditions_awaited(sources.frameworks),
+        "profile",
+        "driver",
+        "status",
         counter=True,
     )
     families.look_up(
@@ -133,6 +152,31 @@ def _stage_errors(frameworks: Mapping[str, Framework]) -> Values:
             if isinstance(plugin, VolumeBinding):
                 total += plugin.stage_errors
     return {(operation,): count for operation, count in total.items()}
+
+
+def _device_plugins(
+    frameworks: Mapping[str, Framework],
+) -> Iterator[tuple[str, DynamicResources]]:
+    """Each with its profile's name."""
+    for profile, framework in frameworks.items():
+        for plugin in framework.plugins.at("preBind"):
+            if isinstance(plugin, DynamicResources):
+                yield profile, plugin
+
+
+def _claims_created(frameworks: Mapping[str, Framework]) -> Values:
+    total: Counter[str] = Counter()
+    for _, plugin in _device_plugins(frameworks):
+        total += plugin.figures.claims_created
+    return {(outcome,): count for outcome, count in total.items()}
+
+
+def _conditions_awaited(frameworks: Mapping[str, Framework]) -> Values:
+    return {
+        (profile, driver, outcome): count
+        for profile, plugin in _device_plugins(frameworks)
+        for (driver, outcome), count in plugin.figures.conditions_awaited.items()
+    }
 
 
 def _evaluations(frameworks: Mapping[str, Framework]) -> Values:

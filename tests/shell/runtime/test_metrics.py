@@ -86,6 +86,13 @@ SPEC = {
         PLUGIN,
     ),
     "scheduler_volume_scheduling_stage_error": ("counter", "ALPHA", {"operation"}, None),
+    "scheduler_resourceclaim_creates": ("counter", "ALPHA", {"status"}, None),
+    "scheduler_dra_bindingconditions_allocations": (
+        "counter",
+        "ALPHA",
+        {"profile", "driver", "status"},
+        None,
+    ),
     "scheduler_preemption_goroutines_execution": ("counter", "ALPHA", {"result"}, None),
     "scheduler_preemption_goroutines_duration_seconds": (
         "histogram",
@@ -129,6 +136,9 @@ async def lived(world):
     for plugin in world.scheduler.frameworks["default-scheduler"].plugins.at("filter"):
         if plugin.NAME == "VolumeBinding":
             plugin.stage_errors["bind"] += 1
+        if plugin.NAME == "DynamicResources":
+            plugin.figures.claims_created["success"] += 1
+            plugin.figures.conditions_awaited["gpu.example.com", "timeout"] += 1
     world.add(make_pod("fits"))
     world.add(make_pod("too-big", spec={"containers": [requests("1000")]}))
     await world.settle()

@@ -14,6 +14,7 @@ from app.framework.interface import Effects
 from app.framework.plugins.dynamic_resources.attempt import PodDevices, Reservation
 from app.framework.plugins.dynamic_resources.conditions import timestamp
 from app.framework.plugins.dynamic_resources.extended import RequestMapping, is_unwritten
+from app.framework.plugins.dynamic_resources.figures import Figures
 from app.framework.plugins.dynamic_resources.pod_claims import (
     consumer,
     has_finalizer,
@@ -42,8 +43,9 @@ DEALLOCATED: Final[Mapping[str, Any]] = {
 class ClaimBinder:
     """Writes claims."""
 
-    def __init__(self, tracker: DeviceTracker) -> None:
+    def __init__(self, tracker: DeviceTracker, figures: Figures) -> None:
         self._tracker: Final = tracker
+        self._created: Final = figures.claims_created
 
     # ------------------------------------------------------------ before the pod is bound
 
@@ -82,10 +84,15 @@ class ClaimBinder:
         wanted = reservation.claims[at]
         meta = msgspec.structs.replace(wanted.metadata, name="", uid="")
         claim = msgspec.structs.replace(wanted, metadata=meta)
-        devices.claims[at] = await _explained(
-            f"create claim for extended resources {claim.namespace}/",
-            effects.resource_claims.create(claim),
-        )
+        outcome = "failure"
+        try:
+            devices.claims[at] = await _explained(
+                f"create claim for extended resources {claim.namespace}/",
+                effects.resource_claims.create(claim),
+            )
+            outcome = "success"
+        finally:
+            self._created[outcome] += 1
 
     async def _write(
         self,

@@ -1,7 +1,7 @@
 """Binding conditions: what must become true of an allocated device before its pod is bound (KEP-5007)."""
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from app.framework.plugins.dynamic_resources.pod_claims import allocations
@@ -15,13 +15,17 @@ class BindingFailed(SchedulingError):  # noqa: N818 - the driver's verdict
     """A device will never be ready."""
 
 
+def drivers(claims: Iterable[ResourceClaim]) -> Iterator[str]:
+    """The drivers of the allocated devices that have to be waited for, one entry per device."""
+    for allocation in allocations(claims):
+        for result in allocation.devices.results or ():
+            if result.binding_conditions:
+                yield result.driver
+
+
 def any_in(claims: Iterable[ResourceClaim]) -> bool:
     """Whether any allocated device has to be waited for."""
-    return any(
-        result.binding_conditions
-        for allocation in allocations(claims)
-        for result in allocation.devices.results or ()
-    )
+    return any(True for _ in drivers(claims))
 
 
 def ready(claim: ResourceClaim) -> bool:

@@ -15,6 +15,7 @@ from app.framework.interface import (
     PostFilterResult,
     Verdicts,
 )
+from app.framework.plugins.dynamic_resources.figures import Figures
 from app.framework.plugins.dynamic_resources.hints import Hints
 from app.framework.plugins.dynamic_resources.pod_claims import ClaimProblem, claims_of
 from app.model.pod import Pod
@@ -54,12 +55,13 @@ class DynamicResources:
         self._handle: Final = handle
         self._tracker: Final = handle.cluster.devices
         self._hints: Final = Hints(self._tracker.claims)
+        self.figures: Final = Figures()
 
     @functools.cached_property
     def _work(self) -> "ClaimWork":
         from app.framework.plugins.dynamic_resources.work import ClaimWork  # noqa: PLC0415 - most clusters never need it
 
-        return ClaimWork(self._args, self._handle)
+        return ClaimWork(self._args, self._handle, self.figures)
 
     def _devices(self, state: CycleState) -> "PodDevices | None":
         """The pod's claims; None where it has none."""

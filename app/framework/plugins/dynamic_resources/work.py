@@ -16,6 +16,7 @@ from app.framework.plugins.dynamic_resources.attempt import PodDevices, Reservat
 from app.framework.plugins.dynamic_resources.binding import ClaimBinder
 from app.framework.plugins.dynamic_resources.budget import Budget
 from app.framework.plugins.dynamic_resources.extended import is_unwritten, unwritten_claim
+from app.framework.plugins.dynamic_resources.figures import Figures
 from app.framework.plugins.dynamic_resources.filtering import Finder
 from app.framework.plugins.dynamic_resources.pod_claims import ClaimProblem, claims_of
 from app.framework.plugins.dynamic_resources.scoring import scores
@@ -31,7 +32,7 @@ from app.state.view import View
 class ClaimWork:
     """The extension points, for pods with claims."""
 
-    def __init__(self, args: DynamicResourcesArgs, handle: Handle) -> None:
+    def __init__(self, args: DynamicResourcesArgs, handle: Handle, figures: Figures) -> None:
         cluster, rng = handle.cluster, handle.rng
         tracker, timeout = cluster.devices, args.binding_timeout
         self._table: Final = handle.table
@@ -50,8 +51,8 @@ class ClaimWork:
         self._finder: Final = Finder(
             handle.table, tracker.classes, allocator, handle.clock, timeout
         )
-        self._binder: Final = ClaimBinder(tracker)
-        self._waiter: Final = Waiter(tracker.claims, timeout)
+        self._binder: Final = ClaimBinder(tracker, figures)
+        self._waiter: Final = Waiter(tracker.claims, timeout, figures)
 
     # ------------------------------------------------------------ which nodes
 

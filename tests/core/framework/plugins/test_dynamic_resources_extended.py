@@ -6,7 +6,7 @@ from app.framework.plugins.dynamic_resources.extended import RequestMapping, req
 from app.framework.plugins.node_resources_fit import NodeResourcesFit
 from app.framework.testing import make_node, make_pod
 from app.model.devices import EXTENDED_RESOURCE_CLAIM, FINALIZER, ResourceClaim
-from app.model.status import Code
+from app.model.status import Code, SchedulingError
 from app.state.cluster import Cluster
 from tests.core.framework.claim_world import Devices, a_claim, a_class, a_slice, exactly
 
@@ -155,6 +155,7 @@ class TestClaims:
         (request,) = claim.spec.devices.requests
         assert (request.name, request.exactly.count) == ("container-0-request-0", 2)
         assert {r.device for r in claim.status.allocation.devices.results} == {"d0", "d1"}
+        assert self.world.plugin.figures.claims_created == {"success": 1}
         assert [c.uid for c in claim.status.reserved_for] == [self.pod.uid]
 
     def test_the_pod_is_told(self):
@@ -187,6 +188,19 @@ class TestClaims:
         assert self.world.bind(state, self.pod, "own").ok
         self.world.undo(state, self.pod, "own")
         assert self.world.effects.resource_claims.calls == []
+
+    def test_nothing_is_left_if_the_claim_cannot_be_made(self):
+        async def refuse(_claim):
+            raise SchedulingError("exceeded quota")
+
+        self.world.effects.resource_claims.create = refuse
+        state = self.world.decide(self.pod, "a")
+        status = self.world.bind(state, self.pod, "a")
+        said = "create claim for extended resources default/: exceeded quota"
+        assert (status.code, status.message) == (Code.Error, said)
+        self.world.undo(state, self.pod, "a")
+        assert self.world.in_use() == set()
+        assert self.world.plugin.figures.claims_created == {"failure": 1}
 
     def test_together_with_a_claim_of_the_pod(self):
         self.own(**{GPU: "2"})
