@@ -55,6 +55,9 @@ Codes = npt.NDArray[np.int8]
 #: For each row its kind and its code; by kind the answer.
 Answers = tuple[Kinds, Codes, dict[int, "_Answer"]]
 
+#: How many rows are looked at between two looks at the clock.
+_PATIENCE: Final = 64
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -72,13 +75,13 @@ class _Kind:
 
     __slots__ = ("answer", "wide")
 
-    def __init__(self, wide: tuple[PoolView, ...]) -> None:
+    def __init__(self, wide: tuple[PoolView, ...], answer: _Answer | None = None) -> None:
         self.wide: Final = wide
-        self.answer: _Answer | None = None
+        self.answer = answer
 
 
 class _Kinds:
-    """The kind of each row, to one query."""
+    """The kind of each row, to one query. Kind 0 is of rows that there was no time to look at yet."""
 
     def __init__(self, query: Query, inventory: Inventory) -> None:
         self.query: Final = query
@@ -86,11 +89,13 @@ class _Kinds:
         self._seen_at = -1
         self._wide = inventory.wide
         self._numbers: Final[dict[Hashable, int]] = {}
-        self._kinds: Final[list[_Kind]] = []
+        self._kinds: Final[list[_Kind]] = [_Kind((), _Answer(TIMED_OUT))]
         #: int32[capacity]: numbers of kinds.
         self._of_row: Kinds = np.zeros(0, np.int32)
         #: int8[>= kinds]
-        self._codes: Codes = np.zeros(64, np.int8)
+        self._codes: Codes = np.full(64, TIMED_OUT, np.int8)
+        #: Rows that were to be looked at when the time was up.
+        self._left: Final[set[int]] = set()
         #: What the devices in a view are.
         self._profiles: Final[WeakKeyDictionary[PoolView, tuple[Profile, ...]]] = (
             WeakKeyDictionary()
@@ -98,26 +103,35 @@ class _Kinds:
         #: What the node of each row saw, and what that looks like.
         self._looks: Final[list[tuple[Sight | None, Hashable]]] = []
 
-    def refresh(self) -> None:
-        """Looks again at the rows that have changed."""
+    def refresh(self, budget: Budget) -> None:
+        """Looks again at the rows that have changed, as far as there is time."""
         inventory = self._inventory
-        if self._seen_at == inventory.version:
+        if self._seen_at == inventory.version and not self._left:
             return
         crowded = len(self._kinds) > _MAX_KINDS + 4 * len(inventory.sights)
         if crowded or self._wide is not inventory.wide:
             self._wide = inventory.wide
             self._numbers.clear()
-            self._kinds.clear()
+            del self._kinds[1:]
             self._seen_at = -1
         rows = (inventory.changed_at[: len(inventory.sights)] > self._seen_at).nonzero()[0]
         self._seen_at = inventory.version
-        if len(self._of_row) < len(inventory.changed_at):
-            self._of_row = np.resize(self._of_row, len(inventory.changed_at))
+        self._left.update(rows.tolist())
+        missing = len(inventory.changed_at) - len(self._of_row)
+        if missing:
+            self._of_row = np.concatenate((self._of_row, np.zeros(missing, np.int32)))
+        self._of_row[rows] = 0
         self._looks.extend([(None, None)] * (len(inventory.sights) - len(self._looks)))
-        for row in rows.tolist():
-            self._of_row[row] = self._kind_of(row)
+        self._look(budget)
         if len(self._codes) < len(self._kinds):
             self._codes = np.resize(self._codes, 2 * len(self._kinds))
+
+    def _look(self, budget: Budget) -> None:
+        for count, row in enumerate(sorted(self._left), start=1):
+            if count % _PATIENCE == 0 and budget.expired():
+                return
+            self._of_row[row] = self._kind_of(row)
+            self._left.discard(row)
 
     def _kind_of(self, row: int) -> int:
         sight = self._inventory.sights[row]
@@ -261,7 +275,7 @@ class Allocator:
         """Looks for devices for all these claims together, on each of the rows (intp[n])."""
         self._inventory.sync()
         kinds = self._kinds_for(claims)
-        kinds.refresh()
+        kinds.refresh(budget)
         return Found(self, kinds.query, claims, rows, kinds.answer(rows, claims, budget))
 
     def allocate(

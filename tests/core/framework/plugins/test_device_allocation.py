@@ -538,6 +538,15 @@ class TestTime:
         assert found.codes.tolist() == [TIMED_OUT]
         assert world.search(claim(asked(1))).codes.tolist() == [0]
 
+    def test_nodes_that_there_was_no_time_to_look_at_come_later(self):
+        names = [f"n{n}" for n in range(200)]
+        slices = [slice_of(name, device("d"), pool=name, nodeName=name) for name in names]
+        world = DeviceWorld(*slices, nodes=names)
+        for _ in range(3):
+            found = world.search(claim(asked(1)), budget=Patience(0))
+            assert set(found.codes.tolist()) == {TIMED_OUT}
+        assert world.search(claim(asked(1)), budget=Patience(1)).codes.tolist() == [0] * 200
+
 
 class TestRows:
     def test_one_search_for_nodes_that_look_alike(self):
