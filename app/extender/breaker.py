@@ -41,14 +41,18 @@ class Breaker:
         self._probe_at = 0.0
         self.state = State.CLOSED
 
+    def holds_back(self, now: float) -> bool:
+        """Whether a call would not be made."""
+        return self.state is State.HALF_OPEN or (self.state is State.OPEN and now < self._probe_at)
+
     def admit(self, now: float) -> Admission:
         """Asks to make a call. Whoever gets CALL or PROBE reports how it ended, once."""
         if self.state is State.CLOSED:
             return Admission.CALL
-        if self.state is State.OPEN and now >= self._probe_at:
-            self.state = State.HALF_OPEN
-            return Admission.PROBE
-        return Admission.HELD_BACK
+        if self.holds_back(now):
+            return Admission.HELD_BACK
+        self.state = State.HALF_OPEN
+        return Admission.PROBE
 
     def succeeded(self) -> None:
         """A call was answered, however long ago it began."""

@@ -93,9 +93,15 @@ class ExtenderChain:
         self._observer.warned(extender, text)
 
     async def filter(self, args: ExtenderArgs) -> ChainFilterResult:
-        """Runs the filters until no node is left. An error of one that is not ignorable is in the result."""
+        """Runs the filters until no node is left. An error of one that is not ignorable is in the result.
+
+        Nobody is asked in vain: where a breaker holds back what the pod cannot do without, that is the error.
+        """
         verdicts = _Verdicts()
         ignored: list[ExtenderError] = []
+        missing = self._missing(args.pod)
+        if missing is not None:
+            return verdicts.result(args.about([]), ignored, error=missing)
         for extender in self.concerned(args.pod, Verb.FILTER):
             if not args.names:
                 break
@@ -179,6 +185,13 @@ class ExtenderChain:
         """Closes the connections of all extenders."""
         for extender in self.extenders:
             await extender.close()
+
+    def _missing(self, pod: Pod) -> ExtenderError | None:
+        """Why the pod cannot be bound for now, whatever the filters say; None if it may be."""
+        calls = [(e, Verb.FILTER) for e in self.concerned(pod, Verb.FILTER)]
+        calls += [(e, Verb.BIND) for e in self.concerned(pod, Verb.BIND)]
+        problems = (e.why_not(verb) for e, verb in calls if not e.ignorable)
+        return next((problem for problem in problems if problem is not None), None)
 
     async def _scores(self, extender: HTTPExtender, args: ExtenderArgs) -> Int64:
         try:

@@ -99,6 +99,12 @@ class HTTPExtender:
         """The breaker's state for a verb."""
         return self._breakers[verb].state
 
+    def why_not(self, verb: Verb) -> ExtenderError | None:
+        """What a call would fail with because the breaker holds it back; None if it would be made."""
+        if not self._breakers[verb].holds_back(asyncio.get_running_loop().time()):
+            return None
+        return self._held_back(_Call(verb))
+
     def is_interested(self, pod: Pod) -> bool:
         """Whether this pod concerns the extender (spec: service.md 2.4)."""
         if not self._managed:
@@ -244,11 +250,14 @@ class HTTPExtender:
         admission = breaker.admit(now)
         self._tell_state(call.verb, before)
         if admission is Admission.HELD_BACK:
-            self._observer.call_held_back(self.name, call.verb)
-            text = f'extender "{self.name}" is not called because it does not answer'
-            last = self._last_failure[call.verb]
-            raise self._error(call, f"{text}: {last}", Outcome.HELD_BACK, sent=False)
+            raise self._held_back(call)
         return admission
+
+    def _held_back(self, call: "_Call") -> ExtenderError:
+        self._observer.call_held_back(self.name, call.verb)
+        text = f'extender "{self.name}" is not called because it does not answer'
+        last = self._last_failure[call.verb]
+        return self._error(call, f"{text}: {last}", Outcome.HELD_BACK, sent=False)
 
     def _report(self, call: "_Call", admission: Admission, now: float) -> None:
         breaker = self._breakers[call.verb]

@@ -126,6 +126,30 @@ class TestFilter:
         failing = chain(ext(FIRST, keeps("a")), ext(SECOND, {"Error": "boom"}))
         assert (await run_filter(failing)).refused_by == (SECOND,)
 
+    @pytest.mark.looptime
+    @pytest.mark.parametrize("verb", ["filter", "bind"])
+    @pytest.mark.parametrize("ignorable", [False, True])
+    async def test_nobody_is_asked_in_vain(self, verb, ignorable):
+        one = ext(FIRST, keeps("a"))
+        two = binder(
+            SECOND,
+            lambda path, body: LOST if path == verb else {"NodeNames": ["a"]},
+            ignorable=ignorable,
+        )
+        made = chain(one, two)
+        for _ in range(3):
+            with pytest.raises(ExtenderError):
+                await (two.bind(pod(), "a") if verb == "bind" else two.filter(about("a")))
+        result = await run_filter(made)
+        assert len(one.fake.requests) == ignorable
+        if ignorable:
+            assert result.survivors == ["a"]
+        else:
+            assert (result.error.extender, result.error.outcome) == (SECOND, Outcome.HELD_BACK)
+            await asyncio.sleep(5)
+            await run_filter(made)
+            assert len(one.fake.requests) == 1
+
     async def test_a_body_is_written_once(self):
         one, two = ext(FIRST, keeps("c", "b", "a")), ext(SECOND, keeps("a", "b", "c"))
         asked = about("a", "b", "c")
