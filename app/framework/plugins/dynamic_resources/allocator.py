@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from app.cel.devices import Selectors
 from app.framework.plugins.dynamic_resources.constraints import UNKNOWN, Value
+from app.framework.plugins.dynamic_resources.deadline import AllocationTimeout, Budget
 from app.framework.plugins.dynamic_resources.inventory import Inventory, Sight
 from app.framework.plugins.dynamic_resources.pools import PoolView, Usage
 from app.framework.plugins.dynamic_resources.query import Profile, Query
@@ -23,8 +24,6 @@ from app.framework.plugins.dynamic_resources.results import allocation_results
 from app.framework.plugins.dynamic_resources.search import (
     AllocationError,
     AllocationFailed,
-    AllocationTimeout,
-    Budget,
     Scene,
     Search,
     Solution,
@@ -54,9 +53,6 @@ Kinds = npt.NDArray[np.int32]
 Codes = npt.NDArray[np.int8]
 #: For each row its kind and its code; by kind the answer.
 Answers = tuple[Kinds, Codes, dict[int, "_Answer"]]
-
-#: How many rows are looked at between two looks at the clock.
-_PATIENCE: Final = 64
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -127,17 +123,18 @@ class _Kinds:
             self._codes = np.resize(self._codes, 2 * len(self._kinds))
 
     def _look(self, budget: Budget) -> None:
-        for count, row in enumerate(sorted(self._left), start=1):
-            if count % _PATIENCE == 0 and budget.expired():
+        for row in sorted(self._left):
+            try:
+                self._of_row[row] = self._kind_of(row, budget)
+            except AllocationTimeout:
                 return
-            self._of_row[row] = self._kind_of(row)
             self._left.discard(row)
 
-    def _kind_of(self, row: int) -> int:
+    def _kind_of(self, row: int, budget: Budget) -> int:
         sight = self._inventory.sights[row]
         seen, look = self._looks[row]
         if seen is not sight:
-            look = self._look_of(sight)
+            look = self._look_of(sight, budget)
             self._looks[row] = (sight, look)
         usage = self._inventory.usage
         key = (look, *[usage(view).key for view in sight.own])
@@ -146,32 +143,29 @@ class _Kinds:
             self._kinds.append(_Kind(sight.wide))
         return number
 
-    def _look_of(self, sight: Sight) -> Hashable:
+    def _look_of(self, sight: Sight, budget: Budget) -> Hashable:
         """What decides about the devices that a node sees, but for their use: equal where the answer is the same by position.
 
         Of attributes that constraints compare it counts only which devices have equal ones. Pools of one name share an account
         of counters, so it counts which these are.
         """
         views = sight.views
+        for view in views:
+            if view not in self._profiles:
+                self._profiles[view] = self.query.profiles(view, budget)
         wide = set(sight.wide)
         parts: list[Hashable] = [
-            view if view in wide else (view.state, *[each.look for each in self._profiles_of(view)])
+            view if view in wide else (view.state, *[each.look for each in self._profiles[view]])
             for view in views
         ]
         names = [view.key[1] for view in views]
         parts.append(tuple(map(names.index, names)))
-        profiles = [each for view in views for each in self._profiles_of(view)]
+        profiles = [each for view in views for each in self._profiles[view]]
         for place in range(len(self.query.attributes)):
             values = [each.values[place] for each in profiles]
             numbers: dict[Value, Hashable] = {None: None, UNKNOWN: UNKNOWN}
             parts.append(tuple([numbers.setdefault(each, len(numbers)) for each in values]))
         return tuple(parts)
-
-    def _profiles_of(self, view: PoolView) -> tuple[Profile, ...]:
-        profiles = self._profiles.get(view)
-        if profiles is None:
-            profiles = self._profiles[view] = self.query.profiles(view)
-        return profiles
 
     def answer(self, rows: Rows, claims: Sequence[ResourceClaim], budget: Budget) -> Answers:
         """The kinds of the rows, int32[n], the codes, int8[n], and the answers by kind."""
@@ -197,7 +191,7 @@ class _Kinds:
         budget: Budget,
         stamp: tuple[Usage, ...],
     ) -> _Answer:
-        profiles = [self._profiles_of(view) for view in sight.views]
+        profiles = [self._profiles[view] for view in sight.views]
         usages = [self._inventory.usage(view) for view in sight.views]
         budget.start_kind()
         try:

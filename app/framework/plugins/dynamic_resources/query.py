@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from app.cel.devices import SelectorError, Selectors
 from app.framework.plugins.dynamic_resources.capacity import Amount
 from app.framework.plugins.dynamic_resources.constraints import Value, attribute_of, look_up
+from app.framework.plugins.dynamic_resources.deadline import AllocationTimeout, Budget
 from app.framework.plugins.dynamic_resources.pools import Offer, PoolView, Traits
 from app.model.devices import (
     DeviceClaim,
@@ -226,15 +227,15 @@ class Query:
         self._looks: Final[dict[tuple[Traits, tuple[Verdict, ...]], int]] = {}
         self._profiles: Final[dict[tuple[int, tuple[Value, ...]], Profile]] = {}
 
-    def profiles(self, view: PoolView) -> tuple[Profile, ...]:
-        """What the devices in a view are, by position."""
+    def profiles(self, view: PoolView, budget: Budget) -> tuple[Profile, ...]:
+        """What the devices in a view are, by position. Raises AllocationTimeout: a selector can take long on every device."""
         reachable = view.reachable or (True,) * len(view.offers)
-        return tuple(
-            [
-                self._profile(offer, view.key[0], reachable=each)
-                for offer, each in zip(view.offers, reachable, strict=True)
-            ]
-        )
+        profiles = []
+        for offer, each in zip(view.offers, reachable, strict=True):
+            if budget.expired():
+                raise AllocationTimeout
+            profiles.append(self._profile(offer, view.key[0], reachable=each))
+        return tuple(profiles)
 
     def _profile(self, offer: Offer, driver: str, *, reachable: bool) -> Profile:
         traits = offer.traits

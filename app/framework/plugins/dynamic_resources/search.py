@@ -11,10 +11,11 @@ The frames of the search are objects on a stack of its own: claims with many dev
 import enum
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from app.framework.plugins.dynamic_resources.constraints import Constraint, start
 from app.framework.plugins.dynamic_resources.counters import Counters
+from app.framework.plugins.dynamic_resources.deadline import AllocationTimeout, Budget
 from app.framework.plugins.dynamic_resources.pools import PoolState, PoolView, Usage
 from app.framework.plugins.dynamic_resources.query import Fault, Profile, Query, Request
 from app.model.devices import MAX_RESULTS, ResourceClaim
@@ -32,20 +33,6 @@ class AllocationFailed(Exception):  # noqa: N818 - it says what happened
 
 class AllocationError(Exception):
     """Nothing can be allocated on any node: a claim or a class is wrong."""
-
-
-class AllocationTimeout(Exception):  # noqa: N818 - it says what happened
-    """The search took too long."""
-
-
-class Budget(Protocol):
-    """The time that may be spent."""
-
-    def start_kind(self) -> None:
-        """The search on another kind of node begins."""
-
-    def expired(self) -> bool:
-        """Whether the time for it, or for all, is up."""
 
 
 class Solution(NamedTuple):
