@@ -25,9 +25,16 @@ class Clock(Protocol):
         """Since the epoch; may jump."""
         ...
 
+    def steady(self) -> float:
+        """Since the epoch as the wall clock had it when this clock was made; never jumps. For spans whose ends people see."""
+        ...
+
 
 class SystemClock:
     """The machine's own clocks."""
+
+    def __init__(self) -> None:
+        self._began: Final = self.wall() - self.monotonic()
 
     def monotonic(self) -> float:
         """See Clock. Unlike ``loop.time()`` under uvloop it is never one that was read before the process was frozen."""
@@ -36,6 +43,10 @@ class SystemClock:
     def wall(self) -> float:
         """See Clock."""
         return time.time()
+
+    def steady(self) -> float:
+        """See Clock."""
+        return self._began + self.monotonic()
 
 
 def stopwatch() -> Callable[[], float]:

@@ -237,7 +237,7 @@ class Scheduler:
             before = None if kind == ADDED else old
             after = None if kind == DELETED else new
             change = Change(model, before, after)
-            self._carry_out(self.state.apply(change, self._clock.wall()))
+            self._carry_out(self.state.apply(change, self._clock.steady()))
             if model is Pod and (kind == DELETED or new.node_name):
                 self.requeue.gone(old.uid if kind == DELETED else new.uid)
             self.flusher.poke()
@@ -250,7 +250,7 @@ class Scheduler:
 
         def handle(objects: Mapping[str, Any]) -> None:
             started = now()
-            self._carry_out(self.state.apply_new(model, objects, self._clock.wall()))
+            self._carry_out(self.state.apply_new(model, objects, self._clock.steady()))
             if model is Pod and self.requeue:
                 for pod in objects.values():
                     if pod.node_name:
@@ -267,7 +267,7 @@ class Scheduler:
             self.state.queue,
             [extender.name for extender in self._chain.extenders],
             is_unbound=self.state.is_unbound,
-            wall=self._clock.wall,
+            now=self._clock.steady,
             poke=self.flusher.poke,
         )
 

@@ -7,12 +7,17 @@ WALL = 1_700_000_000.0
 
 
 class LoopClock:
-    """A Clock (app.runtime.clock) that tells the loop's time."""
+    """A Clock (app.runtime.clock) that tells the loop's time; ``put_back`` is by how much the wall clock was put back."""
+
+    put_back = 0.0
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
     def wall(self) -> float:
+        return WALL + self.monotonic() - self.put_back
+
+    def steady(self) -> float:
         return WALL + self.monotonic()
 
 
@@ -23,6 +28,9 @@ class StoppedClock:
         return 0.0
 
     def wall(self) -> float:
+        return WALL
+
+    def steady(self) -> float:
         return WALL
 
 

@@ -60,7 +60,7 @@ class World:
             self.state.queue,
             [e.name for e in self.chain.extenders],
             is_unbound=self.state.is_unbound,
-            wall=self.clock.wall,
+            now=self.clock.steady,
             poke=self.flusher.poke,
         )
         refusals = Consequences(self.requeue, reports)
@@ -158,7 +158,7 @@ class World:
         self.loop.wake()
 
     def apply(self, kind, old, new):
-        self.state.apply(Change(kind, old, new), self.clock.wall())
+        self.state.apply(Change(kind, old, new), self.clock.steady())
         self.flusher.poke()
 
     def nodes(self, *names, cpu="4", **others):

@@ -123,7 +123,7 @@ class World:
             loop.cancel()
 
     def apply(self, kind: type, new: object) -> None:
-        self.state.apply(Change(kind, None, new), self._clock.wall())
+        self.state.apply(Change(kind, None, new), self._clock.steady())
         self.loop.wake()
 
     def add(self, name: str) -> Pod:

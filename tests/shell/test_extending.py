@@ -143,7 +143,6 @@ class TestChoice:
             await until(lambda: world.bound)
         assert world.bound == {"p": "n2"}
 
-
     async def test_a_pod_that_is_deleted_while_it_is_asked_about_keeps_no_room(self):
         ext = scripted(lambda verb, request: after(1, everything(verb, request)))
         async with World(ext).running() as world:
@@ -530,6 +529,16 @@ class TestRequeue:
             await asyncio.sleep(9.9)
             world.gone(pod)
         assert len(shown(ext)) == 10
+
+    async def test_a_wall_clock_that_is_put_back_keeps_nobody_waiting(self):
+        async with World().running() as world:
+            world.pod("p", cpu="1")
+            await asyncio.sleep(0.5)
+            assert [reason for _, reason, _ in world.told] == ["Unschedulable"]
+            world.nodes("n1")
+            world.clock.put_back = 3600.0
+            await until(lambda: world.bound)
+            assert asyncio.get_running_loop().time() < 3
 
     async def test_a_pod_that_has_gone_is_not_tried(self):
         ext = scripted(refuses(**{"Retry-After": "5"}))

@@ -155,7 +155,7 @@ class World:
         self.loop.wake()
 
     def apply(self, kind, old, new):
-        self.state.apply(Change(kind, old, new), self.clock.wall())
+        self.state.apply(Change(kind, old, new), self.clock.steady())
         self.flusher.poke()
 
     def node(self, name, cpu="4"):

@@ -31,10 +31,11 @@ from app.state.nominator import Nominator, nominate
 from app.state.queue.queued_pod import BACKOFF, GATED
 from app.state.table import NodeTable
 from app.wire.extender_v1 import Victims
+from tests.shell.clock import WALL, StoppedClock
 
 pytestmark = pytest.mark.looptime
 
-NOW = 1_800_000_000.0
+NOW = WALL
 #: How long the server takes to answer, seconds.
 LATENCY = 1.0
 
@@ -134,7 +135,7 @@ class World:
                 preempting=lambda *told: self.preempting.append(told),
                 preempted=lambda _seconds, *, done: self.preempted.append(done),
             ),
-            clock=SimpleNamespace(wall=lambda: NOW, monotonic=lambda: 0.0),
+            clock=StoppedClock(),
             spawn=start,
             stop_unbound=self._stop,
             poke=self._poke,
@@ -435,7 +436,7 @@ class Bindings:
                 nominated=lambda *_: None, scheduled=lambda *_: None, withdraw=self._withdraw
             ),
             recorder=NullRecorder(),
-            clock=SimpleNamespace(wall=lambda: NOW, monotonic=lambda: 0.0),
+            clock=StoppedClock(),
             spawn=lambda coroutine, name: spawn(group, coroutine, name=name),
             undo=lambda decided, status: self.undone.append((decided.assumed.name, status)),
             max_writing=5,

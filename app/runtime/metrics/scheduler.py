@@ -124,7 +124,7 @@ class AttemptMetrics:
         self._algorithm.observe(seconds)
 
     def bound(self, queued: QueuedPod, profile: str, seconds: float, now: float) -> None:
-        """A pod is bound, at ``now``, ``seconds`` after its attempt began."""
+        """A pod is bound, at ``now`` by the queue's clock, ``seconds`` after its attempt began."""
         self._ended(SCHEDULED, profile, seconds)
         attempts = queued.attempts
         self._attempts.observe(attempts)

@@ -216,15 +216,15 @@ class Binder:
             raise _NotPermitted(status)
 
     def _bound(self, decided: Decided) -> None:
-        pod, now = decided.assumed, self._clock.wall()
+        pod = decided.assumed
         self._state.cache.finish_binding(pod.uid)
-        self._reports.scheduled(pod, now)
+        self._reports.scheduled(pod, self._clock.wall())
         self._recorder.bound(
             decided.queued,
             pod,
             decided.framework.profile_name,
             self._clock.monotonic() - decided.started,
-            now,
+            self._clock.steady(),
         )
         try:
             decided.framework.post_bind(decided.cycle_state, pod, pod.node_name)

@@ -63,7 +63,7 @@ class FailureHandler:
             log.exception("Error in Unreserve for pod %s", pod.key)
         self._state.forget(pod)
         if not status.code.rejected:
-            self._state.freed(pod, self._clock.wall())
+            self._state.freed(pod, self._clock.steady())
             self.error(
                 decided.queued,
                 decided.framework.profile_name,
@@ -84,7 +84,7 @@ class FailureHandler:
             nominated_node="",
             started=decided.started,
         )
-        self._state.freed(pod, self._clock.wall(), but=pod.uid)
+        self._state.freed(pod, self._clock.steady(), but=pod.uid)
         self._poke()
 
     def give_back(
@@ -101,9 +101,8 @@ class FailureHandler:
         started: float,
     ) -> None:
         """Requeues a pod, keeps or changes its nomination, and reports."""
-        now = self._clock.wall()
         queued.reject(plugins or (), pending or ())
-        failure = self._state.fail(queued, now, nominated_node=nominated_node)
+        failure = self._state.fail(queued, self._clock.steady(), nominated_node=nominated_node)
         result = "unschedulable" if reason == UNSCHEDULABLE else "error"
         seconds = self._clock.monotonic() - started
         self._recorder.failed(
@@ -111,6 +110,10 @@ class FailureHandler:
         )
         if failure.report:
             self._reports.failed(
-                failure.pod, reason=reason, message=message, nominated_node=nominated_node, now=now
+                failure.pod,
+                reason=reason,
+                message=message,
+                nominated_node=nominated_node,
+                now=self._clock.wall(),
             )
         self._poke()

@@ -18,14 +18,14 @@ class QueueFlusher:
         self._clock: Final = clock
         self._wake: Final = wake
         self._sooner: Final = asyncio.Event()
-        #: When the queue is looked at again if nothing happens: seconds since the epoch.
+        #: When the queue is looked at again if nothing happens, by the steady clock.
         self._at = math.inf
 
     def poke(self) -> None:
         """Something changed that may have put pods into the active or the backoff queue."""
         if self._queue.ready:
             self._wake()
-        due = self._queue.next_flush_time(self._clock.wall())
+        due = self._queue.next_flush_time(self._clock.steady())
         if due is not None and due < self._at:
             self._sooner.set()
 
@@ -33,7 +33,7 @@ class QueueFlusher:
         """Flushes until cancelled."""
         while True:
             await self._wait_until_due()
-            now = self._clock.wall()
+            now = self._clock.steady()
             woken = self._queue.continue_waking()
             if woken + self._queue.flush_backoff(now) + self._queue.flush_unschedulable(now):
                 self._wake()
@@ -42,7 +42,7 @@ class QueueFlusher:
     async def _wait_until_due(self) -> None:
         while True:
             self._sooner.clear()
-            now = self._clock.wall()
+            now = self._clock.steady()
             due = self._queue.next_flush_time(now)
             self._at = math.inf if due is None else due
             if due is not None and due <= now:

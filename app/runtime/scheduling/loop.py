@@ -137,7 +137,7 @@ class SchedulingLoop:
         room = self._slots.has_room
         if self._in_order and not room:
             return None
-        return self._state.pop(self._clock.wall(), self._gate(room=room))
+        return self._state.pop(self._clock.steady(), self._gate(room=room))
 
     async def _take(self, queued: QueuedPod) -> None:
         attempt = self._attempt(queued)
@@ -167,7 +167,7 @@ class SchedulingLoop:
             queued = self._state.queue.peek(self._gate(room=True))
             if queued is None or not self._search.concerns(queued.pod):
                 return None
-            self._state.pop(self._clock.wall(), self._gate(room=True))
+            self._state.pop(self._clock.steady(), self._gate(room=True))
             attempt = self._attempt(queued)
             if attempt is not None:
                 self._search.begin(queued.pod)

@@ -158,7 +158,7 @@ class Evictor:
             self._run_more(-1)
             self._recorder.preempted(self._clock.monotonic() - started, done=done)
         if not done or (free and self._state.queue.where(uid) is GATED):
-            self._state.queue.activate((eviction.preemptor,), self._clock.wall())
+            self._state.queue.activate((eviction.preemptor,), self._clock.steady())
             self._poke()
 
     async def _make_room(self, eviction: Eviction, victims: Sequence[Pod]) -> bool:

@@ -70,17 +70,17 @@ class Requeue:
         extenders: Iterable[str],
         *,
         is_unbound: Callable[[Pod], bool],
-        wall: Callable[[], float],
+        now: Callable[[], float],
         poke: Callable[[], None],
         max_timers: int = MAX_TIMERS,
     ) -> None:
-        """``extenders``: the names of all; ``is_unbound``: whether a pod still exists and needs a node; ``wall``: seconds since
-        the epoch; ``poke``: pods may have become active.
+        """``extenders``: the names of all; ``is_unbound``: whether a pod still exists and needs a node; ``now``: the
+        queue's clock; ``poke``: pods may have become active.
         """
         self._queue: Final = queue
         self._is_unbound: Final = is_unbound
         self._names: Final = tuple(extenders)
-        self._wall: Final = wall
+        self._now: Final = now
         self._poke: Final = poke
         self._max_timers: Final = max_timers
         self._refusals: Final[dict[str, _Refusal]] = {}
@@ -168,7 +168,7 @@ class Requeue:
                 self.gone(refusal.pod.uid)
         pods = [queued.pod for queued in found if queued is not None]
         if pods:
-            self._queue.activate(pods, self._wall())
+            self._queue.activate(pods, self._now())
             self._poke()
         return len(pods)
 

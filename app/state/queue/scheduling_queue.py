@@ -11,8 +11,8 @@ Four ideas carry it:
    else is to do, pods that met an error may not.
 4. **A pod is in exactly one place**, and moves by one method, which knows the legal moves (queued_pod).
 
-The queue has no clock and no timer: ``now`` is an argument (seconds since the epoch), and ``next_flush_time`` says when
-the flushes have something to do.
+The queue has no clock and no timer: ``now`` is an argument (seconds since the epoch, by a clock that never jumps), and
+``next_flush_time`` says when the flushes have something to do.
 """
 
 import itertools

@@ -29,7 +29,7 @@ class Queue:
         return 1
 
     def continue_waking(self):
-        return self._tried("continue_waking", LoopClock().wall())
+        return self._tried("continue_waking", LoopClock().steady())
 
     def flush_backoff(self, now):
         return self._tried("flush_backoff", now)

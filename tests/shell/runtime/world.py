@@ -66,7 +66,7 @@ class World:
         return pod
 
     def change(self, kind: type, old: object, new: object) -> None:
-        self.state.apply(Change(kind, old, new), self.clock.wall())
+        self.state.apply(Change(kind, old, new), self.clock.steady())
         self.scheduler.flusher.poke()
 
     async def settle(self) -> None:
