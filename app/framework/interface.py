@@ -215,6 +215,10 @@ class ResourceClaimEffects(Protocol):
         """
         ...
 
+    async def add_finalizer(self, claim: ResourceClaim, finalizer: str) -> ResourceClaim:
+        """Writes one more finalizer to this version of a claim; as it is then. Raises ConflictError as ``patch``."""
+        ...
+
     async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
         """Takes the consumer with this uid out of status.reservedFor, whatever the claim's version; as it is then."""
         ...

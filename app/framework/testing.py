@@ -292,6 +292,11 @@ class FakeClaims:
         manifest = _merged(msgspec.to_builtins(stored), changes)
         return self._write("patch status" if status else "patch", manifest)
 
+    async def add_finalizer(self, claim: ResourceClaim, finalizer: str) -> ResourceClaim:
+        """Adds it. Raises ConflictError if another version is stored."""
+        finalizers = [*(claim.metadata.finalizers or ()), finalizer]
+        return await self.patch(claim, {"metadata": {"finalizers": finalizers}})
+
     async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
         """Takes the consumer out."""
         stored = await self.get(claim.namespace, claim.name)

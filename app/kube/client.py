@@ -136,9 +136,7 @@ class KubeClient:
         return self._connection.server
 
     def _default_headers(self) -> CIMultiDict[str]:
-        headers = CIMultiDict(
-            {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": self._agent}
-        )
+        headers = CIMultiDict({"Accept-Encoding": "identity", "User-Agent": self._agent})
         headers.extend(self._connection.headers)
         return headers
 
@@ -159,6 +157,7 @@ class KubeClient:
         body: bytes | None = None,
         params: Mapping[str, str] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
         timeout: float | None = None,  # noqa: ASYNC109 - seconds, given to aiohttp
         guard: Guard | None = None,
     ) -> Response:
@@ -173,9 +172,8 @@ class KubeClient:
             async with self._places:
                 if guard is not None and not guard():
                     raise NotLeading(method, path)
-                response, retry_after = await self._exchange(
-                    method, target, body, credentials.headers(content_type, body), limits
-                )
+                headers = credentials.headers(content_type, body, accept)
+                response, retry_after = await self._exchange(method, target, body, headers, limits)
             if response.status < 300:
                 return response
             error = error_from_response(method, path, *response, retry_after)
@@ -317,7 +315,7 @@ class KubeClient:
             if self._bucket is not None:
                 await self._wait_for_token(self._bucket)
             try:
-                headers = credentials.headers(JSON, None)
+                headers = credentials.headers(JSON, None, JSON)
                 async with asyncio.timeout(self._timeout):
                     answer = await self._open("GET", url, headers=headers, limits=limits)
                     if answer.status < 300:

@@ -24,17 +24,21 @@ class Presented:
     def __init__(self, identity: Identity, number: int) -> None:
         self.identity: Final = identity
         self.number: Final = number
-        self._by_type: Final[dict[str, CIMultiDict[str]]] = {}
+        self._by_types: Final[dict[tuple[str, str], CIMultiDict[str]]] = {}
 
-    def headers(self, content_type: str, body: bytes | None) -> CIMultiDict[str]:
-        """The headers for a body of this type (None: no body): always the same object, which nobody may change."""
+    def headers(self, content_type: str, body: bytes | None, accept: str) -> CIMultiDict[str]:
+        """The headers for a body of this type (None: no body) and an answer of that: always the same object, which nobody may
+        change.
+        """
         kind = content_type if body is not None else ""
-        headers = self._by_type.get(kind)
+        headers = self._by_types.get((kind, accept))
         if headers is None:
-            headers = CIMultiDict({"Content-Type": kind} if kind else {})
+            headers = CIMultiDict({"Accept": accept})
+            if kind:
+                headers["Content-Type"] = kind
             if self.identity.authorization is not None:
                 headers["Authorization"] = self.identity.authorization
-            self._by_type[kind] = headers
+            self._by_types[kind, accept] = headers
         return headers
 
 

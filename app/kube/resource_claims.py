@@ -10,10 +10,11 @@ from typing import Final
 import msgspec
 
 from app.kube.bodies import object_patch
-from app.kube.errors import KubeApiError
+from app.kube.errors import Conflict, KubeApiError
 from app.kube.transport import (
     JSON,
     MERGE_PATCH,
+    PROTOBUF,
     STRATEGIC_MERGE_PATCH,
     Guard,
     Transport,
@@ -22,8 +23,10 @@ from app.kube.transport import (
 from app.model.devices import ResourceClaim
 from app.wire.envelope import DecodeError
 from app.wire.kube import decoder_for
+from app.wire.protobuf import resource_version, with_finalizer
 
 _API_VERSION: Final = "resource.k8s.io/v1"
+_INVALID: Final = 422
 _DECODER: Final = decoder_for(ResourceClaim)
 
 
@@ -52,6 +55,27 @@ class ResourceClaimRequests:
         path = _path(claim.namespace, claim.name) + ("/status" if status else "")
         body = object_patch(claim.resource_version, changes)
         return await self._send("PATCH", path, body, MERGE_PATCH)
+
+    async def add_finalizer(self, claim: ResourceClaim, finalizer: str) -> ResourceClaim:
+        """Adds a finalizer to this version of a claim; as it is then.
+
+        Where the server takes a patch for a change of the spec, which JSON does not carry byte for byte, in protobuf.
+        """
+        finalizers = [*(claim.metadata.finalizers or ()), finalizer]
+        try:
+            return await self.patch(claim, {"metadata": {"finalizers": finalizers}}, status=False)
+        except KubeApiError as error:
+            if error.status != _INVALID:
+                raise
+        path = _path(claim.namespace, claim.name)
+        stored = await self._transport.request("GET", path, accept=PROTOBUF, guard=self._may_write)
+        try:
+            if resource_version(stored.body) != claim.resource_version:
+                raise Conflict(f"GET {path}: the claim has changed", status=409, reason="Conflict")
+            changed = with_finalizer(stored.body, finalizer)
+        except DecodeError as error:
+            raise KubeApiError(f"GET {path}: {error}") from error
+        return await self._send("PUT", path, changed, PROTOBUF)
 
     async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
         """Takes a consumer out of status.reservedFor, whatever version of the claim is there."""

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote
 
 JSON: Final = "application/json"
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
@@ -31,6 +32,7 @@ class Transport(Protocol):
         body: bytes | None = None,
         params: Mapping[str, str] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
         timeout: float | None = None,  # noqa: ASYNC109 - seconds for the exchange, given to the HTTP client
         guard: Guard | None = None,
     ) -> Response:

@@ -61,6 +61,10 @@ class ApiClaims:
         """Patches it at its resource version."""
         return await _faults(self._requests.patch(claim, changes, status=status))
 
+    async def add_finalizer(self, claim: ResourceClaim, finalizer: str) -> ResourceClaim:
+        """Writes one more finalizer at its resource version."""
+        return await _faults(self._requests.add_finalizer(claim, finalizer))
+
     async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
         """Patches its reservations."""
         return await _faults(self._requests.drop_consumer(claim, uid))

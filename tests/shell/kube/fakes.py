@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from app.kube.errors import ConnectionFailed, KubeApiError, NotFound, NotLeading, error_from_status
 from app.kube.feed import ResourceKind
-from app.kube.transport import JSON, Guard, Response
+from app.kube.transport import JSON, PROTOBUF, Guard, Response
 from app.model.objects import Service
 from app.wire.kube import decoder_for
 
@@ -24,6 +24,7 @@ class Sent(NamedTuple):
     body: Any
     params: dict[str, str]
     content_type: str
+    accept: str
 
 
 class Silence(NamedTuple):
@@ -65,13 +66,16 @@ class FakeTransport:
         body: bytes | None = None,
         params: Mapping[str, str] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
         timeout: float | None = None,
         guard: Guard | None = None,
     ) -> Response:
         if guard is not None and not guard():
             raise NotLeading(method, path)
-        parsed = json.loads(body) if body is not None else None
-        sent = Sent(method, path, parsed, dict(params or {}), content_type)
+        parsed: Any = body
+        if body is not None and content_type != PROTOBUF:
+            parsed = json.loads(body)
+        sent = Sent(method, path, parsed, dict(params or {}), content_type, accept)
         self.sent.append(sent)
         await asyncio.sleep(self.latency)
         answer = self.handler(sent) if self.handler is not None else None

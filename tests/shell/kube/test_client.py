@@ -100,6 +100,16 @@ async def test_a_get_has_no_content_type():
     assert "content-type" not in server.seen[0].headers
 
 
+async def test_one_type_of_answer_is_accepted():
+    async with serving(fine) as server, client_of(server.url) as client:
+        await client.request("GET", "/version")
+        await client.request("GET", "/version", accept="application/vnd.kubernetes.protobuf")
+    assert [request.headers["accept"] for request in server.seen] == [
+        "application/json",
+        "application/vnd.kubernetes.protobuf",
+    ]
+
+
 async def test_a_server_behind_a_path():
     async with serving(fine) as server:
         connection = Connection(

@@ -32,7 +32,7 @@ async def test_credentials_are_renewed_in_time(caplog):
     await credentials.load()
 
     async def token():
-        return (await credentials.current()).headers("", None)["Authorization"]
+        return (await credentials.current()).headers("", None, "")["Authorization"]
 
     assert await token() == "Bearer 1"
     await asyncio.sleep(59)

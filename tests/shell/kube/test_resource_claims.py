@@ -5,13 +5,15 @@ import pytest
 
 from app.kube.errors import Conflict, KubeApiError, NotLeading
 from app.kube.resource_claims import ResourceClaimRequests
-from app.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from app.kube.transport import JSON, MERGE_PATCH, PROTOBUF, STRATEGIC_MERGE_PATCH, Response
 from app.kube.writer import KubeWriter
 from app.model.devices import ConsumerReference, ResourceClaim
 from app.model.pod import make_pod
 from app.model.status import ConflictError, SchedulingError
 from app.runtime.scheduling.effects import ApiClaims
 from app.wire.kube import decoder_for
+from app.wire.protobuf import with_finalizer
+from tests.core.wire.test_protobuf import claim as encoded_claim
 from tests.shell.kube.fakes import FakeTransport, ok, refused
 
 pytestmark = pytest.mark.looptime
@@ -62,6 +64,50 @@ async def test_changes_hold_for_one_version():
     }
 
 
+async def test_a_finalizer_is_added_to_one_version():
+    transport, claims = requests(ok(STORED))
+    assert await claims.add_finalizer(CLAIM, "f") == CLAIM
+    (sent,) = transport.sent
+    assert (sent.method, sent.path, sent.content_type) == ("PATCH", f"{CLAIMS}/c", MERGE_PATCH)
+    assert sent.body == {"metadata": {"finalizers": ["f"], "resourceVersion": "7"}}
+
+
+REFUSED = refused(422, "spec: Invalid value: {}: field is immutable", "Invalid")
+
+
+async def test_a_finalizer_of_a_claim_that_json_does_not_carry():
+    stored = Response(200, encoded_claim(version="7", finalizers=["a"]))
+    transport, claims = requests(REFUSED, stored, ok(STORED))
+    assert await claims.add_finalizer(CLAIM, "f") == CLAIM
+    _, read, written = transport.sent
+    assert (read.method, read.path, read.accept) == ("GET", f"{CLAIMS}/c", PROTOBUF)
+    assert (written.method, written.path) == ("PUT", f"{CLAIMS}/c")
+    assert (written.content_type, written.accept) == (PROTOBUF, JSON)
+    assert written.body == with_finalizer(stored.body, "f")
+
+
+@pytest.mark.parametrize(
+    ("stored", "error"),
+    [
+        (Response(200, encoded_claim(version="8")), Conflict),
+        (Response(200, b"{}"), KubeApiError),
+        (refused(404), KubeApiError),
+    ],
+)
+async def test_a_claim_that_is_another_one_by_then_is_not_written(stored, error):
+    transport, claims = requests(REFUSED, stored)
+    with pytest.raises(error):
+        await claims.add_finalizer(CLAIM, "f")
+    assert [sent.method for sent in transport.sent] == ["PATCH", "GET"]
+
+
+async def test_a_finalizer_that_is_refused_for_another_reason():
+    transport, claims = requests(refused(403))
+    with pytest.raises(KubeApiError):
+        await claims.add_finalizer(CLAIM, "f")
+    assert len(transport.sent) == 1
+
+
 async def test_a_consumer_is_dropped_from_any_version_of_this_very_claim():
     transport, claims = requests(ok(STORED))
     await claims.drop_consumer(CLAIM, "x")
@@ -81,13 +127,16 @@ async def test_this_very_claim_is_deleted():
     assert sent.body["preconditions"] == {"uid": "u"}
 
 
-@pytest.mark.parametrize("what", ["get", "create", "patch", "drop_consumer", "delete"])
+@pytest.mark.parametrize(
+    "what", ["get", "create", "patch", "add_finalizer", "drop_consumer", "delete"]
+)
 async def test_nothing_leaves_a_process_that_does_not_lead(what):
     transport, claims = requests(leading=False)
     calls = {
         "get": lambda: claims.get("shop", "c"),
         "create": lambda: claims.create(CLAIM),
         "patch": lambda: claims.patch(CLAIM, {}, status=True),
+        "add_finalizer": lambda: claims.add_finalizer(CLAIM, "f"),
         "drop_consumer": lambda: claims.drop_consumer(CLAIM, "x"),
         "delete": lambda: claims.delete(CLAIM),
     }

@@ -146,10 +146,9 @@ class ClaimBinder:
     async def _add_finalizer(self, claim: ResourceClaim, effects: Effects) -> ResourceClaim:
         if has_finalizer(claim):
             return claim
-        finalizers = [*(claim.metadata.finalizers or ()), FINALIZER]
         return await _explained(
             f"add finalizer to claim {claim.key}",
-            effects.resource_claims.patch(claim, {"metadata": {"finalizers": finalizers}}),
+            effects.resource_claims.add_finalizer(claim, FINALIZER),
         )
 
     async def _take_over(self, claim: ResourceClaim, effects: Effects) -> None:
