@@ -24,7 +24,11 @@ _FLAGS: Final = (
         for size in _SIZES
     ),
     _option(
-        "--node-devices", type=_COUNT, default=0, help="Each node's, of class gpu.example.com."
+        "--node-devices",
+        type=_COUNT,
+        default=0,
+        metavar="N",
+        help="Devices of each node, of the class gpu.example.com.",
     ),
 )
 

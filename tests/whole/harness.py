@@ -92,15 +92,25 @@ class ApiServer:
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:
         """The answer, decoded; None for 404. Raises for other errors."""
+        code, answer = self.answer(method, path, body, content_type)
+        if code == 404:
+            return None
+        assert code < 400, f"{method} {path}: {code} {answer!r}"
+        return answer
+
+    def answer(
+        self, method: str, path: str, body: Any = None, content_type: str = JSON
+    ) -> tuple[int, Any]:
+        """The status code, and what is in the answer if that is JSON."""
         data = None if body is None else json.dumps(body).encode()
         try:
             with self._ask(method, path, data, content_type) as answer:
-                return json.loads(answer.read() or b"null")
+                return answer.status, json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             with error:
-                if error.code == 404:
-                    return None
-                raise AssertionError(f"{method} {path}: {error.code} {error.read()!r}") from error
+                text = error.read()
+                is_json = error.headers.get_content_type() == JSON
+                return error.code, json.loads(text) if is_json else text
 
     def _ask(
         self, method: str, path: str, data: bytes | None = None, content_type: str = JSON
@@ -124,9 +134,12 @@ class ApiServer:
             "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
             "/apis/events.k8s.io/v1/namespaces/default/events",
             "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+            "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
+            "/apis/resource.k8s.io/v1/resourceslices",
+            "/apis/resource.k8s.io/v1/deviceclasses",
         )
         for path in collections:
-            for item in self.call("GET", path)["items"]:
+            for item in (self.call("GET", path) or {"items": []})["items"]:
                 where = f"{path}/{item['metadata']['name']}"
                 if item["metadata"].get("finalizers"):
                     free = {"metadata": {"finalizers": None}}

@@ -15,6 +15,7 @@ import pytest
 
 from extenders.kit import BindRequest, Filtered, NodesRequest, make_app
 from tests.shell.extender.servers import in_a_thread
+from tests.shell.sim import device_mistakes as devices
 from tests.whole.harness import ApiServer, Process, Schedulers, pod, running_cluster, wait_for
 from tests.whole.kubectl import NEEDS_KUBECTL, Kubectl
 from tests.whole.real import NEEDS_REAL, RealApiServer
@@ -37,6 +38,8 @@ VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+RESOURCE = "/apis/resource.k8s.io/v1"
+RESOURCE_CLAIMS = f"{RESOURCE}/namespaces/default/resourceclaims"
 AT_ONCE = {"terminationGracePeriodSeconds": 0}
 
 
@@ -411,3 +414,91 @@ def test_kubectl_shows_who_has_scheduled_and_why_not(
     assert "6 Insufficient cpu" in kubectl("describe", "pod", "too-big")
     lease = kubectl("-n", "kube-system", "get", "lease", "kube-scheduler")
     assert cluster.holder() in lease
+
+
+# ---------------------------------------------------------------- devices
+
+
+def offer(cluster: ApiServer, *nodes: str) -> None:
+    """A class, and two devices on each of these nodes."""
+    selector = {"cel": {"expression": f"device.driver == '{devices.DRIVER}'"}}
+    body: dict[str, Any] = {"metadata": {"name": "gpu"}, "spec": {"selectors": [selector]}}
+    cluster.call("POST", f"{RESOURCE}/deviceclasses", body)
+    for node in nodes:
+        spec = devices.offering(devices.device("d-0"), devices.device("d-1"))
+        spec |= {"nodeName": node, "pool": spec["pool"] | {"name": node}}
+        body = {"metadata": {"name": f"{node}-gpu"}, "spec": spec}
+        cluster.call("POST", f"{RESOURCE}/resourceslices", body)
+
+
+def device_claim(cluster: ApiServer, name: str, **wish: Any) -> dict[str, Any]:
+    """A claim of this name, and what a pod has to say to use it."""
+    spec = devices.asking(devices.request(deviceClassName="gpu", **wish))
+    cluster.call("POST", RESOURCE_CLAIMS, {"metadata": {"name": name}, "spec": spec})
+    return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
+
+
+def test_pods_get_the_devices_that_they_claim(cluster: ApiServer, schedulers: Schedulers) -> None:
+    offer(cluster, "node-1", "node-4")
+    shared = device_claim(cluster, "pair", count=2)
+    for name, spec in (
+        ("a", shared),
+        ("b", shared),
+        *((n, device_claim(cluster, n)) for n in "cde"),
+    ):
+        cluster.call("POST", PODS, pod(name, **AT_ONCE, **spec))
+    schedulers.start(leaderElection=ALONE)
+    wait_for("four of five pods", lambda: len(bound(cluster)) == 4)
+    (left,) = cluster.pods().keys() - bound(cluster).keys()
+    assert left in "cde"
+    wait_for("a word on the fifth", lambda: condition(cluster, left).get("message"))
+    assert "cannot allocate all claims" in condition(cluster, left)["message"]
+    where, given = bound(cluster), allocations(cluster)
+    assert {node for node, _ in given["pair"]} == {where["a"]} == {where["b"]}
+    singles = given.keys() - {"pair"}
+    assert {name: where[name] for name in singles} == {n: given[n][0][0] for n in singles}
+    assert sorted(each for results in given.values() for each in results) == [
+        (node, device) for node in ("node-1", "node-4") for device in ("d-0", "d-1")
+    ]
+
+
+def allocations(cluster: ApiServer) -> dict[str, list[tuple[str, str]]]:
+    """(pool, device) of each device of the claims that are allocated and reserved, by claim."""
+    return {
+        item["metadata"]["name"]: [
+            (result["pool"], result["device"])
+            for result in item["status"]["allocation"]["devices"]["results"]
+        ]
+        for item in cluster.call("GET", RESOURCE_CLAIMS)["items"]
+        if item["status"].get("reservedFor")
+    }
+
+
+def test_mistakes_in_devices_are_told_alike(cluster: ApiServer) -> None:
+    collections = {
+        "resourceclaims": (RESOURCE_CLAIMS, "spec.devices.", devices.BAD_REQUESTS),
+        "deviceclasses": (f"{RESOURCE}/deviceclasses", "", devices.BAD_CLASSES),
+        "resourceslices": (f"{RESOURCE}/resourceslices", "spec.", devices.BAD_SLICES),
+    }
+    for path, root, table in collections.values():
+        for spec, wrong in table:
+            _, answer = cluster.answer("POST", path, {"metadata": {"name": "x"}, "spec": spec})
+            assert devices.told(answer) == devices.expected(wrong, root), spec
+    for spec in devices.GOOD_SLICES:
+        path = f"{RESOURCE}/resourceslices"
+        cluster.call("POST", path, {"metadata": {"name": "x"}, "spec": spec})
+        cluster.call("DELETE", f"{path}/x")
+
+
+def test_mistakes_in_what_is_allocated_are_told_alike(cluster: ApiServer) -> None:
+    spec = devices.asking(devices.request("a"), devices.alternatives("s"))
+    body = {"metadata": {"name": "x"}, "spec": spec}
+    where, patch = f"{RESOURCE_CLAIMS}/x", "application/merge-patch+json"
+    cluster.call("POST", RESOURCE_CLAIMS, body)
+    for status, wrong in devices.BAD_STATUS:
+        _, answer = cluster.answer("PATCH", f"{where}/status", {"status": status}, patch)
+        assert devices.told(answer) == devices.expected(wrong, "status."), status
+    for status in devices.GOOD_STATUS:
+        cluster.call("PATCH", f"{where}/status", {"status": status}, patch)
+        cluster.call("DELETE", where)
+        cluster.call("POST", RESOURCE_CLAIMS, body)
