@@ -4,13 +4,13 @@ Every closure takes a ``Run`` and returns a value, or raises EvaluationError. It
 Kubernetes counts (``costs``); comprehensions look at the limit in every turn, the rest is looked at in the end.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from app.cel import costs, regexes
-from app.cel.declarations import Overload
-from app.cel.environment import FUNCTIONS
+from app.cel.dispatch import dispatched
 from app.cel.errors import CompileError, CostLimitExceeded, EvaluationAborted, EvaluationError
+from app.cel.lookup import KEYS, find, look_up, look_up_optional
 from app.cel.standard import contains
 from app.cel.syntax import (
     Bind,
@@ -22,9 +22,7 @@ from app.cel.syntax import (
     MapLiteral,
     Node,
     Select,
-    Variable,
 )
-from app.cel.types import Type
 from app.cel.values import (
     MISSING,
     NO_OVERLOAD,
@@ -34,7 +32,6 @@ from app.cel.values import (
     Map,
     Optional,
     TypeName,
-    Uint,
     Value,
     equal,
     hashed,
@@ -84,8 +81,22 @@ class _Failure:
         self.error: Final = error
 
 
-_PENDING: Final = object()
-"""In the place of a bound variable's value: nothing has asked for it yet."""
+class _Pending:
+    """In the place of a bound variable's value, until something asks for it."""
+
+    __slots__ = ("compute",)
+
+    def __init__(self, compute: Evaluate) -> None:
+        self.compute: Final = compute
+
+    def settle(self, run: Run) -> Value:
+        """The value, or the failure to compute it."""
+        try:
+            return _growing(self.compute(run))
+        except EvaluationError as error:
+            return _Failure(error)
+
+
 _CONVERSIONS = frozenset(["bool", "double", "dyn", "int", "string", "type", "uint"])
 _SEARCHES = frozenset({"find", "findAll", "matches"})
 
@@ -133,11 +144,13 @@ def _ident(node: Ident) -> Step:
 
     def resolve(run: Run) -> Value:
         value = run.frame[slot]
+        if type(value) is _Pending:
+            value = run.frame[slot] = value.settle(run)
         if type(value) is _Failure:
-            raise value.error
+            raise value.error.with_traceback(None)
         return value
 
-    return _attribute(_read_bound(variable) if variable in _BOUND else resolve)
+    return _attribute(resolve)
 
 
 def _attribute(resolve: Evaluate, base: int = costs.MEMBER) -> Step:
@@ -188,19 +201,19 @@ def _path(step: Step, keys: tuple[str, ...]) -> Step:
     def walk(run: Run, value: Value) -> Value:
         run.cost += units
         for key in keys:
-            value = _look_up(value, key)
+            value = look_up(value, key)
         return value
 
     return _qualified(step, walk)
 
 
 def _member(step: Step, key: Value, *, optional: bool = False) -> Step:
-    if type(key) not in _KEYS:
+    if type(key) not in KEYS:
         raise _instantiation(f"invalid qualifier type: {type_name(key)}")
-    look_up = _look_up_optional if optional else _look_up
+    take = look_up_optional if optional else look_up
 
     def qualify(run: Run, value: Value) -> Value:
-        found = look_up(value, key)
+        found = take(value, key)
         run.cost += found is not NONE
         return found
 
@@ -212,67 +225,20 @@ def _index(node: Call) -> Step:
     optional = node.function == "_[?_]"
     if index.constant is not MISSING:
         return _member(step, index.constant, optional=optional)
-    look_up = _look_up_optional if optional else _look_up
+    take = look_up_optional if optional else look_up
     of_index = index.resolve or index.evaluate
 
     def qualify(run: Run, value: Value) -> Value:
         if value is NONE:
             return NONE
         key = of_index(run)
-        if type(key) not in _KEYS:
+        if type(key) not in KEYS:
             raise EvaluationError(f"invalid qualifier type: {type_name(key)}")
-        found = look_up(value, key)
+        found = take(value, key)
         run.cost += found is not NONE
         return found
 
     return _qualified(step, qualify)
-
-
-_KEYS: Final = frozenset({str, int, Uint, bool, float})
-
-
-def _look_up(value: Value, key: Value) -> Value:
-    if isinstance(value, Map):
-        found = value.find(key)
-        if found is not MISSING:
-            return found
-    elif is_list(value):
-        place = _place(key)
-        if 0 <= place < len(value):
-            return value[place]
-        raise EvaluationError(f"index out of bounds: {show(key)}")
-    elif type(value) is Optional:
-        return _look_up_optional(value, key)
-    raise EvaluationError(f"no such key: {show(key)}")
-
-
-def _look_up_optional(value: Value, key: Value) -> Optional:
-    if type(value) is Optional:
-        if value is NONE:
-            return NONE
-        value = value.value
-    found = _find(value, key)
-    return NONE if found is MISSING else Optional(found)
-
-
-def _find(value: Value, key: Value) -> Value:
-    """A member, or MISSING; other values than lists and maps have none."""
-    if isinstance(value, Map):
-        return value.find(key)
-    if is_list(value):
-        place = _place(key)
-        return value[place] if 0 <= place < len(value) else MISSING
-    return MISSING
-
-
-def _place(key: Value) -> int:
-    if type(key) is int or type(key) is Uint:
-        return int(key)
-    if type(key) is float:
-        if key.is_integer():
-            return int(key)
-        raise EvaluationError(f"unsupported index value {show(key)} in list")
-    raise EvaluationError(f"unsupported index type '{type_name(key)}' in list")
 
 
 def _test(node: Select) -> Step:
@@ -284,8 +250,8 @@ def _test(node: Select) -> Step:
         value = root(run)
         run.cost += costs.MEMBER
         if type(value) is Optional:
-            return _look_up_optional(value, name) is not NONE
-        return _find(value, name) is not MISSING
+            return look_up_optional(value, name) is not NONE
+        return find(value, name) is not MISSING
 
     return Step(evaluate)
 
@@ -363,7 +329,7 @@ def _in(node: Call) -> Step:
         return _call(node)
     if not listed:
         return _constant(False)
-    if any(type(it) not in _KEYS for it in listed):
+    if any(type(it) not in KEYS for it in listed):
         return _call(node)
     wanted = value.evaluate
     if all(type(it) is str for it in listed):
@@ -415,7 +381,7 @@ def _call(node: Call) -> Step:
     steps = [plan(it) for it in operands]
     constants = [it.constant for it in steps]
     _check_pattern(node.function, constants)
-    call = _dispatched(node, operands)
+    call = dispatched(node, operands)
     cost = costs.of_call(node.function, node.overloads)
     if MISSING not in constants:
         return _computed(node.function, call, cost, constants)
@@ -481,53 +447,9 @@ def _computed(
 def _failing(error: Exception, units: int) -> Evaluate:
     def evaluate(run: Run) -> Value:
         run.cost += units
-        raise error
+        raise error.with_traceback(None)
 
     return evaluate
-
-
-def _dispatched(node: Call, operands: Sequence[Node]) -> Callable[..., Value]:
-    """The function to call: it checks what the checker could not."""
-    every = FUNCTIONS[node.function]
-    candidates = [it for it in every if it.key in node.overloads]
-    first = candidates[0]
-    if first.call is not None and not first.guarded:
-        return first.call
-    if len(candidates) == 1 and first.call is not None:
-        open_places = [place for place, it in enumerate(operands) if _open(it.type)]
-        if not open_places:
-            return first.call
-    else:
-        candidates = [it for it in every if len(it.arguments) == len(operands)]
-    return _guarded(node.function, candidates)
-
-
-def _guarded(name: str, candidates: list[Overload]) -> Callable[..., Value]:
-    def call(*values: Value) -> Value:
-        for it in candidates:
-            if it.call is not None and all(map(_accepts, it.arguments, values)):
-                return it.call(*values)
-        raise EvaluationError(f"{NO_OVERLOAD}: {name}({', '.join(map(type_name, values))})")
-
-    return call
-
-
-def _open(it: Type) -> bool:
-    """Whether a type leaves something to the value."""
-    return it.dynamic or it.kind in {"error", "null", "param"} or any(map(_open, it.parameters))
-
-
-def _accepts(it: Type, value: Value) -> bool:
-    """Whether a value is of a type; of lists and maps the first element tells."""
-    if it.dynamic or it.kind == "param":
-        return True
-    if type_name(value) != it.name:
-        return False
-    if it.kind == "list" and value:
-        return _accepts(it.parameters[0], value[0])
-    if it.kind == "map" and len(value):
-        return all(map(_accepts, it.parameters, next(iter(value.items()))))
-    return True
 
 
 # ---------------------------------------------------------------- literals
@@ -588,44 +510,16 @@ def _map(node: MapLiteral) -> Step:
 
 # ---------------------------------------------------------------- variables' scopes
 
-_BOUND: dict[Variable, Evaluate] = {}
-"""What bound variables stand for, while their bodies are planned."""
-
 
 def _bind(node: Bind) -> Step:
-    variable = node.variable
-    if variable is None:
-        raise CompileError(f"unchecked variable {node.name}")
-    _BOUND[variable] = plan(node.value).evaluate
-    try:
-        body = plan(node.body).evaluate
-    finally:
-        del _BOUND[variable]
-    slot = variable.slot
+    slot = node.variable.slot if node.variable is not None else -1
+    body, pending = plan(node.body).evaluate, _Pending(plan(node.value).evaluate)
 
     def evaluate(run: Run) -> Value:
-        run.frame[slot] = _PENDING
+        run.frame[slot] = pending
         return _settled(body(run))
 
     return Step(evaluate)
-
-
-def _read_bound(variable: Variable) -> Evaluate:
-    slot, compute = variable.slot, _BOUND[variable]
-
-    def resolve(run: Run) -> Value:
-        value = run.frame[slot]
-        if value is _PENDING:
-            try:
-                value = _growing(compute(run))
-            except EvaluationError as error:
-                value = _Failure(error)
-            run.frame[slot] = value
-        if type(value) is _Failure:
-            raise value.error
-        return value
-
-    return resolve
 
 
 def _growing(value: Value) -> Value:
