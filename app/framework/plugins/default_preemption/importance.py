@@ -5,10 +5,8 @@ unless the clock of a node runs ahead.)
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
-
-import numpy as np
 
 from app.model.pod import Pod
 from app.wire.extender_v1 import Victims
@@ -46,10 +44,3 @@ def loss(victims: Victims) -> Loss:
     started = min(_started(p) for p, own in zip(pods, priorities, strict=True) if own == highest)
     total = sum(priorities) + len(pods) * _PRIORITY_OFFSET
     return Loss(victims.num_pdb_violations, priorities[0], total, len(pods), -started)
-
-
-def least(losses: Sequence[Loss], rng: np.random.Generator) -> int:
-    """The index of the smallest of at least one; any of those that are equal."""
-    smallest = min(losses)
-    best = [index for index, each in enumerate(losses) if each == smallest]
-    return best[int(rng.integers(len(best)))] if len(best) > 1 else best[0]

@@ -24,7 +24,7 @@ from app.framework.plugins.default_preemption.candidates import (
 )
 from app.framework.plugins.default_preemption.dry_run import DryRun
 from app.framework.plugins.default_preemption.eligibility import why_not
-from app.framework.plugins.default_preemption.importance import least, loss
+from app.framework.plugins.default_preemption.importance import loss
 from app.framework.plugins.default_preemption.progress import Preemptions
 from app.framework.plugins.default_preemption.worlds import Judge
 from app.framework.runner import ProfileHandle, Rejected
@@ -154,9 +154,8 @@ class DefaultPreemption:
         return DryRun(judge, self._table, self._budgets, nominated)
 
     def _least(self, findings: Findings, candidates: Rows) -> tuple[str, Victims]:
-        """The node that loses least, and its victims."""
-        losses = [findings.losses[row] for row in candidates.tolist()]
-        row = int(candidates[least(losses, self._handle.rng)])
+        """The node that loses least, the first of equals as they come in random order, and its victims."""
+        row: int = min(candidates.tolist(), key=findings.losses.__getitem__)
         return self._table.names[row], self._victims(findings, row)
 
     def _victims(self, findings: Findings, row: int) -> Victims:

@@ -9,6 +9,7 @@ from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import PostFilterResult, QueueingHint
 from app.framework.node_at_a_time import NodeFilter
+from app.framework.plugins.default_preemption.importance import loss
 from app.model.cluster_event import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
 from app.model.objects import (
     Container,
@@ -335,6 +336,33 @@ def test_after_a_refusal_by_pre_filter_every_node_may_be_tried():
     result, evictions = town.preempt(pod("boss", "2", 10))
     assert result.status.ok
     assert len(evictions[0][1]) == 2
+
+
+LOWEST = -(2**31)
+
+
+@pytest.mark.parametrize(
+    ("cheaper", "dearer"),
+    [
+        ({"priorities": [9]}, {"priorities": [1], "violating": 1}),
+        ({"priorities": [1, 1]}, {"priorities": [2]}),
+        ({"priorities": [5]}, {"priorities": [5, -3]}),
+        ({"priorities": [5, LOWEST + 1, LOWEST + 1]}, {"priorities": [5, LOWEST + 3]}),
+        ({"priorities": [5]}, {"priorities": [5, LOWEST]}),
+        ({"priorities": [5, 1], "started": [8, 0]}, {"priorities": [5, 1], "started": [7, 9]}),
+        ({"priorities": [5, 5], "started": [9, 8]}, {"priorities": [5, 5], "started": [7, 9]}),
+    ],
+)
+def test_what_costs_less(cheaper, dearer):
+    def cost(priorities, violating=0, started=None):
+        times = started or [0] * len(priorities)
+        pods = [
+            pod("p", priority=priority, start_time=time)
+            for priority, time in zip(priorities, times, strict=True)
+        ]
+        return loss(Victims(tuple(pods), violating))
+
+    assert cost(**cheaper) < cost(**dearer)
 
 
 def test_any_of_equal_nodes_is_chosen():
