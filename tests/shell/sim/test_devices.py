@@ -138,6 +138,17 @@ def test_bad_classes(api, spec, wrong) -> None:
     assert mistakes(lambda: make(api, DEVICE_CLASSES, spec)) == expected(wrong)
 
 
+def test_what_another_server_has_taken_is_taken_over(api) -> None:
+    """It may know more of the expression language."""
+    selectors = [{"cel": {"expression": "nothing.known.here"}}]
+    spec = {"selectors": selectors}
+    value = {"metadata": {"name": "x"}, "spec": spec}
+    assert api.restore(DEVICE_CLASSES, "", value).value["spec"] == spec
+    assert mistakes(lambda: make(api, DEVICE_CLASSES, spec, "y")) == expected(
+        "spec.selectors[0].cel.expression invalid"
+    )
+
+
 def test_classes_count_generations(api) -> None:
     assert make(api, DEVICE_CLASSES, {})["metadata"]["generation"] == 1
     changed = change(api, DEVICE_CLASSES, {"spec": {"extendedResourceName": "example.com/gpu"}})

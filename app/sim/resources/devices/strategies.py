@@ -21,17 +21,13 @@ _TEMPLATE_METADATA: Final = ("annotations", "labels")
 
 
 class DeviceClassStrategy(WithoutStatus):
-    """A class selects devices and configures them."""
+    """A class selects devices and configures them. One of another server is taken as it is: selectors are good there."""
 
-    def mistakes(self, value: Object) -> list[Cause]:
-        spec = value.get("spec", {})
-        causes = selector_mistakes(spec.get("selectors", []), "spec.selectors")
-        causes += each(spec.get("config", ()), "spec.config", opaque, most=MAX_CONFIGURATIONS)
-        resource = spec.get("extendedResourceName")
-        if resource is not None and not is_extended_resource(resource):
-            detail = "must be a valid extended resource name"
-            causes.append(invalid_value("spec.extendedResourceName", resource, detail))
-        return causes
+    def create_mistakes(self, value: Object, world: World) -> list[Cause]:  # noqa: ARG002
+        return _class_mistakes(value.get("spec", {}))
+
+    def update_mistakes(self, value: Object, old: Object) -> list[Cause]:  # noqa: ARG002
+        return _class_mistakes(value.get("spec", {}))
 
 
 class ResourceClaimStrategy(FreshStatus):
@@ -63,23 +59,11 @@ class ResourceClaimTemplateStrategy(WithoutStatus):
     """A template is the spec of claims, which stays as it is, and their labels and annotations."""
 
     def create_mistakes(self, value: Object, world: World) -> list[Cause]:
-        return _admin_mistakes(value, value.get("spec", {}).get("spec", {}), world)
-
-    def mistakes(self, value: Object) -> list[Cause]:
         spec = value.get("spec", {})
-        metadata = spec.get("metadata", {})
-        causes = label_mistakes("spec.metadata.labels", metadata.get("labels", {}))
-        for key in metadata.get("annotations", {}):
-            causes += label_key_mistakes("spec.metadata.annotations", key.lower())
-        causes += [
-            forbidden_value(f"spec.metadata.{name}", "cannot be set")
-            for name in metadata
-            if name not in _TEMPLATE_METADATA
-        ]
-        return causes + spec_mistakes(spec.get("spec", {}), "spec.spec")
+        return _admin_mistakes(value, spec.get("spec", {}), world) + _template_mistakes(spec)
 
     def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
-        return _spec_change(value, old)
+        return _template_mistakes(value.get("spec", {})) + _spec_change(value, old)
 
 
 class ResourceSliceStrategy(WithoutStatus):
@@ -96,6 +80,29 @@ class ResourceSliceStrategy(WithoutStatus):
 
     def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
         return slice_update_mistakes(value, old)
+
+
+def _class_mistakes(spec: Object) -> list[Cause]:
+    causes = selector_mistakes(spec.get("selectors", []), "spec.selectors")
+    causes += each(spec.get("config", ()), "spec.config", opaque, most=MAX_CONFIGURATIONS)
+    resource = spec.get("extendedResourceName")
+    if resource is not None and not is_extended_resource(resource):
+        detail = "must be a valid extended resource name"
+        causes.append(invalid_value("spec.extendedResourceName", resource, detail))
+    return causes
+
+
+def _template_mistakes(spec: Object) -> list[Cause]:
+    metadata = spec.get("metadata", {})
+    causes = label_mistakes("spec.metadata.labels", metadata.get("labels", {}))
+    for key in metadata.get("annotations", {}):
+        causes += label_key_mistakes("spec.metadata.annotations", key.lower())
+    causes += [
+        forbidden_value(f"spec.metadata.{name}", "cannot be set")
+        for name in metadata
+        if name not in _TEMPLATE_METADATA
+    ]
+    return causes + spec_mistakes(spec.get("spec", {}), "spec.spec")
 
 
 def _spec_change(value: Object, old: Object) -> list[Cause]:
