@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from app.cli.explain import ExplainError, Target, ask, command, split_name
 from app.kube.errors import ConfigurationError
+from app.runtime.children import reserved_port
 from app.runtime.clock import SystemClock
 from app.runtime.reporting.explaining import Chances, Explanation, Leadership, Waiting
 from app.runtime.reporting.stories import RefusalStory
@@ -104,10 +105,8 @@ async def test_without_the_right():
 
 
 async def test_nobody_there():
-    async with scheduler(Reviews(), insecure_http=True) as server:
-        pass
-    with pytest.raises(ExplainError, match="port-forward"):
-        await explain(server)
+    with reserved_port() as port, pytest.raises(ExplainError, match="port-forward"):
+        await explain(f"http://127.0.0.1:{port}")
 
 
 async def test_plain_http_on_this_machine():

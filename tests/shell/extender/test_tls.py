@@ -12,6 +12,7 @@ from app.extender.config import ExtenderConfigError, TLSConfig
 from app.extender.errors import ExtenderError, TransportError
 from app.extender.tls import TLSSource
 from app.extender.transport import HTTPTransport
+from app.runtime.children import reserved_port
 from app.wire.extender_v1 import Body
 from tests.shell.extender.fakes import Remembering, about, config, pod
 from tests.shell.extender.servers import Authority, Server, polite, server_context
@@ -288,13 +289,13 @@ class TestReload:
 
     async def test_a_problem_is_told_once(self, files):
         seen, tls = Remembering(), TLSConfig(ca_file=str(files["ca.crt"]))
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            url = f"https://127.0.0.1:{taken.getsockname()[1]}"
-        made = HTTPExtender(config(url_prefix=url, tls=tls), observer=seen, environ={})
-        files["ca.crt"].write_bytes(b"rubbish")
-        for _ in range(3):
-            with pytest.raises(ExtenderError, match="connection refused"):
-                await made.bind(pod(), "a")
+        with reserved_port() as port:
+            url = f"https://127.0.0.1:{port}"
+            made = HTTPExtender(config(url_prefix=url, tls=tls), observer=seen, environ={})
+            files["ca.crt"].write_bytes(b"rubbish")
+            for _ in range(3):
+                with pytest.raises(ExtenderError, match="connection refused"):
+                    await made.bind(pod(), "a")
         await made.close()
         [(name, problem)] = seen.all("warned")
         assert name == url

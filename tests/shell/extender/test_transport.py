@@ -281,7 +281,11 @@ class TestFailure:
         )
         assert (err.outcome, err.sent) == (Outcome.UNREACHABLE, False)
 
-    async def test_a_host_that_does_not_exist(self, transport):
+    async def test_a_host_that_does_not_exist(self, transport, monkeypatch):
+        async def getaddrinfo(*_args, **_more):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
         err = await fail(transport, "http://no-such-host.invalid/filter")
         assert str(err) == (
             'Post "http://no-such-host.invalid/filter": dial tcp: lookup no-such-host.invalid: no such host'

@@ -121,10 +121,12 @@ class Pem:
     key: bytes
 
     def write(self, directory: Path, name: str) -> tuple[Path, Path]:
-        """Both as files."""
+        """Both as files; others, not the same with new contents, where there are some by these names."""
         files = directory / f"{name}.crt", directory / f"{name}.key"
-        files[0].write_bytes(self.certificate)
-        files[1].write_bytes(self.key)
+        for file, data in zip(files, (self.certificate, self.key), strict=True):
+            draft = file.with_name(f"{file.name}.new")
+            draft.write_bytes(data)
+            draft.replace(file)
         return files
 
 

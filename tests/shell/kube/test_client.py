@@ -38,6 +38,7 @@ from app.kube.errors import (
 )
 from app.kube.kubeconfig import load_connection
 from app.kube.transport import STRATEGIC_MERGE_PATCH
+from app.runtime.children import reserved_port
 from tests.shell.clock import leap
 from tests.shell.kube.servers import Authority, serving
 
@@ -321,11 +322,10 @@ async def test_a_redirect_is_not_followed():
 
 
 async def test_nobody_listens():
-    async with serving(fine) as server:
-        pass
-    async with client_of(server.url) as client:
-        with pytest.raises(ConnectionFailed, match="POST /x: ") as caught:
-            await client.request("POST", "/x", body=b"{}")
+    with reserved_port() as port:
+        async with client_of(f"http://127.0.0.1:{port}") as client:
+            with pytest.raises(ConnectionFailed, match="POST /x: ") as caught:
+                await client.request("POST", "/x", body=b"{}")
     assert caught.value.sent is False
     assert caught.value.__cause__ is not None
 
