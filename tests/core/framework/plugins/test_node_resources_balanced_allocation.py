@@ -77,3 +77,19 @@ def test_an_empty_node(requests, expected):
     else:
         plugin.pre_score(state, pod, view)
         assert plugin.score(state, pod, view).tolist() == [expected]
+
+
+def test_two_resources_of_three_are_rounded_as_two_alone():
+    def asking(uid, node_name="", **requests):
+        container = Container(resources=ResourceRequirements(requests=requests))
+        fields = {"namespace": "ns", "name": uid, "uid": uid, "node_name": node_name}
+        return make_pod(PodSpec(containers=(container,)), **fields)
+
+    world, gpu = World(0, nodes=4), "example.com/gpu"
+    status = NodeStatus(allocatable={"cpu": "10", "memory": "10", "pods": "10"})
+    row = world.table.set_node(Node(metadata=ObjectMeta(name="n"), status=status))
+    world.table.add_pod(asking("there", "n", cpu="1", memory="4"))
+    args = BalancedAllocationArgs(tuple(map(ResourceSpec, ("cpu", "memory", gpu))))
+    plugin = NodeResourcesBalancedAllocation(args, world.handle)
+    pod, view = asking("p", memory="4", **{gpu: "1"}), View(world.table, np.array([row]))
+    assert plugin.score(CycleState(), pod, view).tolist() == [64]
