@@ -37,8 +37,8 @@ def _guarded(name: str, candidates: list[Overload]) -> Callable[..., Value]:
 
 
 def _open(it: Type) -> bool:
-    """Whether a type leaves something to the value."""
-    return it.dynamic or it.kind in {"error", "null", "param"} or any(map(_open, it.parameters))
+    """Whether a type leaves something to the value: null is taken where an optional value or one of Kubernetes' is wanted."""
+    return it.kind not in {"basic", "list", "map", "type"} or any(map(_open, it.parameters))
 
 
 def _accepts(it: Type, value: Value) -> bool:

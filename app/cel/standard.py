@@ -24,6 +24,7 @@ from app.cel.values import (
     compare,
     general,
     is_list,
+    show,
     size,
     type_name,
 )
@@ -139,7 +140,7 @@ def _relation(name: str, test: Callable[[int, int], bool]) -> list[Overload]:
 
     pairs = (
         "bool, bool|int, int|int, double|int, uint|uint, uint|uint, double|uint, int|"
-        "double, double|double, int|double, uint|string, string"
+        "double, double|double, int|double, uint|string, string|bytes, bytes"
     )
     return declare({f"{name}({it}): bool": decide for it in pairs.split("|")}, guarded=False)
 
@@ -242,6 +243,9 @@ def _of_non_zero(value: Value) -> Optional:
 
 
 def _unwrap(values: Any) -> tuple[Value, ...]:
+    for it in values:
+        if type(it) is not Optional:
+            raise EvaluationError(f"value {show(it)} is not optional")
     return tuple(it.value for it in values if it is not NONE)
 
 

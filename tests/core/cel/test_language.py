@@ -150,6 +150,8 @@ def test_it_is_true(expression: str) -> None:
         ),
         ("optional.none().value() == 1", "optional.none() dereference"),
         (f"quantity('{'9' * 5000}').isInteger()", "unable to parse numeric part of quantity"),
+        ("(1 > 0 ? null : quantity('1')).isInteger()", "no such overload: isInteger(null_type)"),
+        ("null.or(optional.of(1)).value() == 1", "no such overload: value(null_type)"),
         ("quantity('x').isInteger()", "quantities must match the regular expression"),
         ("quantity('1500m').asInteger() == 1", "cannot convert value to integer"),
         ("semver('1.2') == semver('1.2.0')", "No Major.Minor.Patch elements found"),
