@@ -14,15 +14,14 @@ Devices are objects only: nothing is prepared, nothing is freed.
 
 import asyncio
 import logging
-from typing import Final
-from zlib import crc32
 
-from app.model.devices import FINALIZER, POD_CLAIM_NAME
+from app.model.devices import FINALIZER
 from app.sim.api import Api
 from app.sim.errors import ApiError
 from app.sim.objects import is_being_deleted
+from app.sim.parties.claim_templates import Purpose, claim_from, complain, purpose_of
 from app.sim.resources.deletion import DeleteOptions, delete
-from app.sim.resources.kinds import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from app.sim.resources.kinds import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from app.sim.resources.pod_claims import (
     claim_names,
     has_claims,
@@ -34,9 +33,6 @@ from app.sim.resources.pod_claims import (
 from app.sim.store import Change, Key, Object
 
 log = logging.getLogger(__name__)
-
-_LONGEST_BASE: Final = 57
-"""Of a generated name, before the hyphen and the five letters."""
 
 
 class ClaimController:
@@ -50,8 +46,8 @@ class ClaimController:
         """Claims to look at."""
         self._users: dict[Key, dict[Key, None]] = {}
         """claim -> the pods that name it."""
-        self._made: dict[tuple[str, str], Key] = {}
-        """(uid of a pod, entry in the pod) -> the claim that was made for it."""
+        self._made: dict[Purpose, Key] = {}
+        """The claims that were made from templates."""
         self._waiting: dict[Key, dict[Key, None]] = {}
         """template that does not exist -> the pods that wait for it."""
         self._timer: asyncio.Handle | None = None
@@ -85,24 +81,27 @@ class ClaimController:
         is_gone = change.type == "DELETED"
         for name in claim_names(pod):
             claim = (change.key[0], name)
+            users = self._users.setdefault(claim, {})
             if is_gone:
-                self._users.get(claim, {}).pop(change.key, None)
+                users.pop(change.key, None)
             else:
-                self._users.setdefault(claim, {})[change.key] = None
+                users[change.key] = None
+            if not users:
+                del self._users[claim]
             if is_gone or is_done(pod):
                 self._claims[claim] = None
-        if not is_gone:
-            self._pods[change.key] = None
+        self._pods[change.key] = None
         self._look_soon()
 
     def _on_claim(self, change: Change) -> None:
-        before = None if change.previous is None else _purpose(change.previous.value)
-        after = None if change.type == "DELETED" else _purpose(change.record.value)
+        before = None if change.previous is None else purpose_of(change.previous.value)
+        after = None if change.type == "DELETED" else purpose_of(change.record.value)
         if before is not None and before != after:
             self._made.pop(before, None)
-        owner = owning_pod(change.record.value)
-        if after is not None and owner is not None:
+        if after is not None:
             self._made.setdefault(after, change.key)
+        owner = owning_pod(change.record.value)
+        if owner is not None:
             self._pods[change.key[0], owner["name"]] = None
         self._claims[change.key] = None
         self._pods |= self._users.get(change.key, {})
@@ -146,7 +145,7 @@ class ClaimController:
             try:
                 made[entry["name"]] = self._made_claim(key, pod, entry)
             except ApiError as error:
-                self._complain(pod, f"PodResourceClaim {entry['name']}: {error.message}")
+                complain(self._api, pod, f"PodResourceClaim {entry['name']}: {error.message}")
                 return
         if made:
             pod = self._note(pod, made)
@@ -159,7 +158,8 @@ class ClaimController:
         if "resourceClaimTemplateName" not in entry or name == "":
             return False
         record = self._api.find(RESOURCE_CLAIMS, pod["metadata"]["namespace"], name or "")
-        return record is None or not _is_made_for(record.value, pod)
+        owner = None if record is None else owning_pod(record.value)
+        return owner is None or bool(owner["uid"] != pod["metadata"]["uid"])
 
     def _made_claim(self, key: Key, pod: Object, entry: Object) -> str:
         """The claim of a pod's entry, made unless that has been done before. Raises ApiError."""
@@ -202,31 +202,6 @@ class ClaimController:
                 ]
                 self._write_status(record.value, status | {"reservedFor": consumers})
 
-    def _complain(self, pod: Object, message: str) -> None:
-        """Says it where kubectl describe shows it, and counts how often."""
-        now, metadata = self._api.timestamp(), pod["metadata"]
-        namespace = metadata["namespace"]
-        mark = crc32(f"{metadata['uid']} {message}".encode())
-        name = f"{metadata['name']}.{mark:08x}"
-        known = self._api.find(EVENTS, namespace, name)
-        if known is not None:
-            seen = {"count": known.value["count"] + 1, "lastTimestamp": now}
-            copied = {"metadata": dict(known.value["metadata"])}
-            self._api.write(EVENTS, known.value | copied | seen)
-            return
-        names = {part: metadata[part] for part in ("namespace", "name", "uid", "resourceVersion")}
-        event = {
-            "metadata": {"name": name},
-            "involvedObject": {"kind": "Pod", "apiVersion": "v1", **names},
-            "reason": "FailedResourceClaimCreation",
-            "message": message,
-            "source": {"component": "resource_claim"},
-            "type": "Warning",
-            "count": 1,
-        }
-        times = dict.fromkeys(("firstTimestamp", "lastTimestamp"), now)
-        self._api.create(EVENTS, namespace, event | times)
-
     # ------------------------------------------------------------ claims
 
     def _look_at_claim(self, _key: Key, claim: Object) -> None:
@@ -240,15 +215,19 @@ class ClaimController:
             claim = self._write_status(claim, status | freed)
             if _is_held(claim) and "allocation" not in claim["status"]:
                 self._let_go(claim)
-        if not kept and self._lost_its_pod(claim):
+        owner = owning_pod(claim)
+        if not kept and owner is not None and not self._may_run(claim, owner):
             self._delete(claim)
 
     def _needs(self, consumer: Object, claim: Object) -> bool:
         """Whether a claim stays reserved: pods until they have ended; whatever else may use claims is not known here."""
-        if (consumer.get("apiGroup", ""), consumer["resource"]) != ("", "pods"):
-            return True
-        record = self._api.find(PODS, claim["metadata"]["namespace"], consumer["name"])
-        if record is None or record.value["metadata"]["uid"] != consumer["uid"]:
+        is_pod = (consumer.get("apiGroup", ""), consumer["resource"]) == ("", "pods")
+        return not is_pod or self._may_run(claim, consumer)
+
+    def _may_run(self, claim: Object, reference: Object) -> bool:
+        """Whether the pod that a reference of a claim means is still there, and has not ended."""
+        record = self._api.find(PODS, claim["metadata"]["namespace"], reference["name"])
+        if record is None or record.value["metadata"]["uid"] != reference["uid"]:
             return False
         return not is_done(record.value)
 
@@ -269,56 +248,10 @@ class ClaimController:
         freed = claim | {"metadata": metadata | {"finalizers": kept}}
         self._api.update(RESOURCE_CLAIMS, metadata["namespace"], metadata["name"], freed)
 
-    def _lost_its_pod(self, claim: Object) -> bool:
-        """Whether the pod that a claim was made for has ended, or is gone or another one."""
-        owner = owning_pod(claim)
-        if owner is None:
-            return False
-        record = self._api.find(PODS, claim["metadata"]["namespace"], owner["name"])
-        if record is None or record.value["metadata"]["uid"] != owner["uid"]:
-            return True
-        return is_done(record.value)
-
     def _delete(self, claim: Object) -> None:
         namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
         if self._api.find(RESOURCE_CLAIMS, namespace, name) is not None:
             delete(self._api, RESOURCE_CLAIMS, namespace, name, DeleteOptions())
-
-
-def claim_from(template: Object, pod: Object, entry: str) -> Object:
-    """The claim that a template makes for an entry of a pod: owned by the pod, named after both."""
-    spec, metadata = template["spec"], pod["metadata"]
-    given = spec.get("metadata", {})
-    owner = {"apiVersion": "v1", "kind": "Pod", "controller": True}
-    made: Object = {
-        "generateName": _base_name(metadata["name"], entry),
-        "annotations": given.get("annotations", {}) | {POD_CLAIM_NAME: entry},
-        "ownerReferences": [owner | {part: metadata[part] for part in ("name", "uid")}],
-    }
-    if given.get("labels"):
-        made["labels"] = given["labels"]
-    return {"metadata": made, "spec": spec["spec"]}
-
-
-def _base_name(pod: str, entry: str) -> str:
-    """``POD-ENTRY-``, both shortened in proportion where that is too long."""
-    base = f"{pod}-{entry}-"
-    if len(base) <= _LONGEST_BASE:
-        return base
-    pod_part, entry_part = (name[: len(name) * _LONGEST_BASE // len(base)] for name in (pod, entry))
-    return f"{pod_part}-{entry_part}"
-
-
-def _purpose(claim: Object) -> tuple[str, str] | None:
-    """(uid of the pod, entry in the pod) that a claim was made for."""
-    owner = owning_pod(claim)
-    entry = claim["metadata"].get("annotations", {}).get(POD_CLAIM_NAME)
-    return None if owner is None or entry is None else (owner["uid"], entry)
-
-
-def _is_made_for(claim: Object, pod: Object) -> bool:
-    owner = owning_pod(claim)
-    return owner is not None and bool(owner["uid"] == pod["metadata"]["uid"])
 
 
 def _is_held(claim: Object) -> bool:
