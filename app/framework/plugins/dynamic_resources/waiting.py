@@ -51,10 +51,10 @@ class Waiter:
     async def _poll(self, devices: PodDevices, effects: Effects) -> None:
         left = self._timeout
         while not self._ready(devices, effects.now()):
-            if left <= 0:
-                raise _TooLate("device binding timeout: context deadline exceeded")
             await effects.sleep(min(_POLL_SECONDS, left))
             left -= _POLL_SECONDS
+            if left <= 0:  # there is no look at the last moment
+                raise _TooLate("device binding timeout: context deadline exceeded")
 
     def _ready(self, devices: PodDevices, now: float) -> bool:
         for at, claim in enumerate(devices.claims):

@@ -405,11 +405,11 @@ class TestBindingConditions:
             status["devices"] = [device | {"conditions": list(conditions)}]
         return status
 
-    def world(self, *conditions, **fields):
+    def world(self, *conditions, timeout=60.0, **fields):
         world = Devices(
             a_slice("a", {"name": "d0", **self.NEEDS}),
             a_claim(status=self.waiting(*conditions, **fields)),
-            args=DynamicResourcesArgs(binding_timeout=60.0),
+            args=DynamicResourcesArgs(binding_timeout=timeout),
         )
         return world, using("c")
 
@@ -448,6 +448,23 @@ class TestBindingConditions:
         status = world.bind(state, pod, "a")
         assert status.message == "device binding timeout: context deadline exceeded"
         assert world.plugin.figures.conditions_awaited == {("gpu.example.com", "timeout"): 1}
+
+    @pytest.mark.parametrize(("timeout", "looks"), [(60.0, 12), (12.0, 3)])
+    def test_there_is_no_look_at_the_last_moment(self, timeout, looks):
+        world, pod = self.world(timeout=timeout)
+        state = world.decide(pod, "a")
+        naps = []
+
+        async def nap(seconds):
+            naps.append(seconds)
+            if len(naps) == looks:
+                status = self.waiting(condition("Ready"))
+                world.cluster.store(a_claim(status=status, version="5000"))
+
+        world.effects.sleep = nap
+        status = world.bind(state, pod, "a")
+        assert status.message == "device binding timeout: context deadline exceeded"
+        assert sum(naps) == timeout
 
     def test_the_end_counts_from_the_allocation(self):
         world, pod = self.world(timestamp="2023-11-14T22:12:30Z")
