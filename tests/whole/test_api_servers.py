@@ -290,7 +290,8 @@ def test_an_extender_decides_and_binds(
     app = make_app(filter=mine.filter, prioritize=mine.prioritize, bind=mine.bind)
     with in_a_thread(app) as url:
         verbs = {f"{verb}Verb": verb for verb in ("filter", "prioritize", "bind")}
-        extender = {"urlPrefix": url, "nodeCacheCapable": capable, "weight": 100, **verbs}
+        given = {"nodeCacheCapable": capable, "weight": 100, "httpTimeout": "60s"}
+        extender = {"urlPrefix": url, **given, **verbs}
         scheduler = schedulers.start(leaderElection=ALONE, extenders=[extender])
         cluster.create_pods(12)
         cluster.call("POST", PODS, pod("elsewhere", nodeSelector={"none": "such"}))

@@ -47,7 +47,9 @@ def source(url=HTTPS, *, enable_https=False, refuse=False, **tls):
 async def call(server, tls):
     transport = HTTPTransport(tls=tls)
     try:
-        return await transport.post(f"{server.url}/f", Body([b"{}"]), headers={}, timeout_seconds=5)
+        return await transport.post(
+            f"{server.url}/f", Body([b"{}"]), headers={}, timeout_seconds=60
+        )
     finally:
         await transport.close()
 
@@ -126,7 +128,7 @@ class TestVerification:
             with peer.dup() as rest:
                 with pytest.raises(ssl.SSLError):
                     context.wrap_socket(peer, server_side=True)
-                rest.settimeout(5)
+                rest.settimeout(60)
                 while rest.recv(65536):  # what is left unread takes the alert with it
                     pass
 
@@ -135,7 +137,7 @@ class TestVerification:
             url = f"https://127.0.0.1:{listening.getsockname()[1]}/f"
             serving = asyncio.create_task(asyncio.to_thread(serve, listening))
             with pytest.raises(TransportError) as caught:
-                await transport.post(url, Body([b"{}"]), headers={}, timeout_seconds=5)
+                await transport.post(url, Body([b"{}"]), headers={}, timeout_seconds=60)
             await serving
         await transport.close()
         assert str(caught.value) == f'Post "{url}": remote error: tls: {alert}'
@@ -164,9 +166,9 @@ class TestVerification:
         transport = HTTPTransport(tls=source(ca_data=authority.pem))
         async with tls_server as server:
             for _ in range(3):
-                await transport.post(server.url, Body([b"{}"]), headers={}, timeout_seconds=5)
+                await transport.post(server.url, Body([b"{}"]), headers={}, timeout_seconds=60)
             server.connections[0].hang_up()
-            await transport.post(server.url, Body([b"{}"]), headers={}, timeout_seconds=5)
+            await transport.post(server.url, Body([b"{}"]), headers={}, timeout_seconds=60)
         await transport.close()
         assert [number for number, _ in server.requests] == [0, 0, 0, 1]
 
@@ -317,7 +319,7 @@ async def test_a_large_body_over_tls(tls_server, authority):
     pieces = [b"x" * 9_999, b","] * 100
     async with tls_server as server:
         transport = HTTPTransport(tls=TLSSource(config(url_prefix=server.url, tls=tls)))
-        await transport.post(server.url, Body(pieces), headers={}, timeout_seconds=5)
+        await transport.post(server.url, Body(pieces), headers={}, timeout_seconds=60)
         await transport.close()
     [(_, (_, _, body))] = server.requests
     assert body == b"".join(pieces)
@@ -369,7 +371,7 @@ class TestThroughAProxy:
         async with tls_server as server, Tunnel() as proxy:
             made = self.transport(authority, proxy, server.url)
             for _ in range(2):
-                await made.post(f"{server.url}/f", Body([b"{}"]), headers={}, timeout_seconds=5)
+                await made.post(f"{server.url}/f", Body([b"{}"]), headers={}, timeout_seconds=60)
             await made.close()
         assert proxy.lines == [f"CONNECT 127.0.0.1:{server.port} HTTP/1.1"]
         assert [line for _, (line, _, _) in server.requests] == ["POST /f HTTP/1.1"] * 2
@@ -378,6 +380,6 @@ class TestThroughAProxy:
         async with tls_server as server, Tunnel("403 Forbidden") as proxy:
             made = self.transport(authority, proxy, server.url)
             with pytest.raises(TransportError, match="proxy answered 403 Forbidden") as caught:
-                await made.post(server.url, Body([b"{}"]), headers={}, timeout_seconds=5)
+                await made.post(server.url, Body([b"{}"]), headers={}, timeout_seconds=60)
             await made.close()
         assert not caught.value.sent
