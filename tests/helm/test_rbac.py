@@ -15,6 +15,7 @@ import pytest
 
 from app.framework.registry import IN_TREE
 from app.kube.client import KubeClient
+from app.kube.errors import NotFound
 from app.kube.event_series import ObjectRef
 from app.kube.events import EventRecorder
 from app.kube.kubeconfig import load_connection
@@ -58,7 +59,10 @@ WRITTEN: Final = {
 DEVICES: Final = {
     *((verb, "resource.k8s.io", "resourceclaims") for verb in ("get", "create", "patch", "delete")),
     ("patch", "resource.k8s.io", "resourceclaims/status"),
+    ("update", "resource.k8s.io", "resourceclaims"),
 }
+#: For claims that take no patch: those of which the API server keeps bytes that JSON does not carry.
+REWRITTEN: Final = {("update", "resource.k8s.io", "resourceclaims")}
 #: No object, but the right to write in a claim's status who has which devices (spec: plugins.md 2.20).
 GIVING_DEVICES: Final = {("patch", "resource.k8s.io", "resourceclaims/binding")}
 REVIEWED: Final = {
@@ -294,6 +298,7 @@ QUICK: Final = {
 }
 CLAIMS: Final = "/api/v1/namespaces/default/persistentvolumeclaims"
 PODS: Final = "/api/v1/namespaces/default/pods"
+DEVICE_CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 
 
@@ -343,7 +348,7 @@ def put_to_work(cluster: Cluster, gate: Gate) -> None:
     asked("patch", "", "persistentvolumes")
     asked("patch", "", "persistentvolumeclaims")
     ask_for_devices(cluster)
-    for kind in DEVICES:
+    for kind in DEVICES - REWRITTEN:
         asked(*kind)
     preempt(cluster)
     asked("delete", "", "pods")
@@ -427,12 +432,14 @@ def preempt(cluster: Cluster) -> None:
 
 
 async def do_what_is_rare(server: str) -> None:
-    """What takes somebody who looks at the endpoints, or an event that occurs again."""
+    """What takes somebody who looks at the endpoints, an event that occurs again, or a server that speaks protobuf of claims."""
     rng = np.random.default_rng(1)
     async with KubeClient(load_connection(master=server, wall=float), agent="test") as client:
         reviews = Reviews(client, rng)
         await reviews.who_has("token")
         await reviews.may(User("somebody"), "get", "/metrics")
+        with contextlib.suppress(NotFound):
+            await client.request("PUT", f"{DEVICE_CLAIMS}/gone", body=b"{}")
         recorder = EventRecorder(client, host="test", wall=float, rng=rng)
         running = asyncio.create_task(recorder.run())
         for now in (1.0, 2.0):
