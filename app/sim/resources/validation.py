@@ -38,6 +38,7 @@ _NOT_A_LABEL_VALUE: Final = (
     "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 
+_STANDARD_FINALIZERS: Final = {"foregroundDeletion", "kubernetes", "orphan"}
 _NAMED_BY_LABEL: Final = {"namespaces", "services"}
 """Resources whose names must be a single DNS label."""
 
@@ -54,13 +55,19 @@ def name_mistakes(field: str, name: str, *, single_label: bool) -> list[Cause]:
 
 
 def metadata_mistakes(kind: Kind, value: Object) -> list[Cause]:
-    """Checks name and labels of an object."""
+    """Checks name, labels and finalizers of an object."""
     metadata = value["metadata"]
     name = metadata.get("name", "")
     if not name:
         return [required("metadata.name", "name or generateName is required")]
     causes = name_mistakes("metadata.name", name, single_label=kind.plural in _NAMED_BY_LABEL)
-    return causes + label_mistakes("metadata.labels", metadata.get("labels", {}))
+    causes += label_mistakes("metadata.labels", metadata.get("labels", {}))
+    for index, finalizer in enumerate(metadata.get("finalizers", ())):
+        causes += label_key_mistakes("metadata.finalizers", finalizer)
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            detail = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(invalid_value(f"metadata.finalizers[{index}]", finalizer, detail))
+    return causes
 
 
 def label_mistakes(field: str, labels: Mapping[str, Any]) -> list[Cause]:

@@ -217,6 +217,26 @@ async def test_delete_preconditions(client: Client, field: str) -> None:
     assert (await client.delete(f"{CONFIG_MAPS}/a", right)).status == 200
 
 
+@pytest.mark.parametrize(
+    ("finalizer", "field", "text"),
+    [
+        ("mine", "metadata.finalizers[0]", "neither a standard finalizer name nor is it fully"),
+        ("/mine", "metadata.finalizers", "prefix part must be non-empty"),
+        ("x.io/m e", "metadata.finalizers", "name part must consist of"),
+    ],
+)
+async def test_finalizers_have_a_domain(
+    client: Client, finalizer: str, field: str, text: str
+) -> None:
+    given = config_map("a", finalizers=[finalizer])
+    answer = await client.post(CONFIG_MAPS, given)
+    (cause,) = answer.body["details"]["causes"]
+    assert (answer.status, cause["field"], text in cause["message"]) == (422, field, True)
+    await client.create(CONFIG_MAPS, config_map("a", finalizers=["orphan"]))
+    patch = {"metadata": {"finalizers": [finalizer]}}
+    assert (await client.patch(f"{CONFIG_MAPS}/a", patch)).status == 422
+
+
 async def test_finalizers_hold_an_object_until_the_last_is_gone(client: Client) -> None:
     await client.create(CONFIG_MAPS, config_map("a", finalizers=["x.io/y", "x.io/z"]))
     answer = await client.delete(f"{CONFIG_MAPS}/a")
