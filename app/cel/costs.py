@@ -29,7 +29,7 @@ class Meter:
 
 
 Cost = Callable[[Sequence[Value], Value], int]
-"""Of a call by its arguments and its result."""
+"""Of a call by its arguments, whose types are yet to be checked, and its result."""
 
 
 def extent(value: Value) -> int:
@@ -98,15 +98,15 @@ def _produced(_: Sequence[Value], result: Value) -> int:
 
 
 def _flattened(arguments: Sequence[Value], _: Value) -> int:
-    depth = arguments[1] if len(arguments) == 2 else 1
-    return extent(arguments[0]) * int(depth) + 1 + LIST
+    depth = arguments[1] if len(arguments) == 2 and type(arguments[1]) is int else 1
+    return extent(arguments[0]) * depth + 1 + LIST
 
 
 def _sorted_by(place: int) -> Cost:
     def cost(arguments: Sequence[Value], _: Value) -> int:
         values = arguments[place]
-        factor = 2.1 if values and isinstance(values[0], str) else 2.0
-        return int(len(values) ** 2 * factor) + 1 + LIST
+        factor = 2.1 if is_list(values) and values and isinstance(values[0], str) else 2.0
+        return int(extent(values) ** 2 * factor) + 1 + LIST
 
     return cost
 

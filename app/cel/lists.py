@@ -11,6 +11,7 @@ from app.cel.errors import CostLimitExceeded, EvaluationError
 from app.cel.standard import add, unsupported
 from app.cel.values import (
     MISSING,
+    NO_OVERLOAD,
     GrowingMap,
     Map,
     Uint,
@@ -30,8 +31,19 @@ _ZERO: dict[str, Value] = {"int": 0, "uint": Uint(0), "double": 0.0}
 # ---------------------------------------------------------------- Kubernetes' own
 
 
+def _order(one: Value, other: Value) -> int:
+    """As ``compare``, but what has no order among its like (not a number) is neither before nor after."""
+    for it in (one, other):
+        if type_name(it) not in _ORDERED.split():
+            raise EvaluationError(NO_OVERLOAD)
+    try:
+        return compare(one, other)
+    except EvaluationError:
+        return 0
+
+
 def _is_sorted(values: Any) -> bool:
-    return all(compare(one, other) <= 0 for one, other in itertools.pairwise(values))
+    return all(_order(one, other) <= 0 for one, other in itertools.pairwise(values))
 
 
 def _extreme(name: str, wanted: int) -> Callable[[Any], Value]:
@@ -40,7 +52,7 @@ def _extreme(name: str, wanted: int) -> Callable[[Any], Value]:
             raise EvaluationError(f"{name} called on empty list")
         found = values[0]
         for it in values[1:]:
-            if compare(found, it) == -wanted:
+            if _order(found, it) == -wanted:
                 found = it
         return found
 
@@ -144,7 +156,7 @@ def _sort_by_keys(values: Any, keys: Any) -> Value:
         raise EvaluationError("list elements must be comparable")
     if any(type_name(it) != kind for it in keys):
         raise EvaluationError("list elements must have the same type")
-    order = sorted(range(len(keys)), key=lambda it: functools.cmp_to_key(compare)(keys[it]))
+    order = sorted(range(len(keys)), key=lambda it: functools.cmp_to_key(_order)(keys[it]))
     return tuple(values[place] for place in order)
 
 

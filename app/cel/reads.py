@@ -34,6 +34,8 @@ def _visit(node: Node, found: set[Path], names: dict[Variable | None, Path]) -> 
             return
     if isinstance(node, Bind):
         bound = _path(node.value, names)
+        if bound is not None and len(bound) == 1 and bound[0] in _MAPS:
+            raise _Everything  # a device without any makes a difference: no domain is found then
         if bound is not None:
             _visit(node.body, found, names | {node.variable: bound})
             return

@@ -70,16 +70,16 @@ class Missing:
 MISSING: Final = Missing()
 
 
-class _Flag:
-    """A boolean key: Python's True is the same key as 1."""
+class _Key:
+    """What Python would take for another key (True for 1), or cannot look up (a list): found by identity."""
 
     __slots__ = ("value",)
 
-    def __init__(self, value: bool) -> None:
+    def __init__(self, value: Value) -> None:
         self.value: Final = value
 
 
-_FLAGS: Final = {True: _Flag(True), False: _Flag(False)}
+_FLAGS: Final = {True: _Key(True), False: _Key(False)}
 
 
 def hashed(value: Value) -> Value:
@@ -89,7 +89,7 @@ def hashed(value: Value) -> Value:
         return _FLAGS[value]
     if kind is Semver:
         raise EvaluationAborted("internal error: runtime error: hash of unhashable type cel.Semver")
-    return tuple(value) if kind is Growing else value
+    return _Key(value) if kind is tuple or kind is Growing else value
 
 
 class Map:
@@ -119,7 +119,7 @@ class Map:
     def items(self) -> Iterator[tuple[Value, Value]]:
         """Keys and values."""
         for name, value in self.entries.items():
-            yield (name.value if type(name) is _Flag else name), value
+            yield (name.value if type(name) is _Key else name), value
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -182,6 +182,7 @@ _DEVICES = st.builds(
         f'cel.bind(d, device.attributes["{DRIVER}"], d.exists(k, d[k] == "a"))',
         f'device.capacity["{DRIVER}"][?"x"].hasValue() || device.allowMultipleAllocations',
         'optional.of(device.attributes).optMap(all, all["other.io"].x).value() == "a"',
+        'cel.bind(all, device.attributes, all["other.io"].?x.orValue("a") == "a")',
         "device.attributes.all(domain, domain == device.driver)",
     ],
 )
