@@ -18,12 +18,11 @@ pytestmark = pytest.mark.whole
 
 SLEEP = "import time; time.sleep(60)"
 STUBBORN = (
-    "import signal, time; signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True)); "
+    "import os, signal, time; signal.signal(signal.SIGTERM, lambda *_: os.write(1, b'asked')); "
     "print('listening on http://127.0.0.1:1', flush=True); time.sleep(60)"
 )
 HESITANT = (
-    "import signal, time; "
-    "signal.signal(signal.SIGUSR1, lambda *_: print('11/ ===', flush=True)); "
+    "import os, signal, time; signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b'11/ ===')); "
     "print('listening on http://127.0.0.1:47', end='', flush=True); "
     f"{SLEEP}"
 )
