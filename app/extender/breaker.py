@@ -5,11 +5,13 @@
       |  +--- any success --------------+ +---------- the probe failed: pause doubled ----+
       +----------------------------------------------- the probe succeeded ---------------+
 
-Only the absence of an answer is a failure: an extender that answers "no" or 500 is there. A probe that was given up
+Only the absence of an answer is a failure: an extender that answers "no" or 500 is there. And only if none of the calls
+that began later was answered: timeouts come to light late, when many others have long been answered. A probe that was given up
 (its pod is gone), or that met a connection that was about to be closed, tells nothing: the next call is the probe. Time is an argument; no clock is read here.
 """
 
 import enum
+import math
 from typing import Final
 
 from app.extender.config import BreakerSettings
@@ -39,6 +41,8 @@ class Breaker:
         self._failures = 0
         self._pause = settings.open_seconds
         self._probe_at = 0.0
+        #: When the last of the calls that were answered had begun.
+        self._answered = -math.inf
         self.state = State.CLOSED
 
     def holds_back(self, now: float) -> bool:
@@ -54,18 +58,19 @@ class Breaker:
         self.state = State.HALF_OPEN
         return Admission.PROBE
 
-    def succeeded(self) -> None:
+    def succeeded(self, began: float) -> None:
         """A call was answered, however long ago it began."""
+        self._answered = max(self._answered, began)
         self.state = State.CLOSED
         self._failures = 0
         self._pause = self._settings.open_seconds
 
-    def failed(self, admission: Admission, now: float) -> None:
+    def failed(self, admission: Admission, began: float, now: float) -> None:
         """A call was not answered. Those that began before the breaker opened change nothing any more."""
         if admission is Admission.PROBE:
             self._pause = min(self._pause * 2, self._settings.max_open_seconds)
             self._open(now + self._pause)
-        elif self.state is State.CLOSED and self._settings.failures:
+        elif self.state is State.CLOSED and self._settings.failures and began >= self._answered:
             self._failures += 1
             if self._failures >= self._settings.failures:
                 self._open(now + self._pause)

@@ -211,7 +211,7 @@ class HTTPExtender:
             return await self._exchange(call, body, read)
         finally:
             ended = now()
-            self._report(call, admission, ended)
+            self._report(call, admission, started, ended)
             self._observer.call_finished(
                 self.name,
                 call.verb,
@@ -259,15 +259,15 @@ class HTTPExtender:
         last = self._last_failure[call.verb]
         return self._error(call, f"{text}: {last}", Outcome.HELD_BACK, sent=False)
 
-    def _report(self, call: "_Call", admission: Admission, now: float) -> None:
+    def _report(self, call: "_Call", admission: Admission, began: float, now: float) -> None:
         breaker = self._breakers[call.verb]
         before = breaker.state
         if call.outcome in {Outcome.CANCELLED, Outcome.STALE}:
             breaker.abandoned(admission, now)
         elif call.outcome.unanswered:
-            breaker.failed(admission, now)
+            breaker.failed(admission, began, now)
         else:
-            breaker.succeeded()
+            breaker.succeeded(began)
         self._tell_state(call.verb, before)
 
     def _tell_state(self, verb: Verb, before: State) -> None:
