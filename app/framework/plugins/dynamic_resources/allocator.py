@@ -6,7 +6,7 @@ with equal specs, as those made from one template are: when one node has changed
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -97,7 +97,11 @@ class _Kinds:
             WeakKeyDictionary()
         )
         #: What the node of each row saw, and what that looks like.
-        self._looks: Final[list[tuple[Sight | None, Hashable]]] = []
+        self._sights: Final[list[Sight | None]] = []
+        self._looks: Final[list[Hashable]] = []
+        #: Equal ones are the same object: there are many rows.
+        self._known_profiles: Final[dict[tuple[Profile, ...], tuple[Profile, ...]]] = {}
+        self._known_looks: Final[dict[Hashable, Hashable]] = {}
 
     def refresh(self, budget: Budget) -> None:
         """Looks again at the rows that have changed, as far as there is time."""
@@ -108,6 +112,8 @@ class _Kinds:
         if crowded or self._wide is not inventory.wide:
             self._wide = inventory.wide
             self._numbers.clear()
+            self._known_profiles.clear()
+            self._known_looks.clear()
             del self._kinds[1:]
             self._seen_at = -1
         rows = (inventory.changed_at[: len(inventory.sights)] > self._seen_at).nonzero()[0]
@@ -117,7 +123,9 @@ class _Kinds:
         if missing:
             self._of_row = np.concatenate((self._of_row, np.zeros(missing, np.int32)))
         self._of_row[rows] = 0
-        self._looks.extend([(None, None)] * (len(inventory.sights) - len(self._looks)))
+        missing = len(inventory.sights) - len(self._sights)
+        self._sights.extend([None] * missing)
+        self._looks.extend([None] * missing)
         self._look(budget)
         if len(self._codes) < len(self._kinds):
             self._codes = np.resize(self._codes, 2 * len(self._kinds))
@@ -132,12 +140,11 @@ class _Kinds:
 
     def _kind_of(self, row: int, budget: Budget) -> int:
         sight = self._inventory.sights[row]
-        seen, look = self._looks[row]
-        if seen is not sight:
-            look = self._look_of(sight, budget)
-            self._looks[row] = (sight, look)
+        if self._sights[row] is not sight:
+            self._looks[row] = self._look_of(sight, budget)
+            self._sights[row] = sight
         usage = self._inventory.usage
-        key = (look, *[usage(view).key for view in sight.own])
+        key = (self._looks[row], *[usage(view).key for view in sight.own])
         number = self._numbers.setdefault(key, len(self._kinds))
         if number == len(self._kinds):
             self._kinds.append(_Kind(sight.wide))
@@ -152,20 +159,19 @@ class _Kinds:
         views = sight.views
         for view in views:
             if view not in self._profiles:
-                self._profiles[view] = self.query.profiles(view, budget)
+                profiles = self.query.profiles(view, budget)
+                self._profiles[view] = self._known_profiles.setdefault(profiles, profiles)
         wide = set(sight.wide)
         parts: list[Hashable] = [
-            view if view in wide else (view.state, *[each.look for each in self._profiles[view]])
-            for view in views
+            view if view in wide else (view.state, self._profiles[view]) for view in views
         ]
         names = [view.key[1] for view in views]
         parts.append(tuple(map(names.index, names)))
-        profiles = [each for view in views for each in self._profiles[view]]
-        for place in range(len(self.query.attributes)):
-            values = [each.values[place] for each in profiles]
-            numbers: dict[Value, Hashable] = {None: None, UNKNOWN: UNKNOWN}
-            parts.append(tuple([numbers.setdefault(each, len(numbers)) for each in values]))
-        return tuple(parts)
+        if self.query.attributes:
+            by_device = [each for view in views for each in self.query.values(view)]
+            parts.extend(map(_pattern, zip(*by_device, strict=True)))
+        look = tuple(parts)
+        return self._known_looks.setdefault(look, look)
 
     def answer(self, rows: Rows, claims: Sequence[ResourceClaim], budget: Budget) -> Answers:
         """The kinds of the rows, int32[n], the codes, int8[n], and the answers by kind."""
@@ -192,10 +198,11 @@ class _Kinds:
         stamp: tuple[Usage, ...],
     ) -> _Answer:
         profiles = [self._profiles[view] for view in sight.views]
+        values = [self.query.values(view) for view in sight.views]
         usages = [self._inventory.usage(view) for view in sight.views]
         budget.start_kind()
         try:
-            scene = Scene(sight.views, profiles, usages)
+            scene = Scene(sight.views, profiles, values, usages)
             solution = Search(self.query, claims, scene, budget).run()
         except AllocationTimeout:
             return _Answer(TIMED_OUT)
@@ -204,6 +211,12 @@ class _Kinds:
         except AllocationError as error:
             return _Answer(ERROR, text=str(error))
         return _Answer(CANNOT if solution is None else ALLOCATED, stamp, solution)
+
+
+def _pattern(values: Iterable[Value]) -> Hashable:
+    """Which of the values are equal."""
+    numbers: dict[Value, Hashable] = {None: None, UNKNOWN: UNKNOWN}
+    return tuple([numbers.setdefault(each, len(numbers)) for each in values])
 
 
 class Found:

@@ -157,31 +157,19 @@ class ClaimQuery:
 
 
 class Profile:
-    """What a device is to the claims. Tuples over requests go by the position of the request in ``Query.requests``.
+    """What a device is to the claims, but for its attributes in constraints. Devices that are alike share one object.
 
-    ``verdicts``: whether selectors accept it; ``tolerated``: whether its taints are; ``needs``: nano-units of each capacity that
-    the request takes, None if it cannot serve it; ``values``: of the attributes in constraints, by position in ``Query.attributes``.
-    ``look``: equal where all but the values is; ``number``: equal where the values are, too.
+    Tuples go by the position of the request in ``Query.requests``. ``verdicts``: whether selectors accept it; ``tolerated``: whether
+    its taints are; ``needs``: nano-units of each capacity that the request takes, None if the device cannot serve it.
     """
 
-    __slots__ = ("look", "needs", "number", "tolerated", "traits", "values", "verdicts")
+    __slots__ = ("needs", "tolerated", "traits", "verdicts")
 
-    def __init__(
-        self,
-        number: int,
-        look: int,
-        traits: Traits,
-        verdicts: tuple[Verdict, ...],
-        terms: "_Terms",
-        values: tuple[Value, ...],
-    ) -> None:
-        self.number: Final = number
-        self.look: Final = look
+    def __init__(self, traits: Traits, verdicts: tuple[Verdict, ...], terms: "_Terms") -> None:
         self.traits: Final = traits
         self.verdicts: Final = verdicts
         self.tolerated: Final = terms.tolerated
         self.needs: Final = terms.needs
-        self.values: Final = values
 
     def may_serve(self, request: int) -> bool:
         """Whether it is worth a look: selectors accept it, or one fails on it, which must come to light."""
@@ -224,8 +212,7 @@ class Query:
         ]
         self._selectors: Final = selectors
         self._terms: Final[dict[Traits, _Terms]] = {}
-        self._looks: Final[dict[tuple[Traits, tuple[Verdict, ...]], int]] = {}
-        self._profiles: Final[dict[tuple[int, tuple[Value, ...]], Profile]] = {}
+        self._profiles: Final[dict[tuple[Traits, tuple[Verdict, ...]], Profile]] = {}
 
     def profiles(self, view: PoolView, budget: Budget) -> tuple[Profile, ...]:
         """What the devices in a view are, by position. Raises AllocationTimeout: a selector can take long on every device."""
@@ -245,14 +232,18 @@ class Query:
                 for request in self.requests
             ]
         )
-        look = self._looks.setdefault((traits, verdicts), len(self._looks))
-        values = tuple([look_up(offer.device, driver, name) for name in self.attributes])
-        profile = self._profiles.get((look, values))
+        profile = self._profiles.get((traits, verdicts))
         if profile is None:
-            number = len(self._profiles)
-            profile = Profile(number, look, traits, verdicts, self.terms(traits), values)
-            self._profiles[look, values] = profile
+            profile = Profile(traits, verdicts, self.terms(traits))
+            self._profiles[traits, verdicts] = profile
         return profile
+
+    def values(self, view: PoolView) -> list[tuple[Value, ...]]:
+        """Of each device in a view the ``attributes``."""
+        driver, names = view.key[0], self.attributes
+        return [
+            tuple([look_up(offer.device, driver, name) for name in names]) for offer in view.offers
+        ]
 
     def terms(self, traits: Traits) -> _Terms:
         """What a device's traits mean to each request."""

@@ -10,10 +10,10 @@ The frames of the search are objects on a stack of its own: claims with many dev
 
 import enum
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
-from app.framework.plugins.dynamic_resources.constraints import Constraint, start
+from app.framework.plugins.dynamic_resources.constraints import Constraint, Value, start
 from app.framework.plugins.dynamic_resources.counters import Counters
 from app.framework.plugins.dynamic_resources.deadline import AllocationTimeout, Budget
 from app.framework.plugins.dynamic_resources.pools import PoolState, PoolView, Usage
@@ -46,17 +46,20 @@ class Solution(NamedTuple):
 class Scene:
     """What is searched: the devices that a node sees, one after the other, with what they are to the claims, and what is in use."""
 
-    __slots__ = ("first", "key_of", "profiles", "usages", "view_of", "views")
+    __slots__ = ("first", "profiles", "usages", "values", "view_of", "views")
 
     def __init__(
         self,
         views: Sequence[PoolView],
         profiles: Sequence[Sequence[Profile]],
+        values: Sequence[Sequence[tuple[Value, ...]]],
         usages: Sequence[Usage],
     ) -> None:
         self.views: Final = views
         self.usages: Final = usages
         self.profiles: Final = [each for part in profiles for each in part]
+        #: Of the attributes in constraints.
+        self.values: Final = [each for part in values for each in part]
         #: Which view each device is in, and the position of the first device of each view.
         self.view_of: Final[list[int]] = []
         self.first: Final[list[int]] = []
@@ -114,7 +117,7 @@ class _Slot:
         self.cursor = cursor
         self.position = -1
         #: What devices were like that have been tried in vain.
-        self.in_vain: Final[set[tuple[int, bool]]] = set()
+        self.in_vain: Final[set[Hashable]] = set()
 
 
 class Search:
@@ -356,9 +359,10 @@ class Search:
             frame.in_vain.add(self._like(frame.position))
         return _Step.ON
 
-    def _like(self, position: int) -> tuple[int, bool]:
-        """The same for devices that make no difference to each other."""
-        return self._scene.profiles[position].number, position in self._taken
+    def _like(self, position: int) -> Hashable:
+        """The same for devices that can stand for each other."""
+        scene = self._scene
+        return scene.profiles[position], scene.values[position], position in self._taken
 
     def _try_only(self, slot: _Slot) -> bool:
         """Takes the device whose turn it is among all devices: if that one cannot be had, not all can."""
@@ -407,7 +411,7 @@ class Search:
             return False
         if not self._consume(profile, position) or not profile.tolerated[number]:
             return False
-        if not self._constrain(request, profile, position, must=must):
+        if not self._constrain(request, position, must=must):
             return False
         if not shared:
             self._taking[position].add(request.claim)
@@ -433,11 +437,12 @@ class Search:
         left = self._scene.usages[view].left
         return self._counters.consume(self._scene.views[view].key[1], consumes, left)
 
-    def _constrain(self, request: Request, profile: Profile, position: int, *, must: bool) -> bool:
+    def _constrain(self, request: Request, position: int, *, must: bool) -> bool:
         constraints = self._constraints[request.claim]
         attributes = self._query.attribute_of[request.claim]
+        values = self._scene.values[position]
         for count, place in enumerate(request.constraints):
-            if not constraints[place].add(request.place, profile.values[attributes[place]]):
+            if not constraints[place].add(request.place, values[attributes[place]]):
                 if must:
                     device = self._scene.name(position)
                     text = f": cannot add device {device} because a claim constraint would not be satisfied"
