@@ -572,6 +572,9 @@ def test_capacities_are_followed():
     assert fits() == [True, False]
     bench.put(make_capacity("1", "dyn", "9Gi", LabelSelector()))
     assert fits() == [True, True]
+    bench.put(make_capacity("1", "other", "9Gi", LabelSelector()))
+    assert fits() == [False, False]
+    bench.put(make_capacity("1", "dyn", "9Gi", LabelSelector()))
     bench.put(make_capacity("1", "dyn", None, LabelSelector()))
     assert fits() == [False, False]
     bench.put(make_capacity("1", "dyn", "9Gi", IN_Z1))
