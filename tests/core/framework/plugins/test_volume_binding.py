@@ -535,6 +535,7 @@ IN_Z1 = LabelSelector({ZONE: "z1"})
         ((make_capacity("1", "dyn", "1.9Gi", IN_Z1),), [SPACE, SPACE]),
         ((make_capacity("1", "dyn", "9Gi", IN_Z1, "1Gi"),), [SPACE, SPACE]),
         ((make_capacity("1", "dyn", "1Gi", IN_Z1, "2Gi"),), [None, SPACE]),
+        ((make_capacity("1", "dyn", "1e30", IN_Z1),), [None, SPACE]),
         ((make_capacity("1", "other", "9Gi", IN_Z1),), [SPACE, SPACE]),
         ((make_capacity("1", "dyn", None, IN_Z1),), [SPACE, SPACE]),
         ((make_capacity("1", "dyn", "plenty", IN_Z1),), [SPACE, SPACE]),
