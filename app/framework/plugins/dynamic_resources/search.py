@@ -156,22 +156,7 @@ class Search:
         self._results: Final[list[list[tuple[int, int]]]] = [[] for _ in query.claims]
         self._picks: Final = [[own[0] for own in claim.requests] for claim in query.claims]
         self._stack: Final[list[_ClaimEnd | _Choice | _Slot]] = []
-        self._may_skip = self._leaves_no_trace()
-
-    def _leaves_no_trace(self) -> bool:
-        """Whether a device that is tried in vain leaves everything as it was, so that trying one just like it is in vain, too.
-
-        Counters, shared capacity and distinct attributes are not all given back, in kube-scheduler as here.
-        """
-        distinct = any(
-            constraint.match_attribute is None
-            for claim in self._query.claims
-            for constraint in claim.constraints
-        )
-        traces = distinct or self._consumed
-        return not traces and not any(
-            profile.traits.shared or profile.traits.consumes for profile in self._scene.profiles
-        )
+        self._may_skip = False
 
     # ------------------------------------------------------------ before the search
 
@@ -179,6 +164,7 @@ class Search:
         """The solution; None if there is none. Raises AllocationFailed, AllocationError, AllocationTimeout."""
         self._look_at_clock()
         self._prepare()
+        self._may_skip = self._leaves_no_trace()
         if self._query.claims and not self._search():
             if any(view.state is PoolState.INVALID for view in self._scene.views):
                 raise AllocationFailed(_INVALID_POOLS)
@@ -246,6 +232,28 @@ class Search:
         self._candidates.append(everything)
         self._faulty.append(False)
         return len(everything)
+
+    def _leaves_no_trace(self) -> bool:
+        """Whether a device that is tried in vain leaves everything as it was, so that trying one just like it is in vain, too.
+
+        Not everything is given back, in kube-scheduler as here: see ``_take``, ``_give_back`` and DistinctAttribute.
+        """
+        for number, request in enumerate(self._query.requests):
+            kinds = self._query.claims[request.claim].constraints
+            distinct = any(kinds[place].match_attribute is None for place in request.constraints)
+            if distinct and self._wanted[number] > 1:
+                return False
+        return not any(map(self._may_leave_trace, set(self._scene.profiles)))
+
+    def _may_leave_trace(self, profile: Profile) -> bool:
+        requests = self._query.requests
+        if profile.traits.consumes:
+            return profile.traits.shared or any(
+                request.constraints or not profile.tolerated[number]
+                for number, request in enumerate(requests)
+                if profile.may_serve(number)
+            )
+        return profile.traits.shared and any(each.every and each.constraints for each in requests)
 
     def _about(self, request: Request, text: str) -> str:
         return f"claim {self._claims[request.claim].key}, request {request.name}{text}"
@@ -355,14 +363,26 @@ class Search:
         if step is _Step.TOO_MANY or request.every:
             self._stack.pop()
             return step
-        if self._may_skip and not self._taking[frame.position]:
+        if self._may_skip and not self._is_touched(frame.position):
             frame.in_vain.add(self._like(frame.position))
         return _Step.ON
 
+    def _is_touched(self, position: int) -> bool:
+        """Whether this search has taken the device, or a share of it."""
+        return bool(self._taking.get(position)) or position in self._taking_capacity
+
     def _like(self, position: int) -> Hashable:
-        """The same for devices that can stand for each other."""
+        """The same for devices that can stand for each other, if they are untouched."""
         scene = self._scene
-        return scene.profiles[position], scene.values[position], position in self._taken
+        profile = scene.profiles[position]
+        account = scene.views[scene.view_of[position]].key[1] if profile.traits.consumes else ""
+        in_use = position in self._taken, self._consumed.get(position)
+        return profile, scene.values[position], account, in_use
+
+    def _is_in_vain(self, slot: _Slot, position: int) -> bool:
+        if not slot.in_vain or self._is_touched(position):
+            return False
+        return self._like(position) in slot.in_vain
 
     def _try_only(self, slot: _Slot) -> bool:
         """Takes the device whose turn it is among all devices: if that one cannot be had, not all can."""
@@ -383,7 +403,7 @@ class Search:
             taking = self._taking.get(position)
             if taking and (not request.admin_access or request.claim in taking):
                 continue
-            if slot.in_vain and not taking and self._like(position) in slot.in_vain:
+            if self._is_in_vain(slot, position):
                 continue
             if (
                 self._selectable(request, number, position)

@@ -527,10 +527,21 @@ class TestTime:
         with pytest.raises(AllocationTimeout):
             world.allocate(hard, budget=Patience(3))
 
-    def test_devices_that_are_alike_are_not_tried_in_each_others_place(self):
-        devices = [device(f"d{n}", uuid=f"u{n}") for n in range(24)]
-        world = DeviceWorld(slice_of("s", *devices))
-        assert world.allocate(claim(asked(12), asked(12), asked(1)), budget=Patience(100)) is None
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {},
+            {"allowMultipleAllocations": True, "capacity": {"mem": "8Gi"}},
+            {"consumesCounters": [{"counterSet": "memory", "counters": {"gib": {"value": "1m"}}}]},
+        ],
+        ids=["plain", "shared", "partition"],
+    )
+    def test_devices_that_are_alike_are_not_tried_in_each_others_place(self, fields):
+        devices = [device(f"d{n}", uuid=f"u{n}", **fields) for n in range(24)]
+        counters = slice_of("counters", sharedCounters=TestCounters.SET, count=2)
+        world = DeviceWorld(slice_of("devices", *devices, count=2), counters)
+        in_vain = claim(asked(8), asked(8), asked(1, "false"))
+        assert world.allocate(in_vain, budget=Patience(100)) is None
 
     def test_what_timed_out_is_tried_again(self):
         world = DeviceWorld(slice_of("s", device("d0")))
