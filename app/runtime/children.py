@@ -168,7 +168,10 @@ def scheduler(config: Path, *flags: str, log: Path) -> AbstractAsyncContextManag
 
 
 async def interruptible(work: Coroutine[Any, Any, T]) -> T | None:
-    """Runs to the end, or until SIGINT or SIGTERM cancels it: None. For the top of a program; blocks of ``child`` end their processes."""
+    """Runs to the end, or until SIGINT or SIGTERM cancels it: None. For the top of a program; blocks of ``child`` end their processes.
+
+    Once cancelled the program is about to end, and further requests are ignored.
+    """
     loop = asyncio.get_running_loop()
     running = asyncio.ensure_future(work)
     numbers = (signal.SIGINT, signal.SIGTERM)
@@ -181,6 +184,8 @@ async def interruptible(work: Coroutine[Any, Any, T]) -> T | None:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+            if running.cancelled():
+                signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.asynccontextmanager

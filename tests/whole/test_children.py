@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 import uvloop
 
 from app.runtime.children import ChildFailed, child, reserved_port, watched
-from tests.whole.harness import wait_for
+from tests.whole.harness import WAIT_SECONDS, wait_for
 
 pytestmark = pytest.mark.whole
 
@@ -26,6 +28,21 @@ HESITANT = (
     "print('listening on http://127.0.0.1:47', end='', flush=True); "
     f"{SLEEP}"
 )
+#: Cleans up until its log is empty.
+INTERRUPTIBLE = """
+import asyncio, os, sys, uvloop
+from app.runtime.children import interruptible
+async def main():
+    say("running")
+    assert await interruptible(asyncio.Event().wait()) is None
+    say("cleaning up")
+    while os.fstat(1).st_size:
+        pass
+def say(text):
+    print(text, flush=True)
+uvloop.run(main())
+sys.exit(7)
+"""
 WITH_CHILD = (
     "import subprocess, sys, time; "
     f"inner = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); "
@@ -150,6 +167,26 @@ def test_one_that_is_given_up_while_it_is_asked_to_end_is_gone(tmp_path: Path) -
 
     for again in range(4):
         assert not uvloop.run(give_up(again)), again
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_interrupted_cleans_up_however_often_that_is_asked_for(
+    tmp_path: Path, first: signal.Signals
+) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(python(INTERRUPTIBLE), stdout=out)
+    try:
+        wait_for("its beginning", lambda: log.read_text() == "running\n")
+        process.send_signal(first)
+        wait_for("its end", lambda: log.read_text() == "running\ncleaning up\n")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process.send_signal(number)
+        os.truncate(log, 0)
+        assert process.wait(WAIT_SECONDS) == 7
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_reserved_port_is_free_for_whoever_is_told_it() -> None:
