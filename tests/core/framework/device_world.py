@@ -89,8 +89,8 @@ def claim(*requests, name="c", **devices):
 class Patience:
     """Lets a search take its time, or only so many looks at the clock."""
 
-    def __init__(self, looks=None):
-        self.looks = looks
+    def __init__(self, looks=None, now=0.0):
+        self.looks, self.time = looks, now
 
     def start_kind(self):
         pass
@@ -100,6 +100,9 @@ class Patience:
             return False
         self.looks -= 1
         return self.looks < 0
+
+    def now(self):
+        return self.time
 
 
 class DeviceWorld:

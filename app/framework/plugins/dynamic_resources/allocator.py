@@ -5,6 +5,7 @@ there is one search per such *kind* of nodes. Kinds are kept from one attempt to
 with equal specs, as those made from one template are: when one node has changed, one row is looked at again.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
@@ -54,16 +55,20 @@ Codes = npt.NDArray[np.int8]
 #: For each row its kind and its code; by kind the answer.
 Answers = tuple[Kinds, Codes, dict[int, "_Answer"]]
 
+#: For so long a search that took too long is not tried again, unless something that it depends on changes.
+_RETRY_SECONDS: Final = 30.0
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class _Answer(NamedTuple):
-    """To a query, for a kind of nodes. ``stamp``: the uses of wide pools that it depends on."""
+    """To a query, for a kind of nodes. ``stamp``: the uses of wide pools that it depends on; ``until``: how long it is good."""
 
     code: int
     stamp: tuple[Usage, ...] = ()
     solution: Solution | None = None
     text: str = ""
+    until: float = math.inf
 
 
 class _Kind:
@@ -177,15 +182,15 @@ class _Kinds:
         """The kinds of the rows, int32[n], the codes, int8[n], and the answers by kind."""
         numbers = self._of_row[rows]
         answers = {}
-        usage = self._inventory.usage
+        usage, now = self._inventory.usage, budget.now
         for number in np.bincount(numbers).nonzero()[0].tolist():
             kind = self._kinds[number]
             stamp = tuple([usage(view) for view in kind.wide])
             answer = kind.answer
-            if answer is None or answer.stamp != stamp:
+            if answer is None or answer.stamp != stamp or now() >= answer.until:
                 row = rows[(numbers == number).argmax()]
                 answer = self._search(self._inventory.sights[row], claims, budget, stamp)
-                kind.answer = None if answer.code in {TIMED_OUT, ERROR} else answer
+                kind.answer = answer
                 self._codes[number] = answer.code
             answers[number] = answer
         return numbers, self._codes[numbers], answers
@@ -201,15 +206,17 @@ class _Kinds:
         values = [self.query.values(view) for view in sight.views]
         usages = [self._inventory.usage(view) for view in sight.views]
         budget.start_kind()
+        if budget.expired():
+            return _Answer(TIMED_OUT, stamp, until=-math.inf)
         try:
             scene = Scene(sight.views, profiles, values, usages)
             solution = Search(self.query, claims, scene, budget).run()
         except AllocationTimeout:
-            return _Answer(TIMED_OUT)
+            return _Answer(TIMED_OUT, stamp, until=budget.now() + _RETRY_SECONDS)
         except AllocationFailed as failure:
             return _Answer(FAILED, stamp, text=str(failure))
         except AllocationError as error:
-            return _Answer(ERROR, text=str(error))
+            return _Answer(ERROR, stamp, text=str(error), until=-math.inf)
         return _Answer(CANNOT if solution is None else ALLOCATED, stamp, solution)
 
 

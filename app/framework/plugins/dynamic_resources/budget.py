@@ -25,3 +25,7 @@ class Budget:
     def expired(self) -> bool:
         """Whether the search has to end."""
         return self._clock.monotonic() > self._kind_end
+
+    def now(self) -> float:
+        """Seconds on the clock that it goes by."""
+        return self._clock.monotonic()

@@ -15,3 +15,6 @@ class Budget(Protocol):
 
     def expired(self) -> bool:
         """Whether the time for it, or for all, is up."""
+
+    def now(self) -> float:
+        """Seconds on the clock that it goes by."""

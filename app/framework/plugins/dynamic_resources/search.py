@@ -162,7 +162,6 @@ class Search:
 
     def run(self) -> Solution | None:
         """The solution; None if there is none. Raises AllocationFailed, AllocationError, AllocationTimeout."""
-        self._look_at_clock()
         self._prepare()
         self._may_skip = self._leaves_no_trace()
         if self._query.claims and not self._search():

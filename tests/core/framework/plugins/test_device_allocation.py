@@ -543,11 +543,26 @@ class TestTime:
         in_vain = claim(asked(8), asked(8), asked(1, "false"))
         assert world.allocate(in_vain, budget=Patience(100)) is None
 
-    def test_what_timed_out_is_tried_again(self):
+    def test_what_timed_out_is_tried_again_later_or_when_something_has_changed(self):
+        devices = [device(f"d{n}", numa=n) for n in range(24)]
+        world = DeviceWorld(slice_of("s", *devices))
+        hard = claim(asked(12), asked(12), asked(1), constraints=[DISTINCT])
+
+        def looks(now):
+            budget = Patience(50, now)
+            assert world.search(hard, budget=budget).codes.tolist() == [TIMED_OUT]
+            return 50 - budget.looks
+
+        assert looks(0.0) == 51
+        assert looks(29.0) == 0
+        assert looks(30.0) == 51
+        world.use([world.allocate(claim(asked(1)))[0]])
+        assert looks(31.0) == 51
+
+    def test_what_was_not_begun_is_begun_the_next_time(self):
         world = DeviceWorld(slice_of("s", device("d0")))
-        found = world.search(claim(asked(1)), budget=Patience(0))
-        assert found.codes.tolist() == [TIMED_OUT]
-        assert world.search(claim(asked(1))).codes.tolist() == [0]
+        assert world.search(claim(asked(1)), budget=Patience(1)).codes.tolist() == [TIMED_OUT]
+        assert world.search(claim(asked(1)), budget=Patience(1)).codes.tolist() == [0]
 
     def test_nodes_that_there_was_no_time_to_look_at_come_later(self):
         names = [f"n{n}" for n in range(20)]
