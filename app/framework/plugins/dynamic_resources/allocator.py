@@ -7,7 +7,7 @@ with equal specs, as those made from one template are: when one node has changed
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -107,6 +107,7 @@ class _Kinds:
         #: Equal ones are the same object: there are many rows.
         self._known_profiles: Final[dict[tuple[Profile, ...], tuple[Profile, ...]]] = {}
         self._known_looks: Final[dict[Hashable, Hashable]] = {}
+        self._wide_values: Final[dict[PoolView, list[tuple[Value, ...]]]] = {}
 
     def refresh(self, budget: Budget) -> None:
         """Looks again at the rows that have changed, as far as there is time."""
@@ -119,6 +120,7 @@ class _Kinds:
             self._numbers.clear()
             self._known_profiles.clear()
             self._known_looks.clear()
+            self._wide_values.clear()
             del self._kinds[1:]
             self._seen_at = -1
         rows = (inventory.changed_at[: len(inventory.sights)] > self._seen_at).nonzero()[0]
@@ -172,11 +174,24 @@ class _Kinds:
         ]
         names = [view.key[1] for view in views]
         parts.append(tuple(map(names.index, names)))
-        if self.query.attributes:
-            by_device = [each for view in views for each in self.query.values(view)]
-            parts.extend(map(_pattern, zip(*by_device, strict=True)))
+        parts.extend(self._patterns(sight))
         look = tuple(parts)
         return self._known_looks.setdefault(look, look)
+
+    def _patterns(self, sight: Sight) -> Iterator[Hashable]:
+        """For each attribute in constraints which devices have equal ones."""
+        if not self.query.attributes:
+            return
+        known = self._wide_values
+        for view in sight.wide:
+            if view not in known:
+                known[view] = self.query.values(view)
+        values = [
+            each for view in sight.views for each in known.get(view) or self.query.values(view)
+        ]
+        for one in zip(*values, strict=True):
+            numbers: dict[Value, Hashable] = {None: None, UNKNOWN: UNKNOWN}
+            yield tuple([numbers.setdefault(each, len(numbers)) for each in one])
 
     def answer(self, rows: Rows, claims: Sequence[ResourceClaim], budget: Budget) -> Answers:
         """The kinds of the rows, int32[n], the codes, int8[n], and the answers by kind."""
@@ -218,12 +233,6 @@ class _Kinds:
         except AllocationError as error:
             return _Answer(ERROR, stamp, text=str(error), until=-math.inf)
         return _Answer(CANNOT if solution is None else ALLOCATED, stamp, solution)
-
-
-def _pattern(values: Iterable[Value]) -> Hashable:
-    """Which of the values are equal."""
-    numbers: dict[Value, Hashable] = {None: None, UNKNOWN: UNKNOWN}
-    return tuple([numbers.setdefault(each, len(numbers)) for each in values])
 
 
 class Found:
