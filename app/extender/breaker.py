@@ -66,8 +66,11 @@ class Breaker:
         self._pause = self._settings.open_seconds
 
     def failed(self, admission: Admission, began: float, now: float) -> None:
-        """A call was not answered. Those that began before the breaker opened change nothing any more."""
-        if admission is Admission.PROBE:
+        """A call was not answered. Those that began before the breaker opened change nothing any more.
+
+        A probe is a call like others when the answer to an earlier one has closed the breaker meanwhile.
+        """
+        if admission is Admission.PROBE and self.state is State.HALF_OPEN:
             self._pause = min(self._pause * 2, self._settings.max_open_seconds)
             self._open(now + self._pause)
         elif self.state is State.CLOSED and self._settings.failures and began >= self._answered:

@@ -108,6 +108,18 @@ def test_calls_from_before_it_opened(half):
     assert made.state is State.CLOSED
 
 
+@pytest.mark.parametrize("ending", ["failed", "abandoned"])
+def test_a_probe_that_an_answer_to_an_earlier_call_overtakes(ending):
+    made = opened()
+    assert made.admit(5.0) is PROBE
+    made.succeeded(0.0)
+    if ending == "failed":
+        made.failed(PROBE, 5.0, 6.0)
+    else:
+        made.abandoned(PROBE, 6.0)
+    assert made.state is State.CLOSED
+
+
 def test_a_probe_that_was_given_up_leaves_the_next_call_to_probe():
     made = opened()
     made.admit(5.0)
