@@ -4,13 +4,23 @@ Only a leader writes: ``may_write`` is asked before each request leaves, and Not
 raise KubeApiError for what the server refuses; one that changes a version of a claim raises Conflict when there is a newer one.
 """
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from app.kube.bodies import object_patch
-from app.kube.errors import Conflict, KubeApiError
+from app.kube.errors import (
+    Conflict,
+    ConnectionFailed,
+    KubeApiError,
+    ServerUnavailable,
+    TooManyRequests,
+)
+from app.kube.pace import Backoff
 from app.kube.transport import (
     JSON,
     MERGE_PATCH,
@@ -25,6 +35,12 @@ from app.wire.envelope import DecodeError
 from app.wire.kube import decoder_for
 from app.wire.protobuf import resource_version, with_finalizer
 
+logger = logging.getLogger(__name__)
+
+#: Waits between lookups of a claim, seconds.
+LOOKUP_FIRST: Final = 0.05
+LOOKUP_LONGEST: Final = 2.0
+
 _API_VERSION: Final = "resource.k8s.io/v1"
 _INVALID: Final = 422
 _DECODER: Final = decoder_for(ResourceClaim)
@@ -33,13 +49,20 @@ _DECODER: Final = decoder_for(ResourceClaim)
 class ResourceClaimRequests:
     """Reads and writes claims one by one."""
 
-    def __init__(self, transport: Transport, *, may_write: Guard) -> None:
+    def __init__(self, transport: Transport, *, may_write: Guard, rng: np.random.Generator) -> None:
         self._transport: Final = transport
         self._may_write: Final = may_write
+        self._rng: Final = rng
 
     async def get(self, namespace: str, name: str) -> ResourceClaim:
-        """The claim as the server has it now."""
-        return await self._send("GET", _path(namespace, name))
+        """The claim as the server has it now. Goes on until there is an answer."""
+        waits = Backoff(self._rng, initial=LOOKUP_FIRST, factor=4.0, cap=LOOKUP_LONGEST)
+        while True:
+            try:
+                return await self._send("GET", _path(namespace, name))
+            except (ConnectionFailed, ServerUnavailable, TooManyRequests) as err:
+                logger.debug("Lookup of claim %s/%s failed: %s", namespace, name, err)
+            await asyncio.sleep(waits.next())
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
         """Creates a claim with this metadata and spec; as it is then, with the name that was made for it."""

@@ -125,7 +125,7 @@ class Scheduler:
         self.evictor: Final = self._make_evictor()
         self.effects: Final = ApiEffects(
             self._writer,
-            ResourceClaimRequests(transport, may_write=may_write),
+            ResourceClaimRequests(transport, may_write=may_write, rng=rng),
             clock,
             self._pod_events,
             self.evictor,

@@ -1,9 +1,10 @@
 """Requests about claims, as they leave and as their answers are understood."""
 
 import msgspec
+import numpy as np
 import pytest
 
-from app.kube.errors import Conflict, KubeApiError, NotLeading
+from app.kube.errors import Conflict, ConnectionFailed, KubeApiError, NotFound, NotLeading
 from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.transport import JSON, MERGE_PATCH, PROTOBUF, STRATEGIC_MERGE_PATCH, Response
 from app.kube.writer import KubeWriter
@@ -26,13 +27,25 @@ CLAIM = decoder_for(ResourceClaim).decode(msgspec.json.encode(STORED))
 def requests(*answers, leading=True):
     transport = FakeTransport()
     transport.answers.extend(answers)
-    return transport, ResourceClaimRequests(transport, may_write=lambda: leading)
+    return transport, ResourceClaimRequests(
+        transport, may_write=lambda: leading, rng=np.random.default_rng(3)
+    )
 
 
 async def test_a_look_up():
     transport, claims = requests(ok(STORED))
     assert await claims.get("shop", "c") == CLAIM
     assert (transport.sent[0].method, transport.sent[0].path) == ("GET", f"{CLAIMS}/c")
+
+
+async def test_a_look_up_goes_on_until_there_is_an_answer():
+    away = ConnectionFailed("connection refused", sent=False)
+    transport, claims = requests(away, refused(503), refused(429), ok(STORED))
+    assert await claims.get("shop", "c") == CLAIM
+    assert len(transport.sent) == 4
+    transport, claims = requests(refused(404, "c not found", "NotFound"))
+    with pytest.raises(NotFound):
+        await claims.get("shop", "c")
 
 
 async def test_a_creation_has_no_status():

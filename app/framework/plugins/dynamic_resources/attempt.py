@@ -49,6 +49,8 @@ class Reservation:
         self.mappings: Final = mappings
         #: The uids under which devices are set aside.
         self.in_flight: Final[set[str]] = set()
+        #: Places of claims that have begun to be written; whether they are is not known.
+        self.begun: Final[set[int]] = set()
 
 
 class PodDevices:

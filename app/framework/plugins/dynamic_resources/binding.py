@@ -2,7 +2,8 @@
 
 In this order for each claim that is not reserved for the pod: the claim itself, where it stands for extended resources; the
 finalizer that keeps an allocated claim; allocation and reservation in one go. A claim that has changed meanwhile is read again
-and what remains to be done is tried again, a few times.
+and what remains to be done is tried again, a few times. When a write has failed, its answer may have been lost: the devices stay
+set aside until the claim has been looked up.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
@@ -59,23 +60,24 @@ class ClaimBinder:
     async def _bind_one(self, devices: PodDevices, at: int, pod: Pod, effects: Effects) -> None:
         uid = devices.claims[at].uid
         reservation = devices.reservation
-        allocation = None if reservation is None else reservation.allocations.get(at)
-        try:
-            if at == devices.extended_at and reservation is not None:
+        allocation = None
+        if reservation is not None and at in reservation.allocations:
+            allocation = reservation.allocations[at]
+            if at == devices.extended_at:
                 await self._create(devices, at, reservation, effects)
-            claim = await self._write(devices.claims[at], allocation, pod, effects)
-            devices.claims[at] = claim
-            await self._take_over(claim, effects)
-        finally:
+            reservation.begun.add(at)
+        claim = await self._write(devices.claims[at], allocation, pod, effects)
+        devices.claims[at] = claim
+        await self._take_over(claim, effects)
+        if reservation is not None and allocation is not None:
+            reservation.begun.discard(at)
+            reservation.in_flight.discard(uid)
             self._tracker.release(uid)
-            if reservation is not None:
-                reservation.in_flight.discard(uid)
-        if at == devices.extended_at and reservation is not None:
-            status = _status(claim, reservation.mappings)
-            await _explained(
-                f"update pod {pod.key} ExtendedResourceClaimStatus",
-                effects.resource_claims.tell_pod(pod, status),
-            )
+            if at == devices.extended_at:
+                await _explained(
+                    f"update pod {pod.key} ExtendedResourceClaimStatus",
+                    effects.resource_claims.tell_pod(pod, _status(claim, reservation.mappings)),
+                )
 
     async def _create(
         self, devices: PodDevices, at: int, reservation: Reservation, effects: Effects
@@ -163,18 +165,26 @@ class ClaimBinder:
     async def undo(self, devices: PodDevices, pod: Pod, effects: Effects) -> None:
         """Takes the pod's reservations back, and the claim that was made for it. Raises SchedulingError after the last."""
         faults: list[Exception] = []
-        for at, claim in enumerate(devices.claims):
+        for at in range(len(devices.claims)):
             try:
-                if at == devices.extended_at:
-                    if not is_unwritten(claim):
-                        await self.delete(claim, effects)
-                elif claim.status.allocation is not None and is_reserved_for(claim, pod):
-                    left = await effects.resource_claims.drop_consumer(claim, pod.uid)
-                    self._tracker.claims.written(left)
+                await self._undo_one(devices, at, pod, effects)
             except SchedulingError as error:
                 faults.append(error)
         if faults:
             raise SchedulingError("; ".join(map(str, faults)))
+
+    async def _undo_one(self, devices: PodDevices, at: int, pod: Pod, effects: Effects) -> None:
+        claim, reservation = devices.claims[at], devices.reservation
+        if at == devices.extended_at:
+            if not is_unwritten(claim):
+                await self.delete(claim, effects)
+            return
+        if reservation is not None and at in reservation.begun:
+            claim = await effects.resource_claims.get(claim.namespace, claim.name)
+            self._tracker.claims.written(claim)
+        if claim.status.allocation is not None and is_reserved_for(claim, pod):
+            left = await effects.resource_claims.drop_consumer(claim, pod.uid)
+            self._tracker.claims.written(left)
 
     async def deallocate(self, claim: ResourceClaim, effects: Effects) -> None:
         """Frees a claim's devices. Raises SchedulingError."""

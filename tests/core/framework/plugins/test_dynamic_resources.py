@@ -312,6 +312,7 @@ class TestBinding:
         self.claims.store(a_claim("c", version="900", **fields))
         status = self.world.bind(state, self.pod, "a")
         assert (status.code, status.message) == (Code.Error, f"claim default/c {text}")
+        self.world.undo(state, self.pod, "a")
         assert "a/d0" not in self.world.in_use()
 
     def test_not_if_it_was_deallocated(self):
@@ -328,10 +329,32 @@ class TestBinding:
         async def never(*_args, **_kwargs):
             raise conflict
 
-        self.claims.patch = never
+        self.claims.add_finalizer = never
         status = self.world.bind(state, self.pod, "a")
         assert status.message == "add finalizer to claim default/c: changed"
+        assert self.world.in_use() == {"a/d0"}
+        self.world.undo(state, self.pod, "a")
         assert self.world.in_use() == set()
+
+    def test_an_allocation_whose_answer_was_lost_is_looked_up(self):
+        state, patch = self.world.decide(self.pod, "a"), self.claims.patch
+
+        async def lose(claim, changes, *, status=False):
+            written = await patch(claim, changes, status=status)
+            if status:
+                raise SchedulingError("connection reset")
+            return written
+
+        self.claims.patch = lose
+        status = self.world.bind(state, self.pod, "a")
+        said = "add allocation and reservation to claim default/c: connection reset"
+        assert status.message == said
+        assert self.world.in_use() == {"a/d0"}
+        self.world.undo(state, self.pod, "a")
+        assert not self.world.tracker.in_flight("uid-of-c")
+        assert self.world.in_use() == {"a/d0"}
+        assert self.world.written().status.reserved_for == ()
+        assert self.world.judge(self.pod) == {"b": AWAY, "c": AWAY}
 
     def test_a_claim_that_is_gone(self):
         state = self.world.decide(self.pod, "a")
