@@ -21,6 +21,7 @@ from app.framework.interface import (
     PreScorePlugin,
     RowLocal,
     ScorePlugin,
+    Verdicts,
     concerned,
     registrations_of,
 )
@@ -46,6 +47,7 @@ from app.framework.profile import ProfilePlugins
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod, PodTemplate
 from app.model.status import Code, SchedulingError, Status, unresolvable
+from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
@@ -254,14 +256,6 @@ class Framework(CommitPoints):
         arrays = memo.filtered(pod)
         if wide or nominated:
             arrays = arrays.copy()
-        if wide:
-            view = View.everything(self._table)
-            for number, plugin in wide:
-                verdicts = self._watch.one(plugin).filter(state, pod, view)
-                if verdicts is not None:
-                    arrays.lay_over(number, plugin.NAME, verdicts)
-        if nominated:
-            self._with_nominated(state, pod, memo, arrays, wide, nominated)
         considered = self._table.exists[: self._table.size]
         absent = _ABSENT
         if names is not None:
@@ -272,6 +266,16 @@ class Framework(CommitPoints):
             absent = unresolvable(
                 f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(narrowed_by))}]"
             )
+        if wide:
+            view = View.everything(self._table)
+            for number, plugin in wide:
+                verdicts = self._judge(
+                    state, pod, view, plugin, (arrays.plugin > number) & considered
+                )
+                if verdicts is not None:
+                    arrays.lay_over(number, plugin.NAME, verdicts)
+        if nominated:
+            self._with_nominated(state, pod, memo, arrays, wide, nominated)
         arrays.check(self._filter_names, considered)
         outcome = Outcome(
             self._filter_names,
@@ -282,6 +286,21 @@ class Framework(CommitPoints):
             considered,
         )
         return Filtered(outcome, narrowed_by, absent)
+
+    def _judge(
+        self, state: CycleState, pod: Pod, view: View, plugin: FilterPlugin, undecided: Mask
+    ) -> Verdicts | None:
+        """A plugin's verdicts on a view of all rows; one that is particular about it is only asked about those undecided."""
+        judge = self._watch.one(plugin)
+        if not getattr(plugin, "UNDECIDED_ONLY", False) or undecided.all():
+            return judge.filter(state, pod, view)
+        at = undecided.nonzero()[0]
+        verdicts = judge.filter(state, pod, view.take(at)) if len(at) else None
+        if verdicts is None:
+            return None
+        codes, reasons = np.zeros(view.n, np.int8), np.zeros(view.n, np.int32)
+        codes[at], reasons[at] = verdicts.codes, verdicts.reasons
+        return Verdicts(codes, reasons, verdicts.text)
 
     def _run_pre_filter(self, state: CycleState, pod: Pod, memo: TemplateMemo) -> Prefiltered:
         skipping: list[str] = []

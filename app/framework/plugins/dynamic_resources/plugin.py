@@ -50,6 +50,9 @@ class DynamicResources:
         ("filter", "score", "reserve", "preBind"), Need("preFilter", "not found")
     )
 
+    #: A claim may be freed for what Filter says, which must not be said of nodes that are out of the question anyhow.
+    UNDECIDED_ONLY: ClassVar[bool] = True
+
     def __init__(self, args: DynamicResourcesArgs | None, handle: Handle) -> None:
         self._args: Final = args or DynamicResourcesArgs()
         self._handle: Final = handle

@@ -6,7 +6,7 @@ import pytest
 
 from app.framework.args import DynamicResourcesArgs
 from app.framework.diagnosis import Diagnosis
-from app.framework.interface import CycleState
+from app.framework.interface import CycleState, reject
 from app.framework.plugins.dynamic_resources import DynamicResources
 from app.framework.plugins.dynamic_resources.budget import Budget
 from app.framework.profile import ProfilePlugins
@@ -14,7 +14,8 @@ from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.devices import FINALIZER
 from app.model.objects import PodResourceClaimStatus
-from app.model.status import SKIP, Code, ConflictError, SchedulingError
+from app.model.status import SKIP, Code, ConflictError, SchedulingError, unschedulable
+from app.state.nominations import NOBODY
 from app.state.view import View
 from tests.core.framework.claim_world import (
     Clock,
@@ -378,7 +379,39 @@ class TestBinding:
         assert self.world.in_use() == set()
 
 
+class Nowhere:
+    """Turns down some nodes, before DynamicResources has its turn."""
+
+    NAME = "Nowhere"
+
+    def __init__(self, *rows):
+        self.rows = rows
+
+    def filter(self, state, pod, view):
+        return reject(np.isin(view.rows, self.rows), Code.UnschedulableAndUnresolvable, "nowhere")
+
+
 class TestDeallocation:
+    @pytest.mark.parametrize(
+        ("rows", "message"),
+        [
+            ((), "deallocation of ResourceClaim completed"),
+            ((1,), "deallocation of ResourceClaim completed"),
+            ((1, 2), "still not schedulable"),
+            ((0, 1, 2), "still not schedulable"),
+        ],
+    )
+    def test_only_for_nodes_that_are_in_question(self, rows, message):
+        world, pod = Devices(a_claim(status=allocated("a", "d0"))), using("c")
+        plugin = world.plugin
+        first = Nowhere(*rows)
+        plugins = {"preFilter": [plugin], "filter": [first, plugin], "postFilter": [plugin]}
+        framework = Framework("default", ProfilePlugins(plugins, {}), world.cluster.handle.table)
+        memo = framework.memo(pod)
+        state = CycleState(memo.state)
+        framework.filter(state, pod, memo, NOBODY)
+        assert world.after(state, pod) == unschedulable(message)
+
     def after(self, world, pod):
         status = world.after(world.find(pod), pod)
         assert status.code is Code.Unschedulable
