@@ -418,7 +418,11 @@ class PreFilterPlugin(Plugin, Protocol):
 
 
 class FilterPlugin(Plugin, Protocol):
-    """Says which nodes will not do."""
+    """Says which nodes will not do.
+
+    One with ``UNDECIDED_ONLY = True`` is not asked about rows that PreFilter or an earlier filter has ruled out; others look at
+    all rows, which costs less than choosing them.
+    """
 
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
         """None where every row of the view will do."""
