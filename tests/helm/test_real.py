@@ -22,6 +22,7 @@ from extenders.kit import BindRequest, Filtered, NodesRequest, make_app
 from tests.helm.chart import CHART, NAMESPACE, RELEASE, ROOT, Helm
 from tests.helm.rbac import Access, allows, needs, rules_of
 from tests.shell.extender.servers import in_a_thread
+from tests.shell.sim import device_mistakes as devices
 from tests.whole.harness import Process, pod, wait_for
 from tests.whole.real import NEEDS_REAL, RealApiServer
 
@@ -39,8 +40,14 @@ UNLOVED: Final = "unloved"
 #: Renewed often, and not lost by a machine that is slow.
 ELECTION: Final = {"leaseDuration": "30s", "renewDeadline": "20s", "retryPeriod": "300ms"}
 
-#: What an undisturbed scheduler does not do: look a pod up whose binding was not answered.
-RARE: Final = {("get", "", "pods")}
+RESOURCE: Final = "/apis/resource.k8s.io/v1"
+#: What an undisturbed scheduler does not do: look a pod up whose binding was not answered, and delete the claim that it made for
+#: a pod that could not be bound. The third is never asked for: the API server looks it up when a claim is given devices.
+RARE: Final = {
+    ("get", "", "pods"),
+    ("delete", "resource.k8s.io", "resourceclaims"),
+    ("patch", "resource.k8s.io", "resourceclaims/binding"),
+}
 
 
 @pytest.fixture
@@ -185,6 +192,7 @@ def put_to_work(server: RealApiServer) -> None:
     spread(server)
     server.call("POST", PODS, licensed("licensed"))
     bind_claims(server)
+    give_devices(server)
     preempt(server)
     server.call("POST", PODS, licensed(UNLOVED))
     wait_for("a refusal", lambda: server.events("FailedScheduling"))
@@ -274,6 +282,27 @@ def bind_claims(server: RealApiServer) -> None:
     server.call("POST", VOLUMES, volume("new", "made"))
     complete(server, "made", "new")
     wait_for("pods with volumes", lambda: not {"with-local", "with-made"} & {*unbound(server)})
+
+
+def give_devices(server: RealApiServer) -> None:
+    """Two devices: one for a claim that only a whole update leaves as it was sent, one for an extended resource."""
+    server.call("POST", f"{RESOURCE}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {}})
+    offer = devices.offering(devices.device("d-0"), devices.device("d-1"))
+    slices = {"metadata": {"name": "gpus"}, "spec": offer | {"nodeName": "node-0"}}
+    server.call("POST", f"{RESOURCE}/resourceslices", slices)
+    # The blanks between its parameters are what JSON patches would lose.
+    opaque = {"driver": devices.DRIVER, "parameters": {"mode": "slow", "share": 1}}
+    wish = devices.asking(devices.request(deviceClassName="gpu"), config=[{"opaque": opaque}])
+    claim = {"metadata": {"name": "gpu"}, "spec": wish}
+    server.call("POST", f"{RESOURCE}/namespaces/default/resourceclaims", claim)
+    claims = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    server.call("POST", PODS, small("with-claim", resourceClaims=claims))
+    asking = small("with-gpu")
+    gpu = {"deviceclass.resource.kubernetes.io/gpu": "1"}
+    resources = asking["spec"]["containers"][0]["resources"]
+    resources |= {"requests": resources["requests"] | gpu, "limits": gpu}
+    server.call("POST", PODS, asking)
+    wait_for("pods with devices", lambda: not {"with-claim", "with-gpu"} & {*unbound(server)})
 
 
 def volume(name: str, storage_class: str) -> dict[str, Any]:
