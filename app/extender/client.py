@@ -14,11 +14,11 @@ from app.extender.answers import excerpt, retry_after
 from app.extender.breaker import Admission, Breaker, State
 from app.extender.config import ExtenderConfig, ExtenderConfigError, Verb, redacted
 from app.extender.errors import ExtenderError, Outcome, TransportError
-from app.extender.files import TokenFile
 from app.extender.observer import NullObserver, Observer
-from app.extender.proxy import proxy_for
 from app.extender.tls import TLSSource
 from app.extender.transport import HTTPTransport, Response, Transport
+from app.http.files import TokenFile
+from app.http.proxy import proxy_for
 from app.model.pod import Pod, PodTemplate
 from app.state.columns.resources import Int64
 from app.wire import extender_v1 as wire

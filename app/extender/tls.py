@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from app.extender.config import ExtenderConfig, ExtenderConfigError, TLSConfig
-from app.extender.files import FileWatch
+from app.http.files import FileWatch
 
 _UNVERIFIED: Final = (
     "extender {name}: the server's certificate is not verified, because {why}; {way_out}"

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from app.extender.files import FileWatch
+from app.http.files import FileWatch
 from app.runtime.serving.options import ServingError, ServingOptions
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.extender.proxy import proxy_for
+from app.http.proxy import proxy_for
 
 HTTP = {"HTTP_PROXY": "http://p:3128"}
 HTTPS = {"HTTPS_PROXY": "http://p:3128"}
