@@ -5,6 +5,7 @@ from typing import Final
 
 from app.cel.basics import INT_MAX, INT_MIN
 from app.cel.errors import EvaluationError
+from app.model.quantity import BINARY, cut_digits, decimal_exponent
 
 
 class Quantity:
@@ -26,7 +27,10 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> "Quantity":
-        """Reads ``1.5Gi``; raises EvaluationError with Kubernetes' own words."""
+        """Reads ``1.5Gi``; raises EvaluationError with Kubernetes' own words.
+
+        Time is linear in the length of the text. Digits behind the 1000th are rounded up, and exponents beyond 2000 are cut.
+        """
         match = _QUANTITY.fullmatch(text)
         if match is None or not text:
             raise EvaluationError(
@@ -34,17 +38,14 @@ class Quantity:
                 "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
             )
         sign, num, denom, suffix = match[1], match[2] or "0", match[3] or "", match[4]
-        if len(num) + len(denom) > _MAX_DIGITS:
-            raise EvaluationError("unable to parse numeric part of quantity")
-        number = int(num + denom) * (-1 if sign == "-" else 1)
-        if suffix in _BINARY:
-            return cls._binary(number, len(num), len(denom), _BINARY[suffix])
-        exponent = _DECIMAL.get(suffix)
+        number, places, _ = cut_digits(num, denom, _MAX_DIGITS)
+        number = -number if sign == "-" else number
+        if suffix in BINARY:
+            return cls._binary(number, len(num), max(0, places), BINARY[suffix])
+        exponent = decimal_exponent(suffix)
         if exponent is None:
-            if not _EXPONENT.fullmatch(suffix):
-                raise EvaluationError("unable to parse quantity's suffix")
-            exponent = int(suffix[1:])
-        scale = exponent - len(denom)
+            raise EvaluationError("unable to parse quantity's suffix")
+        scale = max(-_MAX_EXPONENT, min(_MAX_EXPONENT, exponent - places))
         if len(num) + len(denom) <= 18 and scale >= -9:
             return cls(number, scale)
         return cls._rounded(number, scale)
@@ -99,8 +100,7 @@ class Quantity:
         return amount if INT_MIN <= amount <= INT_MAX else None
 
 
-_MAX_DIGITS = 1000
-_QUANTITY = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
-_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_EXPONENT = re.compile(r"[eE][+-]?[0-9]{1,3}")
+_MAX_DIGITS: Final = 1000
+_MAX_EXPONENT: Final = 2000
+# No part gives back what it has matched: a text of any length is judged in one pass.
+_QUANTITY: Final = re.compile(r"([+-]?)0*+([0-9]*+)(?:\.([0-9]*+))?+([eEinumkKMGTP]*+[-+]?[0-9]*+)")

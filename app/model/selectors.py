@@ -28,15 +28,17 @@ class SelectorError(ValueError):
     """A selector that Kubernetes would not accept."""
 
 
-# What ``strconv.ParseInt(s, 10, 64)`` accepts: ASCII digits and a sign, no blanks, no underscores.
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+# What ``strconv.ParseInt(s, 10, 64)`` accepts: ASCII digits and a sign, no blanks, no underscores. An int64 has at most 19 digits
+# after the leading zeros, of which there may be any number.
+_INTEGER = re.compile(r"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
 
 
 def parse_int64(text: str) -> int | None:
     """Reads a decimal int64 as Go's ParseInt does; None when it is none."""
-    if _INTEGER.fullmatch(text) is None:
+    match = _INTEGER.fullmatch(text)
+    if match is None:
         return None
-    number = int(text)
+    number = int(match[1] + (match[2] or "0"))
     return number if -(2**63) <= number < 2**63 else None
 
 
