@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from app.runtime.scheduling.requeue import PodName, WakeRequest
-from app.runtime.serving.extenders import ExtenderPages
+from app.scheduler.extender_retries import PodName, WakeRequest
+from app.serving.extenders import ExtenderPages
 from extenders.kit import BindRequest, Filtered, Refusal, Scheduler, Victims, make_app
 from extenders.python.seats import score, suits
 

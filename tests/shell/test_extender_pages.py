@@ -4,8 +4,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from app.runtime.scheduling.requeue import PodName, WakeRequest
-from app.runtime.serving.extenders import ExtenderPages
+from app.scheduler.extender_retries import PodName, WakeRequest
+from app.serving.extenders import ExtenderPages
 
 
 class Desk:
