@@ -20,10 +20,10 @@ from app.framework.interface import (
     Verdicts,
     registrations_of,
 )
+from app.framework.plugin_class import fault_of
 from app.model.cluster_event import Action, Resource
 from app.model.pod import LabelSet, Pod
 from app.model.status import SUCCESS, Code, Status
-from app.plugins.registry import fault_of
 from app.state.columns.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import DryRunView, Rows, View

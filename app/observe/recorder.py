@@ -26,6 +26,19 @@ class Failed(msgspec.Struct, frozen=True):
     nominated_node: str | None = None
 
 
+class ElectionStatistics(msgspec.Struct, frozen=True):
+    """The election at one moment."""
+
+    identity: str
+    #: Whether we may write now.
+    is_leader: bool
+    #: Whose name is in the lease as last seen; empty: nobody's.
+    holder: str
+    transitions: int
+    #: Renewals for which the lease had to be read first.
+    slow_path: int
+
+
 class Recorder(Protocol):
     """Hears of every step of every attempt. Calls are synchronous and must be cheap. Durations are seconds."""
 

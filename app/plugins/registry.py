@@ -10,9 +10,10 @@ import inspect
 import types
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint
-from typing import Any, Final
+from typing import Final
 
-from app.framework.interface import POINT_METHODS, points_of
+from app.framework.interface import points_of
+from app.framework.plugin_class import PluginClass, fault_of
 from app.plugins.default_binder import DefaultBinder
 from app.plugins.default_preemption import DefaultPreemption
 from app.plugins.dynamic_resources import DynamicResources
@@ -38,25 +39,6 @@ from app.plugins.volume_zone import VolumeZone
 
 #: Entry point group of third-party plugins.
 GROUP: Final = "aiokube_scheduler.plugins"
-
-PluginClass = type[Any]
-
-_COROUTINES: Final = frozenset({"post_filter", "pre_bind", "undo_pre_bind", "bind"})
-#: Methods that do nothing, or harm, without another one.
-_COMPANIONS: Final = {
-    "reserve": "unreserve",
-    "unreserve": "reserve",
-    "normalize": "score",
-    "undo_pre_bind": "pre_bind",
-}
-_METHODS: Final = (
-    *POINT_METHODS.values(),
-    "normalize",
-    "unreserve",
-    "pre_bind_pre_flight",
-    "undo_pre_bind",
-    "events_to_register",
-)
 
 _IN_TREE: Final[tuple[PluginClass, ...]] = (
     SchedulingGates,
@@ -151,46 +133,3 @@ def _load(entry: EntryPoint) -> PluginClass:
 
 def _kind(thing: object) -> str:
     return "a module" if inspect.ismodule(thing) else f"a {type(thing).__name__}"
-
-
-def fault_of(plugin: PluginClass) -> str:
-    """What keeps a class from being a plugin; empty if nothing does."""
-    name = getattr(plugin, "NAME", None)
-    if not isinstance(name, str) or not name:
-        return "the class has no NAME (a non-empty string)"
-    if not points_of(plugin):
-        return "the class has no method of any extension point, such as filter or score"
-    lacking = _lacking(plugin)
-    if lacking:
-        return f"the class lacks {', '.join(lacking)}"
-    return _wrong_kind_of_method(plugin) or _wrong_constructor(plugin)
-
-
-def _lacking(plugin: PluginClass) -> list[str]:
-    """Abstract methods, and those that the methods it has cannot do without."""
-    abstract: frozenset[str] = getattr(plugin, "__abstractmethods__", frozenset())
-    needed = [need for have, need in _COMPANIONS.items() if hasattr(plugin, have)]
-    return sorted({*abstract, *(need for need in needed if not hasattr(plugin, need))})
-
-
-def _wrong_kind_of_method(plugin: PluginClass) -> str:
-    for method in _METHODS:
-        function = getattr(plugin, method, None)
-        if not inspect.isfunction(function):
-            continue
-        if inspect.iscoroutinefunction(function) != (method in _COROUTINES):
-            needed = "must be" if method in _COROUTINES else "must not be"
-            return f"{method} {needed} a coroutine (async def)"
-    return ""
-
-
-def _wrong_constructor(plugin: PluginClass) -> str:
-    try:
-        signature = inspect.signature(plugin)
-    except (TypeError, ValueError):
-        return ""
-    try:
-        signature.bind(None, None)
-    except TypeError as error:
-        return f"the constructor must take (args, handle), not {signature}: {error}"
-    return ""

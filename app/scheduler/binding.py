@@ -12,11 +12,11 @@ from app.framework.runner import Framework
 from app.kube.errors import KubeError
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
-from app.observe.pod_events import Reports
 from app.observe.recorder import Recorder
 from app.runtime.clock import Clock
 from app.runtime.spawn import Spawn
 from app.scheduler.permits import WaitingPod, WaitingPods
+from app.scheduler.reports import Reports
 from app.state.queue.queued_pod import QueuedPod
 from app.state.scheduler_state import SchedulerState
 

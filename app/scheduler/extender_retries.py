@@ -19,6 +19,7 @@ from app.extender.client import asks_for
 from app.extender.errors import ExtenderError
 from app.model.pod import Pod
 from app.observe.extender_reports import ExtenderReports
+from app.serving.extenders import WakeRequest
 from app.state.queue.queued_pod import QueuedPod
 
 #: Seconds: what an extender that asks for less gets, so that a pod cannot be tried in a tight loop.
@@ -35,24 +36,6 @@ class Queue(Protocol):
 
     def activate(self, pods: Iterable[Pod], now: float) -> int:
         """Makes pods active whatever they wait for."""
-
-
-class PodName(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Names a pod."""
-
-    namespace: str
-    name: str
-
-
-class WakeRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Which of the pods that extenders turned down to wake; every condition that is given must hold."""
-
-    #: Only those that this extender turned down: its urlPrefix, as configured.
-    extender: str = ""
-    #: Only these.
-    pods: tuple[PodName, ...] | None = None
-    #: Only those that ask for this resource.
-    resource: str = ""
 
 
 class _Refusal(msgspec.Struct):

@@ -7,10 +7,11 @@ from typing import Final
 from app.framework.diagnosis import Diagnosis
 from app.model.pod import Pod
 from app.model.status import Code, Status
-from app.observe.pod_events import SCHEDULER_ERROR, UNSCHEDULABLE, Reports
+from app.observe.pod_events import SCHEDULER_ERROR, UNSCHEDULABLE
 from app.observe.recorder import Failed, Recorder
 from app.runtime.clock import Clock
 from app.scheduler.binding import Decided
+from app.scheduler.reports import Reports
 from app.state.queue.queued_pod import QueuedPod
 from app.state.scheduler_state import SchedulerState
 

@@ -29,7 +29,7 @@ from app.model.devices import ResourceClaim
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.observe.metrics.gauges import Sources
-from app.observe.pod_events import PodEventRecorder, Reports
+from app.observe.pod_events import PodEventRecorder
 from app.observe.telemetry import Telemetry
 from app.runtime.clock import Clock
 from app.runtime.tasks import spawn, spawn_eternal
@@ -45,6 +45,7 @@ from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_framework, plugin_names
 from app.scheduler.queue_flusher import QueueFlusher
+from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import extenders_of
 from app.scheduler.status_patches import StatusPatcher
 from app.settings.defaults import IN_TREE_CAPABILITIES

@@ -15,10 +15,28 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from app.scheduler.extender_retries import Requeue, WakeRequest
 from app.serving.access import status_response
 
 PATH: Final = "/extenders/requeue"
+
+
+class PodName(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Names a pod."""
+
+    namespace: str
+    name: str
+
+
+class WakeRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Which of the pods that extenders turned down to wake; every condition that is given must hold."""
+
+    #: Only those that this extender turned down: its urlPrefix, as configured.
+    extender: str = ""
+    #: Only these.
+    pods: tuple[PodName, ...] | None = None
+    #: Only those that ask for this resource.
+    resource: str = ""
+
 
 _DECODER: Final = msgspec.json.Decoder(WakeRequest)
 
@@ -26,9 +44,13 @@ _DECODER: Final = msgspec.json.Decoder(WakeRequest)
 class ExtenderPages:
     """What extenders may ask of the scheduler."""
 
-    def __init__(self, requeue: Requeue, *, leader: Callable[[], str | None]) -> None:
-        """``leader``: None while this process leads, else who does, as far as is known; "" for nobody."""
-        self._requeue: Final = requeue
+    def __init__(
+        self, wake: Callable[[WakeRequest], int], *, leader: Callable[[], str | None]
+    ) -> None:
+        """``wake`` makes pods active and returns how many; it raises ValueError for an unknown extender.
+
+        ``leader``: None while this process leads, else who does, as far as is known; "" for nobody."""
+        self._wake_pods: Final = wake
         self._leader: Final = leader
 
     def routes(self) -> list[web.RouteDef]:
@@ -43,7 +65,7 @@ class ExtenderPages:
             text = f"this scheduler is on standby and has turned down no pods; the leader is {who}"
             return status_response(503, "ServiceUnavailable", text)
         try:
-            woken = self._requeue.wake(_DECODER.decode(body.strip() or b"{}"))
+            woken = self._wake_pods(_DECODER.decode(body.strip() or b"{}"))
         except (msgspec.MsgspecError, ValueError) as error:
             return status_response(400, "BadRequest", str(error))
         return web.Response(

@@ -13,7 +13,6 @@ from app.framework.testing import make_node
 from app.kube.errors import NotFound, ServerUnavailable
 from app.model.objects import Node, PodCondition
 from app.model.pod import Pod
-from app.observe.pod_events import Reports
 from app.observe.recorder import NullRecorder
 from app.plugins import registry
 from app.scheduler.binding import Binder
@@ -24,6 +23,7 @@ from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_framework
 from app.scheduler.queue_flusher import QueueFlusher
+from app.scheduler.reports import Reports
 from app.scheduler.status_patches import StatusPatcher
 from app.settings.load import load
 from app.state.cache import Cache

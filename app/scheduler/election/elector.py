@@ -28,6 +28,7 @@ from app.kube.backoff import Backoff
 from app.kube.errors import Conflict, Forbidden, KubeApiError
 from app.kube.event_series import ObjectRef
 from app.kube.leases import Lease, LeaseRecord
+from app.observe.recorder import ElectionStatistics
 from app.runtime.clock import Clock
 from app.scheduler.election.rules import (
     Create,
@@ -133,20 +134,6 @@ class _Attempt(enum.Enum):
     HELD = enum.auto()
     TAKEN = enum.auto()
     FAILED = enum.auto()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ElectionStatistics:
-    """The election at one moment."""
-
-    identity: str
-    #: Whether we may write now.
-    is_leader: bool
-    #: Whose name is in the lease as last seen; empty: nobody's.
-    holder: str
-    transitions: int
-    #: Renewals for which the lease had to be read first.
-    slow_path: int
 
 
 class LeaseElector:

@@ -23,7 +23,7 @@ from app.observe.metrics.extenders import ExtenderMetrics
 from app.observe.metrics.resources import SLICE, pod_resource_metrics
 from app.observe.metrics.scheduler import FrameworkMetrics, WatchMetrics
 from app.observe.metrics.series import Families, go_float
-from app.scheduler.election.elector import ElectionStatistics
+from app.observe.recorder import ElectionStatistics
 from app.state.scheduler_state import Change
 from tests.shell.runtime.world import running
 
