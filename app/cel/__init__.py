@@ -1,6 +1,7 @@
-"""The Common Expression Language as Kubernetes speaks it (KEP-2876, KEP-4381), for selectors of devices.
+"""The Common Expression Language as Kubernetes uses it to select devices (KEP-2876, KEP-4381).
 
-An expression is parsed (``parser``, ``macros``), checked (``checker``, ``declarations``), and planned into closures
-(``planner``) that work on ``values`` and count what they cost (``costs``). ``devices`` is what the rest of the application
-uses. Nothing here is loaded before the first expression is.
+``parser`` and ``macros`` turn an expression into a tree (``syntax``), ``checker`` infers its ``types``, and ``planner`` turns
+it into closures that compute ``values`` and count their cost (``costs``). ``environment`` declares the functions of
+``standard``, ``extensions`` and ``kubernetes``. The rest of the application uses ``devices``, which loads the other modules
+when it compiles the first expression.
 """

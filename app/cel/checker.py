@@ -1,13 +1,14 @@
-"""Checks the types of an expression, and finds out what its names mean.
+"""Infers the types in an expression and resolves its names.
 
-All mistakes are reported, in kube-scheduler's words.
+It reports all mistakes, in kube-scheduler's words.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.cel.environment import ABSENT, FIELDLESS, FIELDS, FUNCTIONS, TYPES, VARIABLES
-from app.cel.issues import Issue
+from app.cel.errors import EvaluationError, Issue
+from app.cel.standard import compiled
 from app.cel.syntax import (
     Bind,
     Call,
@@ -20,6 +21,7 @@ from app.cel.syntax import (
     Node,
     Select,
     Variable,
+    children,
 )
 from app.cel.types import (
     BOOL,
@@ -51,7 +53,7 @@ _LITERALS: dict[type, Type] = {
 
 
 def check(tree: Node) -> tuple[list[Issue], int]:
-    """Types the tree. Returns what is wrong with it, and how many slots its variables need."""
+    """Writes types and declarations into the tree. Returns the mistakes, and the number of slots that its variables need."""
     checker = _Checker()
     checker.visit(tree)
     checker.settle()
@@ -69,7 +71,7 @@ class _Checker:
         self._nodes: list[Node] = []
 
     def settle(self) -> None:
-        """Replaces what is still open in the nodes' types by dyn."""
+        """Replaces type parameters that are still unknown by dyn."""
         for node in self._nodes:
             node.type = self._types.resolve(node.type, final=True)
 
@@ -80,7 +82,7 @@ class _Checker:
         self._report(node, f"expected type '{expected}' but found '{actual}'")
 
     def visit(self, node: Node) -> Type:
-        """The type of a node; ERROR after a mistake."""
+        """Types a node and its children, and returns its type: ERROR after a mistake."""
         match node:
             case Literal():
                 node.type = _LITERALS[type(node.value)]
@@ -109,7 +111,7 @@ class _Checker:
         return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
 
     def _resolve(self, node: Ident) -> Type | None:
-        """The type of what a name stands for, which is written to the node."""
+        """The type of a name, or None if it is not declared. Writes the declaration to the node."""
         node.variable = self._local(node.name) or VARIABLES.get(node.name.removeprefix("."))
         if node.variable is not None:
             return node.variable.type
@@ -242,7 +244,7 @@ class _Checker:
     # ------------------------------------------------------------ literals
 
     def _join(self, before: Type | None, now: Type) -> Type:
-        """What the elements of a literal have in common; ``validation`` says which mixtures will not do."""
+        """The common type of a literal's elements, dyn if there is none. ``validate`` refuses mixed types."""
         if before is None:
             return now
         return general(before, now) if self._types.fits(before, now) else DYN
@@ -318,7 +320,7 @@ class _Checker:
 
 
 def qualified(node: Node) -> str | None:
-    """``a.b.c`` as a name, or None where it is something else."""
+    """The name ``a.b.c`` that a node spells, or None if it is something else."""
     parts: list[str] = []
     while isinstance(node, Select) and not node.test and not node.optional:
         parts.append(node.name)
@@ -326,3 +328,39 @@ def qualified(node: Node) -> str | None:
     if not isinstance(node, Ident):
         return None
     return ".".join([node.name, *reversed(parts)])
+
+
+# ---------------------------------------------------------------- validation of literals
+
+
+def validate(node: Node) -> Iterator[Issue]:
+    """The mistakes that Kubernetes finds in a well-typed tree: invalid regular expressions, lists and maps of mixed types."""
+    match node:
+        case Call(function="matches", arguments=[Literal(value=str() as pattern) as literal, *_]):
+            try:
+                compiled(pattern)
+            except EvaluationError:
+                yield Issue(literal.offset, "invalid matches argument")
+        case ListLiteral():
+            pairs = enumerate(node.elements)
+            yield from _mixed((it, place in node.optionals) for place, it in pairs)
+        case MapLiteral():
+            yield from _mixed(((key, False) for key, _, _ in node.entries), every=True)
+            yield from _mixed(((value, it) for _, value, it in node.entries), every=True)
+    for it in children(node):
+        yield from validate(it)
+
+
+def _mixed(elements: Iterator[tuple[Node, bool]], *, every: bool = False) -> Iterator[Issue]:
+    """Elements whose type differs from the first one's: the first of them, or ``every`` one. Pairs are (node, optional)."""
+    common: Type | None = None
+    for node, optional in elements:
+        found = node.type
+        if optional and found.parameters:
+            found = found.parameters[0]
+        if common is None:
+            common = found
+        elif found != common:
+            yield Issue(node.offset, f"expected type '{common}' but found '{found}'")
+            if not every:
+                return

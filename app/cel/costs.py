@@ -1,26 +1,24 @@
-"""What the calls of an evaluation cost, in the units of Kubernetes' limit (KEP-2876).
+"""The cost of an evaluation, in the units of Kubernetes' limit (KEP-2876).
 
-Reading a variable or a member is 1, a list 10, a map 30; functions are 1, or grow with the size of what they read.
+Reading a variable or a member costs 1, a list 10, a map 30. A function costs 1, or an amount that grows with its arguments.
 """
 
 import math
 from collections.abc import Callable, Sequence
 
-from app.cel.addresses import Address, Network
 from app.cel.errors import CostLimitExceeded
-from app.cel.quantities import Quantity
+from app.cel.kubernetes import Address, Network, Quantity, Semver
 from app.cel.values import Map, Value, is_list, size
-from app.cel.versions import Semver
 
 LIMIT = 1_000_000
-"""CELSelectorExpressionMaxCost."""
+"""The limit for one evaluation (CELSelectorExpressionMaxCost)."""
 MAX_LENGTH = 10 * LIMIT
-"""Of strings that are made (of lists: LIMIT); what is larger has cost too much, whatever it is counted as."""
+"""Characters in a computed string; a computed list has at most LIMIT elements. More counts as CostLimitExceeded."""
 MEMBER, LIST, MAP = 1, 10, 30
 
 
 class Meter:
-    """What has been spent."""
+    """The cost so far."""
 
     __slots__ = ("cost",)
 
@@ -29,17 +27,17 @@ class Meter:
 
 
 Cost = Callable[[Sequence[Value], Value], int]
-"""Of a call by its arguments, whose types are yet to be checked, and its result."""
+"""The cost of a call, from its arguments (whose types may be wrong) and its result."""
 
 
 def extent(value: Value) -> int:
-    """The size of a value: 1 for what has none."""
+    """The size of a value, 1 if it has none."""
     length = len(value) if isinstance(value, Address | Network) else size(value)
     return 1 if length is None else length
 
 
 def _read(factor: float) -> Cost:
-    """Reads its first argument."""
+    """The cost of reading the first argument."""
     return lambda arguments, _: math.ceil(extent(arguments[0]) * factor)
 
 
@@ -52,14 +50,14 @@ def _compared(arguments: Sequence[Value], _: Value) -> int:
 
 
 def equality(one: Value, other: Value) -> int:
-    """Of ``==``."""
+    """The cost of ``==``."""
     if isinstance(one, Quantity | Semver | Address | Network):
         return 1
     return math.ceil(min(extent(one), extent(other)) * 0.1)
 
 
 def inequality(one: Value, other: Value) -> int:
-    """Of ``!=``."""
+    """The cost of ``!=``."""
     return math.ceil(min(extent(one), extent(other)) * 0.1)
 
 
@@ -111,8 +109,8 @@ def _sorted_by(place: int) -> Cost:
     return cost
 
 
-def _held(*, network: bool = False, parsed: bool = False) -> Cost:
-    """Whether a network holds an address, or another network, that may have to be parsed first."""
+def _contained(*, network: bool = False, parsed: bool = False) -> Cost:
+    """The cost of containsIP and containsCIDR (``network``), with an argument that may have to be ``parsed``."""
 
     def cost(arguments: Sequence[Value], _: Value) -> int:
         units = math.ceil(2 * extent(arguments[0]) * 0.1)
@@ -131,8 +129,8 @@ _FUNCTIONS: dict[str, Cost] = {
     **dict.fromkeys(("replace", "split", "ip.isCanonical"), _read(0.2)),
     "join": _written,
     **dict.fromkeys(("find", "findAll"), _matched),
-    "containsIP": _held(),
-    "containsCIDR": _held(network=True),
+    "containsIP": _contained(),
+    "containsCIDR": _contained(network=True),
 }
 _SIGNATURES: dict[str, Cost] = {
     "string.startsWith(string)": _read(0.1),
@@ -140,8 +138,8 @@ _SIGNATURES: dict[str, Cost] = {
     "string.contains(string)": _searched,
     "string.matches(string)": _matched,
     "ip(string)": _read(0.1),
-    "CIDR.containsIP(string)": _held(parsed=True),
-    "CIDR.containsCIDR(string)": _held(network=True, parsed=True),
+    "CIDR.containsIP(string)": _contained(parsed=True),
+    "CIDR.containsCIDR(string)": _contained(network=True, parsed=True),
     "@in(A, list<A>)": lambda arguments, _: extent(arguments[1]),
     **{f"_{sign}_(string, string)": _compared for sign in ("<", "<=", ">", ">=")},
     "_+_(string, string)": _joined,
@@ -164,11 +162,11 @@ _SIGNATURES: dict[str, Cost] = {
     },
 }
 _BY_RESULT = frozenset({_written, _produced})
-"""Costs that only the result tells; the others are counted, and looked at, before a call."""
+"""Costs that depend on the result. The others are counted, and compared with the limit, before the call."""
 
 
 def charge(run: Meter, cost: Cost, call: Callable[..., Value], values: list[Value]) -> Value:
-    """Calls a function. Raises CostLimitExceeded rather than calling one that costs too much."""
+    """Calls a function and counts its cost. Raises CostLimitExceeded, instead of the call if possible."""
     if cost in _BY_RESULT:
         result = call(*values)
         run.cost += cost(values, result)
@@ -180,6 +178,6 @@ def charge(run: Meter, cost: Cost, call: Callable[..., Value], values: list[Valu
 
 
 def of_call(name: str, overloads: tuple[str, ...]) -> Cost | None:
-    """How a call is counted, or None for 1; ``overloads`` are those that the checker leaves open."""
+    """The cost function of a call, or None if it costs 1. ``overloads`` are the keys that the checker left open."""
     overload = overloads[0] if len(overloads) == 1 else ""
     return _SIGNATURES.get(overload) or _FUNCTIONS.get(name)

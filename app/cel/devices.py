@@ -1,8 +1,9 @@
-"""Selectors of devices (KEP-4381): CEL expressions that say of one device whether it will do.
+"""Device selectors (KEP-4381): CEL expressions that accept or refuse a device.
 
-An expression sees ``device.driver``, ``device.attributes`` and ``device.capacity``, both by domain and name, and
-``device.allowMultipleAllocations``. Names without a domain have that of the driver. A domain that the device has nothing of
-is empty, a name that it does not have an error. This module is light: the language is loaded with the first expression.
+An expression sees ``device.driver``, ``device.attributes`` and ``device.capacity`` (both by domain and name), and
+``device.allowMultipleAllocations``. A name without a domain belongs to the driver's domain. A domain without entries is an
+empty map; a name that the device does not have is an error. This module loads the rest of ``app.cel`` when it compiles the
+first expression.
 """
 
 from collections import OrderedDict
@@ -13,12 +14,11 @@ from app.cel.errors import CompileError, EvaluationAborted, EvaluationError
 from app.model.devices import Device
 
 if TYPE_CHECKING:
-    from app.cel.program import Program
-    from app.cel.reads import Path
+    from app.cel.program import Path, Program
 
 
 class SelectorError(Exception):
-    """A selector that cannot be compiled (``compiling``), or has no answer for a device. The text is kube-scheduler's."""
+    """A selector that cannot be compiled (``compiling``), or fails for a device. The text is kube-scheduler's."""
 
     def __init__(self, text: str, *, compiling: bool) -> None:
         super().__init__(text)
@@ -37,9 +37,9 @@ def compile_error(expression: str) -> str | None:
 
 
 class Selectors:
-    """Compiles expressions once, and asks each of them once about devices that it cannot tell apart.
+    """Compiles each expression once, and evaluates it once for all devices that do not differ in what it reads.
 
-    Keeps up to ``limit`` expressions, those that were used last, and up to ``answers`` answers in all.
+    Keeps the ``limit`` expressions that were used last, and at most ``answers`` results.
     """
 
     __slots__ = ("_answers", "_expressions", "_limit", "_maximum", "_readable")
@@ -52,7 +52,7 @@ class Selectors:
         self._readable: dict[int, Device] = {}
 
     def matches(self, expression: str, driver: str, device: Device) -> bool:
-        """Whether a device will do. Raises SelectorError."""
+        """Whether the expression accepts a device. Raises SelectorError."""
         compiled = self._expressions.get(expression)
         if compiled is None:
             compiled = self._compile(expression)
@@ -92,7 +92,7 @@ class Selectors:
         self._answers = 0
 
     def _read(self, device: Device) -> None:
-        """An attribute that cannot be read fails all expressions, whatever they look at."""
+        """Checks the attributes: one that cannot be read fails every expression, even one that does not use it."""
         from app.cel.program import attributes  # noqa: PLC0415 - see above
 
         try:
@@ -105,11 +105,11 @@ class Selectors:
 
 
 _Look = Callable[[Device], Hashable]
-"""Takes from a device what an expression sees of it."""
+"""Returns what an expression reads of a device, as a key."""
 
 
 class _Expression:
-    """A compiled expression (or the mistake in it), and its answers by driver."""
+    """A compiled expression, or the mistake in it, with its results by driver."""
 
     __slots__ = ("_drivers", "mistake", "program")
 
@@ -119,7 +119,7 @@ class _Expression:
         self._drivers: dict[str, tuple[_Look, dict[Hashable, bool | str]]] = {}
 
     def of(self, driver: str) -> tuple[_Look, dict[Hashable, bool | str]]:
-        """How to look at devices of a driver, and the answers known by that: an error by its text."""
+        """For devices of a driver: the function that gives their keys, and the known results by key (of errors the text)."""
         found = self._drivers.get(driver)
         if found is None:
             reads = self.program.reads if self.program is not None else None
@@ -128,7 +128,7 @@ class _Expression:
         return found
 
     def forget(self) -> None:
-        """Drops the answers."""
+        """Drops the results."""
         for _, known in self._drivers.values():
             known.clear()
 
@@ -152,7 +152,7 @@ def _look_at_all(device: Device) -> Hashable:
 
 
 def _look_at(driver: str, reads: "frozenset[Path]") -> _Look:
-    """Looks at the values that are read, and at the domains whose presence is."""
+    """A function that returns the values that are read, and the presence of domains."""
     attributes, capacity = _names(driver, "attributes", reads), _names(driver, "capacity", reads)
     domains = [path for path in reads if len(path) == 2]
 
@@ -173,7 +173,7 @@ def _look_at(driver: str, reads: "frozenset[Path]") -> _Look:
 
 
 def _names(driver: str, field: str, reads: "frozenset[Path]") -> list[str]:
-    """As devices spell what is read of a field: names in the driver's domain may do without it."""
+    """The names, as devices may spell them, that are read of a field. Names in the driver's domain may omit it."""
     names: list[str] = []
     for path in reads:
         if len(path) == 3 and path[0] == field:

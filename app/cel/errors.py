@@ -1,20 +1,54 @@
-"""What goes wrong with an expression."""
+"""Errors of expressions, and how they are shown."""
+
+from typing import NamedTuple
 
 
 class EvaluationError(Exception):
-    """An expression has no value for this input. ``&&``, ``||`` and the quantifiers may do without it."""
+    """An expression has no value for this input. ``&&``, ``||`` and the quantifiers can absorb it."""
 
 
 class EvaluationAborted(Exception):  # noqa: N818 - it says what happened
-    """An evaluation ended in the middle: nothing absorbs this."""
+    """An evaluation ended early. No operator absorbs this."""
 
 
 class CostLimitExceeded(EvaluationAborted):
-    """It took too long."""
+    """The evaluation cost more than Kubernetes allows."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")
 
 
 class CompileError(Exception):
-    """An expression that cannot be used. The text is kube-scheduler's, but for syntax errors."""
+    """An expression that cannot be used. The text is kube-scheduler's, except for syntax errors."""
+
+
+class Issue(NamedTuple):
+    """One mistake in an expression. ``offset`` is its place, in characters."""
+
+    offset: int
+    text: str
+
+
+class SyntaxIssue(Exception):  # noqa: N818 - reported as an Issue
+    """The expression cannot be parsed."""
+
+    def __init__(self, offset: int, text: str) -> None:
+        super().__init__(text)
+        self.issue = Issue(offset, text)
+
+
+def display(source: str, issues: list[Issue]) -> str:
+    """The issues in the order of their places, each with its line of ``source`` and a mark below it."""
+    return "\n".join(_display(source, issue) for issue in sorted(issues, key=lambda it: it.offset))
+
+
+def _display(source: str, issue: Issue) -> str:
+    if not source:
+        return f"ERROR: <input>:1:0: {issue.text}"
+    before = source[: issue.offset]
+    number = before.count("\n") + 1
+    column = issue.offset - (before.rfind("\n") + 1)
+    line = source.split("\n")[number - 1].replace("\t", " ")
+    marks = "".join("." if char.isascii() else "\uff0e" for char in line[:column])
+    mark = "\uff3e" if column < len(line) and not line[column].isascii() else "^"
+    return f"ERROR: <input>:{number}:{column + 1}: {issue.text}\n | {line}\n | {marks}{mark}"

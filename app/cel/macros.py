@@ -1,19 +1,19 @@
-"""Macros: calls that stand for something longer.
+"""Macros: calls that the parser replaces by longer expressions.
 
-The quantifiers absorb errors as ``&&`` and ``||`` do: all() is false as soon as one element says so, whatever others do.
+The quantifiers absorb errors as ``&&`` and ``||`` do: all() is false if it is false for one element, even if others fail.
 """
 
 from collections.abc import Callable
 
-from app.cel.issues import SyntaxIssue
+from app.cel.errors import SyntaxIssue
 from app.cel.syntax import Bind, Call, Fold, Ident, ListLiteral, Literal, MapLiteral, Node, Select
 
 RESULT = "@result"
-"""The accumulator's name: none that an expression could use."""
+"""The accumulator's name, which no expression can use."""
 
 
 def expand(offset: int, name: str, target: Node | None, arguments: list[Node]) -> Node | None:
-    """What a call stands for, or None where it is no macro. Raises SyntaxIssue."""
+    """The expansion of a call, or None if the call is not a macro. Raises SyntaxIssue."""
     if target is None:
         return _has(offset, arguments[0]) if (name, len(arguments)) == ("has", 1) else None
     macro = _MACROS.get((name, len(arguments)))
@@ -103,7 +103,7 @@ def _filter(at: int, target: Node, arguments: list[Node]) -> Node:
 
 
 def _transform(build: Callable[[int, str, Node, Node | None], _Step]) -> "_Macro":
-    """``range.transformList(i, x, predicate, element)``, the predicate may be missing."""
+    """``range.transformList(i, x, predicate, element)``; the predicate is optional."""
 
     def macro(at: int, target: Node, arguments: list[Node]) -> Node:
         names = tuple(_name(it, "argument must be a simple name") for it in arguments[:2])
@@ -126,7 +126,7 @@ def _transform_entry(at: int, _key: str, entry: Node, predicate: Node | None) ->
     return _insert(at, [entry], predicate)
 
 
-# ---------------------------------------------------------------- names for values
+# ---------------------------------------------------------------- bindings
 
 
 def _bind(at: int, target: Node, arguments: list[Node]) -> Node | None:
@@ -140,7 +140,7 @@ def _bind(at: int, target: Node, arguments: list[Node]) -> Node | None:
 
 
 def _opt_map(function: str) -> "_Macro":
-    """``optional.optMap(x, value)``: of what the optional holds, if it holds something."""
+    """``optional.optMap(x, value)``: ``value`` with ``x`` bound to the content of the optional, if it has one."""
 
     def macro(at: int, target: Node, arguments: list[Node]) -> Node:
         if not isinstance(arguments[0], Ident):

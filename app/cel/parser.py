@@ -1,14 +1,16 @@
-"""Parses expressions into trees. Macros (``has``, ``all``, ``map``, ...) are expanded on the way."""
+"""Parses expressions into trees, and expands macros (``has``, ``all``, ``map``, ...) on the way."""
 
-from app.cel import lexer, macros
-from app.cel.basics import INT_MAX, INT_MIN, UINT_MAX
-from app.cel.issues import SyntaxIssue
-from app.cel.lexer import Token
+import re
+from typing import NamedTuple
+
+from app.cel import macros
+from app.cel.errors import SyntaxIssue
 from app.cel.syntax import Call, Ident, ListLiteral, Literal, MapLiteral, Message, Node, Select
+from app.cel.types import INT_MAX, INT_MIN, UINT_MAX
 from app.cel.values import Uint
 
 MAX_DEPTH = 250
-"""Kubernetes' bound of brackets within brackets, and of operators or members in a row."""
+"""Kubernetes' bound of nested brackets, of chained operators and of chained members."""
 _WORDS = (
     "as break const continue else false for function if import in let loop package namespace null "
     "return true var void while"
@@ -25,16 +27,82 @@ _EXPRESSION = (
 
 def parse(source: str) -> Node:
     """The tree of an expression. Raises SyntaxIssue."""
-    parser = _Parser(lexer.tokens(source))
+    parser = _Parser(_tokens(source))
     tree = parser.expression()
     parser.expect("end")
     return tree
 
 
+# ---------------------------------------------------------------- tokens
+
+
+class _Token(NamedTuple):
+    """``kind`` is a group of ``_PATTERN``, or the text itself for operators and keywords."""
+
+    kind: str
+    text: str
+    offset: int
+
+
+_ESCAPE = r"\\(?:[abfnrtv\"'\\?`]|[0-3][0-7]{2}|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
+_STRING = "|".join(
+    (
+        r'[rR]"""(?s:.*?)"""',
+        r"[rR]'''(?s:.*?)'''",
+        r'[rR]"[^"\n\r]*"',
+        r"[rR]'[^'\n\r]*'",
+        rf'"""(?:{_ESCAPE}|[^\\])*?"""',
+        rf"'''(?:{_ESCAPE}|[^\\])*?'''",
+        rf'"(?:{_ESCAPE}|[^\\"\n\r])*"',
+        rf"'(?:{_ESCAPE}|[^\\'\n\r])*'",
+    )
+)
+_PATTERN = re.compile(
+    "|".join(
+        (
+            r"(?P<blank>[\t \r\n\f]+|//[^\n]*)",
+            r"(?P<float>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+"
+            r"|\.[0-9]+(?:[eE][+-]?[0-9]+)?)",
+            r"(?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])",
+            r"(?P<int>0x[0-9a-fA-F]+|[0-9]+)",
+            rf"(?P<bytes>[bB](?:{_STRING}))",
+            rf"(?P<string>{_STRING})",
+            r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)",
+            r"(?P<operator>==|!=|<=|>=|&&|\|\||[-\[\]{}().,!?:+*/%<>])",
+        )
+    )
+)
+_KEYWORDS = frozenset({"in", "true", "false", "null"})
+
+
+def _tokens(source: str) -> list[_Token]:
+    """The tokens of an expression, then one of kind ``end``. Raises SyntaxIssue."""
+    found = []
+    offset = 0
+    while offset < len(source):
+        match = _PATTERN.match(source, offset)
+        if match is None:
+            raise SyntaxIssue(
+                offset, f"Syntax error: token recognition error at: '{source[offset]}'"
+            )
+        text = match[0]
+        kind = match.lastgroup or ""
+        if kind == "operator" or text in _KEYWORDS:
+            kind = text
+        if kind != "blank":
+            found.append(_Token(kind, text, offset))
+        offset = match.end()
+    found.append(_Token("end", "<EOF>", offset))
+    return found
+
+
+# ---------------------------------------------------------------- trees
+
+
 class _Parser:
     __slots__ = ("_at", "_depth", "_tokens")
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
         self._at = 0
         self._depth = 0
@@ -42,18 +110,18 @@ class _Parser:
     # ------------------------------------------------------------ tokens
 
     @property
-    def _next(self) -> Token:
+    def _next(self) -> _Token:
         return self._tokens[self._at]
 
-    def _take(self, *kinds: str) -> Token | None:
+    def _take(self, *kinds: str) -> _Token | None:
         token = self._tokens[self._at]
         if token.kind not in kinds:
             return None
         self._at += 1
         return token
 
-    def expect(self, kind: str) -> Token:
-        """Takes a token that must come now."""
+    def expect(self, kind: str) -> _Token:
+        """Consumes the next token, which must be of this kind. Raises SyntaxIssue."""
         token = self._take(kind)
         if token is None:
             wanted = {"end": "<EOF>", "name": "IDENTIFIER"}.get(kind, f"'{kind}'")
@@ -66,7 +134,7 @@ class _Parser:
     # ------------------------------------------------------------ operators
 
     def expression(self) -> Node:
-        """``a ? b : c``, or what binds tighter."""
+        """``a ? b : c``, or an operation of higher precedence."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise _too_deep()
@@ -80,7 +148,7 @@ class _Parser:
         return node
 
     def _operation(self, loosest: int) -> Node:
-        """Operators that bind as tightly as this or tighter, grouped from the left."""
+        """A chain of operators of precedence ``loosest`` or higher, which group from left to right."""
         node = self._unary()
         count = 0
         while (level := _PRECEDENCE.get(self._next.kind, 0)) >= loosest:
@@ -94,8 +162,8 @@ class _Parser:
                 raise _too_deep()
         return node
 
-    def _more_terms(self, mark: Token, operands: list[Node], level: int) -> Token:
-        """All terms of ``a || b || c`` are one call's, at the place of the operator in the middle."""
+    def _more_terms(self, mark: _Token, operands: list[Node], level: int) -> _Token:
+        """Adds the other terms of ``a || b || c``: one call has them all. Returns the middle operator, whose place errors name."""
         marks = [mark]
         while more := self._take(mark.kind):
             marks.append(more)
@@ -103,7 +171,7 @@ class _Parser:
         return marks[len(marks) // 2]
 
     def _unary(self) -> Node:
-        """``!a`` and ``-a``; two of a kind undo each other. The sign of a number is part of it."""
+        """``!a`` and ``-a``. Pairs of the same operator cancel out. The sign of a number is part of the literal."""
         first = self._next
         if first.kind not in {"!", "-"}:
             return self._member()
@@ -145,7 +213,7 @@ class _Parser:
                 raise _too_deep()
         return node
 
-    def _call(self, name: Token, opening: Token, target: Node | None, dot: str = "") -> Node:
+    def _call(self, name: _Token, opening: _Token, target: Node | None, dot: str = "") -> Node:
         arguments = self._items(")")
         expanded = macros.expand(opening.offset, name.text, target, arguments)
         return expanded or Call(opening.offset, dot + name.text, arguments, target)
@@ -174,7 +242,7 @@ class _Parser:
         return Literal(token.offset, self._literal(token))
 
     def _named(self) -> Node:
-        """A variable, a function's call, or a message."""
+        """A variable, a function call, or a message."""
         dot = "." if self._take(".") else ""
         name = self.expect("name")
         opening = self._take("(")
@@ -187,8 +255,8 @@ class _Parser:
             return self._call(name, opening, None, dot)
         return Ident(name.offset, dot + name.text)
 
-    def _message(self, name: Token, dot: str) -> Node | None:
-        """``a.b.Name{...}`` from the name on; None where no brace follows."""
+    def _message(self, name: _Token, dot: str) -> Node | None:
+        """``a.b.Name{...}`` from the name on, or None if no brace follows."""
         at = self._at
         path = dot + name.text
         while self._take("."):
@@ -212,7 +280,7 @@ class _Parser:
             values.append(self.expression())
         return Message(brace.offset, path, values)
 
-    def _list(self, opening: Token) -> Node:
+    def _list(self, opening: _Token) -> Node:
         elements: list[Node] = []
         optionals = set()
         while not self._take("]"):
@@ -238,7 +306,7 @@ class _Parser:
             entries.append((key, self.expression(), optional))
         return entries
 
-    def _literal(self, token: Token) -> object:
+    def _literal(self, token: _Token) -> object:
         if token.kind == "-":
             number = self._tokens[self._at]
             if number.kind in {"int", "float"}:
@@ -247,7 +315,7 @@ class _Parser:
         if token.kind in {"int", "uint", "float"}:
             return _number(token, token.offset)
         if token.kind == "string":
-            return lexer.string(token)
+            return _string(token)
         if token.kind == "bytes":
             raise SyntaxIssue(token.offset, "bytes are not supported by aiokube-scheduler")
         if token.kind in {"true", "false", "null"}:
@@ -258,7 +326,10 @@ class _Parser:
         )
 
 
-def _number(token: Token, offset: int, sign: int = 1) -> object:
+# ---------------------------------------------------------------- literals
+
+
+def _number(token: _Token, offset: int, sign: int = 1) -> object:
     text = token.text.lower()
     if token.kind == "float":
         number = sign * float(text)
@@ -273,6 +344,47 @@ def _number(token: Token, offset: int, sign: int = 1) -> object:
     if not low <= value <= high:
         raise SyntaxIssue(offset, f"invalid {token.kind} literal")
     return Uint(value) if token.kind == "uint" else value
+
+
+_SIMPLE = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "`": "`",
+    "?": "?",
+}
+_ESCAPED = re.compile(_ESCAPE)
+
+
+def _string(token: _Token) -> str:
+    """The value of a string token. Raises SyntaxIssue."""
+    text, raw = _unquoted(token.text)
+    return text if raw else _ESCAPED.sub(lambda it: _character(it[0], token.offset), text)
+
+
+def _unquoted(text: str) -> tuple[str, bool]:
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    raw = text[0] in "rR"
+    text = text[raw:]
+    width = 3 if len(text) >= 6 and text[:3] in {'"""', "'''"} else 1
+    return text[width:-width], raw
+
+
+def _character(escape: str, offset: int) -> str:
+    kind = escape[1]
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    code = int(escape[1:], 8) if kind.isdecimal() else int(escape[2:].rjust(8, "0"), base=16)
+    if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        raise SyntaxIssue(offset, "invalid unicode code point")
+    return chr(code)
 
 
 def _too_deep() -> SyntaxIssue:

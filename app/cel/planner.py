@@ -1,17 +1,16 @@
-"""Turns a checked tree into closures.
+"""Compiles a checked tree to closures.
 
-Every closure takes a ``Run`` and returns a value, or raises EvaluationError. It adds what it costs to the run, counted as
-Kubernetes counts (``costs``); comprehensions look at the limit in every turn, the rest is looked at in the end.
+A closure takes a ``Run`` and returns a value, or raises EvaluationError. It adds its cost, by Kubernetes' rules (``costs``),
+to the run. Comprehensions compare the cost with the limit in every iteration; the caller compares it at the end.
 """
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from app.cel import costs, regexes
-from app.cel.dispatch import dispatched
+from app.cel import costs
+from app.cel.environment import choose_overload
 from app.cel.errors import CompileError, CostLimitExceeded, EvaluationAborted, EvaluationError
-from app.cel.lookup import KEYS, find, look_up, look_up_optional
-from app.cel.standard import contains
+from app.cel.standard import compiled, contains
 from app.cel.syntax import (
     Bind,
     Call,
@@ -24,6 +23,7 @@ from app.cel.syntax import (
     Select,
 )
 from app.cel.values import (
+    KEYS,
     MISSING,
     NO_OVERLOAD,
     NONE,
@@ -34,8 +34,11 @@ from app.cel.values import (
     TypeName,
     Value,
     equal,
+    find,
     hashed,
     is_list,
+    look_up,
+    look_up_optional,
     show,
     type_name,
 )
@@ -56,10 +59,10 @@ Evaluate = Callable[[Run], Value]
 
 
 class Step:
-    """A planned node. ``constant`` is its value, if that is known, or MISSING.
+    """The closure of a node. ``constant`` is its value if that is known, otherwise MISSING.
 
-    Variables and members have ``resolve``, which leaves out the cost of reading the variable: an index or a branch of ``?:``
-    is not charged for that.
+    ``resolve``, of variables and members, is ``evaluate`` without the cost of reading the variable, which Kubernetes does not
+    count for an index or a branch of ``?:``.
     """
 
     __slots__ = ("constant", "evaluate", "resolve")
@@ -73,7 +76,7 @@ class Step:
 
 
 class _Failure:
-    """In the place of a variable's value: reading it fails."""
+    """The value of a variable that could not be computed: reading it raises the error."""
 
     __slots__ = ("error",)
 
@@ -82,7 +85,7 @@ class _Failure:
 
 
 class _Pending:
-    """In the place of a bound variable's value, until something asks for it."""
+    """The value of a bound variable before the first read."""
 
     __slots__ = ("compute",)
 
@@ -90,7 +93,7 @@ class _Pending:
         self.compute: Final = compute
 
     def settle(self, run: Run) -> Value:
-        """The value, or the failure to compute it."""
+        """The value, or a _Failure."""
         try:
             return _growing(self.compute(run))
         except EvaluationError as error:
@@ -102,7 +105,7 @@ _SEARCHES = frozenset({"find", "findAll", "matches"})
 
 
 def plan(node: Node) -> Step:
-    """Raises CompileError where a constant can have no value."""
+    """The closure of a checked node. Raises CompileError if a constant has no value."""
     match node:
         case Literal():
             return _constant(node.value)
@@ -162,7 +165,7 @@ def _attribute(resolve: Evaluate, base: int = costs.MEMBER) -> Step:
 
 
 def _qualified(step: Step, qualify: Callable[[Run, Value], Value]) -> Step:
-    """A member of what a step gives."""
+    """A member of the value of a step."""
     root = step.resolve or step.evaluate
     return _attribute(lambda run: qualify(run, root(run)))
 
@@ -184,7 +187,7 @@ def _select(node: Select) -> Step:
 
 
 def _plain_key(node: Node) -> str | None:
-    """The name or the literal string that a node looks up."""
+    """The name or the literal string that a node looks up, or None."""
     if isinstance(node, Select) and not (node.optional or node.test or node.ident):
         return node.name
     if isinstance(node, Call) and node.function == "_[_]":
@@ -195,7 +198,7 @@ def _plain_key(node: Node) -> str | None:
 
 
 def _path(step: Step, keys: tuple[str, ...]) -> Step:
-    """``device.attributes["domain"].name``, and whatever is spelled like it."""
+    """Several members in a row, such as ``device.attributes["domain"].name``."""
     units = len(keys) * costs.MEMBER
 
     def walk(run: Run, value: Value) -> Value:
@@ -276,7 +279,7 @@ def _conditional(node: Call) -> Step:
 
 
 def _logic(node: Call) -> Step:
-    """``&&`` and ``||``: a term that decides makes up for errors in others."""
+    """``&&`` and ``||``. If one term decides the result, errors in the others are ignored."""
     terms = [plan(it).evaluate for it in node.arguments]
     decisive = node.function == "_||_"
 
@@ -322,7 +325,7 @@ def _equality(node: Call) -> Step:
 
 
 def _in(node: Call) -> Step:
-    """``value in container``; a list of constants is not charged for."""
+    """``value in container``. A look-up in a list of constants is free."""
     value, container = map(plan, node.arguments)
     listed = container.constant
     if node.overloads != ("@in(A, list<A>)",) or not is_list(listed):
@@ -358,7 +361,7 @@ def _going(node: Call) -> Step:
 
 
 def _alternative(node: Call) -> Step:
-    """``optional.or(other)`` and ``optional.orValue(value)``: the other is looked at only where it is needed."""
+    """``optional.or(other)`` and ``optional.orValue(value)``. The argument is only evaluated if the optional has no value."""
     first, other = plan(node.target or node).evaluate, plan(node.arguments[0]).evaluate
     unwrap = node.function == "orValue"
 
@@ -381,7 +384,7 @@ def _call(node: Call) -> Step:
     steps = [plan(it) for it in operands]
     constants = [it.constant for it in steps]
     _check_pattern(node.function, constants)
-    call = dispatched(node, operands)
+    call = choose_overload(node, operands)
     cost = costs.of_call(node.function, node.overloads)
     if MISSING not in constants:
         return _computed(node.function, call, cost, constants)
@@ -413,7 +416,7 @@ def _flat_call(call: Callable[..., Value], evaluations: list[Evaluate]) -> Step:
 def _check_pattern(name: str, constants: list[Value]) -> None:
     if name in _SEARCHES and len(constants) > 1 and type(constants[1]) is str:
         try:
-            regexes.compiled(constants[1])
+            compiled(constants[1])
         except EvaluationError as error:
             raise _instantiation(error) from None
 
@@ -421,7 +424,7 @@ def _check_pattern(name: str, constants: list[Value]) -> None:
 def _computed(
     name: str, call: Callable[..., Value], cost: costs.Cost | None, constants: list[Value]
 ) -> Step:
-    """A call with constants only: computed once, and as dear as ever, but for conversions."""
+    """A call with constant arguments only: computed at compile time. Its cost is still charged, except for conversions."""
     meter = costs.Meter()
     try:
         if cost is None:
@@ -523,7 +526,7 @@ def _bind(node: Bind) -> Step:
 
 
 def _growing(value: Value) -> Value:
-    """What a variable starts with: an empty list or map grows in place."""
+    """The initial value of a variable. An empty list or map becomes one that grows in place."""
     if is_list(value) and not value:
         return Growing()
     if isinstance(value, Map) and not value.entries:
@@ -532,7 +535,7 @@ def _growing(value: Value) -> Value:
 
 
 def _settled(value: Value) -> Value:
-    """What leaves the scope of a variable that grew."""
+    """The value that leaves a variable's scope: a list or map that grew becomes a plain one."""
     if type(value) is Growing:
         return tuple(value)
     return Map(value.entries) if type(value) is GrowingMap else value
@@ -568,7 +571,7 @@ def _fold(node: Fold) -> Step:
 
 
 def _elements(value: Value, *, double: bool) -> Any:
-    """What the variables of a comprehension become, turn by turn."""
+    """The values of the iteration variables, for each iteration."""
     if is_list(value):
         return enumerate(value) if double else ((it,) for it in tuple(value))
     if isinstance(value, Map):

@@ -1,38 +1,44 @@
-"""Compiled expressions, and what they see of a device."""
+"""Compiled expressions: their evaluation for a device, and the attributes that they read."""
 
 import functools
 
 from app.cel import costs
-from app.cel.checker import check
-from app.cel.errors import CompileError, CostLimitExceeded, EvaluationError
-from app.cel.issues import SyntaxIssue, display
+from app.cel.checker import check, validate
+from app.cel.errors import (
+    CompileError,
+    CostLimitExceeded,
+    EvaluationError,
+    SyntaxIssue,
+    display,
+)
+from app.cel.kubernetes import Quantity, Semver
 from app.cel.parser import parse
 from app.cel.planner import Evaluate, Run, plan
-from app.cel.quantities import Quantity
-from app.cel.reads import Path, reads
+from app.cel.syntax import Bind, Call, Ident, Literal, Node, Select, Variable, children
 from app.cel.types import ANY, BOOL
-from app.cel.validation import validate
 from app.cel.values import DomainMap, Map, NameMap, Value, type_name
-from app.cel.versions import Semver
 from app.model.devices import Device, DeviceAttribute
 
+Path = tuple[str | None, ...]
+"""A path below ``device``: field, domain, name. A domain of None is the driver's name."""
+_MAPS = frozenset({"attributes", "capacity"})
 _TOO_DEEP = "expression recursion limit exceeded: 250"
 
 
 class Program:
-    """A compiled expression. ``reads`` is what its answer depends on (see ``reads.reads``)."""
+    """A compiled expression. ``reads`` is what its result depends on, see the function ``reads``."""
 
     __slots__ = ("_evaluate", "_slots", "reads")
 
     def __init__(self, expression: str) -> None:
-        """Raises CompileError."""
+        """Compiles the expression. Raises CompileError."""
         try:
             self._evaluate, self._slots, self.reads = _compiled(expression)
         except RecursionError:
             raise CompileError(f"compilation failed: {_TOO_DEEP}") from None
 
     def run(self, device: Map) -> tuple[bool, int]:
-        """The answer for a device, and what it cost. Raises EvaluationError and EvaluationAborted."""
+        """The result for a device, and its cost. Raises EvaluationError and EvaluationAborted."""
         run = Run(device, self._slots)
         try:
             value = self._evaluate(run)
@@ -71,11 +77,84 @@ def _not_bool(value: Value) -> str:
     return f"CEL result of type {name} could not be converted to bool: {reason}"
 
 
+# ---------------------------------------------------------------- what an expression reads
+
+
+class _Everything(Exception):  # noqa: N818 - it says what is read
+    """The expression reads more than single attributes and capacities."""
+
+
+def reads(tree: Node) -> frozenset[Path] | None:
+    """What the result of a checked expression depends on; None means everything.
+
+    Paths of three parts (field, domain, name) are values, paths of two (field, domain) the presence of any value in a domain.
+    Devices that do not differ in them have the same result.
+    """
+    found: set[Path] = set()
+    try:
+        _visit(tree, found, {})
+    except _Everything:
+        return None
+    return frozenset(found)
+
+
+def _visit(node: Node, found: set[Path], names: dict[Variable | None, Path]) -> None:
+    path = _path(node, names)
+    if path is not None:
+        _read(path, found)
+        return
+    if isinstance(node, Call) and node.function == "@in" and isinstance(node.arguments[0], Literal):
+        inside, name = _path(node.arguments[1], names), node.arguments[0].value
+        if inside and inside[0] in _MAPS and len(inside) < 3 and isinstance(name, str):
+            found.add((*inside, name))
+            return
+    if isinstance(node, Bind):
+        bound = _path(node.value, names)
+        if bound is not None and len(bound) == 1 and bound[0] in _MAPS:
+            raise _Everything  # the result can depend on whether the device has any
+        if bound is not None:
+            _visit(node.body, found, names | {node.variable: bound})
+            return
+    for it in children(node):
+        _visit(it, found, names)
+
+
+def _read(path: Path, found: set[Path]) -> None:
+    """Adds a path whose value is used. The value of a map is everything in it."""
+    if not path or (path[0] in _MAPS and len(path) < 3):
+        raise _Everything
+    found.add(path)
+
+
+def _path(node: Node, names: dict[Variable | None, Path]) -> Path | None:
+    """The path that a chain of members leads to, or None if the node is something else or leaves the device."""
+    if isinstance(node, Ident):
+        if node.variable is not None and node.variable.slot < 0:
+            return ()
+        return names.get(node.variable)
+    if isinstance(node, Select) and node.ident is None:
+        return _longer(_path(node.operand, names), node.name)
+    if isinstance(node, Call) and node.function in {"_[_]", "_[?_]"}:
+        key = node.arguments[1]
+        inside = _path(node.arguments[0], names)
+        if isinstance(key, Literal) and isinstance(key.value, str):
+            return _longer(inside, key.value)
+        if _path(key, names) == ("driver",):
+            return _longer(inside, None)
+    return None
+
+
+def _longer(path: Path | None, key: str | None) -> Path | None:
+    if path is None or len(path) == 3 or (path and path[0] not in _MAPS):
+        return None
+    return (*path, key) if key is not None or len(path) == 1 else None
+
+
 # ---------------------------------------------------------------- devices
 
 
 def view(driver: str, device: Device) -> Map:
-    """What expressions see of a device. Raises EvaluationError, see ``attributes``."""
+    """A device as expressions see it. Raises EvaluationError, see ``attributes``."""
     capacity = (device.capacity or {}).items()
     return Map(
         {
@@ -90,7 +169,7 @@ def view(driver: str, device: Device) -> Map:
 
 
 def attributes(device: Device) -> dict[str, Value]:
-    """The attributes of a device, by the names that it gives them. Raises EvaluationError for those that nobody can read."""
+    """The attributes of a device by their names in the slice. Raises EvaluationError if one has no readable value."""
     return {name: _attribute(name, it) for name, it in (device.attributes or {}).items()}
 
 

@@ -1,16 +1,15 @@
 """Operators and functions of the language itself."""
 
+import functools
 import math
 import operator as op
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from app.cel import regexes
-from app.cel.basics import INT_MAX, INT_MIN, UINT_MAX
 from app.cel.costs import LIMIT, MAX_LENGTH
-from app.cel.declarations import Overload, declare, declare_each
 from app.cel.errors import CostLimitExceeded, EvaluationError
+from app.cel.types import INT_MAX, INT_MIN, UINT_MAX
 from app.cel.values import (
     NO_OVERLOAD,
     NONE,
@@ -29,9 +28,17 @@ from app.cel.values import (
     type_name,
 )
 
+Signatures = Mapping[str, Callable[..., Value] | None]
+"""Functions by signatures such as ``string.split(string, int): list<string>``, see ``environment``."""
+
+
+def for_each(kinds: str, signature: str, call: Callable[..., Value]) -> Signatures:
+    """One function for several types, each in the place of ``$`` in the signature."""
+    return {signature.replace("$", kind): call for kind in kinds.split()}
+
 
 def unsupported(value: Value, name: str) -> EvaluationError:
-    """An operator that a value's type does not have."""
+    """The error for an operator that the value's type does not have."""
     return EvaluationError(NO_OVERLOAD if type(value) is str else f"{NO_OVERLOAD}: {name}")
 
 
@@ -39,21 +46,21 @@ def unsupported(value: Value, name: str) -> EvaluationError:
 
 
 def to_int(number: int) -> int:
-    """An int64. Raises EvaluationError."""
+    """The number as an int. Raises EvaluationError if it overflows."""
     if INT_MIN <= number <= INT_MAX:
         return number
     raise EvaluationError("integer overflow")
 
 
 def to_uint(number: int) -> Uint:
-    """A uint64. Raises EvaluationError."""
+    """The number as a uint. Raises EvaluationError if it overflows."""
     if 0 <= number <= UINT_MAX:
         return Uint(number)
     raise EvaluationError("unsigned integer overflow")
 
 
 def _quotient(one: int, other: int) -> int:
-    """Rounded towards zero."""
+    """The quotient, rounded towards zero."""
     if not other:
         raise EvaluationError("division by zero")
     quotient = abs(one) // abs(other)
@@ -61,7 +68,7 @@ def _quotient(one: int, other: int) -> int:
 
 
 def _remainder(one: int, other: int) -> int:
-    """With the sign of the dividend."""
+    """The remainder, with the sign of the dividend."""
     if not other:
         raise EvaluationError("modulus by zero")
     if one == INT_MIN and other == -1:
@@ -84,7 +91,7 @@ def _arithmetic(
     doubles: Callable[[float, float], float] | None = None,
     others: Callable[[Value, Value], Value] | None = None,
 ) -> Callable[[Value, Value], Value]:
-    """An operator of numbers; ``others`` answers for strings and lists."""
+    """An operator of numbers; ``others`` implements it for strings and lists."""
 
     def calculate(one: Value, other: Value) -> Value:
         kind = type(one)
@@ -132,7 +139,7 @@ def _invert(value: Value) -> bool:
     return not value
 
 
-def _relation(name: str, test: Callable[[int, int], bool]) -> list[Overload]:
+def _relation(name: str, test: Callable[[int, int], bool]) -> Signatures:
     def decide(one: Value, other: Value) -> bool:
         if type(one) not in _COMPARED:
             raise unsupported(one, name)
@@ -142,7 +149,7 @@ def _relation(name: str, test: Callable[[int, int], bool]) -> list[Overload]:
         "bool, bool|int, int|int, double|int, uint|uint, uint|uint, double|uint, int|"
         "double, double|double, int|double, uint|string, string|bytes, bytes"
     )
-    return declare({f"{name}({it}): bool": decide for it in pairs.split("|")}, guarded=False)
+    return {f"{name}({it}): bool": decide for it in pairs.split("|")}
 
 
 _COMPARED = (bool, int, Uint, float, str)
@@ -171,6 +178,48 @@ def _of_strings(search: Callable[[str, str], bool]) -> Callable[[Value, Value], 
         return search(text, part)
 
     return decide
+
+
+# ---------------------------------------------------------------- regular expressions
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(pattern: str) -> Any:
+    """A regular expression in RE2's syntax, which matches in linear time. Raises EvaluationError."""
+    import re2  # noqa: PLC0415 - few expressions use it
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 2**21
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        text = error.args[0]
+        raise EvaluationError(
+            _complaint(text.decode() if isinstance(text, bytes) else str(text))
+        ) from None
+
+
+_WORDS = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "trailing \\": "trailing backslash at end of expression",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+}
+"""Go's words for RE2's errors."""
+
+
+def _complaint(text: str) -> str:
+    mistake, _, part = text.partition(": ")
+    return f"error parsing regexp: {_WORDS.get(mistake, mistake)}: `{part}`"
+
+
+def matches(text: str, pattern: str) -> bool:
+    """Whether the pattern is found anywhere in the text."""
+    return compiled(pattern).search(text) is not None
 
 
 # ---------------------------------------------------------------- conversions
@@ -249,93 +298,79 @@ def _unwrap(values: Any) -> tuple[Value, ...]:
     return tuple(it.value for it in values if it is not NONE)
 
 
-OVERLOADS: list[Overload] = [
-    *declare(
-        {
-            "_?_:_(bool, A, A): A": None,
-            "_&&_(bool, bool): bool": None,
-            "_||_(bool, bool): bool": None,
-            "_==_(A, A): bool": None,
-            "_!=_(A, A): bool": None,
-            "!_(bool): bool": _invert,
-            "@not_strictly_false(bool): bool": None,
-            "-_(double): double": _negate,
-            "-_(int): int": _negate,
-            "@in(A, list<A>): bool": contains,
-            "@in(A, map<A, B>): bool": contains,
-            "_[_](list<A>, int): A": None,
-            "_[_](map<A, B>, A): B": None,
-            "_[_](optional<list<A>>, int): optional<A>": None,
-            "_[_](optional<map<A, B>>, A): optional<B>": None,
-            "_[?_](list<A>, int): optional<A>": None,
-            "_[?_](optional<list<A>>, int): optional<A>": None,
-            "_[?_](map<A, B>, A): optional<B>": None,
-            "_[?_](optional<map<A, B>>, A): optional<B>": None,
-            "optional<A>.or(optional<A>): optional<A>": None,
-            "optional<A>.orValue(A): A": None,
-            "type(A): type<A>": lambda it: TypeName(type_name(it)),
-            "dyn(A): dyn": _itself,
-            "string.contains(string): bool": _of_strings(op.contains),
-            "string.endsWith(string): bool": _of_strings(str.endswith),
-            "string.startsWith(string): bool": _of_strings(str.startswith),
-            "matches(string, string): bool": _of_strings(regexes.matches),
-            "string.matches(string): bool": _of_strings(regexes.matches),
-        },
-        guarded=False,
-    ),
-    *declare_each("_+_($, $): $", "bytes double int list<A> string uint", add, guarded=False),
-    *declare_each(
-        "_-_($, $): $", "double int uint", _arithmetic("_-_", op.sub, op.sub), guarded=False
-    ),
-    *declare_each(
-        "_*_($, $): $", "double int uint", _arithmetic("_*_", op.mul, op.mul), guarded=False
-    ),
-    *declare_each(
-        "_/_($, $): $", "double int uint", _arithmetic("_/_", _quotient, _ratio), guarded=False
-    ),
-    *declare_each("_%_($, $): $", "int uint", _arithmetic("_%_", _remainder), guarded=False),
-    *_relation("_<_", op.lt),
-    *_relation("_<=_", op.le),
-    *_relation("_>_", op.gt),
-    *_relation("_>=_", op.ge),
-    *declare(
-        {
-            f"{signature}: int": _size
-            for kind in ("list<A>", "map<A, B>", "string")
-            for signature in (f"size({kind})", f"{kind}.size()")
-        },
-        guarded=False,
-    ),
-    *declare(
-        {
-            "bool(bool): bool": _itself,
-            "bool(string): bool": _bool_of_string,
-            "double(double): double": _itself,
-            "double(int): double": float,
-            "double(string): double": _double_of_string,
-            "double(uint): double": float,
-            "int(int): int": _itself,
-            "int(double): int": _int_of_double,
-            "int(string): int": _int_of_string,
-            "int(uint): int": lambda it: to_int(int(it)),
-            "string(string): string": _itself,
-            "string(bool): string": lambda it: "true" if it else "false",
-            "string(double): string": general,
-            "string(int): string": str,
-            "string(uint): string": str,
-            "uint(uint): uint": _itself,
-            "uint(double): uint": _uint_of_double,
-            "uint(int): uint": to_uint,
-            "uint(string): uint": _uint_of_string,
-            "optional.of(A): optional<A>": Optional,
-            "optional.ofNonZeroValue(A): optional<A>": _of_non_zero,
-            "optional.none(): optional<A>": lambda: NONE,
-            "optional<A>.value(): A": Optional.get,
-            "optional<A>.hasValue(): bool": lambda it: it is not NONE,
-            "list<A>.first(): optional<A>": lambda it: Optional(it[0]) if it else NONE,
-            "list<A>.last(): optional<A>": lambda it: Optional(it[-1]) if it else NONE,
-            "optional.unwrap(list<optional<A>>): list<A>": _unwrap,
-            "list<optional<A>>.unwrapOpt(): list<A>": _unwrap,
-        }
-    ),
-]
+UNTYPED: Final[Signatures] = {
+    "_?_:_(bool, A, A): A": None,
+    "_&&_(bool, bool): bool": None,
+    "_||_(bool, bool): bool": None,
+    "_==_(A, A): bool": None,
+    "_!=_(A, A): bool": None,
+    "!_(bool): bool": _invert,
+    "@not_strictly_false(bool): bool": None,
+    "-_(double): double": _negate,
+    "-_(int): int": _negate,
+    "@in(A, list<A>): bool": contains,
+    "@in(A, map<A, B>): bool": contains,
+    "_[_](list<A>, int): A": None,
+    "_[_](map<A, B>, A): B": None,
+    "_[_](optional<list<A>>, int): optional<A>": None,
+    "_[_](optional<map<A, B>>, A): optional<B>": None,
+    "_[?_](list<A>, int): optional<A>": None,
+    "_[?_](optional<list<A>>, int): optional<A>": None,
+    "_[?_](map<A, B>, A): optional<B>": None,
+    "_[?_](optional<map<A, B>>, A): optional<B>": None,
+    "optional<A>.or(optional<A>): optional<A>": None,
+    "optional<A>.orValue(A): A": None,
+    "type(A): type<A>": lambda it: TypeName(type_name(it)),
+    "dyn(A): dyn": _itself,
+    "string.contains(string): bool": _of_strings(op.contains),
+    "string.endsWith(string): bool": _of_strings(str.endswith),
+    "string.startsWith(string): bool": _of_strings(str.startswith),
+    "matches(string, string): bool": _of_strings(matches),
+    "string.matches(string): bool": _of_strings(matches),
+    **for_each("bytes double int list<A> string uint", "_+_($, $): $", add),
+    **for_each("double int uint", "_-_($, $): $", _arithmetic("_-_", op.sub, op.sub)),
+    **for_each("double int uint", "_*_($, $): $", _arithmetic("_*_", op.mul, op.mul)),
+    **for_each("double int uint", "_/_($, $): $", _arithmetic("_/_", _quotient, _ratio)),
+    **for_each("int uint", "_%_($, $): $", _arithmetic("_%_", _remainder)),
+    **_relation("_<_", op.lt),
+    **_relation("_<=_", op.le),
+    **_relation("_>_", op.gt),
+    **_relation("_>=_", op.ge),
+    **{
+        f"{signature}: int": _size
+        for kind in ("list<A>", "map<A, B>", "string")
+        for signature in (f"size({kind})", f"{kind}.size()")
+    },
+}
+"""Functions that check the types of their arguments themselves. None: the planner implements it."""
+TYPED: Final[Signatures] = {
+    "bool(bool): bool": _itself,
+    "bool(string): bool": _bool_of_string,
+    "double(double): double": _itself,
+    "double(int): double": float,
+    "double(string): double": _double_of_string,
+    "double(uint): double": float,
+    "int(int): int": _itself,
+    "int(double): int": _int_of_double,
+    "int(string): int": _int_of_string,
+    "int(uint): int": lambda it: to_int(int(it)),
+    "string(string): string": _itself,
+    "string(bool): string": lambda it: "true" if it else "false",
+    "string(double): string": general,
+    "string(int): string": str,
+    "string(uint): string": str,
+    "uint(uint): uint": _itself,
+    "uint(double): uint": _uint_of_double,
+    "uint(int): uint": to_uint,
+    "uint(string): uint": _uint_of_string,
+    "optional.of(A): optional<A>": Optional,
+    "optional.ofNonZeroValue(A): optional<A>": _of_non_zero,
+    "optional.none(): optional<A>": lambda: NONE,
+    "optional<A>.value(): A": Optional.get,
+    "optional<A>.hasValue(): bool": lambda it: it is not NONE,
+    "list<A>.first(): optional<A>": lambda it: Optional(it[0]) if it else NONE,
+    "list<A>.last(): optional<A>": lambda it: Optional(it[-1]) if it else NONE,
+    "optional.unwrap(list<optional<A>>): list<A>": _unwrap,
+    "list<optional<A>>.unwrapOpt(): list<A>": _unwrap,
+}
+"""Functions that are only called with values of the declared types."""

@@ -1,6 +1,6 @@
-"""Syntax trees. The checker writes the type of every node, and what names mean, into the tree.
+"""Syntax trees of expressions.
 
-``offset`` is the place that errors name: that of the operator or the opening bracket, as Kubernetes counts it.
+The checker writes into the tree the type of each node and the declaration that each name refers to.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from app.cel.values import Value
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """Any expression."""
+    """Any expression. ``offset`` is the place that errors report, in characters: that of its operator or opening bracket."""
 
     offset: int
     type: Type = field(default=ERROR, init=False)
@@ -26,9 +26,9 @@ class Literal(Node):
 
 @dataclass(slots=True, eq=False)
 class Ident(Node):
-    """A variable, or the name of a type: then ``type_name`` is set by the checker. A leading dot means the outermost scope.
+    """A variable, or the name of a type. A leading dot means the outermost scope.
 
-    ``variable`` is the declaration that the checker found.
+    The checker sets ``variable`` to the declaration, or ``type_name``.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Ident(Node):
 class Select(Node):
     """``operand.name``; ``optional`` for ``operand.?name``, ``test`` for ``has(operand.name)``.
 
-    ``ident`` is what the checker puts in the place of a select that is a qualified name.
+    The checker sets ``ident`` if the whole is a qualified name.
     """
 
     operand: Node
@@ -52,9 +52,9 @@ class Select(Node):
 
 @dataclass(slots=True, eq=False)
 class Call(Node):
-    """A function, an operator (``_+_``) or, with a target, a method.
+    """A call of a function, an operator (``_+_``) or, with a target, a method.
 
-    ``overloads`` are the identifiers of those that the checker found possible.
+    The checker sets ``overloads`` to the keys of the overloads that are possible.
     """
 
     function: str
@@ -80,7 +80,7 @@ class MapLiteral(Node):
 
 @dataclass(slots=True, eq=False)
 class Message(Node):
-    """``Name{field: value}``: no type of Kubernetes' can be made like this."""
+    """``Name{field: value}``. The checker refuses it: Kubernetes has no such type."""
 
     name: str
     values: list[Node]
@@ -88,7 +88,7 @@ class Message(Node):
 
 @dataclass(slots=True, eq=False)
 class Variable:
-    """A variable of a comprehension or a bind; one outside of them has no slot. ``slot`` is its place in a frame."""
+    """A variable. ``slot`` is its index in a frame, -1 if it is not that of a comprehension or a bind."""
 
     name: str
     type: Type
@@ -97,7 +97,7 @@ class Variable:
 
 @dataclass(slots=True, eq=False)
 class Bind(Node):
-    """``cel.bind(name, value, body)``: the value is computed when the body first asks for it."""
+    """``cel.bind(name, value, body)``: the value is computed when the body first reads it."""
 
     name: str
     value: Node
@@ -107,11 +107,11 @@ class Bind(Node):
 
 @dataclass(slots=True, eq=False)
 class Fold(Node):
-    """A comprehension: what all(), exists(), map() and their like stand for.
+    """A comprehension, which all(), exists(), map() and the like expand to.
 
-    ``accumulator`` starts as ``initial``; for each element (and index, or key and value, with a second name) it becomes
-    ``step`` while ``condition`` is not false. The value is ``result``. ``variables`` are the accumulator and the one or two
-    iteration variables.
+    The accumulator starts as ``initial``. For each element of ``range`` it becomes ``step``, as long as ``condition`` is not
+    false. The value is ``result``. One name is bound to the element (of a map: the key), two names to index and element (of a
+    map: key and value). The checker sets ``variables``: the accumulator, then the iteration variables.
     """
 
     range: Node
@@ -124,7 +124,7 @@ class Fold(Node):
 
 
 def children(node: Node) -> list[Node]:
-    """The parts of a node."""
+    """The direct children of a node."""
     match node:
         case Select():
             return [] if node.ident else [node.operand]

@@ -1,11 +1,14 @@
-"""Types of expressions, and how the checker fits them to each other.
+"""Types of expressions, and type inference for the checker.
 
-``dyn`` and ``any`` fit everything: attributes of devices have type ``any``, since only a device tells what they are. Types of
-overloads have parameters (``list(A)``); a ``Unifier`` finds out what they stand for.
+``dyn`` and ``any`` fit every type. Attributes of devices have type ``any``, because their types are known only at run time.
+The types of overloads have parameters (``list(A)``), which a ``Unifier`` infers.
 """
 
 from dataclasses import dataclass
 from typing import Literal
+
+INT_MIN, INT_MAX, UINT_MAX = -(2**63), 2**63 - 1, 2**64 - 1
+"""Bounds of int and uint."""
 
 Kind = Literal[
     "any", "basic", "dyn", "error", "list", "map", "named", "null", "opaque", "param", "type"
@@ -14,7 +17,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """``kind`` groups types that the checker treats alike; ``name`` is that of values at run time."""
+    """``kind`` groups types that the checker treats alike. ``name`` is the name that values of the type have at run time."""
 
     kind: Kind
     name: str
@@ -28,25 +31,25 @@ class Type:
 
     @property
     def runtime(self) -> str:
-        """As values show their types."""
+        """The type's name in errors at run time."""
         if not self.parameters:
             return self.name
         return f"{self.name}({', '.join(it.runtime for it in self.parameters)})"
 
     @property
     def dynamic(self) -> bool:
-        """Whether only the value tells what it is."""
+        """Whether the type is known only at run time."""
         return self.kind in {"dyn", "any"}
 
     @property
     def optional(self) -> bool:
-        """Whether it is optional_type(T)."""
+        """Whether this is ``optional_type(T)``."""
         return self.kind == "opaque" and self.name == "optional_type"
 
 
 BOOL = Type("basic", "bool")
 BYTES = Type("basic", "bytes")
-"""No value is of this type; where a sum of unknowns stands, the checker takes them for bytes, as Kubernetes' does."""
+"""No value has this type. The checker infers it for the sum of operands of unknown type, as Kubernetes' checker does."""
 DOUBLE = Type("basic", "double")
 INT = Type("basic", "int")
 STRING = Type("basic", "string")
@@ -84,21 +87,21 @@ def type_of(value: Type) -> Type:
 
 
 def parameter(name: str) -> Type:
-    """A type to be found."""
+    """A type parameter."""
     return Type("param", name)
 
 
 def named(name: str) -> Type:
-    """A type of Kubernetes' with fields or methods."""
+    """A Kubernetes type with fields or methods."""
     return Type("named", name)
 
 
 def opaque(name: str) -> Type:
-    """A type of Kubernetes' with methods only."""
+    """A Kubernetes type with methods only."""
     return Type("opaque", name)
 
 
-def loose(known: Type, other: Type) -> bool:
+def _covers(known: Type, other: Type) -> bool:
     """Whether ``known`` is ``other``, or less specific."""
     if known.dynamic or known.kind == "param":
         return True
@@ -110,18 +113,18 @@ def loose(known: Type, other: Type) -> bool:
         return (
             known.name == other.name
             and len(known.parameters) == len(other.parameters)
-            and all(map(loose, known.parameters, other.parameters))
+            and all(map(_covers, known.parameters, other.parameters))
         )
     return known == other
 
 
 def general(one: Type, other: Type) -> Type:
     """The less specific of two types that fit each other."""
-    return one if loose(one, other) else other
+    return one if _covers(one, other) else other
 
 
 class Unifier:
-    """What type parameters stand for, found while types are fitted to each other."""
+    """Infers type parameters from the types that they have to match."""
 
     __slots__ = ("_count", "_known")
 
@@ -130,12 +133,12 @@ class Unifier:
         self._count = 0
 
     def fresh(self) -> Type:
-        """A parameter that nothing else uses."""
+        """A new parameter."""
         self._count += 1
         return parameter(f"_var{self._count - 1}")
 
     def instantiate(self, types: tuple[Type, ...]) -> tuple[Type, ...]:
-        """The types of an overload with parameters of their own."""
+        """The types of an overload, with new parameters in place of its own."""
         names: dict[Type, Type] = {}
         return tuple(self._rename(it, names) for it in types)
 
@@ -149,7 +152,7 @@ class Unifier:
         return Type(it.kind, it.name, tuple(self._rename(p, names) for p in it.parameters))
 
     def resolve(self, it: Type, *, final: bool = False) -> Type:
-        """The type with parameters replaced by what is known of them; ``final``: by dyn where nothing is."""
+        """The type with its known parameters replaced. ``final`` replaces the others by ``dyn``."""
         while it in self._known:
             it = self._known[it]
         if it.kind == "param":
@@ -159,11 +162,11 @@ class Unifier:
         return Type(it.kind, it.name, tuple(self.resolve(p, final=final) for p in it.parameters))
 
     def fits(self, given: Type, wanted: Type) -> bool:
-        """Whether a value of one type may stand where the other is wanted; remembers what that takes."""
+        """Whether a value of type ``given`` can be used as a ``wanted``; if so, keeps the parameters inferred from it."""
         return self.fit_all((given,), (wanted,))
 
     def fit_all(self, given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
-        """The same for arguments; where one does not fit nothing is remembered."""
+        """``fits`` for a list of arguments. If one does not fit, no inferred parameter is kept."""
         before = self._known.copy()
         if len(given) == len(wanted) and all(map(self._fit, given, wanted)):
             return True
@@ -195,7 +198,7 @@ class Unifier:
         return given == wanted
 
     def _bind(self, it: Type, param: Type) -> tuple[bool, bool]:
-        """Lets a parameter stand for a type: whether it can, and whether it stood for one before."""
+        """Binds a parameter to a type: whether that is possible, and whether it was bound before."""
         if it == param:
             return True, True
         known = self._known.get(param)
@@ -214,7 +217,7 @@ class Unifier:
         return True, True
 
     def _free(self, param: Type, within: Type) -> bool:
-        """Whether a type does not contain the parameter."""
+        """Whether a type does not contain the parameter (the occurs check)."""
         if within == param:
             return False
         if within.kind == "param":

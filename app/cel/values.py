@@ -1,7 +1,7 @@
-"""Values of expressions, and how they are compared, converted and shown.
+"""Values of expressions: their equality, order, members and text.
 
-bool, int, float (double), str, None (null) and tuple (list) are Python's own; the rest are classes here. Equality is
-``equal``, never ``==``: 1 equals 1.0 and 1u, but not true.
+bool, int, double (float), string, null (None) and list (tuple) are Python's own types, the others are classes. Values are
+compared by ``equal``, never by ``==``: 1 equals 1.0 and 1u, but not true.
 """
 
 import decimal
@@ -9,11 +9,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from app.cel.addresses import Address, Network
-from app.cel.basics import INT_MAX, INT_MIN, UINT_MAX
 from app.cel.errors import EvaluationAborted, EvaluationError
-from app.cel.quantities import Quantity
-from app.cel.versions import Semver
+from app.cel.kubernetes import Address, Network, Quantity, Semver
+from app.cel.types import INT_MAX, INT_MIN, UINT_MAX
 
 Value = Any
 
@@ -27,11 +25,11 @@ class Uint(int):
 
 
 class Growing(list[Value]):
-    """The list that a comprehension makes: adding to it grows it in place."""
+    """The list that a comprehension builds. ``+`` extends it in place."""
 
 
 class Optional:
-    """optional_type: a value, or NONE."""
+    """optional_type. ``NONE`` is the one without a value."""
 
     __slots__ = ("value",)
 
@@ -39,7 +37,7 @@ class Optional:
         self.value: Final = value
 
     def get(self) -> Value:
-        """The value; raises EvaluationError where there is none."""
+        """The value. Raises EvaluationError if there is none."""
         if self is NONE:
             raise EvaluationError("optional.none() dereference")
         return self.value
@@ -64,14 +62,14 @@ class TypeName:
 
 
 class Missing:
-    """What is looked up and not there."""
+    """The result of a look-up that found nothing."""
 
 
 MISSING: Final = Missing()
 
 
 class _Key:
-    """What Python would take for another key (True for 1), or cannot look up (a list): found by identity."""
+    """A key that Python would confuse with another (True with 1) or cannot hash (a list). Compared by identity."""
 
     __slots__ = ("value",)
 
@@ -83,7 +81,7 @@ _FLAGS: Final = {True: _Key(True), False: _Key(False)}
 
 
 def hashed(value: Value) -> Value:
-    """What a value is looked up by. Raises EvaluationAborted for what kube-scheduler cannot look up."""
+    """The dictionary key for a value. Raises EvaluationAborted for values that kube-scheduler cannot hash."""
     kind = type(value)
     if kind is bool:
         return _FLAGS[value]
@@ -93,7 +91,7 @@ def hashed(value: Value) -> Value:
 
 
 class Map:
-    """A map. ``entries`` may be given as they are where all keys are strings."""
+    """A map. ``entries`` is by ``hashed`` keys; strings are their own."""
 
     __slots__ = ("entries",)
 
@@ -101,11 +99,11 @@ class Map:
         self.entries: Final[dict[Any, Value]] = {} if entries is None else entries
 
     def put(self, name: Value, value: Value) -> None:
-        """Adds or replaces an entry; only while the map is made."""
+        """Adds or replaces an entry, while the map is built."""
         self.entries[hashed(name)] = value
 
     def remove(self, name: Value) -> None:
-        """Drops an entry, if there is one; only while the map is made."""
+        """Removes an entry, if there is one, while the map is built."""
         self.entries.pop(hashed(name), None)
 
     def find(self, wanted: Value) -> Value:
@@ -113,11 +111,11 @@ class Map:
         return self.entries.get(hashed(wanted), MISSING) if self.entries else MISSING
 
     def contains(self, wanted: Value) -> bool:
-        """Whether there is such an entry."""
+        """Whether the map has the key."""
         return Map.find(self, wanted) is not MISSING
 
     def items(self) -> Iterator[tuple[Value, Value]]:
-        """Keys and values."""
+        """The pairs of key and value."""
         for name, value in self.entries.items():
             yield (name.value if type(name) is _Key else name), value
 
@@ -126,13 +124,13 @@ class Map:
 
 
 class GrowingMap(Map):
-    """The map that a comprehension makes: adding to it grows it in place."""
+    """The map that a comprehension builds, in place."""
 
     __slots__ = ()
 
 
 class NameMap(Map):
-    """The attributes or capacities of a device in one domain: all keys are strings, and looked up as such."""
+    """The attributes or capacities of a device in one domain. All keys are strings."""
 
     __slots__ = ()
 
@@ -141,24 +139,24 @@ class NameMap(Map):
         return self.entries.get(wanted, MISSING) if type(wanted) is str else MISSING
 
     def contains(self, wanted: Value) -> bool:
-        """Whether there is such an entry."""
+        """Whether the map has the key."""
         return NameMap.find(self, wanted) is not MISSING
 
 
 class DomainMap(NameMap):
-    """The attributes or capacities of a device by domain: a domain that it has nothing of is an empty map."""
+    """The attributes or capacities of a device by domain. A domain without any is an empty map."""
 
     __slots__ = ()
 
     def find(self, wanted: Value) -> Value:
-        """The names of a domain; whatever is no domain is empty, too."""
+        """The entries of a domain; empty if there are none."""
         return self.entries.get(wanted, _EMPTY) if type(wanted) is str else _EMPTY
 
 
 _EMPTY: Final = Map()
 
 
-# ---------------------------------------------------------------- types of values
+# ---------------------------------------------------------------- types
 
 _NAMES: Final[dict[type, str]] = {
     bool: "bool",
@@ -193,7 +191,7 @@ def is_list(value: Value) -> bool:
 
 
 def size(value: Value) -> int | None:
-    """The length of what has one: characters, elements, entries."""
+    """The number of characters, elements or entries; None for values without a size."""
     return len(value) if isinstance(value, str | tuple | list | Map) else None
 
 
@@ -201,9 +199,9 @@ def size(value: Value) -> int | None:
 
 
 def equal(one: Value, other: Value) -> bool:
-    """Whether two values are equal; values of different types are not, but for numbers.
+    """Whether two values are equal. Values of different types are not, except numbers.
 
-    Raises EvaluationError where a type of Kubernetes' is compared with something else.
+    Raises EvaluationError if a value of a Kubernetes type is compared with one of another type.
     """
     kind = type(one)
     if one is None or other is None:
@@ -216,7 +214,7 @@ def equal(one: Value, other: Value) -> bool:
 
 
 def same(one: Value, other: Value) -> bool:
-    """``equal`` inside of lists and maps: what cannot be compared does not stand out there."""
+    """``equal`` for elements of lists and maps, where values that cannot be compared count as equal."""
     try:
         return equal(one, other)
     except EvaluationError:
@@ -224,7 +222,7 @@ def same(one: Value, other: Value) -> bool:
 
 
 def among(value: Value, elements: Any) -> bool:
-    """Whether a list has an equal element; what cannot be compared is none."""
+    """Whether a list has an equal element; elements that cannot be compared are not equal."""
     for it in elements:
         try:
             if equal(value, it):
@@ -291,7 +289,7 @@ _EQUALITY: Final[dict[type, Callable[[Any, Any], bool]]] = {
 
 
 def compare_numbers(one: float, other: float) -> int | None:
-    """-1, 0 or 1; None where one is not a number. An integer beside a double is rounded to one."""
+    """-1, 0 or 1; None if either is NaN. An integer is compared with a double as a double."""
     if type(one) is float or type(other) is float:
         one, other = _rounded(one, other), _rounded(other, one)
         if math.isnan(one) or math.isnan(other):
@@ -300,7 +298,7 @@ def compare_numbers(one: float, other: float) -> int | None:
 
 
 def _rounded(number: float, other: float) -> float:
-    """An integer as a double, unless the double beside it is out of its type's range."""
+    """An integer as a double, unless ``other`` is out of the range of the integer's type."""
     if type(number) is float:
         return number
     low, high = (0, UINT_MAX) if type(number) is Uint else (INT_MIN, INT_MAX)
@@ -308,7 +306,7 @@ def _rounded(number: float, other: float) -> float:
 
 
 def compare(one: Value, other: Value) -> int:
-    """-1, 0 or 1 for values of the same type that have an order, and for numbers. Raises EvaluationError."""
+    """-1, 0 or 1 for two numbers, strings or bools. Raises EvaluationError for other values."""
     kind = type(one)
     if kind in _NUMBERS and type(other) in _NUMBERS:
         order = compare_numbers(one, other)
@@ -323,16 +321,69 @@ def compare(one: Value, other: Value) -> int:
 _ORDERED: Final = frozenset({bool, str})
 
 
-# ---------------------------------------------------------------- as text
+# ---------------------------------------------------------------- members
+
+
+KEYS: Final = frozenset({str, int, Uint, bool, float})
+"""Types of values that can be keys."""
+
+
+def look_up(value: Value, key: Value) -> Value:
+    """``value[key]``, which is optional if the value is. Raises EvaluationError."""
+    if isinstance(value, Map):
+        found = value.find(key)
+        if found is not MISSING:
+            return found
+    elif is_list(value):
+        index = _index(key)
+        if 0 <= index < len(value):
+            return value[index]
+        raise EvaluationError(f"index out of bounds: {show(key)}")
+    elif type(value) is Optional:
+        return look_up_optional(value, key)
+    raise EvaluationError(f"no such key: {show(key)}")
+
+
+def look_up_optional(value: Value, key: Value) -> Optional:
+    """``value[?key]``."""
+    if type(value) is Optional:
+        if value is NONE:
+            return NONE
+        value = value.value
+    found = find(value, key)
+    return NONE if found is MISSING else Optional(found)
+
+
+def find(value: Value, key: Value) -> Value:
+    """The member of a list or map, or MISSING; other values have no members. Raises EvaluationError."""
+    if isinstance(value, Map):
+        return value.find(key)
+    if is_list(value):
+        index = _index(key)
+        return value[index] if 0 <= index < len(value) else MISSING
+    return MISSING
+
+
+def _index(key: Value) -> int:
+    if type(key) is int or type(key) is Uint:
+        return int(key)
+    if type(key) is float:
+        if key.is_integer():
+            return int(key)
+        raise EvaluationError(f"unsupported index value {show(key)} in list")
+    raise EvaluationError(f"unsupported index type '{type_name(key)}' in list")
+
+
+# ---------------------------------------------------------------- text
 
 
 def digits(number: float) -> str:
-    """Shortest digits without an exponent."""
+    """The shortest decimal digits that mean this number, without an exponent."""
     return format(decimal.Decimal(repr(number)), "f").removesuffix(".0")
 
 
 def general(number: float) -> str:
-    """As Go's %g: an exponent below -4, or from 6 on, is written out."""
+    """A double as Go's ``%g`` writes it: with an exponent if that is below -4 or at least 6."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -348,7 +399,7 @@ def general(number: float) -> str:
 
 
 def show(value: Value) -> str:
-    """A value in an error's text."""
+    """A value as errors show it."""
     if type(value) is bool:
         return "true" if value else "false"
     if type(value) is float:

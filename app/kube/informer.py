@@ -13,10 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from app.kube.listing import SLICE
-from app.kube.transport import Transport
-from app.kube.watch import watch_forever
-from app.kube.watch_decoder import (
+from app.kube.feed import (
     ADDED,
     BOOKMARK,
     DELETED,
@@ -27,6 +24,9 @@ from app.kube.watch_decoder import (
     ListPart,
     ResourceKind,
 )
+from app.kube.listing import SLICE
+from app.kube.transport import Transport
+from app.kube.watch import watch_forever
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -21,7 +21,13 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from app.kube.backoff import Backoff
+from app.kube.bodies import (
+    ConditionChange,
+    binding_body,
+    delete_body,
+    object_patch,
+    pod_status_patch,
+)
 from app.kube.errors import (
     Conflict,
     ConnectionFailed,
@@ -31,13 +37,7 @@ from app.kube.errors import (
     ServerUnavailable,
     TooManyRequests,
 )
-from app.kube.payloads import (
-    ConditionChange,
-    binding_body,
-    delete_body,
-    object_patch,
-    pod_status_patch,
-)
+from app.kube.pace import Backoff
 from app.kube.transport import (
     JSON,
     MERGE_PATCH,

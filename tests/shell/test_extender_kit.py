@@ -7,7 +7,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from app.serving.extenders import ExtenderPages, PodName, WakeRequest
+from app.runtime.scheduling.requeue import PodName, WakeRequest
+from app.runtime.serving.extenders import ExtenderPages
 from extenders.kit import BindRequest, Filtered, Refusal, Scheduler, Victims, make_app
 from extenders.python.seats import score, suits
 
@@ -237,7 +238,7 @@ class TestWaking:
 
         app = web.Application(middlewares=[note_token])
         self.leader = None
-        app.add_routes(ExtenderPages(Desk().wake, leader=lambda: self.leader).routes())
+        app.add_routes(ExtenderPages(Desk(), leader=lambda: self.leader).routes())
         async with TestServer(app) as running:
             running.desk = Desk
             yield running

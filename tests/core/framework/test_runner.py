@@ -6,8 +6,8 @@ import pytest
 from app.framework.interface import (
     CycleState,
     EventRegistration,
-    NodeLocal,
     PreFilterResult,
+    RowLocal,
     default_normalize,
     reject,
 )
@@ -71,7 +71,7 @@ class Prepares:
         return PreFilterResult(self._status, self._names)
 
 
-class PreparesOnce(NodeLocal, Prepares):
+class PreparesOnce(RowLocal, Prepares):
     """The same; its answer is kept."""
 
 
@@ -172,7 +172,7 @@ class Bars:
         return reject(barred, Code.Unschedulable, f"{self.NAME} said no")
 
 
-class BarsRows(NodeLocal, Bars):
+class BarsRows(RowLocal, Bars):
     """The same; its verdicts are kept."""
 
 
@@ -218,7 +218,7 @@ class Ranks:
         return self._scores[view.rows]
 
 
-class RanksRows(NodeLocal, Ranks):
+class RanksRows(RowLocal, Ranks):
     """The same; its scores are kept."""
 
 
@@ -229,7 +229,7 @@ class Compares(Ranks):
         return default_normalize(scores)
 
 
-class ComparesRows(NodeLocal, Compares):
+class ComparesRows(RowLocal, Compares):
     """The same; its raw scores are kept."""
 
 

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from app.extender.config import Verb
-from app.tools.extender_checks import (
+from app.extender.checks import (
     Exchange,
     Finding,
     Severity,
@@ -14,7 +13,8 @@ from app.tools.extender_checks import (
     counts,
     examine,
 )
-from app.tools.extender_probes import from_manifests, made_up
+from app.extender.config import Verb
+from app.extender.probes import from_manifests, made_up
 from app.wire.envelope import DecodeError
 
 JSON = {"Content-Type": "application/json; charset=utf-8"}

@@ -8,7 +8,7 @@ from app.framework.api import (
     Int64,
     PluginArgs,
     Pod,
-    NodeLocal,
+    RowLocal,
     View,
     default_normalize,
 )
@@ -27,7 +27,7 @@ class CheapNodesArgs(PluginArgs, frozen=True):
             raise ValueError(f"unlabelledPrice must be between 0 and {HIGHEST:.0f}")
 
 
-class CheapNodes(NodeLocal):
+class CheapNodes(RowLocal):
     """Looks at all nodes at once."""
 
     NAME = "CheapNodes"

@@ -1,1 +1,0 @@
-"""What happened, for people: metrics, pod histories, explanations, API events."""

@@ -1,0 +1,1 @@
+"""What pods and people are told: events, conditions, stories, explanations, logs and metrics."""

@@ -1,1 +1,0 @@
-"""Commands that use a scheduler: demo, simulate, check-extender."""
