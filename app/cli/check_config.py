@@ -8,8 +8,8 @@ from typing import Final
 import click
 
 from app.cli.process import explained
-from app.framework import registry
-from app.runtime.profiles import plugin_problems
+from app.plugins import registry
+from app.scheduler.profiles import plugin_problems
 from app.settings.check import render_check
 from app.settings.load import Loaded, load
 from app.settings.problems import ConfigurationError

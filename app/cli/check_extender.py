@@ -10,7 +10,6 @@ import msgspec
 
 from app.cli.flags import read_seconds
 from app.cli.process import explained, run_loop
-from app.extender.checks import Exchange, Severity
 from app.extender.config import (
     ExtenderConfig,
     ExtenderConfigError,
@@ -18,12 +17,13 @@ from app.extender.config import (
     TLSConfig,
     Verb,
 )
-from app.extender.probes import Manifest, Material, from_manifests, made_up
-from app.runtime.chain import extender_configs
-from app.runtime.check_extender import CheckOptions, Report, check
+from app.scheduler.extenders import extender_configs
 from app.settings.load import load
 from app.settings.problems import ConfigurationError
 from app.sim.manifests import ManifestError, load_all_yaml
+from app.tools.check_extender import CheckOptions, Report, check
+from app.tools.extender_checks import Exchange, Severity
+from app.tools.extender_probes import Manifest, Material, from_manifests, made_up
 from app.wire.envelope import DecodeError
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)

@@ -6,9 +6,9 @@ import click
 from rich.console import Console
 
 from app.cli.process import PORT, explained, run_loop
-from app.runtime.children import ChildFailed
-from app.runtime.demo.play import DemoFailed, DemoOptions, play
-from app.runtime.demo.scenario import TooFewPods
+from app.tools.demo.run import DemoFailed, DemoOptions, play
+from app.tools.demo.scenario import TooFewPods
+from app.tools.subprocesses import ChildFailed
 
 
 @click.command("demo")

@@ -32,8 +32,8 @@ from app.kube.errors import (
 )
 from app.kube.kubeconfig import load_connection
 from app.kube.transport import path_segment
+from app.observe.explain import Explanation
 from app.runtime.clock import SystemClock
-from app.runtime.reporting.explaining import Explanation
 
 DEFAULT_SERVER: Final = "https://localhost:10259"
 _DISTRIBUTION: Final = "aiokube-scheduler"

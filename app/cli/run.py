@@ -12,13 +12,13 @@ from app.cli.process import explained, run_loop
 from app.cli.root import version_option
 from app.cli.serving_flags import serving_flags, serving_options
 from app.extender.config import ExtenderConfigError
-from app.framework.registry import RegistryError
 from app.kube.errors import ConfigurationError as ConnectionSettingsError
+from app.plugins.registry import RegistryError
 from app.runtime import logs
-from app.runtime.main import run as run_scheduler
-from app.runtime.options import RunOptions
-from app.runtime.profiles import PluginError
-from app.runtime.serving.options import ServingError, ServingOptions
+from app.scheduler.options import RunOptions
+from app.scheduler.process import run as run_scheduler
+from app.scheduler.profiles import PluginError
+from app.serving.options import ServingError, ServingOptions
 from app.settings.dump import to_yaml
 from app.settings.duration import Duration
 from app.settings.flags import Flags, apply_flags

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from app.cli.flags import Flag, boolean_flag, read_port, read_seconds, text_flag
-from app.runtime.serving.options import ServingOptions
+from app.serving.options import ServingOptions
 
 _SERVING: Final = "Serving"
 _ACCESS: Final = "Who may see what is served"

@@ -11,16 +11,16 @@ from rich.console import Console
 
 from app.cli.node_flags import made_nodes, node_flags
 from app.cli.process import GC_WHILE_FILLING, PORT, explained, run_loop
-from app.framework.registry import RegistryError
-from app.runtime.children import ChildFailed
-from app.runtime.simulation.answer import Answer
-from app.runtime.simulation.configuring import configured
-from app.runtime.simulation.page import as_page
-from app.runtime.simulation.play import SimulationOptions, simulate
-from app.runtime.simulation.sheets import warnings
-from app.runtime.simulation.terminal import as_tables
+from app.plugins.registry import RegistryError
 from app.settings.problems import ConfigurationError
 from app.sim import ManifestError
+from app.tools.simulate.configuring import configured
+from app.tools.simulate.page import as_page
+from app.tools.simulate.result import Answer
+from app.tools.simulate.run import SimulationOptions, simulate
+from app.tools.simulate.tables import warnings
+from app.tools.simulate.terminal import as_tables
+from app.tools.subprocesses import ChildFailed
 
 PLACED, PENDING, NO_ANSWER = range(3)
 """Exit statuses."""

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from app.runtime.reporting.explaining import (
+from app.observe.explain import (
     ASSUMED,
     BOUND,
     GONE,
@@ -21,7 +21,7 @@ from app.runtime.reporting.explaining import (
     QueueMove,
     Waiting,
 )
-from app.runtime.reporting.stories import AttemptStory, ExtenderCall, RefusalStory
+from app.observe.histories import AttemptStory, ExtenderCall, RefusalStory
 
 _RESULTS: Final = {
     "bound": "green",

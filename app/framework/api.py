@@ -14,12 +14,12 @@ from app.framework.interface import (
     EvictionProgress,
     Handle,
     HintFunction,
+    NodeLocal,
     PermitResult,
     PostFilterResult,
     PreFilterResult,
     Queued,
     QueueingHint,
-    RowLocal,
     Verdicts,
     WaitingPod,
     WaitingPods,
@@ -27,7 +27,7 @@ from app.framework.interface import (
     reject,
     reject_first,
 )
-from app.framework.node_at_a_time import NodeFilter, NodeInfo, NodeScore, node_infos
+from app.framework.per_node import NodeFilter, NodeInfo, NodeScore, node_infos
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import (
     CSINode,
@@ -95,6 +95,7 @@ __all__ = [
     "Node",
     "NodeFilter",
     "NodeInfo",
+    "NodeLocal",
     "NodeScore",
     "NodeTable",
     "PermitResult",
@@ -112,7 +113,6 @@ __all__ = [
     "ReplicaSet",
     "ReplicationController",
     "Resource",
-    "RowLocal",
     "SchedulingError",
     "Service",
     "StatefulSet",

@@ -14,19 +14,19 @@ from app.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
     EventRegistration,
+    NodeLocal,
     Plugin,
     PreFilterResult,
-    RowLocal,
     Verdicts,
     registrations_of,
 )
-from app.framework.registry import fault_of
+from app.framework.plugin_class import fault_of
 from app.model.cluster_event import Action, Resource
 from app.model.pod import LabelSet, Pod
 from app.model.status import SUCCESS, Code, Status
 from app.state.columns.resources import Int64
 from app.state.table import NodeTable
-from app.state.view import Rows, View, WhatIf
+from app.state.view import DryRunView, Rows, View
 
 #: How many rows are tried one by one.
 _FEW: Final = 4
@@ -76,7 +76,7 @@ class _Checks:
     def __init__(self, plugin: Plugin, table: NodeTable) -> None:
         self._plugin: Final[Any] = plugin
         self._table: Final = table
-        self._row_local: Final = isinstance(plugin, RowLocal)
+        self._row_local: Final = isinstance(plugin, NodeLocal)
         self._faults: Final[dict[str, None]] = {}
 
     @property
@@ -230,7 +230,7 @@ class _Checks:
     ) -> None:
         """Raises _Broken: one row is enough."""
         table, rows = self._table, np.array([row], np.intp)
-        imagined = WhatIf(table, rows)
+        imagined = DryRunView(table, rows)
         (imagined.add if arrives else imagined.remove)(0, other)
         said = self._ask(state, pod, imagined)
         (table.add_pod if arrives else table.remove_pod)(other)
@@ -396,7 +396,7 @@ class _Checks:
     ) -> None:
         if known != said:
             self._fault(
-                f"{point} is RowLocal, but its answers change with the pod's name, labels or namespace: those of one pod "
+                f"{point} is NodeLocal, but its answers change with the pod's name, labels or namespace: those of one pod "
                 "are kept for all pods of its template"
             )
 
@@ -416,7 +416,7 @@ class _Checks:
             said[row] = known[row]
             if same_epoch and said != known:
                 self._fault(
-                    f"{point} is RowLocal, but its answers change when a pod comes to another node, and the epoch does not"
+                    f"{point} is NodeLocal, but its answers change when a pod comes to another node, and the epoch does not"
                 )
                 return
 

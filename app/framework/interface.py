@@ -8,7 +8,7 @@ extends, by these names (docs/plugins.md is the guide for writers; they import f
 
 A point that a class has no method for is a point it does not extend. Filter and Score answer for a whole view of nodes
 at once: columns in, columns out. Plugins that would rather look at one node at a time derive from
-``app.framework.node_at_a_time``. Nothing here blocks; ``pre_bind`` and ``bind`` are coroutines because they write to the API
+``app.framework.per_node``. Nothing here blocks; ``pre_bind`` and ``bind`` are coroutines because they write to the API
 server through ``Effects``.
 
 Order, skipping and failure rules are kube-scheduler's (spec: plugins.md 1.4).
@@ -368,7 +368,7 @@ class Plugin(Protocol):
     NAME: ClassVar[str]
 
 
-class RowLocal:
+class NodeLocal:
     """Mark of a plugin whose answer for a row follows from that row, the pod's template and ``epoch()`` alone.
 
     Its verdicts and raw scores are kept per template and asked again only for rows that changed. It must not look at the
@@ -403,7 +403,7 @@ class QueueSortPlugin(Plugin, Protocol):
         """The smaller key is popped first; keys of two pods must compare."""
 
 
-class ChoosyPlugin(Plugin, Protocol):
+class SelectivePlugin(Plugin, Protocol):
     """Has nothing to say about most pods, and it shows in their specs. For any plugin that extends PreFilter to Score."""
 
     def concerns(self, template: PodTemplate) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 from app.framework.interface import (
     CycleState,
     Effects,
+    NodeLocal,
     Plugin,
-    RowLocal,
     Verdicts,
     acts_at,
     needs_of,
@@ -26,7 +26,7 @@ from app.state.columns.resources import Int64
 from app.state.view import View
 
 
-def line_up(
+def resolve_plugins(
     points: Mapping[str, Sequence[str]], plugins: Mapping[str, Plugin]
 ) -> dict[str, list[Any]]:
     """The plugins of each point in order, from the names there (``points``); those that are only idle at a point are left out."""
@@ -47,7 +47,7 @@ def _at(
         yield plugin
 
 
-class Unprepared(RowLocal):
+class Unprepared(NodeLocal):
     """Meets an error wherever it is asked; ``error`` is how kube-scheduler's plugin puts it."""
 
     def __init__(self, name: str, error: str) -> None:

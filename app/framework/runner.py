@@ -13,13 +13,13 @@ from app.framework.interface import (
     EventRegistration,
     FilterPlugin,
     Handle,
+    NodeLocal,
     NormalizePlugin,
     Plugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
-    RowLocal,
     ScorePlugin,
     Verdicts,
     concerned,
@@ -133,17 +133,17 @@ class Framework(CommitPoints):
         self._filter_names = [p.NAME for p in self._filter]
         self._weights = [plugins.weights.get(p.NAME, 1) or 1 for p in self._score]
         self._row_local = RowLocalPlugins(
-            {i: p for i, p in enumerate(self._filter) if isinstance(p, RowLocal)},
-            [(i, p) for i, p in enumerate(self._filter) if not isinstance(p, RowLocal)],
+            {i: p for i, p in enumerate(self._filter) if isinstance(p, NodeLocal)},
+            [(i, p) for i, p in enumerate(self._filter) if not isinstance(p, NodeLocal)],
             {
                 i: (p, w)
                 for i, (p, w) in enumerate(zip(self._score, self._weights, strict=True))
-                if isinstance(p, RowLocal)
+                if isinstance(p, NodeLocal)
             },
             [
                 p.epoch
                 for p in {*self._filter, *self._score}
-                if isinstance(p, RowLocal) and type(p).epoch is not RowLocal.epoch
+                if isinstance(p, NodeLocal) and type(p).epoch is not NodeLocal.epoch
             ],
             self._watch,
         )
@@ -152,7 +152,7 @@ class Framework(CommitPoints):
         self._wide_scores = [
             (p, w, self._pre_score_by_name.get(p.NAME))
             for p, w in zip(self._score, self._weights, strict=True)
-            if not isinstance(p, RowLocal)
+            if not isinstance(p, NodeLocal)
         ]
         self._participation: Final = Participation(
             {
@@ -206,7 +206,7 @@ class Framework(CommitPoints):
         for plugin in self._pre_filter:
             if plugin.NAME in skipped:
                 continue
-            if not isinstance(plugin, RowLocal):
+            if not isinstance(plugin, NodeLocal):
                 memo.pre_filters.append((plugin, None))
                 continue
             said = plugin.pre_filter(memo.state, pod)

@@ -21,6 +21,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from app.http.pool import Pool
+from app.kube.backoff import TokenBucket
 from app.kube.connection import Connection
 from app.kube.credentials import Credentials
 from app.kube.errors import (
@@ -31,7 +32,6 @@ from app.kube.errors import (
     error_from_response,
 )
 from app.kube.exchange import Answer, Peer, Progress, exchange, open_pool
-from app.kube.pace import TokenBucket
 from app.kube.transport import JSON, Guard, Response
 
 #: (method, status or 0 for no answer, seconds): called once per exchange.

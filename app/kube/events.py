@@ -113,7 +113,7 @@ class EventRecorder:
         self._busy: Callable[[], bool] = _never
         self._hurried = False
 
-    def give_way_while(self, busy: Callable[[], bool]) -> None:
+    def defer_while(self, busy: Callable[[], bool]) -> None:
         """Lets events wait for some time while ``busy`` says that there is something more important to write."""
         self._busy = busy
 

@@ -13,7 +13,10 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from app.kube.feed import (
+from app.kube.listing import SLICE
+from app.kube.transport import Transport
+from app.kube.watch import watch_forever
+from app.kube.watch_decoder import (
     ADDED,
     BOOKMARK,
     DELETED,
@@ -24,9 +27,6 @@ from app.kube.feed import (
     ListPart,
     ResourceKind,
 )
-from app.kube.listing import SLICE
-from app.kube.transport import Transport
-from app.kube.watch import watch_forever
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -16,8 +16,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from app.kube.errors import Gone, KubeApiError
-from app.kube.feed import Feed, KubeObject, ListPart, ResourceKind
 from app.kube.transport import Transport
+from app.kube.watch_decoder import Feed, KubeObject, ListPart, ResourceKind
 from app.wire.envelope import DecodeError, ListPage
 
 T = TypeVar("T", bound=KubeObject)

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from app.kube.bodies import object_patch
+from app.kube.backoff import Backoff
 from app.kube.errors import (
     Conflict,
     ConnectionFailed,
@@ -20,7 +20,7 @@ from app.kube.errors import (
     ServerUnavailable,
     TooManyRequests,
 )
-from app.kube.pace import Backoff
+from app.kube.payloads import object_patch
 from app.kube.transport import (
     JSON,
     MERGE_PATCH,

@@ -7,12 +7,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 import numpy as np
 
+from app.kube.backoff import Backoff
 from app.kube.errors import (
     ConnectionFailed,
     KubeApiError,
     ServerUnavailable,
 )
-from app.kube.pace import Backoff
 from app.kube.transport import Transport
 
 _TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from app.kube.backoff import Backoff
 from app.kube.errors import (
     ConnectionFailed,
     Gone,
@@ -25,10 +26,9 @@ from app.kube.errors import (
     ServerUnavailable,
     TooManyRequests,
 )
-from app.kube.feed import Event, Feed, KubeObject, LineSplitter, ListPart
 from app.kube.listing import list_pages
-from app.kube.pace import Backoff
 from app.kube.transport import Transport
+from app.kube.watch_decoder import Event, Feed, KubeObject, LineSplitter, ListPart
 
 logger = logging.getLogger(__name__)
 

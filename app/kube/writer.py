@@ -21,13 +21,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from app.kube.bodies import (
-    ConditionChange,
-    binding_body,
-    delete_body,
-    object_patch,
-    pod_status_patch,
-)
+from app.kube.backoff import Backoff
 from app.kube.errors import (
     Conflict,
     ConnectionFailed,
@@ -37,7 +31,13 @@ from app.kube.errors import (
     ServerUnavailable,
     TooManyRequests,
 )
-from app.kube.pace import Backoff
+from app.kube.payloads import (
+    ConditionChange,
+    binding_body,
+    delete_body,
+    object_patch,
+    pod_status_patch,
+)
 from app.kube.transport import (
     JSON,
     MERGE_PATCH,

@@ -38,7 +38,7 @@ from app.state.cluster import Cluster
 from app.state.lister import Lister
 from app.state.nominations import Nominations, PodsByRow
 from app.state.nominator import NOOP, Nominator, nominate
-from app.state.queue.lanes import Admits
+from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
 from app.state.queue.scheduling_queue import AlreadyQueuedError, SchedulingQueue
 from app.state.queue.update_events import node_update_events, pod_update_events

@@ -116,7 +116,7 @@ class View:
         """The pods on the node at a position of the view."""
         return iter(self.table.pods[self.rows[position]].values())
 
-    # ------------------------------------------------------------ what a view may imagine (see WhatIf)
+    # ------------------------------------------------------------ what a view may imagine (see DryRunView)
 
     def changes(self) -> Iterable[tuple[int, Pod, int]]:
         """(position, pod, +1 or -1) for every pod imagined on, or away from, a row of this view."""
@@ -143,7 +143,7 @@ class View:
         return out[self._at]
 
 
-class WhatIf(View):
+class DryRunView(View):
     """A view in which pods have been added to, or taken from, single rows: each row is a world of its own.
 
     Pods may be moved at any time between questions, one at a time or many at once. Columns follow at once, what each row's
@@ -223,10 +223,10 @@ class WhatIf(View):
         self._folded = len(self._moves)
         return self._changed
 
-    def take(self, positions: npt.NDArray[np.intp] | Mask) -> "WhatIf":
+    def take(self, positions: npt.NDArray[np.intp] | Mask) -> "DryRunView":
         """The same worlds for some of the rows. Later changes to one do not show in the other."""
         chosen = np.arange(self.n)[positions]
-        out = WhatIf(self.table, self.rows[chosen])
+        out = DryRunView(self.table, self.rows[chosen])
         net = self._net()
         changes = [(new, *change) for new, old in enumerate(chosen) for change in net[old].values()]
         if changes:
@@ -259,7 +259,9 @@ class WhatIf(View):
 
     def requested_of(self, resources: tuple[str, ...]) -> Int64:
         """int64[len(resources), n]: the same for several resources at once."""
-        block = super().requested_of(resources)  # a copy, since the rows of a WhatIf are no slice
+        block = super().requested_of(
+            resources
+        )  # a copy, since the rows of a DryRunView are no slice
         for position, name in enumerate(resources):
             delta = self._requested.get(name)
             if delta is not None:
@@ -324,9 +326,9 @@ class WhatIf(View):
         yield from self._pinned.get(position, ())
 
 
-def imagine(table: NodeTable, pods: Mapping[int, Sequence[Pod]]) -> WhatIf:
+def imagine(table: NodeTable, pods: Mapping[int, Sequence[Pod]]) -> DryRunView:
     """A view of these rows, in their order, with these pods on each beside those that are, or will be moved, there."""
-    view = WhatIf(table, np.fromiter(pods, np.intp, len(pods)))
+    view = DryRunView(table, np.fromiter(pods, np.intp, len(pods)))
     batch = PodBatch([pod for some in pods.values() for pod in some])
     counts = np.fromiter(map(len, pods.values()), np.intp, len(pods))
     owners = np.repeat(np.arange(len(pods)), counts)

@@ -12,7 +12,7 @@ import click
 
 from app.cli.process import explained, run_loop
 from app.kube.errors import KubeError
-from app.runtime.children import ChildFailed, interruptible
+from app.tools.subprocesses import ChildFailed, interruptible
 from tests.bench.cluster import NotOurs
 from tests.bench.measuring import OURS, Load, Place, embedded_cluster, measure
 from tests.bench.results import Result, Thresholds, as_json, ratios, shortfalls, summary

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
-from app.runtime.children import Child, child, watched
 from app.runtime.clock import SystemClock
+from app.tools.subprocesses import Child, child, watched
 from tests.bench import workload
 from tests.bench.cluster import Cluster, connected
 from tests.bench.results import Measured, Result

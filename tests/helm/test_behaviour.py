@@ -9,10 +9,10 @@ import yaml
 
 from app.cli.flags import WITHOUT_EFFECT
 from app.cli.run import command
-from app.runtime.election.elector import LAST_ATTEMPT_SECONDS, RELEASE_SECONDS
-from app.runtime.main import LAST_EVENTS_SECONDS
-from app.runtime.options import RunOptions
-from app.runtime.serving.options import ServingOptions
+from app.scheduler.election.elector import LAST_ATTEMPT_SECONDS, RELEASE_SECONDS
+from app.scheduler.options import RunOptions
+from app.scheduler.process import LAST_EVENTS_SECONDS
+from app.serving.options import ServingOptions
 from tests.helm.chart import CHART, EXAMPLES, NAMESPACE, RELEASE, VALUES, Helm, Rendered, named
 from tests.helm.rules import containers
 

@@ -13,14 +13,14 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from app.framework.registry import IN_TREE
 from app.kube.client import KubeClient
 from app.kube.errors import NotFound
 from app.kube.event_series import ObjectRef
 from app.kube.events import EventRecorder
 from app.kube.kubeconfig import load_connection
 from app.kube.reviews import Reviews, User
-from app.runtime import kinds
+from app.plugins.registry import IN_TREE
+from app.scheduler import kinds
 from tests.helm.chart import EXAMPLES, NAMESPACE, RELEASE, VALUES, Helm, Object, Rendered
 from tests.helm.gate import Gate
 from tests.helm.rbac import Access, allows, needs, rules_of

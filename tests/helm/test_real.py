@@ -17,7 +17,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.runtime.children import reserved_port
+from app.tools.subprocesses import reserved_port
 from extenders.kit import BindRequest, Filtered, NodesRequest, make_app
 from tests.helm.chart import CHART, NAMESPACE, RELEASE, ROOT, Helm
 from tests.helm.rbac import Access, allows, needs, rules_of

@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 
 from app.cycle.attempt import Attempt
-from app.framework import registry
 from app.framework.runner import Framework
 from app.model import objects
 from app.model.pod import Pod
-from app.runtime.profiles import build_framework
+from app.plugins import registry
+from app.scheduler.profiles import build_framework
 from app.settings.load import load
 from app.state.cache import Cache
 from app.state.cluster import Cluster

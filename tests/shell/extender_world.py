@@ -9,23 +9,23 @@ import numpy as np
 
 from app.cycle.attempt import EXTENDER
 from app.extender.chain import ExtenderChain
-from app.framework import registry
 from app.framework.interface import POINT_METHODS, points_of
 from app.framework.testing import make_node
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
-from app.runtime.profiles import build_framework
-from app.runtime.recorder import NullRecorder
-from app.runtime.reporting.extender_reports import ExtenderReports
-from app.runtime.scheduling.binding import Binder
-from app.runtime.scheduling.extending import ChainBinder, Search
-from app.runtime.scheduling.failures import FailureHandler
-from app.runtime.scheduling.flushing import QueueFlusher
-from app.runtime.scheduling.loop import SchedulingLoop
-from app.runtime.scheduling.requeue import Consequences, Requeue
-from app.runtime.scheduling.turns import extenders_of
-from app.runtime.scheduling.waiting import WaitingPods
+from app.observe.extender_reports import ExtenderReports
+from app.observe.recorder import NullRecorder
+from app.plugins import registry
+from app.scheduler.binding import Binder
+from app.scheduler.extender_cycle import ChainBinder, ExtenderCycle
+from app.scheduler.extender_retries import ExtenderOutcomes, Requeue
+from app.scheduler.failures import FailureHandler
+from app.scheduler.loop import SchedulingLoop
+from app.scheduler.permits import WaitingPods
+from app.scheduler.profiles import build_framework
+from app.scheduler.queue_flusher import QueueFlusher
+from app.scheduler.serial_extenders import extenders_of
 from app.settings.load import load
 from app.state.cache import Cache
 from app.state.cluster import Cluster
@@ -63,7 +63,7 @@ class World:
             now=self.clock.steady,
             poke=self.flusher.poke,
         )
-        refusals = Consequences(self.requeue, reports)
+        refusals = ExtenderOutcomes(self.requeue, reports)
         failures = FailureHandler(
             state=self.state,
             reports=self,
@@ -83,7 +83,7 @@ class World:
             undo=failures.undo,
             max_writing=max_writing,
         )
-        search = Search(
+        search = ExtenderCycle(
             self.chain,
             self.state.table,
             percentages={PROFILE: percentage},

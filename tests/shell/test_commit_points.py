@@ -9,18 +9,18 @@ import pytest
 
 from app.framework.args import Profile
 from app.framework.interface import POINT_METHODS, PermitResult, points_of
-from app.framework.plugins.default_binder import DefaultBinder
-from app.framework.plugins.priority_sort import PrioritySort
 from app.framework.testing import make_node, make_pod
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, Status, unschedulable
-from app.runtime.profiles import build_framework
-from app.runtime.recorder import NullRecorder
-from app.runtime.scheduling.binding import Binder
-from app.runtime.scheduling.failures import FailureHandler
-from app.runtime.scheduling.loop import SchedulingLoop
-from app.runtime.scheduling.waiting import WaitingPods
+from app.observe.recorder import NullRecorder
+from app.plugins.default_binder import DefaultBinder
+from app.plugins.priority_sort import PrioritySort
+from app.scheduler.binding import Binder
+from app.scheduler.failures import FailureHandler
+from app.scheduler.loop import SchedulingLoop
+from app.scheduler.permits import WaitingPods
+from app.scheduler.profiles import build_framework
 from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.queue.recorder import NULL_RECORDER

@@ -19,7 +19,7 @@ from app.kube.errors import (
     ServerUnavailable,
 )
 from app.kube.leases import Lease, LeaseRecord
-from app.runtime.election.elector import (
+from app.scheduler.election.elector import (
     FORBIDDEN_RETRY,
     LAST_ATTEMPT_SECONDS,
     RELEASE_SECONDS,
@@ -28,7 +28,7 @@ from app.runtime.election.elector import (
     Outcome,
     new_identity,
 )
-from app.runtime.election.rules import (
+from app.scheduler.election.rules import (
     Create,
     ElectionSettings,
     Observation,

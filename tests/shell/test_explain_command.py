@@ -13,13 +13,13 @@ from click.testing import CliRunner
 
 from app.cli.explain import ExplainError, Target, ask, command, split_name
 from app.kube.errors import ConfigurationError
-from app.runtime.children import reserved_port
+from app.observe.explain import Chances, Explanation, Leadership, Waiting
+from app.observe.histories import RefusalStory
 from app.runtime.clock import SystemClock
-from app.runtime.reporting.explaining import Chances, Explanation, Leadership, Waiting
-from app.runtime.reporting.stories import RefusalStory
-from app.runtime.serving.access import Authenticator, Authorizer
-from app.runtime.serving.options import ServingOptions
-from app.runtime.serving.server import serving
+from app.serving.access import Authenticator, Authorizer
+from app.serving.options import ServingOptions
+from app.serving.server import serving
+from app.tools.subprocesses import reserved_port
 from tests.shell.kube.servers import Authority
 from tests.shell.runtime.reviewers import Reviews
 

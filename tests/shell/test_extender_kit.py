@@ -7,8 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from app.runtime.scheduling.requeue import PodName, WakeRequest
-from app.runtime.serving.extenders import ExtenderPages
+from app.serving.extenders import ExtenderPages, PodName, WakeRequest
 from extenders.kit import BindRequest, Filtered, Refusal, Scheduler, Victims, make_app
 from extenders.python.seats import score, suits
 
@@ -238,7 +237,7 @@ class TestWaking:
 
         app = web.Application(middlewares=[note_token])
         self.leader = None
-        app.add_routes(ExtenderPages(Desk(), leader=lambda: self.leader).routes())
+        app.add_routes(ExtenderPages(Desk().wake, leader=lambda: self.leader).routes())
         async with TestServer(app) as running:
             running.desk = Desk
             yield running

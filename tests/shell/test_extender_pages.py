@@ -4,8 +4,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from app.runtime.scheduling.requeue import PodName, WakeRequest
-from app.runtime.serving.extenders import ExtenderPages
+from app.serving.extenders import ExtenderPages, PodName, WakeRequest
 
 
 class Desk:
@@ -25,7 +24,7 @@ class Desk:
 async def client():
     desk, leader = Desk(), [None]
     app = web.Application()
-    app.add_routes(ExtenderPages(desk, leader=lambda: leader[0]).routes())
+    app.add_routes(ExtenderPages(desk.wake, leader=lambda: leader[0]).routes())
     async with TestClient(TestServer(app)) as made:
         made.desk, made.leader = desk, leader
         yield made

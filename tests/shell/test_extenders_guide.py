@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from app.extender.config import ExtenderConfig
-from app.runtime.chain import extender_configs
+from app.scheduler.extenders import extender_configs
 from app.settings.load import load
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from app.extender.config import ManagedResource
 from app.extender.errors import Outcome, TransportError
 from app.extender.transport import Response
 from app.model.objects import Node
-from app.runtime.reporting.extender_reports import ExtenderReports
-from app.runtime.scheduling.requeue import PodName, WakeRequest
+from app.observe.extender_reports import ExtenderReports
+from app.serving.extenders import PodName, WakeRequest
 from app.state.nominator import nominate
 from tests.shell.extender.fakes import URL, Remembering, ok
 from tests.shell.extender_world import World, scripted

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 
 from app.extender.chain import ExtenderChain
-from app.framework import registry
 from app.framework.testing import make_node
 from app.kube.errors import NotFound, ServerUnavailable
 from app.model.objects import Node, PodCondition
 from app.model.pod import Pod
-from app.runtime.profiles import build_framework
-from app.runtime.recorder import NullRecorder
-from app.runtime.reporting.reports import Reports
-from app.runtime.reporting.status_patches import StatusPatcher
-from app.runtime.scheduling.binding import Binder
-from app.runtime.scheduling.extending import Search
-from app.runtime.scheduling.failures import FailureHandler
-from app.runtime.scheduling.flushing import QueueFlusher
-from app.runtime.scheduling.loop import SchedulingLoop
-from app.runtime.scheduling.preemption import Evictor, VictimsAgreement
-from app.runtime.scheduling.waiting import WaitingPods
+from app.observe.recorder import NullRecorder
+from app.plugins import registry
+from app.scheduler.binding import Binder
+from app.scheduler.extender_cycle import ExtenderCycle
+from app.scheduler.failures import FailureHandler
+from app.scheduler.loop import SchedulingLoop
+from app.scheduler.permits import WaitingPods
+from app.scheduler.preemption import Evictor, ExtenderPreemption
+from app.scheduler.profiles import build_framework
+from app.scheduler.queue_flusher import QueueFlusher
+from app.scheduler.reports import Reports
+from app.scheduler.status_patches import StatusPatcher
 from app.settings.load import load
 from app.state.cache import Cache
 from app.state.cluster import Cluster
@@ -62,7 +62,7 @@ class World:
         patcher = StatusPatcher(self, self._spawn)
         reports = Reports(self, patcher)
         failures = FailureHandler(reports=reports, poke=self.flusher.poke, **common)
-        self.agreement = VictimsAgreement(chain, self.state)
+        self.agreement = ExtenderPreemption(chain, self.state)
         self.evictor = Evictor(
             writer=self,
             events=self,
@@ -84,7 +84,7 @@ class World:
         )
         self.loop = SchedulingLoop(
             frameworks={PROFILE: self.framework},
-            search=Search(
+            search=ExtenderCycle(
                 chain,
                 self.state.table,
                 percentages={},

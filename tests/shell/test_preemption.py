@@ -11,22 +11,22 @@ from app.extender.chain import ExtenderChain
 from app.framework.interface import CycleState, Eviction
 from app.framework.profile import ProfilePlugins
 from app.framework.runner import Framework
-from app.kube.bodies import ConditionChange
 from app.kube.errors import KubeApiError, NotFound, ServerUnavailable
+from app.kube.payloads import ConditionChange
 from app.model.objects import Node, ObjectMeta, PodSpec
 from app.model.pod import make_pod
 from app.model.status import SUCCESS, Code, Status
-from app.runtime.recorder import NullRecorder
-from app.runtime.reporting.status_patches import StatusPatch, StatusPatcher
-from app.runtime.scheduling.binding import Binder, Decided
-from app.runtime.scheduling.preemption import (
+from app.observe.recorder import NullRecorder
+from app.runtime.tasks import spawn
+from app.scheduler.binding import Binder, Decided
+from app.scheduler.permits import WaitingPods
+from app.scheduler.preemption import (
     MAX_EVICTING,
     MAX_PREEMPTING,
     Evictor,
-    VictimsAgreement,
+    ExtenderPreemption,
 )
-from app.runtime.scheduling.waiting import WaitingPods
-from app.runtime.tasks import spawn
+from app.scheduler.status_patches import StatusPatch, StatusPatcher
 from app.state.nominator import Nominator, nominate
 from app.state.queue.queued_pod import BACKOFF, GATED
 from app.state.table import NodeTable
@@ -384,7 +384,7 @@ async def test_extenders_are_asked_with_the_pods_as_they_are():
     table.add_pod(pod("a", node_name="n"))
     table.add_pod(pod("b", node_name="ghost"))
     chain = ExtenderChain([extender])
-    agreement = VictimsAgreement(chain, SimpleNamespace(table=table))
+    agreement = ExtenderPreemption(chain, SimpleNamespace(table=table))
     assert agreement.concerns(BOSS)
     assert not agreement.concerns(pod("other"))
     candidates = {"n": Victims((table.pods[0]["uid-a"],))}

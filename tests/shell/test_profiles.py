@@ -1,8 +1,8 @@
 """Plugins that refuse their arguments: named with profile, place and line, all at once."""
 
 from app.framework.api import NodeFilter, PluginArgs
-from app.framework.registry import IN_TREE
-from app.runtime.profiles import plugin_problems
+from app.plugins.registry import IN_TREE
+from app.scheduler.profiles import plugin_problems
 from app.settings.load import load
 
 

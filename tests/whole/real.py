@@ -18,7 +18,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from app.runtime.children import reserved_port
+from app.tools.subprocesses import reserved_port
 from tests.whole.harness import ApiServer, wait_for
 
 ASSETS: Final = os.environ.get("KUBEBUILDER_ASSETS", "")

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import uvloop
 
-from app.runtime.children import ChildFailed, child, reserved_port, watched
+from app.tools.subprocesses import ChildFailed, child, reserved_port, watched
 from tests.whole.harness import WAIT_SECONDS, wait_for
 
 pytestmark = pytest.mark.whole
@@ -31,7 +31,7 @@ HESITANT = (
 #: Cleans up until its log is empty.
 INTERRUPTIBLE = """
 import asyncio, os, sys, uvloop
-from app.runtime.children import interruptible
+from app.tools.subprocesses import interruptible
 async def main():
     say("running")
     assert await interruptible(asyncio.Event().wait()) is None

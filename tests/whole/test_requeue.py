@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from app.runtime.children import reserved_port
 from app.sim.resources.reviews import ADMIN_TOKEN
+from app.tools.subprocesses import reserved_port
 from extenders.kit import Filtered, NodesRequest, make_app
 from tests.shell.extender.servers import in_a_thread
 from tests.whole.harness import WAIT_SECONDS, Cluster, Process, pod, running_cluster, wait_for

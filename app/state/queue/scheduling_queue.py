@@ -33,6 +33,7 @@ from app.model.cluster_event import (
 )
 from app.model.pod import Pod
 from app.state.nominator import Nominator
+from app.state.queue.active_queue import Admits, Lanes
 from app.state.queue.backoff import Backoff
 from app.state.queue.hints import (
     AFTER_BACKOFF,
@@ -43,7 +44,6 @@ from app.state.queue.hints import (
     Strategy,
 )
 from app.state.queue.in_flight import InFlight
-from app.state.queue.lanes import Admits, Lanes
 from app.state.queue.pod_heap import PodHeap
 from app.state.queue.pre_enqueue import PreEnqueue, PreEnqueueCheck
 from app.state.queue.queued_pod import (

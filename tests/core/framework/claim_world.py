@@ -1,10 +1,10 @@
 """Nodes with devices, claims for them, and pods that are decided and bound by DynamicResources alone."""
 
 from app.framework.interface import CycleState
-from app.framework.plugins.dynamic_resources import DynamicResources
 from app.framework.runner import Framework, Rejected
 from app.framework.testing import FakeCluster, FakeEffects, make_node, make_object, make_pod
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
+from app.plugins.dynamic_resources import DynamicResources
 from app.state.nominations import NOBODY
 from tests.core.framework.coroutines import finish
 

@@ -5,9 +5,9 @@ import itertools
 import msgspec
 
 from app.cel.devices import Selectors
-from app.framework.plugins.dynamic_resources.allocator import Allocator
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from app.model.objects import Node
+from app.plugins.dynamic_resources.allocator import Allocator
 from app.state.devices.usage import AllocatedState
 from app.state.lister import Lister
 from app.state.table import NodeTable

@@ -5,11 +5,9 @@ import random
 import numpy as np
 
 from app.cycle.attempt import Attempt, Unfit
-from app.framework import registry
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import Eviction, PostFilterResult
-from app.framework.plugins.default_preemption import DefaultPreemption
 from app.framework.profile import ProfilePlugins
 from app.framework.runner import Framework, ProfileHandle
 from app.model.objects import (
@@ -33,6 +31,8 @@ from app.model.objects import (
     WorkloadSpec,
 )
 from app.model.pod import LabelSet, Pod, PodTemplate
+from app.plugins import registry
+from app.plugins.default_preemption import DefaultPreemption
 from app.state.cluster import Cluster
 from app.state.nominations import Nominations
 from app.state.nominator import Nominator, nominate

@@ -12,17 +12,17 @@ from app.framework.api import (
     Code,
     EventRegistration,
     NodeFilter,
+    NodeLocal,
     NodeScore,
     Resource,
-    RowLocal,
     Status,
     Verdicts,
     reject,
     unschedulable,
 )
 from app.framework.contract import ContractError
-from app.framework.registry import IN_TREE
 from app.framework.testing import FakeCluster, make_node, make_pod
+from app.plugins.registry import IN_TREE
 from tests.core.framework.worlds import World
 
 NODE_CHANGE = ClusterEvent(Resource.Node, Action.Add | Action.Update | Action.Delete)
@@ -62,7 +62,7 @@ class Plugin:
         self.handle = handle
 
 
-class KeepsToTheRules(RowLocal, Plugin):
+class KeepsToTheRules(NodeLocal, Plugin):
     def filter(self, state, pod, view):
         return reject(red(view), Code.Unschedulable, "node(s) were red")
 
@@ -161,28 +161,28 @@ class ForgetsItsWords(Plugin):
         )
 
 
-class LooksAtLabels(RowLocal, NodeFilter):
+class LooksAtLabels(NodeLocal, NodeFilter):
     NAME = "Example"
 
     def filter_node(self, state, pod, info):
         return unschedulable("no") if pod.labels.get("is") else None
 
 
-class ScoresByName(RowLocal, NodeScore):
+class ScoresByName(NodeLocal, NodeScore):
     NAME = "Example"
 
     def score_node(self, state, pod, info):
         return len(pod.name)
 
 
-class LooksAtNeighbours(RowLocal, Plugin):
+class LooksAtNeighbours(NodeLocal, Plugin):
     def filter(self, state, pod, view):
         return reject(
             np.full(view.n, self.handle.table.pod_count.sum() > 5), Code.Unschedulable, "x"
         )
 
 
-class ScoresNeighbours(RowLocal, Plugin):
+class ScoresNeighbours(NodeLocal, Plugin):
     def score(self, state, pod, view):
         return np.full(view.n, self.handle.table.pod_count.sum())
 
@@ -224,7 +224,7 @@ class NormalizesInPlace(Plugin):
         return scores
 
 
-class RanksInTheView(RowLocal, Plugin):
+class RanksInTheView(NodeLocal, Plugin):
     def score(self, state, pod, view):
         return np.arange(view.n)
 
@@ -339,13 +339,16 @@ class HintByName(Hinting):
         (PastTheView, "of node n0 with a pod imagined on it, .* it looks past the view"),
         (ChangesItsWords, "in a view of 5 rows"),
         (ForgetsItsWords, "filter's reason number 0 does not mean the same in two answers"),
-        (LooksAtLabels, "filter is RowLocal, but its answers change with the pod's name, labels"),
-        (ScoresByName, "score is RowLocal, but its answers change with the pod's name, labels"),
+        (LooksAtLabels, "filter is NodeLocal, but its answers change with the pod's name, labels"),
+        (ScoresByName, "score is NodeLocal, but its answers change with the pod's name, labels"),
         (
             LooksAtNeighbours,
-            "filter is RowLocal, but its answers change when a pod comes to another",
+            "filter is NodeLocal, but its answers change when a pod comes to another",
         ),
-        (ScoresNeighbours, "score is RowLocal, but its answers change when a pod comes to another"),
+        (
+            ScoresNeighbours,
+            "score is NodeLocal, but its answers change when a pod comes to another",
+        ),
         (ChangesColumns, "filter changes the columns it was shown"),
         (FloatScores, r"score's answer is float64\[5\], not int64\[5\]"),
         (ListScores, r"score's answer is a list, not an array int64\[5\]"),

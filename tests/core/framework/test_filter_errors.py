@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from app.framework.interface import CycleState, PreFilterResult, RowLocal, reject
+from app.framework.interface import CycleState, NodeLocal, PreFilterResult, reject
 from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.status import SUCCESS, Code, SchedulingError
 from app.state.nominations import PodsByRow
-from app.state.view import WhatIf
+from app.state.view import DryRunView
 from tests.core.framework.profiles import profile_of
 
 MESSAGE = 'running "Checks" filter plugin: out of order'
@@ -36,12 +36,12 @@ class Checks:
         self._imagined = imagined
 
     def filter(self, state, pod, view):
-        broken = self.broken and (isinstance(view, WhatIf) or not self._imagined)
+        broken = self.broken and (isinstance(view, DryRunView) or not self._imagined)
         on_b = np.array([name == "b" for name in view.names()], bool)
         return reject(on_b & broken, Code.Error, "out of order")
 
 
-class ChecksRows(RowLocal, Checks):
+class ChecksRows(NodeLocal, Checks):
     """The same; its answers are kept."""
 
 

@@ -3,12 +3,12 @@
 import pytest
 
 from app.framework.interface import POINT_METHODS, CycleState
-from app.framework.lineup import line_up
+from app.framework.lineup import resolve_plugins
 from app.framework.profile import ProfilePlugins
-from app.framework.registry import IN_TREE, capabilities
 from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.status import Code, SchedulingError
+from app.plugins.registry import IN_TREE, capabilities
 from app.state.nominations import NOBODY
 from app.state.view import View
 
@@ -64,7 +64,7 @@ class Trial:
             ]
             for point in POINT_METHODS
         }
-        lined_up = ProfilePlugins(line_up(points, plugins), {})
+        lined_up = ProfilePlugins(resolve_plugins(points, plugins), {})
         self.framework = Framework("profile", lined_up, self.table)
         self._memo = self.framework.memo(POD)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from app.framework.interface import CycleState, points_of
-from app.framework.node_at_a_time import NodeFilter, NodeScore, node_infos
+from app.framework.per_node import NodeFilter, NodeScore, node_infos
 from app.model.status import SKIP, Code, SchedulingError, Status, unresolvable, unschedulable
 from app.state.view import View
 from tests.core.framework.twins import node_resources as twin

@@ -9,7 +9,7 @@ import pytest
 
 from app.framework import api
 from app.framework.interface import POINT_METHODS
-from app.framework.registry import IN_TREE, capabilities
+from app.plugins.registry import IN_TREE, capabilities
 from app.settings.load import load
 from tests.core.framework.guide import GUIDE, anchors, blocks, links
 

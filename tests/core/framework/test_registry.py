@@ -5,9 +5,9 @@ import types
 import pytest
 
 from app.framework.interface import needs_of
-from app.framework.node_at_a_time import NodeFilter
-from app.framework.registry import GROUP, IN_TREE, RegistryError, capabilities, registry
+from app.framework.per_node import NodeFilter
 from app.model.status import SUCCESS
+from app.plugins.registry import GROUP, IN_TREE, RegistryError, capabilities, registry
 from app.settings.defaults import IN_TREE_CAPABILITIES, PREPARED_AT
 from tests.core.framework.worlds import World
 

@@ -6,8 +6,8 @@ import pytest
 from app.framework.interface import (
     CycleState,
     EventRegistration,
+    NodeLocal,
     PreFilterResult,
-    RowLocal,
     default_normalize,
     reject,
 )
@@ -71,7 +71,7 @@ class Prepares:
         return PreFilterResult(self._status, self._names)
 
 
-class PreparesOnce(RowLocal, Prepares):
+class PreparesOnce(NodeLocal, Prepares):
     """The same; its answer is kept."""
 
 
@@ -172,7 +172,7 @@ class Bars:
         return reject(barred, Code.Unschedulable, f"{self.NAME} said no")
 
 
-class BarsRows(RowLocal, Bars):
+class BarsRows(NodeLocal, Bars):
     """The same; its verdicts are kept."""
 
 
@@ -218,7 +218,7 @@ class Ranks:
         return self._scores[view.rows]
 
 
-class RanksRows(RowLocal, Ranks):
+class RanksRows(NodeLocal, Ranks):
     """The same; its scores are kept."""
 
 
@@ -229,7 +229,7 @@ class Compares(Ranks):
         return default_normalize(scores)
 
 
-class ComparesRows(RowLocal, Compares):
+class ComparesRows(NodeLocal, Compares):
     """The same; its raw scores are kept."""
 
 

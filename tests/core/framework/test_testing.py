@@ -14,13 +14,13 @@ from app.framework.api import (
     Effects,
     EventRegistration,
     NodeFilter,
+    NodeLocal,
     NodeScore,
     PersistentVolume,
     PersistentVolumeClaim,
     PluginArgs,
     PreFilterResult,
     Resource,
-    RowLocal,
     SchedulingError,
     Service,
     StorageClass,
@@ -30,8 +30,8 @@ from app.framework.api import (
     unschedulable,
 )
 from app.framework.interface import Eviction
-from app.framework.plugins.node_resources_fit import NodeResourcesFit
 from app.framework.testing import FakeCluster, FakeEffects, make_node, make_object, make_pod
+from app.plugins.node_resources_fit import NodeResourcesFit
 from app.wire.kube import DecodeError
 
 NODES = (make_node("a", labels={"zone": "z1"}), make_node("b"), make_node("c"))
@@ -163,7 +163,7 @@ def test_a_score_out_of_range_is_an_error():
     ids=["floats", "list", "negative"],
 )
 def test_scores_that_are_none_are_an_error_of_the_plugin(scores, said, row_local):
-    class Sloppy(*([RowLocal] if row_local else [])):
+    class Sloppy(*([NodeLocal] if row_local else [])):
         NAME = "Sloppy"
 
         def score(self, state, pod, view):
@@ -188,7 +188,7 @@ def test_too_few_verdicts_are_an_error_of_the_plugin():
 
 @pytest.mark.parametrize("row_local", [False, True])
 def test_a_plugin_is_asked_about_pods_that_concern_it(row_local):
-    class Tolerant(*([RowLocal] if row_local else [])):
+    class Tolerant(*([NodeLocal] if row_local else [])):
         NAME = "Tolerant"
 
         def concerns(self, template):
@@ -219,7 +219,7 @@ def test_a_plugin_is_asked_about_pods_that_concern_it(row_local):
 
 
 def test_answers_are_kept_as_in_the_scheduler():
-    class Counting(RowLocal, Zone):
+    class Counting(NodeLocal, Zone):
         asked = 0
 
         def filter(self, state, pod, view):

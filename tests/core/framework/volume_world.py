@@ -49,7 +49,7 @@ from app.model.pod import Pod, make_pod
 from app.model.selectors import LabelSelector, Requirement
 from app.state.cluster import Cluster
 from app.state.table import NodeTable
-from app.state.view import View, WhatIf
+from app.state.view import DryRunView, View
 from tests.core.framework.worlds import Scene, Seen
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
@@ -537,7 +537,7 @@ class VolumeWorld(Bench):
         return Seen(view, tuple(map(self.scene, view.names())))
 
     def _what_if(self, rows):
-        view = WhatIf(self.table, np.array(rows, np.intp))
+        view = DryRunView(self.table, np.array(rows, np.intp))
         scenes = []
         for position, name in enumerate(view.names()):
             scene = self.scene(name)

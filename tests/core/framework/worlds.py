@@ -37,7 +37,7 @@ from app.model.selectors import Requirement
 from app.model.status import Code
 from app.state.cluster import Cluster
 from app.state.table import NodeTable
-from app.state.view import View, WhatIf
+from app.state.view import DryRunView, View
 
 IMAGES = ("nginx:latest", "registry.example.com/db:15", "registry.example.com:5000/web:latest")
 FEATURES = ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport", "Other")
@@ -139,7 +139,7 @@ class World:
         return Seen(view, tuple(map(self.scene, view.names())))
 
     def _what_if(self, rows: list[int]) -> Seen:
-        view = WhatIf(self.table, np.array(rows, np.intp))
+        view = DryRunView(self.table, np.array(rows, np.intp))
         scenes = []
         for position, name in enumerate(view.names()):
             scene = self.scene(name)

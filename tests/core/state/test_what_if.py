@@ -17,7 +17,7 @@ from app.model.pod import HostPort, LabelSet, Pod, PodTemplate
 from app.state.columns.families import Counter
 from app.state.pod_batch import PodBatch
 from app.state.table import CPU_ROW, MEMORY_ROW, NodeTable
-from app.state.view import WhatIf, imagine
+from app.state.view import DryRunView, imagine
 
 RESOURCES = ("cpu", "memory", "example.com/gpu")
 LABELS = (LabelSet({"app": "web"}), LabelSet({"app": "db"}), LabelSet())
@@ -43,7 +43,7 @@ class Scene:
             for _ in range(self.dice.randint(0, 4)):
                 self.table.add_pod(self.pod(f"n{number}"))
         rows = self.dice.sample(range(6), 4)
-        self.view = WhatIf(self.table, np.array(rows, np.intp))
+        self.view = DryRunView(self.table, np.array(rows, np.intp))
         self.pods = [dict(self.table.pods[row]) for row in rows]
         self.ports = [self._ports(pods.values()) for pods in self.pods]
 
@@ -166,7 +166,7 @@ def test_pods_taken_for_granted_keep_their_ports():
     view.remove(1, other)
     assert view.port_conflicts([port]).tolist() == [False, True]
     assert view.take(np.array([1])).port_conflicts([port]).tolist() == [True]
-    plain = WhatIf(scene.table, np.array([0], np.intp))
+    plain = DryRunView(scene.table, np.array([0], np.intp))
     plain.add(0, guest)
     plain.add(0, other)
     plain.remove(0, guest)

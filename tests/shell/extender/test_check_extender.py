@@ -8,7 +8,6 @@ from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
 from app.cli.check_extender import command
-from app.extender.checks import Severity
 from app.extender.config import (
     ExtenderConfig,
     ExtenderConfigError,
@@ -16,8 +15,9 @@ from app.extender.config import (
     TLSConfig,
     Verb,
 )
-from app.extender.probes import made_up
-from app.runtime.check_extender import CheckOptions, check
+from app.tools.check_extender import CheckOptions, check
+from app.tools.extender_checks import Severity
+from app.tools.extender_probes import made_up
 from extenders.kit import Filtered, Refusal, make_app
 from tests.shell.extender.servers import Server, in_a_thread
 

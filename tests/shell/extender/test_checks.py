@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from app.extender.checks import (
+from app.extender.config import Verb
+from app.tools.extender_checks import (
     Exchange,
     Finding,
     Severity,
@@ -13,8 +14,7 @@ from app.extender.checks import (
     counts,
     examine,
 )
-from app.extender.config import Verb
-from app.extender.probes import from_manifests, made_up
+from app.tools.extender_probes import from_manifests, made_up
 from app.wire.envelope import DecodeError
 
 JSON = {"Content-Type": "application/json; charset=utf-8"}

@@ -12,7 +12,7 @@ from app.extender.config import ExtenderConfigError, TLSConfig
 from app.extender.errors import ExtenderError, TransportError
 from app.extender.tls import TLSSource
 from app.extender.transport import HTTPTransport
-from app.runtime.children import reserved_port
+from app.tools.subprocesses import reserved_port
 from app.wire.extender_v1 import Body
 from tests.shell.extender.fakes import Remembering, about, config, pod
 from tests.shell.extender.servers import Authority, Server, polite, server_context

@@ -12,7 +12,7 @@ from app.extender import exchange
 from app.extender.errors import Outcome, TransportError
 from app.extender.transport import ERROR_BODY_BYTES, HTTPTransport
 from app.http.connection import Connection
-from app.runtime.children import reserved_port
+from app.tools.subprocesses import reserved_port
 from app.wire.extender_v1 import Body
 from tests.shell.clock import leap
 from tests.shell.extender.servers import Server, polite

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from app.kube.errors import ConnectionFailed, KubeApiError, NotFound, NotLeading, error_from_status
-from app.kube.feed import ResourceKind
 from app.kube.transport import JSON, PROTOBUF, Guard, Response
+from app.kube.watch_decoder import ResourceKind
 from app.model.objects import Service
 from app.wire.kube import decoder_for
 

@@ -38,7 +38,7 @@ from app.kube.errors import (
 )
 from app.kube.kubeconfig import load_connection
 from app.kube.transport import STRATEGIC_MERGE_PATCH
-from app.runtime.children import reserved_port
+from app.tools.subprocesses import reserved_port
 from tests.shell.clock import leap
 from tests.shell.kube.servers import Authority, serving
 

@@ -266,7 +266,7 @@ async def test_events_give_way_for_a_while(looptime):
     busy = True
     transport = FakeTransport(handler=accept)
     async with running(transport) as recorder:
-        recorder.give_way_while(lambda: busy)
+        recorder.defer_while(lambda: busy)
         for number in range(20):
             record(recorder, pod(f"p{number}"))
         await asyncio.sleep(1)
@@ -298,7 +298,7 @@ class Slow(FakeTransport):
 async def test_a_lasting_backlog_leaves_events_one_request_at_a_time():
     transport = Slow(handler=accept)
     async with running(transport) as recorder:
-        recorder.give_way_while(lambda: True)
+        recorder.defer_while(lambda: True)
         for number in range(1000):
             record(recorder, pod(f"p{number}"))
         await asyncio.sleep(LONG_PATIENCE - 0.1)
@@ -311,7 +311,7 @@ async def test_a_lasting_backlog_leaves_events_one_request_at_a_time():
 async def test_where_very_many_events_wait_no_worker_is_more_patient_than_the_first():
     transport = Slow(handler=accept)
     async with running(transport) as recorder:
-        recorder.give_way_while(lambda: True)
+        recorder.defer_while(lambda: True)
         for number in range(CROWD + 100):
             record(recorder, pod(f"p{number}"))
         await asyncio.sleep(PATIENCE - 0.1)
@@ -323,7 +323,7 @@ async def test_where_very_many_events_wait_no_worker_is_more_patient_than_the_fi
 async def test_events_do_not_give_way_at_the_end(looptime):
     transport = FakeTransport(handler=accept)
     async with running(transport) as recorder:
-        recorder.give_way_while(lambda: True)
+        recorder.defer_while(lambda: True)
         record(recorder)
         assert await recorder.drain(1)
     assert looptime < 0.1

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.kube.errors import Gone
-from app.kube.feed import Feed, LineSplitter
+from app.kube.watch_decoder import Feed, LineSplitter
 from tests.shell.kube.fakes import (
     SERVICES,
     added,

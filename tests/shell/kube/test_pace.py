@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube.pace import Backoff, TokenBucket
+from app.kube.backoff import Backoff, TokenBucket
 
 
 def test_a_burst_costs_nothing_then_the_rate_holds():

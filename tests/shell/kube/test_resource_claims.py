@@ -11,7 +11,7 @@ from app.kube.writer import KubeWriter
 from app.model.devices import ConsumerReference, ResourceClaim
 from app.model.pod import make_pod
 from app.model.status import ConflictError, SchedulingError
-from app.runtime.scheduling.effects import ApiClaims
+from app.scheduler.effects import ApiClaims
 from app.wire.kube import decoder_for
 from app.wire.protobuf import with_finalizer
 from tests.core.wire.test_protobuf import claim as encoded_claim

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube.feed import ListPart
 from app.kube.informer import Change, Store
+from app.kube.watch_decoder import ListPart
 from app.model.objects import Named, ObjectMeta
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from app.kube import watch
 from app.kube.errors import ConnectionFailed, Forbidden, Gone
-from app.kube.feed import Feed, ListPart, ResourceKind
 from app.kube.listing import PAGE_SIZE, SLICE, list_pages
 from app.kube.watch import watch_forever, watch_once, watch_resuming
+from app.kube.watch_decoder import Feed, ListPart, ResourceKind
 from tests.shell.kube.fakes import (
     SERVICES,
     FakeTransport,

@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from app.kube.bodies import ConditionChange, object_patch, pod_status_patch
 from app.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -17,6 +16,7 @@ from app.kube.errors import (
     NotLeading,
     ServerUnavailable,
 )
+from app.kube.payloads import ConditionChange, object_patch, pod_status_patch
 from app.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from app.kube.writer import BIND_ATTEMPTS, KubeWriter
 from app.model.objects import PodCondition

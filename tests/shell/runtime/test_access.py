@@ -11,9 +11,9 @@ from aiohttp import web
 
 from app.kube.reviews import User
 from app.runtime.clock import SystemClock
-from app.runtime.serving.access import Authenticator, Authorizer, TtlCache
-from app.runtime.serving.options import ServingOptions
-from app.runtime.serving.server import serving
+from app.serving.access import Authenticator, Authorizer, TtlCache
+from app.serving.options import ServingOptions
+from app.serving.server import serving
 from tests.shell.kube.servers import Authority
 from tests.shell.runtime.reviewers import Reviews
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from app.framework.testing import make_node, make_object, make_pod
-from app.kube.feed import ADDED, DELETED, MODIFIED
+from app.kube.watch_decoder import ADDED, DELETED, MODIFIED
 from app.model import objects
 from app.model.objects import Node
 from app.model.pod import Pod
@@ -25,10 +25,10 @@ HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 ROUNDS = 200
 #: What remembers up to a limit remembers less here, so that the limits are reached within the rounds.
 LIMITS = {
-    "app.framework.plugins.inter_pod_affinity.incoming": {"MAX_NAMESPACES": 4},
-    "app.framework.plugins.pod_topology_spread.constraints": {"_MAX_KEPT": 8},
-    "app.framework.plugins.pod_topology_spread.default_selector": {"_MAX_KEPT": 8},
-    "app.framework.plugins.volume_binding.reach": {"_SPARE_PLACES": 4},
+    "app.plugins.inter_pod_affinity.incoming": {"MAX_NAMESPACES": 4},
+    "app.plugins.pod_topology_spread.constraints": {"_MAX_KEPT": 8},
+    "app.plugins.pod_topology_spread.default_selector": {"_MAX_KEPT": 8},
+    "app.plugins.volume_binding.volume_topology": {"_SPARE_PLACES": 4},
     "app.framework.runner": {"_MEMO_BYTES": 8 * 9 * 1024},
     "app.state.columns.families": {"_MAX_COUNTERS": 8},
     "app.state.columns.labels": {"_FEW_VALUES": 8, "_MAX_COLUMNS": 8},

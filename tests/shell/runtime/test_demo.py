@@ -6,13 +6,13 @@ import sys
 import pytest
 from rich.console import Console
 
-from app.runtime.children import child
-from app.runtime.demo import play as module
-from app.runtime.demo.play import DemoFailed, DemoOptions, play
-from app.runtime.ledger import Ledger
 from app.sim import ClusterOptions, EmbeddedCluster
 from app.sim.parties.nodes import NodeOptions, make_nodes
 from app.sim.resources.kinds import NODES, PODS
+from app.tools.demo import run as module
+from app.tools.demo.run import DemoFailed, DemoOptions, play
+from app.tools.pod_tracker import PodTracker
+from app.tools.subprocesses import child
 
 IDLE = "import time; print('listening on http://127.0.0.1:1', flush=True); time.sleep(60)"
 
@@ -48,7 +48,7 @@ async def test_the_ledger_tells_errors_from_refusals():
     async with EmbeddedCluster(ClusterOptions(port=0)) as cluster:
         for node in make_nodes(NodeOptions(count=1), timestamp=cluster.api.timestamp()):
             cluster.apply(NODES, node)
-        ledger = Ledger(cluster, lambda: 0.0, lambda pod: pod["metadata"]["labels"]["app"])
+        tracker = PodTracker(cluster, lambda: 0.0, lambda pod: pod["metadata"]["labels"]["app"])
 
         def write(reason, message, **spec):
             condition = {"type": "PodScheduled", "status": "False"}
@@ -56,8 +56,8 @@ async def test_the_ledger_tells_errors_from_refusals():
             container = {"name": "c", "image": "i"}
             spec = {"containers": [container], **spec}
             cluster.apply(PODS, {**pod, "spec": spec, "status": {"conditions": [condition]}})
-            return ledger.decided, ledger.undecided()
+            return tracker.decided, tracker.undecided()
 
         assert write("SchedulerError", "no route") == (0, ["1 web: no route"])
         assert write("Unschedulable", "0/1 nodes") == (1, [])
-        assert ledger.refusals("web") == {"0/1 nodes": 1}
+        assert tracker.refusals("web") == {"0/1 nodes": 1}

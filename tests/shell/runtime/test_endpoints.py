@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.framework.testing import make_node, make_pod
 from app.model.objects import Node
 from app.model.pod import Pod
+from app.observe.recorder import ElectionStatistics
 from app.runtime import logs
-from app.runtime.election.elector import ElectionStatistics
-from app.runtime.endpoints import Endpoints, served
-from app.runtime.serving.options import ServingOptions
+from app.scheduler.endpoints import Endpoints, served
+from app.serving.options import ServingOptions
 from tests.shell.clock import WALL, StoppedClock
 from tests.shell.runtime.world import running
 

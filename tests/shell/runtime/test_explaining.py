@@ -12,7 +12,7 @@ from app.extender.config import Verb
 from app.extender.errors import Outcome
 from app.framework.testing import make_pod
 from app.model.pod import Pod
-from app.runtime.reporting.explaining import Explainer, Explanation, Leadership
+from app.observe.explain import Explainer, Explanation, Leadership
 from tests.shell.clock import WALL
 from tests.shell.runtime.world import running
 

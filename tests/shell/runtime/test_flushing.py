@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from app.runtime.scheduling.flushing import QueueFlusher
+from app.scheduler.queue_flusher import QueueFlusher
 from tests.shell.clock import WALL, LoopClock
 
 pytestmark = pytest.mark.looptime

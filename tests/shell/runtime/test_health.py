@@ -5,8 +5,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry, generate_latest
 
-from app.runtime.metrics.series import Families
-from app.runtime.serving.health import Check, HealthEndpoints, ping, report
+from app.observe.metrics.series import Families
+from app.serving.health import Check, HealthEndpoints, ping, report
 
 
 def check(name, problem=None):

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from app.runtime.ledger import Ledger
 from app.sim import EmbeddedCluster
 from app.sim.resources.kinds import NAMESPACES, PODS, RESOURCE_CLAIMS
+from app.tools.pod_tracker import PodTracker
 
 Entry = dict[str, Any]
 
@@ -43,15 +43,15 @@ def make_claim(cluster: EmbeddedCluster, name: str) -> None:
 def test_a_pod_without_its_claims_is_not_looked_at(
     cluster: EmbeddedCluster, claim: Entry, why: str
 ) -> None:
-    ledger = Ledger(cluster, lambda: 0.0, lambda _pod: "w")
+    tracker = PodTracker(cluster, lambda: 0.0, lambda _pod: "w")
     make_pod(cluster, claim)
-    assert ledger.is_decided
-    assert ledger.refusals("w") == {why: 1}
+    assert tracker.is_decided
+    assert tracker.refusals("w") == {why: 1}
 
 
 def test_a_pod_that_has_its_claims_is_undecided(cluster: EmbeddedCluster) -> None:
-    ledger = Ledger(cluster, lambda: 0.0, lambda _pod: "w")
+    tracker = PodTracker(cluster, lambda: 0.0, lambda _pod: "w")
     make_claim(cluster, "c")
     make_pod(cluster, {"name": "own", "resourceClaimName": "c"})
-    assert not ledger.is_decided
-    assert ledger.undecided() == ["1 w: not tried"]
+    assert not tracker.is_decided
+    assert tracker.undecided() == ["1 w: not tried"]

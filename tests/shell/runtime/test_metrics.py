@@ -16,14 +16,14 @@ from app.framework.testing import make_node, make_object, make_pod
 from app.kube.events import EventStatistics
 from app.model.objects import Node, PodSpec, Service, StorageClass
 from app.model.pod import Pod, PodTemplate
-from app.runtime.election.elector import ElectionStatistics
-from app.runtime.metrics import gauges
-from app.runtime.metrics.client import LAG_INTERVAL, ClientMetrics, LoopLag
-from app.runtime.metrics.exposition import exposition
-from app.runtime.metrics.extenders import ExtenderMetrics
-from app.runtime.metrics.resources import SLICE, pod_resource_metrics
-from app.runtime.metrics.scheduler import FrameworkMetrics, WatchMetrics
-from app.runtime.metrics.series import Families, go_float
+from app.observe.metrics import gauges
+from app.observe.metrics.client import LAG_INTERVAL, ClientMetrics, LoopLag
+from app.observe.metrics.exposition import exposition
+from app.observe.metrics.extenders import ExtenderMetrics
+from app.observe.metrics.resources import SLICE, pod_resource_metrics
+from app.observe.metrics.scheduler import FrameworkMetrics, WatchMetrics
+from app.observe.metrics.series import Families, go_float
+from app.observe.recorder import ElectionStatistics
 from app.state.scheduler_state import Change
 from tests.shell.runtime.world import running
 

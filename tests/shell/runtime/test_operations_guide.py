@@ -13,8 +13,8 @@ import yaml
 from prometheus_client import generate_latest
 
 from app.cli import main
-from app.runtime.endpoints import Endpoints
-from app.runtime.metrics import gauges
+from app.observe.metrics import gauges
+from app.scheduler.endpoints import Endpoints
 from tests.helm.kubernetes_schema import mistakes
 from tests.shell.runtime.world import CONFIG, running
 

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.runtime.metrics.series import ALPHA, STABLE, Families, Histogram, exponential
+from app.observe.metrics.series import ALPHA, STABLE, Families, Histogram, exponential
 
 
 def read(registry):

@@ -13,10 +13,10 @@ from aiohttp import web
 from cryptography import x509
 
 from app.runtime.clock import SystemClock
-from app.runtime.serving.access import Authenticator, Authorizer
-from app.runtime.serving.options import ServingError, ServingOptions
-from app.runtime.serving.self_signed import self_signed
-from app.runtime.serving.server import serving
+from app.serving.access import Authenticator, Authorizer
+from app.serving.options import ServingError, ServingOptions
+from app.serving.self_signed import self_signed
+from app.serving.server import serving
 from tests.shell.kube.servers import Authority
 
 WALL = SystemClock().wall

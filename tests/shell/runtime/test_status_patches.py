@@ -8,15 +8,15 @@ import pytest
 
 from app.framework.testing import make_pod
 from app.kube.errors import NotFound, ServerUnavailable
-from app.runtime.reporting.status_patches import (
+from app.runtime.spawn import Spawn
+from app.runtime.tasks import spawn
+from app.scheduler.status_patches import (
     LAST_SECONDS,
     LOOK,
     PATIENCE,
     StatusPatch,
     StatusPatcher,
 )
-from app.runtime.spawn import Spawn
-from app.runtime.tasks import spawn
 
 pytestmark = pytest.mark.looptime
 

@@ -14,8 +14,8 @@ from app.framework.diagnosis import NONE, Diagnosis
 from app.framework.diagnosis import Outcome as Verdicts
 from app.framework.testing import make_pod
 from app.model.status import Code, Status, unschedulable
-from app.runtime.recorder import Failed
-from app.runtime.reporting.stories import MAX_CALLS, RefusalStory, Stories, refusals_told
+from app.observe.histories import MAX_CALLS, RefusalStory, Stories, refusals_told
+from app.observe.recorder import Failed
 from app.state.queue.queued_pod import ACTIVE, QueuedPod
 from tests.shell.extender.fakes import extender
 from tests.shell.runtime.world import running

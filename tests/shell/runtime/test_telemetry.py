@@ -12,9 +12,9 @@ from app.cycle.attempt import Attempt
 from app.extender.breaker import State
 from app.extender.config import Verb
 from app.framework.testing import make_pod
+from app.observe.metrics.series import ALPHA
+from app.observe.telemetry import log_scores
 from app.runtime import logs
-from app.runtime.metrics.series import ALPHA
-from app.runtime.reporting.telemetry import log_scores
 from tests.shell.runtime.world import running
 
 #: How tools that compare schedulers read scores.

@@ -9,13 +9,13 @@ import numpy as np
 from app.extender.chain import ExtenderChain
 from app.extender.client import HTTPExtender
 from app.extender.observer import Observer
-from app.framework import registry
 from app.framework.testing import make_node
 from app.kube.events import EventRecorder
 from app.model.objects import Node
 from app.model.pod import Pod
-from app.runtime.reporting.telemetry import Telemetry
-from app.runtime.scheduler import Scheduler
+from app.observe.telemetry import Telemetry
+from app.plugins import registry
+from app.scheduler.wiring import Scheduler
 from app.settings.load import load
 from app.state.scheduler_state import Change
 from tests.shell.clock import LoopClock

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.runtime.simulation.configuring import configured
 from app.settings.load import load
 from app.settings.problems import ConfigurationError
+from app.tools.simulate.configuring import configured
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 FULL = f"""{HEAD}

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from app.cli import main
-from app.runtime.simulation import answer
-from app.runtime.simulation.loading import CLUSTER_KINDS
-from app.runtime.simulation.unfolding import UNFOLDED
 from app.sim.resources.kinds import BY_RESOURCE
+from app.tools.simulate import result as answer
+from app.tools.simulate.loading import CLUSTER_KINDS
+from app.tools.simulate.workloads import UNFOLDED
 
 TEXT = (Path(__file__).parents[3] / "docs" / "simulate.md").read_text()
 COMMANDS = [

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from app.model.devices import FINALIZER
-from app.runtime.simulation.loading import CLUSTER_KINDS, WORKLOAD_KINDS
-from app.runtime.simulation.reading import read
 from app.sim import ManifestError
 from app.sim.resources.kinds import (
     BY_RESOURCE,
@@ -17,6 +15,8 @@ from app.sim.resources.kinds import (
     PRIORITY_CLASSES,
     RESOURCE_CLAIMS,
 )
+from app.tools.simulate.loading import CLUSTER_KINDS, WORKLOAD_KINDS
+from app.tools.simulate.reading import read
 from tests.shell.simulation.world import World, node, pod, workload
 
 NAMESPACES = BY_RESOURCE["namespaces"]
@@ -45,7 +45,7 @@ def test_a_folder_as_cluster_info_dump_writes_it(tmp_path):
 def test_a_dash_is_standard_input(tmp_path, monkeypatch):
     piped = tmp_path / "piped"
     piped.write_text(json.dumps(node("a")))
-    monkeypatch.setattr("app.runtime.simulation.reading.STDIN", piped)
+    monkeypatch.setattr("app.tools.simulate.reading.STDIN", piped)
     assert [
         found.value["metadata"]["name"] for found in read([Path("-")], CLUSTER_KINDS).objects
     ] == ["a"]

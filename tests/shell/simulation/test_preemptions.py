@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.runtime.simulation.preemptions import Preemptions
 from app.sim.resources.kinds import EVENTS
+from app.tools.simulate.preemptions import Preemptions
 from tests.shell.simulation.world import World, pod
 
 

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from app.runtime.children import reserved_port
-from app.runtime.ledger import Ledger
-from app.runtime.simulation.settling import QUIET, Settling, is_idle
 from app.sim import EmbeddedCluster
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import PODS
+from app.tools.pod_tracker import PodTracker
+from app.tools.simulate.quiescence import QUIET, Settling, is_idle
+from app.tools.subprocesses import reserved_port
 from tests.shell.simulation.world import pod
 
 METRICS = """\
@@ -86,8 +86,8 @@ async def said():
 
 async def test_all_is_decided_idle_and_quiet(said):
     cluster, looks, now = EmbeddedCluster(), [], Hand()
-    ledger = Ledger(cluster, now, lambda _pod: "w")
-    waiting = asyncio.create_task(Settling(cluster, ledger, said["port"], now).wait(looks.append))
+    tracker = PodTracker(cluster, now, lambda _pod: "w")
+    waiting = asyncio.create_task(Settling(cluster, tracker, said["port"], now).wait(looks.append))
 
     async def stays_awake() -> bool:
         until = len(looks) + 2
@@ -110,19 +110,19 @@ async def test_all_is_decided_idle_and_quiet(said):
         await asyncio.sleep(0.1)
     assert not waiting.done(), "something is written"
     await now.turn_until_done(waiting)
-    assert looks[-1] == ledger.bound == 5
+    assert looks[-1] == tracker.bound == 5
 
 
 async def test_pods_on_their_way_out_are_waited_for(said):
     cluster, now = EmbeddedCluster(), Hand()
     said["text"] = metrics()
-    ledger = Ledger(cluster, now, lambda _pod: None)
+    tracker = PodTracker(cluster, now, lambda _pod: None)
     for name, held in {"leaving": [], "held": ["example.com/hold"]}.items():
         value = pod(name, nodeName="n")
         value["metadata"]["finalizers"] = held
         cluster.apply(PODS, value)
         delete(cluster.api, PODS, "shop", name, DeleteOptions(grace_period_seconds=30))
-    settling = Settling(cluster, ledger, said["port"], now)
+    settling = Settling(cluster, tracker, said["port"], now)
     looks = []
     waiting = asyncio.create_task(settling.wait(looks.append))
     while len(looks) < 4:
@@ -138,7 +138,7 @@ async def test_nobody_listens_yet():
     cluster = EmbeddedCluster()
     now = asyncio.get_running_loop().time
     with reserved_port() as port:
-        settling = Settling(cluster, Ledger(cluster, now, lambda _pod: "w"), port, now)
+        settling = Settling(cluster, PodTracker(cluster, now, lambda _pod: "w"), port, now)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(QUIET * 2):
                 await settling.wait(lambda _bound: None)

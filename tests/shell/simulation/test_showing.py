@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from app.runtime.ledger import Entry
-from app.runtime.simulation.amounts import shown_amount
-from app.runtime.simulation.answer import Answer, NodeUse, Preempted, Reason, Usage, Workload
-from app.runtime.simulation.loading import Group
-from app.runtime.simulation.page import as_page
-from app.runtime.simulation.sheets import Sheet, remarks, sheets, summary, warnings
-from app.runtime.simulation.summing import node_uses, requested, workload
-from app.runtime.simulation.terminal import as_tables
+from app.tools.pod_tracker import Entry
+from app.tools.simulate.amounts import shown_amount
+from app.tools.simulate.loading import Group
+from app.tools.simulate.page import as_page
+from app.tools.simulate.result import Answer, NodeUse, Preempted, Reason, Usage, Workload
+from app.tools.simulate.summing import node_uses, requested, workload
+from app.tools.simulate.tables import Sheet, remarks, sheets, summary, warnings
+from app.tools.simulate.terminal import as_tables
 from tests.shell.simulation.world import World, node, pod
 
 

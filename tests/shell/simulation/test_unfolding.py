@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.runtime.simulation.naming import pod_name, template_hash
-from app.runtime.simulation.unfolding import CLAIMS, REPLICA_SETS
 from app.sim import ManifestError
+from app.tools.simulate.naming import pod_name, template_hash
+from app.tools.simulate.workloads import CLAIMS, REPLICA_SETS
 from tests.shell.simulation.world import World, node, pod, workload
 
 

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from app.runtime.simulation.loading import CLUSTER_KINDS, WORKLOAD_KINDS, Loader
-from app.runtime.simulation.reading import read
 from app.sim import EmbeddedCluster
 from app.sim.resources.kinds import NODES, PODS
+from app.tools.simulate.loading import CLUSTER_KINDS, WORKLOAD_KINDS, Loader
+from app.tools.simulate.reading import read
 
 ZONE = "topology.kubernetes.io/zone"
 CONTAINER = {"name": "c", "image": "i"}

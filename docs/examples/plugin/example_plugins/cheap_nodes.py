@@ -8,7 +8,7 @@ from app.framework.api import (
     Int64,
     PluginArgs,
     Pod,
-    RowLocal,
+    NodeLocal,
     View,
     default_normalize,
 )
@@ -27,7 +27,7 @@ class CheapNodesArgs(PluginArgs, frozen=True):
             raise ValueError(f"unlabelledPrice must be between 0 and {HIGHEST:.0f}")
 
 
-class CheapNodes(RowLocal):
+class CheapNodes(NodeLocal):
     """Looks at all nodes at once."""
 
     NAME = "CheapNodes"

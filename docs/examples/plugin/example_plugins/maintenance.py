@@ -14,7 +14,7 @@ from app.framework.api import (
     PluginArgs,
     Pod,
     Resource,
-    RowLocal,
+    NodeLocal,
     Status,
     unresolvable,
 )
@@ -26,7 +26,7 @@ class MaintenanceArgs(PluginArgs, frozen=True):
     annotation: str = "example.com/maintenance"
 
 
-class Maintenance(RowLocal, NodeFilter):
+class Maintenance(NodeLocal, NodeFilter):
     """Looks at one node at a time."""
 
     NAME = "Maintenance"

@@ -6,7 +6,7 @@ import numpy as np
 
 from app.framework.interface import CycleState
 from app.model.status import Code
-from app.state.view import View, WhatIf
+from app.state.view import DryRunView, View
 
 
 def rows_of(world, names):
@@ -63,7 +63,7 @@ def check_filter(world, plugin, pod, twin, dice):
 def check_imagined(world, plugin, state, pod, twin, dice):
     """Every row a world of its own: pods are taken away, added and brought back, with questions in between."""
     names = dice.random.choices(list(world.nodes), k=5)
-    view = WhatIf(world.table, rows_of(world, names))
+    view = DryRunView(world.table, rows_of(world, names))
     twins = [twin(world, pod) for _ in names]
     gone = [[] for _ in names]
     for _ in range(4):

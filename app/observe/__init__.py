@@ -1,0 +1,1 @@
+"""What happened, for people: metrics, pod histories, explanations, API events."""

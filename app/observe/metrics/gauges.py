@@ -1,0 +1,332 @@
+"""Metrics that are looked up when somebody asks: how things stand in the queue, the cache, the watches and the election."""
+
+import platform
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from app.framework.runner import Framework
+from app.kube.events import EventStatistics
+from app.kube.informer import InformerStatistics
+from app.observe.metrics.series import ALPHA, BETA, STABLE, Families, Labels, Values
+from app.observe.recorder import ElectionStatistics
+from app.plugins.dynamic_resources import DynamicResources
+from app.plugins.volume_binding import VolumeBinding
+from app.state.cache import CacheStatistics
+from app.state.queue.report import QueueStatistics
+
+#: The election's name in metrics.
+_ELECTION: Final = "kube-scheduler"
+_PREEMPTION: Final = "DefaultPreemption"
+
+
+class Sources(NamedTuple):
+    """Where the numbers come from."""
+
+    queue: Callable[[], QueueStatistics]
+    cache: Callable[[], CacheStatistics]
+    frameworks: Mapping[str, Framework]
+    informers: Callable[[], Iterable[InformerStatistics]]
+    #: Binding cycles under way, by what they are doing (``operation`` of scheduler_goroutines).
+    workers: Callable[[], Mapping[str, float]]
+    #: Status patches that wait or are being written.
+    patches: Callable[[], int]
+
+
+def register_scheduler(families: Families, sources: Sources) -> None:
+    """Queue, cache, plugins, bindings and watches."""
+    _queue_and_cache(families, sources)
+    families.look_up(
+        "scheduler_goroutines",
+        "Number of running tasks split by the work they do.",
+        BETA,
+        lambda: {(name,): count for name, count in sources.workers().items()},
+        "operation",
+    )
+    families.look_up(
+        "scheduler_plugin_evaluation_total",
+        "Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, "
+        "Filter, PreScore, and Score).",
+        BETA,
+        lambda: _evaluations(sources.frameworks),
+        "plugin",
+        "extension_point",
+        "profile",
+        counter=True,
+    )
+    families.look_up(
+        "scheduler_preemption_attempts_total",
+        "Total preemption attempts in the cluster till now.",
+        STABLE,
+        lambda: {(): sum(f.preemption_attempts(_PREEMPTION) for f in sources.frameworks.values())},
+        counter=True,
+    )
+    families.look_up(
+        "scheduler_volume_scheduling_stage_error_total",
+        "Volume scheduling stage error count.",
+        ALPHA,
+        lambda: _stage_errors(sources.frameworks),
+        "operation",
+        counter=True,
+    )
+    families.look_up(
+        "scheduler_resourceclaim_creates_total",
+        "Number of ResourceClaims creation requests within scheduler",
+        ALPHA,
+        lambda: _claims_created(sources.frameworks),
+        "status",
+        counter=True,
+    )
+    families.look_up(
+        "scheduler_dra_bindingconditions_allocations_total",
+        "Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt",
+        ALPHA,
+        lambda: _conditions_awaited(sources.frameworks),
+        "profile",
+        "driver",
+        "status",
+        counter=True,
+    )
+    families.look_up(
+        "aiokube_scheduler_status_patches_pending",
+        "Pod status patches that wait or are being written.",
+        ALPHA,
+        lambda: {(): sources.patches()},
+    )
+    _watches(families, sources.informers)
+
+
+def _queue_and_cache(families: Families, sources: Sources) -> None:
+    families.look_up(
+        "scheduler_pending_pods",
+        "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of "
+        "pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to "
+        "schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to "
+        "schedule because they are gated.",
+        STABLE,
+        lambda: _pending(sources.queue()),
+        "queue",
+    )
+    families.look_up(
+        "scheduler_cache_size",
+        "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
+        ALPHA,
+        lambda: _cached(sources.cache()),
+        "type",
+    )
+    families.look_up(
+        "aiokube_scheduler_pods_in_flight",
+        "Pods that are being decided about, or wait for their permit.",
+        ALPHA,
+        lambda: {(): sources.queue().in_flight},
+    )
+    families.look_up(
+        "aiokube_scheduler_unconfirmed_bindings",
+        "Pods whose binding is written and that the watch has not shown as bound yet.",
+        ALPHA,
+        lambda: {(): sources.cache().unconfirmed_pods},
+    )
+
+
+def _pending(queue: QueueStatistics) -> Values:
+    return {
+        ("active",): queue.active,
+        ("backoff",): queue.backoff + queue.error_backoff,
+        ("unschedulable",): queue.unschedulable,
+        ("gated",): queue.gated,
+    }
+
+
+def _cached(cache: CacheStatistics) -> Values:
+    return {
+        ("nodes",): cache.nodes,
+        ("pods",): cache.pods,
+        ("assumed_pods",): cache.assumed_pods,
+    }
+
+
+def _stage_errors(frameworks: Mapping[str, Framework]) -> Values:
+    total: Counter[str] = Counter()
+    for framework in frameworks.values():
+        for plugin in framework.plugins.at("filter"):
+            if isinstance(plugin, VolumeBinding):
+                total += plugin.stage_errors
+    return {(operation,): count for operation, count in total.items()}
+
+
+def _device_plugins(
+    frameworks: Mapping[str, Framework],
+) -> Iterator[tuple[str, DynamicResources]]:
+    """Each with its profile's name."""
+    for profile, framework in frameworks.items():
+        for plugin in framework.plugins.at("preBind"):
+            if isinstance(plugin, DynamicResources):
+                yield profile, plugin
+
+
+def _claims_created(frameworks: Mapping[str, Framework]) -> Values:
+    total: Counter[str] = Counter()
+    for _, plugin in _device_plugins(frameworks):
+        total += plugin.figures.claims_created
+    return {(outcome,): count for outcome, count in total.items()}
+
+
+def _conditions_awaited(frameworks: Mapping[str, Framework]) -> Values:
+    return {
+        (profile, driver, outcome): count
+        for profile, plugin in _device_plugins(frameworks)
+        for (driver, outcome), count in plugin.figures.conditions_awaited.items()
+    }
+
+
+def _evaluations(frameworks: Mapping[str, Framework]) -> Values:
+    return {
+        (plugin, point, profile): count
+        for profile, framework in frameworks.items()
+        for (plugin, point), count in framework.evaluations().items()
+    }
+
+
+_WATCHES: Final[Sequence[tuple[str, str, Callable[[InformerStatistics], float | None], bool]]] = (
+    (
+        "aiokube_scheduler_watch_age_seconds",
+        "Time since anything was last heard from the API server about this kind.",
+        lambda s: s.age,
+        False,
+    ),
+    (
+        "aiokube_scheduler_watch_synced",
+        "1 once the first list of this kind has been taken over.",
+        lambda s: float(s.synced),
+        False,
+    ),
+    (
+        "aiokube_scheduler_watch_objects",
+        "Objects of this kind that are known.",
+        lambda s: s.objects,
+        False,
+    ),
+    (
+        "aiokube_scheduler_watch_unreadable_objects",
+        "Objects of this kind that exist and cannot be read; the log names them.",
+        lambda s: s.unreadable,
+        False,
+    ),
+    (
+        "aiokube_scheduler_watch_lists_total",
+        "Complete lists taken of this kind.",
+        lambda s: s.lists,
+        True,
+    ),
+    (
+        "aiokube_scheduler_watch_reconnects_total",
+        "Watches of this kind that were begun anew.",
+        lambda s: s.reconnects,
+        True,
+    ),
+    (
+        "aiokube_scheduler_watch_decode_errors_total",
+        "Objects or lines of this kind that could not be decoded.",
+        lambda s: s.decode_errors,
+        True,
+    ),
+)
+
+
+def _watches(families: Families, informers: Callable[[], Iterable[InformerStatistics]]) -> None:
+    for name, text, value, counter in _WATCHES:
+        families.look_up(name, text, ALPHA, _by_kind(informers, value), "kind", counter=counter)
+
+
+def _by_kind(
+    informers: Callable[[], Iterable[InformerStatistics]],
+    value: Callable[[InformerStatistics], float | None],
+) -> Callable[[], Values]:
+    def look_up() -> Values:
+        found = {(each.kind,): value(each) for each in informers()}
+        return {labels: number for labels, number in found.items() if number is not None}
+
+    return look_up
+
+
+def register_election(
+    families: Families, election: Callable[[], ElectionStatistics | None]
+) -> None:
+    """client-go's metrics of leader election; no series without election."""
+
+    def of(value: Callable[[ElectionStatistics], float]) -> Callable[[], Values]:
+        def look_up() -> Values:
+            statistics = election()
+            return {} if statistics is None else {(_ELECTION,): value(statistics)}
+
+        return look_up
+
+    families.look_up(
+        "leader_election_master_status",
+        "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. "
+        "'name' is the string used to identify the lease.",
+        ALPHA,
+        of(lambda s: float(s.is_leader)),
+        "name",
+    )
+    families.look_up(
+        "leader_election_slowpath_total",
+        "Total number of slow path exercised in renewing leader leases. 'name' is the string used to identify the lease.",
+        ALPHA,
+        of(lambda s: s.slow_path),
+        "name",
+        counter=True,
+    )
+
+
+def register_events(families: Families, events: Callable[[], Iterable[EventStatistics]]) -> None:
+    """What becomes of the events that are written about pods."""
+
+    def totals(field: str) -> Callable[[], Values]:
+        return lambda: {(): sum(getattr(each, field) for each in events())}
+
+    families.look_up(
+        "aiokube_scheduler_events_queued",
+        "Events that wait to be sent.",
+        ALPHA,
+        totals("queued"),
+    )
+    for field, text in {
+        "sent": "Events sent.",
+        "dropped": "Events lost because too many waited.",
+        "failed": "Events given up: refused by the API server, or not taken in time.",
+    }.items():
+        families.look_up(
+            f"aiokube_scheduler_events_{field}_total", text, ALPHA, totals(field), counter=True
+        )
+
+
+def register_build(families: Families, version: str) -> None:
+    """Which program this is.
+
+    Not as ``kubernetes_build_info``: alerts compare the versions there, to find components that were not upgraded.
+    """
+    labels: Labels = (
+        version,
+        platform.python_version(),
+        f"{platform.system()}/{platform.machine()}",
+    )
+    families.look_up(
+        "aiokube_scheduler_build_info",
+        "A metric with a constant '1' value labeled by version, Python version, and platform.",
+        ALPHA,
+        lambda: {labels: 1.0},
+        "version",
+        "python_version",
+        "platform",
+    )
+
+
+def count_plugins(calls: Mapping[frozenset[str], int], plugins: Sequence[str]) -> Counter[str]:
+    """How often each of ``plugins`` took part, from how often which plugins were left out."""
+    return Counter(
+        {
+            plugin: sum(count for skipped, count in calls.items() if plugin not in skipped)
+            for plugin in plugins
+        }
+    )

@@ -1,0 +1,97 @@
+"""``/metrics/resources``: what each pod asks for and is limited to (spec: service.md 7).
+
+One series per pod and resource, a few hundred thousand in a large cluster. They are written as text at once, some pods at a
+time, so that the loop can do other things in between; what follows from the spec alone is worked out once per template.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from app.model.objects import PodSpec
+from app.model.pod import Pod, PodTemplate
+from app.model.quantity import QuantityError, milli, whole
+from app.model.requests import CPU, EPHEMERAL_STORAGE, MEMORY, Amounts, pod_limits, pod_requests
+from app.observe.metrics.series import go_float
+
+#: Pods written between two chances for others to run.
+SLICE: Final = 500
+
+_BYTES: Final = frozenset({MEMORY, "storage", EPHEMERAL_STORAGE})
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class _Metric(NamedTuple):
+    name: str
+    text: str
+    amounts: Callable[[PodSpec], Amounts]
+
+
+_REQUEST: Final = _Metric(
+    "kube_pod_resource_request",
+    "Resources requested by workloads on the cluster, broken down by pod.",
+    pod_requests,
+)
+_LIMIT: Final = _Metric(
+    "kube_pod_resource_limit",
+    "Resources limit for workloads on the cluster, broken down by pod.",
+    pod_limits,
+)
+
+#: Tail of a sample's labels, and its value.
+_Sample = tuple[str, str]
+
+
+def pod_resource_metrics(pods: Sequence[Pod]) -> Iterator[bytes]:
+    """Prometheus' text, in pieces of SLICE pods."""
+    for metric in (_REQUEST, _LIMIT):
+        head = f"# HELP {metric.name} [STABLE] {metric.text}\n# TYPE {metric.name} gauge\n"
+        yield head.encode()
+        yield from _samples(metric, pods)
+
+
+def _samples(metric: _Metric, pods: Iterable[Pod]) -> Iterator[bytes]:
+    known: WeakKeyDictionary[PodTemplate, tuple[_Sample, ...]] = WeakKeyDictionary()
+    rest = (pod for pod in pods if not (pod.node_name and pod.phase in _ENDED))
+    while part := list(islice(rest, SLICE)):
+        lines: list[str] = []
+        for pod in part:
+            samples = known.get(pod.template)
+            if samples is None:
+                samples = known[pod.template] = tuple(_of_template(metric, pod.spec))
+            lines += [
+                f'{metric.name}{{namespace="{pod.namespace}",node="{pod.node_name}",pod="{pod.name}",{tail}}} {value}\n'
+                for tail, value in samples
+            ]
+        yield "".join(lines).encode()
+
+
+def _of_template(metric: _Metric, spec: PodSpec) -> Iterator[_Sample]:
+    """What all pods of a template have in common; nothing for quantities that cannot be read."""
+    try:
+        amounts = metric.amounts(spec)
+    except QuantityError:
+        return
+    priority = "" if spec.priority is None else str(spec.priority)
+    for resource, nanos in sorted(amounts.items()):
+        if nanos:
+            unit, value = _in_unit(resource, nanos)
+            tail = (
+                f'priority="{priority}",resource="{_escape(resource)}",'
+                f'scheduler="{_escape(spec.scheduler_name)}",unit="{unit}"'
+            )
+            yield tail, go_float(value)
+
+
+def _in_unit(resource: str, nanos: int) -> tuple[str, float]:
+    if resource == CPU:
+        return "cores", milli(nanos) / 1000
+    amount = float(whole(nanos))
+    if resource in _BYTES or resource.startswith("hugepages-"):
+        return "bytes", amount
+    return ("integer" if resource.startswith("attachable-volumes-") else ""), amount
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

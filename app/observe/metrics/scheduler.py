@@ -1,0 +1,318 @@
+"""kube-scheduler's metrics, by its own names, labels and buckets (spec: service.md 7), so that its dashboards and alerts work.
+
+Some readings differ, because the scheduler does:
+
+* ``plugin_evaluation_total`` counts attempts in which a plugin took part, not calls: one call answers for all nodes.
+* ``plugin_execution_duration_seconds`` times such a call, in about one attempt of ten, and
+  ``queueing_hint_execution_duration_seconds`` about one call of ten.
+* ``framework_extension_point_duration_seconds`` may be observed more than once per attempt with extenders, which are
+  asked between two passes of Filter and Score.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+import numpy as np
+
+from app.framework.probe import Observe
+from app.model.cluster_event import Resource
+from app.model.pod import Pod
+from app.observe.metrics.series import (
+    ALPHA,
+    BETA,
+    STABLE,
+    Families,
+    exponential,
+)
+from app.observe.recorder import Failed
+from app.state.queue.queued_pod import QueuedPod
+from app.state.queue.recorder import HintFunction
+from app.state.scheduler_state import RESOURCES, Change
+
+log = logging.getLogger(__name__)
+
+SCHEDULED: Final = "scheduled"
+#: Share of the attempts in which single plugins are timed.
+SAMPLED: Final = 0.1
+#: Random numbers are drawn so many at a time: it takes no longer than drawing one.
+_DRAWN: Final = 256
+#: The ``attempts`` label of pod_scheduling_sli_duration_seconds, by number of attempts.
+_ATTEMPTS: Final = (*map(str, range(15)), "15+")
+
+_ATTEMPT_BUCKETS: Final = exponential(0.001, 2, 15)
+_POINT_BUCKETS: Final = exponential(0.0001, 2, 12)
+_PLUGIN_BUCKETS: Final = exponential(0.00001, 1.5, 20)
+
+
+class AttemptMetrics:
+    """What becomes of attempts: the metrics' part of a Recorder."""
+
+    def __init__(self, families: Families) -> None:
+        make = families
+        self._results: Final = make.counter(
+            "scheduler_schedule_attempts_total",
+            "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, "
+            "'error' an internal problem.",
+            STABLE,
+            "result",
+            "profile",
+        )
+        self._durations: Final = make.histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Latency of a scheduling attempt, deciding and binding together.",
+            STABLE,
+            _ATTEMPT_BUCKETS,
+            "result",
+            "profile",
+        )
+        self._algorithm: Final = make.histogram(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Latency of deciding.",
+            ALPHA,
+            _ATTEMPT_BUCKETS,
+        ).labels()
+        self._attempts: Final = make.histogram(
+            "scheduler_pod_scheduling_attempts",
+            "Number of attempts to successfully schedule a pod.",
+            STABLE,
+            exponential(1, 2, 5),
+        ).labels()
+        self._sli: Final = make.histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "Latency from a pod's first entry into the active queue until it is bound.",
+            BETA,
+            exponential(0.01, 2, 20),
+            "attempts",
+        )
+        self._after_flush: Final = make.counter(
+            "scheduler_pod_scheduled_after_flush_total",
+            "Number of pods scheduled after they had waited in the unschedulable pool for too long.",
+            ALPHA,
+        ).labels()
+        self._permit: Final = make.histogram(
+            "scheduler_permit_wait_duration_seconds",
+            "Duration of waiting on permit.",
+            BETA,
+            _ATTEMPT_BUCKETS,
+            "result",
+        )
+        self._victims: Final = make.histogram(
+            "scheduler_preemption_victims",
+            "Number of selected preemption victims.",
+            STABLE,
+            exponential(1, 2, 7),
+        ).labels()
+
+        self._evictions: Final = make.counter(
+            "scheduler_preemption_goroutines_execution_total",
+            "Number of times room was made for a preemptor by evicting its victims, by the result.",
+            ALPHA,
+            "result",
+        )
+        self._evicting: Final = make.histogram(
+            "scheduler_preemption_goroutines_duration_seconds",
+            "How long evicting all victims of a preemption took, by the result.",
+            ALPHA,
+            exponential(0.01, 2, 20),
+            "result",
+        )
+
+    def decided(self, seconds: float) -> None:
+        """A node was chosen after so long."""
+        self._algorithm.observe(seconds)
+
+    def bound(self, queued: QueuedPod, profile: str, seconds: float, now: float) -> None:
+        """A pod is bound, at ``now`` by the queue's clock, ``seconds`` after its attempt began."""
+        self._ended(SCHEDULED, profile, seconds)
+        attempts = queued.attempts
+        self._attempts.observe(attempts)
+        if queued.initial_attempt_timestamp is not None:
+            sli = self._sli.of[_ATTEMPTS[min(attempts, 15)],]
+            sli.observe(now - queued.initial_attempt_timestamp)
+        if queued.was_flushed_from_unschedulable:
+            self._after_flush.inc()
+
+    def failed(self, failed: Failed) -> None:
+        """An attempt failed."""
+        self._ended(failed.result, failed.profile, failed.seconds)
+
+    def _ended(self, result: str, profile: str, seconds: float) -> None:
+        labels = result, profile
+        self._results.of[labels].value += 1.0
+        self._durations.of[labels].observe(seconds)
+
+    def permit_waited(self, result: str, seconds: float) -> None:
+        """A pod waited on Permit."""
+        self._permit.labels(result).observe(seconds)
+
+    def preempting(self, victims: int) -> None:
+        """So many pods are going to be evicted for another."""
+        self._victims.observe(victims)
+
+    def preempted(self, seconds: float, *, done: bool) -> None:
+        """They were evicted, in so long, or some of them could not be."""
+        result = "success" if done else "error"
+        self._evictions.labels(result).inc()
+        self._evicting.labels(result).observe(seconds)
+
+
+class FrameworkMetrics:
+    """Where the time of an attempt goes: a Probe (app.framework.probe)."""
+
+    def __init__(
+        self, families: Families, *, monotonic: Callable[[], float], rng: np.random.Generator
+    ) -> None:
+        self.now: Final = monotonic
+        self._rng: Final = rng
+        self._samples: list[int] = []
+        self._points: Final = families.histogram(
+            "scheduler_framework_extension_point_duration_seconds",
+            "Latency for running all plugins of a specific extension point.",
+            STABLE,
+            _POINT_BUCKETS,
+            "extension_point",
+            "status",
+            "profile",
+        )
+        self._plugins: Final = families.histogram(
+            "scheduler_plugin_execution_duration_seconds",
+            "Duration for running a plugin at a specific extension point.",
+            ALPHA,
+            _PLUGIN_BUCKETS,
+            "plugin",
+            "extension_point",
+            "status",
+        )
+
+    def next_sample(self) -> int:
+        """See Probe: SAMPLED of the extension points, at random."""
+        if not self._samples:
+            self._samples = self._rng.geometric(SAMPLED, _DRAWN).tolist()
+        return self._samples.pop()
+
+    def extension_point(self, point: str, status: str, profile: str) -> Observe:
+        """See Probe."""
+        return self._points.labels(point, status, profile).observe
+
+    def plugin(self, plugin: str, point: str, status: str) -> Observe:
+        """See Probe."""
+        return self._plugins.labels(plugin, point, status).observe
+
+
+class QueueMetrics:
+    """A QueueRecorder (app.state.queue.recorder); hints are timed by the clock, and about as often, as plugins are."""
+
+    def __init__(self, families: Families, probe: FrameworkMetrics) -> None:
+        self._now: Final = probe.now
+        self._next_sample: Final = probe.next_sample
+        self._until_sample = probe.next_sample()
+        self._hints: Final = families.histogram(
+            "scheduler_queueing_hint_execution_duration_seconds",
+            "Duration for running a queueing hint function of a plugin.",
+            ALPHA,
+            _PLUGIN_BUCKETS,
+            "plugin",
+            "event",
+            "hint",
+        )
+        self._incoming: Final = families.counter(
+            "scheduler_queue_incoming_pods_total",
+            "Number of pods added to scheduling queues by event and queue type.",
+            STABLE,
+            "queue",
+            "event",
+        )
+        self._unschedulable: Final = families.gauge(
+            "scheduler_unschedulable_pods",
+            "The number of unschedulable pods broken down by plugin name. A pod counts for every plugin that turned it "
+            "down, so the sum says nothing.",
+            BETA,
+            "plugin",
+            "profile",
+        )
+        self._in_flight: Final = families.gauge(
+            "scheduler_inflight_events",
+            "Number of events currently tracked in the scheduling queue.",
+            ALPHA,
+            "event",
+        )
+        self._faults: Final = families.counter(
+            "aiokube_scheduler_plugin_errors_total",
+            "Exceptions raised by plugins at PreEnqueue or in a queueing hint.",
+            ALPHA,
+            "plugin",
+            "extension_point",
+        )
+
+    def incoming(self, queue: str, event: str) -> None:
+        """See QueueRecorder."""
+        self._incoming.of[queue, event].value += 1.0
+
+    def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
+        """See QueueRecorder."""
+        self._unschedulable.of[plugin, profile].value += delta
+
+    def in_flight(self, event: str, delta: int) -> None:
+        """See QueueRecorder."""
+        self._in_flight.of[event,].value += delta
+
+    def timed_hint(self, plugin: str, event: str, hint: HintFunction) -> HintFunction:
+        """See QueueRecorder; every call counts down, and those at which it ends are timed."""
+
+        def timed(pod: Pod, old: object | None, new: object | None) -> bool:
+            self._until_sample -= 1
+            if self._until_sample:
+                return hint(pod, old, new)
+            self._until_sample = self._next_sample()
+            started, said = self._now(), "Error"
+            try:
+                welcome = hint(pod, old, new)
+                said = "Queue" if welcome else "QueueSkip"
+            finally:
+                self._hints.of[plugin, event, said].observe(self._now() - started)
+            return welcome
+
+        return timed
+
+    def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
+        """See QueueRecorder."""
+        self._faults.labels(plugin, point).inc()
+        log.error("Plugin %s has failed at %s for pod %s: %r", plugin, point, pod.key, error)
+
+
+class WatchMetrics:
+    """How long it takes to take over what the watches report."""
+
+    def __init__(self, families: Families) -> None:
+        self._handling: Final = families.histogram(
+            "scheduler_event_handling_duration_seconds",
+            "Event handling latency.",
+            ALPHA,
+            _POINT_BUCKETS,
+            "event",
+        )
+
+    def handled(self, change: Change, seconds: float) -> None:
+        """A change was taken over."""
+        self._handling.of[_event(change),].observe(seconds)
+
+    def listed(self, kind: type, objects: Collection[Any], seconds: float) -> None:
+        """New objects of one kind, at least one, were taken over in one go."""
+        each = seconds / len(objects)
+        for event, times in Counter(_event(Change(kind, None, new)) for new in objects).items():
+            self._handling.of[event,].observe_many(each, times)
+
+
+def _event(change: Change) -> str:
+    """What kube-scheduler calls it, but for updates, which it tells apart by what has changed in a node or a waiting pod."""
+    kind, old, new = change
+    resource = RESOURCES.get(kind)
+    of: str = kind.__name__ if resource is None else resource
+    if kind is Pod:
+        if old is not None and new is not None and new.node_name and not old.node_name:
+            old = None  # it is new among the assigned pods
+        of = Resource.AssignedPod if (new or old).node_name else Resource.UnschedulablePod
+    action = "Add" if old is None else "Delete" if new is None else "Update"
+    return f"{of}{action}"

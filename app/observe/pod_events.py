@@ -1,0 +1,63 @@
+"""API events about pods (spec: service.md 4.6 to 4.8)."""
+
+from typing import Final, Protocol
+
+from app.kube.event_series import ObjectRef
+from app.kube.events import EventRecorder
+from app.model.pod import Pod
+
+UNSCHEDULABLE: Final = "Unschedulable"
+SCHEDULER_ERROR: Final = "SchedulerError"
+
+
+class PodEvents(Protocol):
+    """Records events about pods; synchronous, cheap, never in the way."""
+
+    def pod_event(
+        self,
+        pod: Pod,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        now: float,
+        reporter: str = "",
+    ) -> None:
+        """Records one event, reported by this scheduler name, else by the pod's own."""
+
+
+class PodEventRecorder:
+    """PodEvents that an EventRecorder writes."""
+
+    def __init__(self, events: EventRecorder) -> None:
+        self._events: Final = events
+
+    def pod_event(
+        self,
+        pod: Pod,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        now: float,
+        reporter: str = "",
+    ) -> None:
+        """See PodEvents."""
+        self._events.record(
+            ObjectRef(
+                kind="Pod",
+                api_version="v1",
+                name=pod.name,
+                namespace=pod.namespace,
+                uid=pod.uid,
+                resource_version=pod.resource_version,
+            ),
+            type=kind,
+            reason=reason,
+            action=action,
+            note=note,
+            reporting_controller=reporter or pod.spec.scheduler_name,
+            now=now,
+        )

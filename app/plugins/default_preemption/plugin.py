@@ -1,0 +1,228 @@
+"""The plugin: preemption at the extension points."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Final
+
+from app.framework.args import DefaultPreemptionArgs
+from app.framework.diagnosis import Diagnosis, unavailable
+from app.framework.interface import (
+    CycleState,
+    Effects,
+    EventRegistration,
+    Eviction,
+    NodeLocal,
+    PostFilterResult,
+    QueueingHint,
+)
+from app.framework.runner import ProfileHandle, Rejected
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.pod import Pod
+from app.model.status import SUCCESS, Code, SchedulingError, Status, unresolvable, unschedulable
+from app.plugins.default_preemption.budgets import Budgets
+from app.plugins.default_preemption.candidates import (
+    Findings,
+    FindingsByFamily,
+    search,
+    wanted,
+)
+from app.plugins.default_preemption.dry_run import DryRun
+from app.plugins.default_preemption.dry_run_views import Judge
+from app.plugins.default_preemption.eligibility import why_not
+from app.plugins.default_preemption.importance import loss
+from app.plugins.default_preemption.progress import Preemptions
+from app.state.nominations import Nominations, PodsByRow
+from app.state.view import Rows
+from app.wire.extender_v1 import Victims
+
+HELD: Final = "waiting for the preemption for this pod to be finished"
+NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+NO_CANDIDATE: Final = "no candidate node for preemption"
+_PREFIX: Final = "preemption: "
+_HELD: Final = unresolvable(HELD)
+_ROOM: Final = (
+    ClusterEvent(
+        Resource.Pod,
+        Action.Delete | Action.UpdatePodLabel | Action.UpdatePodScaleDown,
+    ),
+    ClusterEvent(
+        Resource.Node,
+        Action.Add | Action.UpdateNodeAllocatable | Action.UpdateNodeLabel | Action.UpdateNodeTaint,
+    ),
+)
+
+
+class DefaultPreemption:
+    """Finds the node on which evicting pods of lower priority costs least, has them evicted, and nominates it."""
+
+    NAME: ClassVar[str] = "DefaultPreemption"
+
+    def __init__(self, args: DefaultPreemptionArgs | None, handle: ProfileHandle) -> None:
+        self._args: Final = args or DefaultPreemptionArgs()
+        self._handle: Final = handle
+        self._table: Final = handle.table
+        self._nominations: Final = Nominations(handle.nominator, handle.table)
+        self._budgets: Final = Budgets(handle.cluster.disruption_budgets)
+        self._findings: Final = FindingsByFamily(handle.table)
+        self._running: Final = Preemptions(handle.table)
+
+    # ------------------------------------------------------------ queue
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        """Holds a preemptor back until its last victim is going."""
+        return _HELD if self._running.holds(pod.uid) else SUCCESS
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """What may bring room: not to wake anybody, but so that preemptors which were held are looked at again.
+
+        kube-scheduler registers deleted pods alone. There a preemptor that was once held, and whose victims take their time,
+        does not hear of a new node; here more of them are held, until the watch has shown that their victims are going.
+        """
+        return [EventRegistration(event, _skip, template_only=True) for event in _ROOM]
+
+    # ------------------------------------------------------------ PostFilter
+
+    async def post_filter(
+        self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
+    ) -> PostFilterResult:
+        """Success with the node where room is being made, or why there is none."""
+        try:
+            result = await self._preempt(state, pod, diagnosis, effects)
+        except SchedulingError as error:
+            result = PostFilterResult(Status(Code.Error, (str(error),)))
+        status = result.status
+        if not status.reasons:
+            return result
+        return PostFilterResult(
+            Status(status.code, (_PREFIX + status.message,)), result.nominated_node
+        )
+
+    async def _preempt(
+        self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
+    ) -> PostFilterResult:
+        reason = why_not(pod, self._on_nominated_node(pod, diagnosis))
+        if reason:
+            return PostFilterResult(unschedulable(reason))
+        rows = diagnosis.rows_with(Code.Unschedulable, self._table.live_rows())
+        if not len(rows):
+            return _nowhere(diagnosis.node_count, ())
+        findings, candidates, tried = self._search(state, pod, rows)
+        if not len(candidates):
+            statuses = [findings.by_row[row] for row in tried.tolist()]
+            return _nowhere(diagnosis.node_count, [s for s in statuses if isinstance(s, Status)])
+        if effects.asks_about_victims(pod):
+            chosen = await self._agree(pod, self._by_name(findings, candidates), effects)
+        else:
+            chosen = self._least(findings, candidates)
+        if chosen is None:
+            return PostFilterResult(unschedulable(NO_CANDIDATE))
+        node, victims = chosen
+        effects.evict(Eviction(pod, node, victims.pods, self._running))
+        return PostFilterResult(SUCCESS, node)
+
+    def _on_nominated_node(self, pod: Pod, diagnosis: Diagnosis) -> Iterable[Pod]:
+        """The pods on the node nominated for this pod; none where no eviction could make that node fit."""
+        name = self._handle.nominator.node_of(pod.uid) or pod.nominated_node_name
+        row = self._table.row_of.get(name)
+        if row is None or diagnosis.status(row).code is Code.UnschedulableAndUnresolvable:
+            return ()
+        return self._table.pods[row].values()
+
+    # ------------------------------------------------------------ candidates
+
+    def _search(self, state: CycleState, pod: Pod, rows: Rows) -> tuple[Findings, Rows, Rows]:
+        """What was found, the candidate rows, and the rows that were tried, in random order.
+
+        Not from a random one on: neighbours in the table are often alike, and the best of a sample of them no good.
+        """
+        nominated = self._nominations.concerning(pod)
+        dry_run = self._dry_run(state, pod, nominated)
+        if all(isinstance(plugin, NodeLocal) for _, plugin in dry_run.filters):
+            epoch = (self._handle.framework.row_local_epoch(), self._budgets.epoch)
+            findings = self._findings.of(pod.template, epoch)
+            findings.forget_changes(nominated)
+        else:
+            findings = self._findings.nothing()
+        order = self._handle.rng.permutation(rows)
+        enough = wanted(len(rows), self._args)
+        candidates, tried = search(order, enough, findings, dry_run.run, self._table)
+        return findings, candidates, tried
+
+    def _dry_run(self, state: CycleState, pod: Pod, nominated: PodsByRow) -> DryRun:
+        framework = self._handle.framework
+        judge = Judge(framework, framework.active_filters(state), state, pod)
+        return DryRun(judge, self._table, self._budgets, nominated)
+
+    def _least(self, findings: Findings, candidates: Rows) -> tuple[str, Victims]:
+        """The node that loses least, the first of equals as they come in random order, and its victims."""
+        row: int = min(candidates.tolist(), key=findings.losses.__getitem__)
+        return self._table.names[row], self._victims(findings, row)
+
+    def _victims(self, findings: Findings, row: int) -> Victims:
+        """The victims found on a row, each as it was last seen."""
+        found = findings.by_row[row]
+        assert isinstance(found, Victims)  # noqa: S101 - the row is a candidate
+        pods = self._table.pods[row]
+        return Victims(tuple(pods[pod.uid] for pod in found.pods), found.num_pdb_violations)
+
+    def _by_name(self, findings: Findings, candidates: Rows) -> Mapping[str, Victims]:
+        names = self._table.names
+        return {names[row]: self._victims(findings, row) for row in candidates.tolist()}
+
+    # ------------------------------------------------------------ extenders
+
+    async def _agree(
+        self, pod: Pod, candidates: Mapping[str, Victims], effects: Effects
+    ) -> tuple[str, Victims] | None:
+        """The node that loses least of those that the extenders leave, and its victims; None if they leave none.
+
+        Other pods may have been scheduled while the extenders thought: where anything has changed, the pod must still fit.
+        """
+        before = self._stamps(pod, candidates)
+        agreed = await effects.agree_on_victims(pod, candidates)
+        after = self._stamps(pod, candidates)
+        names = self._handle.rng.permutation(list(agreed)).tolist()
+        for name in sorted(names, key=lambda name: loss(agreed[name])):
+            unchanged = before.get(name) == after.get(name)
+            if unchanged or self._still_fits(pod, name, agreed[name]):
+                return name, agreed[name]
+        return None
+
+    def _stamps(self, pod: Pod, names: Iterable[str]) -> dict[str, tuple[int, Sequence[Pod]]]:
+        """By node: what is another whenever the node, the pods on it or the pods nominated there are."""
+        nominated, table = self._nominations.concerning(pod), self._table
+        rows = {name: table.row_of[name] for name in names if name in table.row_of}
+        return {
+            name: (int(table.generation[row]), nominated.get(row, ())) for name, row in rows.items()
+        }
+
+    def _still_fits(self, pod: Pod, name: str, victims: Victims) -> bool:
+        row = self._table.row_of.get(name)
+        if row is None or not self._table.exists[row]:
+            return False
+        try:
+            state = self._handle.framework.fresh_state(pod)
+        except Rejected:
+            return False
+        dry_run = self._dry_run(state, pod, self._nominations.concerning(pod))
+        return dry_run.fits_without(row, victims.pods)
+
+
+def _nowhere(node_count: int, statuses: Iterable[Status]) -> PostFilterResult:
+    """No candidate: an error if there were any, else a rejection that counts the reasons of all nodes."""
+    by_identity = {id(status): status for status in statuses}
+    counts = Counter(map(id, statuses))
+    reasons: Counter[str] = Counter()
+    for key, status in by_identity.items():
+        for reason in status.reasons:
+            reasons[reason] += counts[key]
+    errors = sorted({s.message for s in by_identity.values() if s.code is Code.Error})
+    if errors:
+        text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+        return PostFilterResult(Status(Code.Error, (text,)))
+    reasons[NOT_HELPFUL] += node_count - counts.total()
+    return PostFilterResult(unschedulable(unavailable(node_count, reasons)), "")
+
+
+def _skip(_pod: Pod, _old: object, _new: object) -> bool:
+    return QueueingHint.SKIP

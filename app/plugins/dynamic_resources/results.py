@@ -1,0 +1,159 @@
+"""What is written to claims: the devices found, their configuration, and the nodes that reach them (KEP-4381)."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from app.model.devices import (
+    AllocatedConfiguration,
+    AllocationResult,
+    DeviceConfiguration,
+    DeviceResult,
+    DeviceResults,
+    Quantity,
+    ResourceClaim,
+)
+from app.model.objects import NodeSelector, NodeSelectorTerm
+from app.model.selectors import Requirement
+from app.plugins.dynamic_resources.pools import Offer, PoolView
+from app.plugins.dynamic_resources.query import Query, Request
+from app.plugins.dynamic_resources.search import Solution
+from app.plugins.helpers.node_selector import NAME_FIELD
+
+_FROM_CLASS: Final = "FromClass"
+_FROM_CLAIM: Final = "FromClaim"
+
+
+class Found(NamedTuple):
+    """A device for a request."""
+
+    request: Request
+    view: PoolView
+    offer: Offer
+
+
+def allocation_results(
+    query: Query,
+    claims: Sequence[ResourceClaim],
+    solution: Solution,
+    views: Sequence[PoolView],
+    node_name: str,
+    share_id: Callable[[], str],
+) -> tuple[AllocationResult, ...]:
+    """The solution in terms of a node: one result per claim. ``views``: what the node sees, as when the solution was found."""
+    offers = [(view, offer) for view in views for offer in view.offers]
+    return tuple(
+        _result(
+            query,
+            claim.spec.devices.config or (),
+            [query.requests[number] for number in picks],
+            [Found(query.requests[number], *offers[position]) for number, position in chosen],
+            node_name,
+            share_id,
+        )
+        for claim, picks, chosen in zip(claims, solution.picks, solution.chosen, strict=True)
+    )
+
+
+def _result(
+    query: Query,
+    own_config: Iterable[DeviceConfiguration],
+    picks: Sequence[Request],
+    chosen: Sequence[Found],
+    node_name: str,
+    share_id: Callable[[], str],
+) -> AllocationResult:
+    results = tuple([_device(query, found, share_id) for found in chosen])
+    config = (*_class_config(picks), *_claim_config(own_config, picks))
+    return AllocationResult(
+        DeviceResults(results or None, config or None), _node_selector(chosen, node_name)
+    )
+
+
+def _device(query: Query, found: Found, share_id: Callable[[], str]) -> DeviceResult:
+    request, (driver, pool), device = found.request, found.view.key, found.offer.device
+    traits = found.offer.traits
+    consumed: dict[str, Quantity] = {}
+    if traits.shared:
+        amounts = query.amounts(request, traits)
+        consumed = {
+            name: amount.text for name, amount in zip(traits.capacities.names, amounts, strict=True)
+        }
+    return DeviceResult(
+        request=request.full_name,
+        driver=driver,
+        pool=pool,
+        device=device.name,
+        admin_access=request.admin_access or None,
+        tolerations=request.spec.tolerations,
+        binding_conditions=device.binding_conditions,
+        binding_failure_conditions=device.binding_failure_conditions,
+        share_id=share_id() if traits.shared else None,
+        consumed_capacity=consumed or None,
+    )
+
+
+# ---------------------------------------------------------------- configuration
+
+
+def _class_config(picks: Iterable[Request]) -> Iterator[AllocatedConfiguration]:
+    """Of each class once, in the order of the requests, for all requests of the class."""
+    requests: dict[str, list[str]] = {}
+    config: dict[str, tuple[DeviceConfiguration, ...]] = {}
+    for request in picks:
+        if request.device_class is not None:
+            name = request.device_class.name
+            requests.setdefault(name, []).append(request.full_name)
+            config[name] = request.device_class.spec.config or ()
+    for name, own in config.items():
+        for each in own:
+            yield AllocatedConfiguration(_FROM_CLASS, tuple(requests[name]), each.opaque)
+
+
+def _claim_config(
+    config: Iterable[DeviceConfiguration], picks: Sequence[Request]
+) -> Iterator[AllocatedConfiguration]:
+    """The claim's own: what is for no request in particular, and what is for requests once for each that it names."""
+    for each in config:
+        named = set(each.requests or ())
+        times = sum(not named.isdisjoint(request.names) for request in picks) if named else 1
+        for _ in range(times):
+            yield AllocatedConfiguration(_FROM_CLAIM, each.requests or None, each.opaque)
+
+
+# ---------------------------------------------------------------- nodes
+
+
+def _node_selector(chosen: Iterable[Found], node_name: str) -> NodeSelector | None:
+    """The nodes that reach all of the devices; None for all nodes.
+
+    The one node, if one of the devices is reached from there alone or binds to the node that it is used on; else whatever the
+    slices, or the devices, demand together.
+    """
+    fields: list[Requirement] = []
+    expressions: list[Requirement] = []
+    for found in chosen:
+        device, spec = found.offer.device, found.offer.slice.spec
+        where = device if spec.per_device_node_selection else spec
+        if where.node_name is not None or device.binds_to_node:
+            name = Requirement(NAME_FIELD, "In", (node_name,))
+            return NodeSelector((NodeSelectorTerm(match_fields=(name,)),))
+        if where.node_selector is None:
+            continue
+        for term in where.node_selector.node_selector_terms or ():
+            _add(term.match_fields, fields)
+            _add(term.match_expressions, expressions)
+    if not fields and not expressions:
+        return None
+    return NodeSelector((NodeSelectorTerm(tuple(expressions) or None, tuple(fields) or None),))
+
+
+def _add(requirements: Iterable[Requirement] | None, to: list[Requirement]) -> None:
+    """Adds those that are not there yet, whatever the order of their values."""
+    for requirement in requirements or ():
+        if not any(_same(requirement, known) for known in to):
+            to.append(requirement)
+
+
+def _same(one: Requirement, other: Requirement) -> bool:
+    same_test = (one.key, one.operator) == (other.key, other.operator)
+    return same_test and set(one.values or ()) == set(other.values or ())

@@ -1,0 +1,15 @@
+"""InterPodAffinity: pods go near, or stay away from, other pods (spec: plugins.md 2.15)."""
+
+from app.plugins.inter_pod_affinity.plugin import (
+    ERR_REASON_AFFINITY_RULES_NOT_MATCH,
+    ERR_REASON_ANTI_AFFINITY_RULES_NOT_MATCH,
+    ERR_REASON_EXISTING_ANTI_AFFINITY_RULES_NOT_MATCH,
+    InterPodAffinity,
+)
+
+__all__ = (
+    "ERR_REASON_AFFINITY_RULES_NOT_MATCH",
+    "ERR_REASON_ANTI_AFFINITY_RULES_NOT_MATCH",
+    "ERR_REASON_EXISTING_ANTI_AFFINITY_RULES_NOT_MATCH",
+    "InterPodAffinity",
+)

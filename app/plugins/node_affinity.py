@@ -1,0 +1,182 @@
+"""NodeAffinity: spec.nodeSelector, required and preferred node affinity, and the profile's own (spec: plugins.md 2.6)."""
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+import msgspec
+import numpy as np
+
+from app.framework.args import NodeAffinityArgs
+from app.framework.interface import (
+    CycleState,
+    EventRegistration,
+    Handle,
+    NodeLocal,
+    PreFilterResult,
+    QueueingHint,
+    Verdicts,
+    default_normalize,
+    reject,
+    reject_first,
+)
+from app.model import objects
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.objects import Node, NodeSelectorTerm
+from app.model.pod import Pod
+from app.model.selectors import SelectorError
+from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
+from app.plugins.helpers.node_selector import (
+    NAME_FIELD,
+    NodeSelectorMatcher,
+    PreferredTerms,
+    RequiredNodeAffinity,
+    compile_node_selector,
+    preferred_of,
+    required_of,
+)
+from app.state.columns.resources import Int64
+from app.state.view import View
+
+ERR_REASON_POD: Final = "node(s) didn't match Pod's node affinity/selector"
+ERR_REASON_ENFORCED: Final = "node(s) didn't match scheduler-enforced node affinity"
+ERR_REASON_CONFLICT: Final = "pod affinity terms conflict"
+
+_FILTER_STATE: Final = "NodeAffinity/filter"
+_SCORE_STATE: Final = "NodeAffinity/score"
+
+
+class NodeAffinity(NodeLocal):
+    """Sends pods to nodes with certain labels or names."""
+
+    NAME: ClassVar[str] = "NodeAffinity"
+
+    def __init__(self, args: NodeAffinityArgs | None, _handle: Handle) -> None:
+        """Raises ValueError if the added affinity cannot be read."""
+        added = _added(args or NodeAffinityArgs())
+        self._required: Final = _compile_required(added)
+        self._preferred: Final = _compile_preferred(added)
+
+    # ------------------------------------------------------------ filter
+
+    def pre_filter(self, state: CycleState, pod: Pod) -> PreFilterResult | Status:
+        """Narrows to the nodes that the pod's terms name, if each names some."""
+        required = required_of(pod.spec)
+        if required is None and pod.spec.node_selector is None and self._required is None:
+            return SKIP
+        state.write(_FILTER_STATE, RequiredNodeAffinity.of(pod.spec))
+        names = _node_names((required and required.node_selector_terms) or ())
+        if names is None:
+            return SUCCESS
+        if not names:
+            return unresolvable(ERR_REASON_CONFLICT)
+        return PreFilterResult(SUCCESS, names)
+
+    def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+        """Rejects rows that the profile's or the pod's own affinity does not match; PreFilter may be disabled."""
+        own: RequiredNodeAffinity | None = state.get(_FILTER_STATE)
+        own = RequiredNodeAffinity.of(pod.spec) if own is None else own
+        matched = own.matches(view)
+        if self._required is not None:
+            enforced = self._required.matches(view)
+            return reject_first(
+                (~enforced, Code.UnschedulableAndUnresolvable, ERR_REASON_ENFORCED),
+                (~matched, Code.UnschedulableAndUnresolvable, ERR_REASON_POD),
+            )
+        if np.count_nonzero(matched) == view.n:
+            return None
+        return reject(~matched, Code.UnschedulableAndUnresolvable, ERR_REASON_POD)
+
+    # ------------------------------------------------------------ score
+
+    def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
+        """Compiles the preferred terms; an error if one cannot be read."""
+        preferred = preferred_of(pod.spec)
+        if preferred is None and self._preferred is None:
+            return SKIP
+        try:
+            own = PreferredTerms(preferred or ())
+        except SelectorError as error:
+            return Status(Code.Error, (str(error),))
+        state.write(_SCORE_STATE, own)
+        return SUCCESS
+
+    def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
+        """int64[n]: the weights of the preferred terms that match, the profile's and the pod's; PreScore may be disabled."""
+        own: PreferredTerms | None = state.get(_SCORE_STATE)
+        own = self._unprepared(pod) if own is None else own
+        scores = np.zeros(view.n, np.int64)
+        if self._preferred is not None:
+            self._preferred.add_to(scores, view)
+        own.add_to(scores, view)
+        return scores
+
+    def _unprepared(self, pod: Pod) -> PreferredTerms:
+        try:
+            return PreferredTerms(preferred_of(pod.spec) or ())
+        except SelectorError as error:
+            raise SchedulingError(
+                f'running Score plugins: plugin "{self.NAME}" failed with: {error}'
+            ) from error
+
+    def normalize(self, _state: CycleState, _pod: Pod, scores: Int64, _view: View) -> Int64:
+        """The largest sum becomes 100."""
+        return default_normalize(scores)
+
+    # ------------------------------------------------------------ events
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """Nodes that come to match."""
+        node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeLabel)
+        return (EventRegistration(node, self._node_came_to_match, template_only=True),)
+
+    def _node_came_to_match(self, pod: Pod, old: Node | None, new: Node) -> bool:
+        own = RequiredNodeAffinity.of(pod.spec)
+        if not self._allows(own, new) or (old is not None and self._allows(own, old)):
+            return QueueingHint.SKIP
+        return QueueingHint.QUEUE
+
+    def _allows(self, own: RequiredNodeAffinity, node: Node) -> bool:
+        enforced = self._required is None or self._required.matches_node(node)
+        return enforced and own.matches_node(node)
+
+
+def _added(args: NodeAffinityArgs) -> objects.NodeAffinity:
+    try:
+        return msgspec.convert(args.added_affinity or {}, objects.NodeAffinity)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"NodeAffinityArgs: addedAffinity: {error}") from error
+
+
+def _compile_required(added: objects.NodeAffinity) -> NodeSelectorMatcher | None:
+    if added.required is None:
+        return None
+    matcher = compile_node_selector(added.required)
+    if matcher.errors:
+        field = "requiredDuringSchedulingIgnoredDuringExecution"
+        raise ValueError(f"NodeAffinityArgs: addedAffinity.{field}: {'; '.join(matcher.errors)}")
+    return matcher
+
+
+def _compile_preferred(added: objects.NodeAffinity) -> PreferredTerms | None:
+    if not added.preferred:
+        return None
+    try:
+        return PreferredTerms(added.preferred)
+    except SelectorError as error:
+        field = "preferredDuringSchedulingIgnoredDuringExecution"
+        raise ValueError(f"NodeAffinityArgs: addedAffinity.{field}: {error}") from error
+
+
+def _node_names(terms: Iterable[NodeSelectorTerm]) -> frozenset[str] | None:
+    """The nodes that the terms name in ``matchFields``; None if some term names none, and without terms."""
+    union: frozenset[str] | None = None
+    for term in terms:
+        named = [
+            frozenset(requirement.values or ())
+            for requirement in term.match_fields or ()
+            if requirement.key == NAME_FIELD and requirement.operator == "In"
+        ]
+        if not named:
+            return None
+        union = (union or frozenset()) | named[0].intersection(*named[1:])
+    return union

@@ -1,0 +1,130 @@
+"""NodeDeclaredFeatures: pods that need a kubelet feature go where it is declared (spec: plugins.md 2.19, KEP-5328)."""
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final
+
+import numpy as np
+
+from app.framework.interface import (
+    CycleState,
+    EventRegistration,
+    Handle,
+    Need,
+    NodeLocal,
+    QueueingHint,
+    Verdicts,
+    reject,
+)
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.objects import Node, PodSpec
+from app.model.pod import Pod
+from app.model.status import SKIP, SUCCESS, Code, Status
+from app.state.columns.labels import Codes, Mask
+from app.state.table import NodeTable
+from app.state.view import Rows, View
+
+ERR_REASON: Final = "node(s) didn't match Pod's required features"
+
+RESTART_ALL_CONTAINERS: Final = "RestartAllContainersOnContainerExits"
+USER_NAMESPACES_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
+
+_STATE: Final = "NodeDeclaredFeatures/filter"
+
+
+def required_features(spec: PodSpec) -> frozenset[str]:
+    """The features that a pod with this spec needs, of those kube-scheduler infers."""
+    features = set()
+    containers = (*(spec.init_containers or ()), *spec.containers)
+    rules = (rule for container in containers for rule in container.restart_policy_rules or ())
+    if any(rule.action == "RestartAllContainers" for rule in rules):
+        features.add(RESTART_ALL_CONTAINERS)
+    if spec.host_network and spec.host_users is False:
+        features.add(USER_NAMESPACES_HOST_NETWORK)
+    return frozenset(features)
+
+
+class _FeatureColumn:
+    """The declared features of every row as int32 codes of their distinct sets; brought up to date when asked.
+
+    Hardly any pod asks, so the table does not keep it: rows changed since the last question are read then.
+    """
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._generation = 0
+        self._codes: Codes = np.zeros(table.capacity, np.int32)
+        self._sets: list[frozenset[str]] = [frozenset()]
+        self._code_of: dict[frozenset[str], int] = {frozenset(): 0}
+
+    def have(self, required: frozenset[str], rows: Rows) -> Mask:
+        """bool[len(rows)]: which rows declare all of ``required``."""
+        self._update()
+        table = np.array([required <= declared for declared in self._sets])
+        return table[self._codes[rows]]
+
+    def _update(self) -> None:
+        table = self._table
+        if self._generation == table.last_generation:
+            return
+        if len(self._codes) < table.capacity:
+            extra = np.zeros(table.capacity - len(self._codes), np.int32)
+            self._codes = np.concatenate((self._codes, extra))
+        for row in table.rows_since(self._generation).tolist():
+            node = table.nodes[row]
+            self._codes[row] = 0 if node is None else self._encode(node)
+        self._generation = table.last_generation
+
+    def _encode(self, node: Node) -> int:
+        features = frozenset(node.status.declared_features or ())
+        code = self._code_of.get(features)
+        if code is None:
+            code = self._code_of[features] = len(self._sets)
+            self._sets.append(features)
+        return code
+
+
+class NodeDeclaredFeatures(NodeLocal):
+    """Turns down nodes that lack a feature the pod needs."""
+
+    NAME: ClassVar[str] = "NodeDeclaredFeatures"
+    NEEDS: ClassVar[Mapping[str, Need]] = {
+        "filter": Need(
+            "preFilter", 'error reading "PreFilterNodeDeclaredFeatures" from cycle-state: not found'
+        ),
+    }
+
+    def __init__(self, _args: object, handle: Handle) -> None:
+        """Takes no arguments."""
+        self._column: Final = _FeatureColumn(handle.table)
+
+    def pre_filter(self, state: CycleState, pod: Pod) -> Status:
+        """Skips pods that need none."""
+        required = required_features(pod.spec)
+        if not required:
+            return SKIP
+        state.write(_STATE, required)
+        return SUCCESS
+
+    def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
+        """Rejects rows that do not declare every feature needed."""
+        declared = self._column.have(state.read(_STATE), view.rows)
+        return reject(~declared, Code.UnschedulableAndUnresolvable, ERR_REASON)
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """Nodes that come or declare something else, and the pod's own changed needs."""
+        node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeDeclaredFeature)
+        own = ClusterEvent(Resource.Pod, Action.Update)
+        return (
+            EventRegistration(node, _declares_something_else, template_only=True),
+            EventRegistration(own, _own_needs_changed),
+        )
+
+
+def _declares_something_else(_pod: Pod, old: Node | None, new: Node) -> bool:
+    return old is None or old.status.declared_features != new.status.declared_features
+
+
+def _own_needs_changed(pod: Pod, old: Pod, new: Pod) -> bool:
+    if new.uid != pod.uid:
+        return QueueingHint.SKIP
+    return required_features(old.spec) != required_features(new.spec)

@@ -1,0 +1,43 @@
+"""NodeName: a pod that names its node goes nowhere else (spec: plugins.md 2.4)."""
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from app.framework.interface import (
+    CycleState,
+    EventRegistration,
+    Handle,
+    NodeLocal,
+    Verdicts,
+    reject,
+)
+from app.model.cluster_event import NODE_ADD
+from app.model.pod import Pod
+from app.model.status import Code
+from app.state.view import View
+
+ERR_REASON: Final = "node(s) didn't match the requested node name"
+
+
+class NodeName(NodeLocal):
+    """Compares spec.nodeName.
+
+    Row-local because the pods that are scheduled have none: one with a node name is bound, and never queued. Whoever
+    asks about such a pod nonetheless must not share a template's kept verdicts.
+    """
+
+    NAME: ClassVar[str] = "NodeName"
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        """Takes no arguments."""
+
+    def filter(self, _state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+        """Rejects every other row."""
+        if not pod.node_name:
+            return None
+        row = view.table.row_of.get(pod.node_name, -1)
+        return reject(view.rows != row, Code.UnschedulableAndUnresolvable, ERR_REASON)
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """Any new node."""
+        return (EventRegistration(NODE_ADD),)

@@ -1,0 +1,59 @@
+"""NodePorts: a host port can be claimed once per node and address (spec: plugins.md 2.7)."""
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final
+
+import numpy as np
+
+from app.framework.interface import (
+    CycleState,
+    EventRegistration,
+    Handle,
+    Need,
+    NodeLocal,
+    Verdicts,
+    reject,
+)
+from app.model.cluster_event import NODE_ADD, Action, ClusterEvent, Resource
+from app.model.pod import Pod
+from app.model.status import SKIP, SUCCESS, Code, Status
+from app.state.columns.ports import conflicts
+from app.state.view import View
+
+ERR_REASON: Final = "node(s) didn't have free ports for the requested pod ports"
+
+
+class NodePorts(NodeLocal):
+    """Turns down nodes where a host port of the pod is taken."""
+
+    NAME: ClassVar[str] = "NodePorts"
+    NEEDS: ClassVar[Mapping[str, Need]] = {
+        "filter": Need("preFilter", 'reading "PreFilterNodePorts" from cycleState: not found'),
+    }
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        """Takes no arguments."""
+
+    def pre_filter(self, _state: CycleState, pod: Pod) -> Status:
+        """Skips pods without host ports."""
+        return SUCCESS if pod.template.host_ports else SKIP
+
+    def filter(self, _state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+        """Rejects rows with a conflicting port; preempting its owner helps."""
+        taken = view.port_conflicts(pod.template.host_ports)
+        return reject(taken, Code.Unschedulable, ERR_REASON) if np.count_nonzero(taken) else None
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """Pods that free a port, and any new node."""
+        deleted = ClusterEvent(Resource.Pod, Action.Delete)
+        return (
+            EventRegistration(deleted, _freed_a_port, template_only=True),
+            EventRegistration(NODE_ADD),
+        )
+
+
+def _freed_a_port(pod: Pod, old: Pod, _new: object) -> bool:
+    if not (old.node_name or old.nominated_node_name):
+        return False
+    wanted, used = pod.template.host_ports, old.template.host_ports
+    return any(conflicts(one, other) for one in wanted for other in used)

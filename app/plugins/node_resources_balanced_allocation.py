@@ -1,0 +1,115 @@
+"""NodeResourcesBalancedAllocation: prefers nodes whose resources are used evenly (spec: plugins.md 2.9)."""
+
+from collections.abc import Hashable
+from typing import ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from app.framework.args import BalancedAllocationArgs
+from app.framework.interface import CycleState, Handle, NodeLocal
+from app.model.pod import Pod
+from app.model.requests import pod_requests
+from app.model.status import SKIP, SUCCESS, Status
+from app.plugins.helpers.device_counts import DeviceCounts
+from app.plugins.helpers.resource_score import ZERO, ScoredResources
+from app.state.columns.labels import Mask
+from app.state.columns.resources import Int64
+from app.state.view import View
+
+Float64 = npt.NDArray[np.float64]
+
+_SCORE_STATE: Final = "NodeResourcesBalancedAllocation/score"
+
+_TWO: Final = np.array(2)
+_FIFTY: Final = np.array(50)
+_ONE: Final = np.array(1.0)
+_TWO_PARTS: Final = np.array(2.0)
+_HUNDRED_PERCENT: Final = np.array(100.0)
+
+
+class NodeResourcesBalancedAllocation(NodeLocal):
+    """Scores how much evener (above 75) or less even (below) the pod makes the use of a node's resources."""
+
+    NAME: ClassVar[str] = "NodeResourcesBalancedAllocation"
+
+    def __init__(self, args: BalancedAllocationArgs | None, handle: Handle) -> None:
+        """None for the default arguments."""
+        self._args: Final = args or BalancedAllocationArgs()
+        self._devices: Final = DeviceCounts(
+            handle.table, handle.cluster, [each.name for each in self._args.resources]
+        )
+
+    def epoch(self) -> Hashable:
+        """Changes when other devices are there, where extended resources that are devices are scored."""
+        return self._devices.epoch()
+
+    def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
+        """Skips pods that ask for none of the resources."""
+        names, worlds = self._worlds(pod)
+        if not worlds.any():
+            return SKIP
+        state.write(_SCORE_STATE, (names, worlds))
+        return SUCCESS
+
+    def _worlds(self, pod: Pod) -> tuple[tuple[str, ...], Int64]:
+        scored = ScoredResources.of(pod_requests(pod.spec), self._args.resources)
+        return scored.names, _with_and_without(scored.amounts)
+
+    def score(self, state: CycleState, pod: Pod, view: View) -> Int64 | None:
+        """int64[n], 50 to 100: real requests, without stand-ins; PreScore may be disabled, then 0 for pods that it would skip."""
+        prepared = state.get(_SCORE_STATE)
+        names, worlds = prepared or self._worlds(pod)
+        if prepared is None and not worlds.any():
+            return None
+        capacity, used = self._devices.fill_in(
+            names, view, view.allocatable_of(names), view.requested_of(names)
+        )
+        used = used + worlds
+        if np.count_nonzero(capacity) < capacity.size:
+            present = capacity != ZERO
+            fractions = np.minimum(used / np.where(present, capacity, 1), _ONE) * present
+            deviation = _of_many(fractions, present)
+        else:
+            fractions = np.minimum(used / capacity, _ONE)
+            if len(names) == 2:
+                deviation = _of_two(fractions[:, 0], fractions[:, 1])
+            else:
+                deviation = _of_many(fractions, np.ones(capacity.shape, bool))
+        balance = ((_ONE - deviation) * _HUNDRED_PERCENT).astype(np.int64)
+        score: Int64 = _FIFTY + (balance[0] - balance[1] + _FIFTY) // _TWO
+        return score
+
+
+def _with_and_without(amounts: Int64) -> Int64:
+    """int64[2, k, 1]: what the pod adds in the world with it, and in the one without."""
+    return np.stack((amounts, np.zeros_like(amounts)))
+
+
+def _of_two(first: Float64, second: Float64) -> Float64:
+    """Standard deviation of two fractions, exactly as kube-scheduler rounds it."""
+    deviation: Float64 = np.abs(first - second) / _TWO_PARTS
+    return deviation
+
+
+def _of_many(fractions: Float64, present: Mask) -> Float64:
+    """float64[2, n]: population standard deviation over the ``present`` (bool[k, n]) of float64[2, k, n].
+
+    Sums run in the order of the resources, because rounding depends on it; absent fractions are 0.
+    """
+    count = np.maximum(np.add.reduce(present), 1)
+    total = np.zeros_like(fractions[:, 0])
+    for k in range(len(present)):
+        total += fractions[:, k]
+    mean = total / count
+    squares = np.zeros_like(mean)
+    for k in range(len(present)):
+        squares += np.where(present[k], fractions[:, k] - mean, 0.0) ** 2
+    deviation: Float64 = np.sqrt(squares / count)
+    pairs = count == 2
+    if pairs.any():
+        highest = np.where(present, fractions, -np.inf).max(axis=1)
+        lowest = np.where(present, fractions, np.inf).min(axis=1)
+        deviation[:, pairs] = _of_two(highest, lowest)[:, pairs]
+    deviation[:, count == 1] = 0.0
+    return deviation

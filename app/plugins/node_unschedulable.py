@@ -1,0 +1,63 @@
+"""NodeUnschedulable: no pods on cordoned nodes, unless they tolerate it (spec: plugins.md 2.3)."""
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+import numpy as np
+
+from app.framework.interface import (
+    CycleState,
+    EventRegistration,
+    Handle,
+    NodeLocal,
+    QueueingHint,
+    Verdicts,
+    reject,
+)
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.objects import Node
+from app.model.pod import Pod
+from app.model.status import Code
+from app.plugins.helpers.tolerations import UNSCHEDULABLE_TAINT, tolerated
+from app.state.view import View
+
+ERR_REASON: Final = "node(s) were unschedulable"
+
+
+class NodeUnschedulable(NodeLocal):
+    """Turns down nodes whose spec.unschedulable is set."""
+
+    NAME: ClassVar[str] = "NodeUnschedulable"
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        """Takes no arguments."""
+
+    def filter(self, _state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+        """Rejects cordoned rows for good, whatever pods are moved away."""
+        cordoned = view.unschedulable()
+        if not np.count_nonzero(cordoned) or _tolerates_cordon(pod):
+            return None
+        return reject(cordoned, Code.UnschedulableAndUnresolvable, ERR_REASON)
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """Nodes that become schedulable, and the pod's own new tolerations."""
+        node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeTaint)
+        toleration = ClusterEvent(Resource.Pod, Action.UpdatePodToleration)
+        return (
+            EventRegistration(node, _became_schedulable, template_only=True),
+            EventRegistration(toleration, _now_tolerates),
+        )
+
+
+def _tolerates_cordon(pod: Pod) -> bool:
+    return tolerated(UNSCHEDULABLE_TAINT, pod.spec.tolerations or ())
+
+
+def _became_schedulable(_pod: Pod, old: Node | None, new: Node) -> bool:
+    if new.spec.unschedulable or (old is not None and not old.spec.unschedulable):
+        return QueueingHint.SKIP
+    return QueueingHint.QUEUE
+
+
+def _now_tolerates(pod: Pod, _old: Pod, new: Pod) -> bool:
+    return new.uid == pod.uid and _tolerates_cordon(new)

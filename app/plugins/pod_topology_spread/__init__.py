@@ -1,0 +1,13 @@
+"""PodTopologySpread: matching pods are kept evenly spread over topology domains (spec: plugins.md 2.14)."""
+
+from app.plugins.pod_topology_spread.plugin import (
+    ERR_REASON_CONSTRAINTS_NOT_MATCH,
+    ERR_REASON_NODE_LABEL_NOT_MATCH,
+    PodTopologySpread,
+)
+
+__all__ = (
+    "ERR_REASON_CONSTRAINTS_NOT_MATCH",
+    "ERR_REASON_NODE_LABEL_NOT_MATCH",
+    "PodTopologySpread",
+)

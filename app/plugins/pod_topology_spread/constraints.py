@@ -1,0 +1,126 @@
+"""Which spread constraints a pod has: its own, or the default ones with a selector found for it."""
+
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from app.framework.args import DefaultConstraint, PodTopologySpreadArgs
+from app.model.objects import TopologySpreadConstraint
+from app.model.pod import LabelSet, Pod, PodTemplate
+from app.model.selectors import Labels, Selector, compile_selector
+from app.plugins.pod_topology_spread.default_selector import DefaultSelectors
+from app.state.cluster import Cluster
+
+#: Values of whenUnsatisfiable: constraints that filter, and constraints that score.
+HARD: Final = "DoNotSchedule"
+SOFT: Final = "ScheduleAnyway"
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+
+#: What pods without constraints get when the configuration leaves it to the system.
+SYSTEM_DEFAULTS: Final = (
+    DefaultConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SOFT),
+    DefaultConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SOFT),
+)
+
+#: Compiled constraints kept per template (they differ by pod labels where matchLabelKeys are used), and default ones.
+_MAX_KEPT: Final = 1024
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """A constraint with its defaults filled in and its selector compiled."""
+
+    topology_key: str
+    max_skew: int
+    selector: Selector
+    min_domains: int = 1
+    #: Whether nodes that the pod's node affinity, or its lack of tolerations, rules out are left out of the count.
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+
+Constraints = tuple[Constraint, ...]
+
+
+def compile_constraint(constraint: TopologySpreadConstraint, pod_labels: Labels) -> Constraint:
+    """Compiles a constraint for a pod with these labels. Raises SelectorError."""
+    keys = constraint.match_label_keys or ()
+    selector = compile_selector(constraint.label_selector)
+    return _complete(
+        constraint, selector.with_equal({k: pod_labels[k] for k in keys if k in pod_labels})
+    )
+
+
+def _complete(
+    constraint: TopologySpreadConstraint | DefaultConstraint, selector: Selector
+) -> Constraint:
+    return Constraint(
+        topology_key=constraint.topology_key,
+        max_skew=constraint.max_skew,
+        selector=selector,
+        min_domains=1 if constraint.min_domains is None else constraint.min_domains,
+        honor_affinity=constraint.node_affinity_policy in {None, "Honor"},
+        honor_taints=constraint.node_taints_policy == "Honor",
+    )
+
+
+class ConstraintSource:
+    """The constraints of pods under one configuration."""
+
+    def __init__(self, args: PodTopologySpreadArgs, cluster: Cluster) -> None:
+        #: Whether the system's defaults apply; they alone bear with nodes that lack a topology key.
+        self.system_defaulted: Final = args.defaulting_type == "System"
+        defaults = SYSTEM_DEFAULTS if self.system_defaulted else args.default_constraints
+        self._defaults: Final = {
+            action: [c for c in defaults if c.when_unsatisfiable == action]
+            for action in (HARD, SOFT)
+        }
+        self._selectors = DefaultSelectors(cluster)
+        self._own: WeakKeyDictionary[
+            PodTemplate, dict[tuple[str, LabelSet | None], Constraints]
+        ] = WeakKeyDictionary()
+        self._with_selector: dict[tuple[str, Selector], Constraints] = {}
+
+    @property
+    def defaults_filter(self) -> bool:
+        """Whether pods without constraints may be turned down by default ones."""
+        return bool(self._defaults[HARD])
+
+    def of(self, pod: Pod, action: str) -> Constraints:
+        """The pod's constraints with whenUnsatisfiable ``action``. Raises SelectorError for one that cannot be read."""
+        if pod.template.spread_constraints:
+            return self._own_of(pod, action)
+        if not self._defaults[action]:
+            return ()
+        selector = self._selectors.of(pod)
+        return () if selector.everything else self._default(action, selector)
+
+    def needs_all_keys(self, pod: Pod) -> bool:
+        """Whether scoring passes over nodes that lack a topology key."""
+        return bool(pod.template.spread_constraints) or not self.system_defaulted
+
+    def _own_of(self, pod: Pod, action: str) -> Constraints:
+        kept = self._own.get(pod.template)
+        if kept is None:
+            kept = self._own[pod.template] = {}
+        constraints = [c for c in pod.template.spread_constraints if c.when_unsatisfiable == action]
+        by_labels = any(c.match_label_keys for c in constraints)
+        key = (action, pod.labels if by_labels else None)
+        compiled = kept.get(key)
+        if compiled is None:
+            compiled = tuple(compile_constraint(c, pod.labels) for c in constraints)
+            if len(kept) >= _MAX_KEPT:
+                kept.clear()
+            kept[key] = compiled
+        return compiled
+
+    def _default(self, action: str, selector: Selector) -> Constraints:
+        compiled = self._with_selector.get((action, selector))
+        if compiled is None:
+            compiled = tuple(_complete(c, selector) for c in self._defaults[action])
+            if len(self._with_selector) >= _MAX_KEPT:
+                self._with_selector.clear()
+            self._with_selector[action, selector] = compiled
+        return compiled

@@ -1,0 +1,131 @@
+"""The plugin: spread constraints at the extension points."""
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final
+
+import numpy as np
+
+from app.framework.args import PodTopologySpreadArgs
+from app.framework.interface import CycleState, EventRegistration, Handle, Need, Verdicts
+from app.model.pod import Pod
+from app.model.selectors import SelectorError
+from app.model.status import SKIP, SUCCESS, Code, Status
+from app.plugins.pod_topology_spread import hints
+from app.plugins.pod_topology_spread.constraints import HARD, SOFT, ConstraintSource
+from app.plugins.pod_topology_spread.counting import Inclusion
+from app.plugins.pod_topology_spread.hard import (
+    KEY_MISSING,
+    SKEWED,
+    HardCount,
+    count_hard,
+)
+from app.plugins.pod_topology_spread.soft import SoftCounts, count_soft
+from app.state.columns.resources import Int64
+from app.state.view import View
+
+ERR_REASON_CONSTRAINTS_NOT_MATCH: Final = "node(s) didn't match pod topology spread constraints"
+ERR_REASON_NODE_LABEL_NOT_MATCH: Final = (
+    f"{ERR_REASON_CONSTRAINTS_NOT_MATCH} (missing required label)"
+)
+
+_TEXTS: Final = {
+    int(SKEWED): (ERR_REASON_CONSTRAINTS_NOT_MATCH,),
+    int(KEY_MISSING): (ERR_REASON_NODE_LABEL_NOT_MATCH,),
+}
+_HARD_STATE: Final = "PodTopologySpread/hard"
+_SOFT_STATE: Final = "PodTopologySpread/soft"
+
+
+class PodTopologySpread:
+    """Keeps pods of a kind evenly spread: hard constraints filter, soft ones score.
+
+    Counts are taken in PreFilter and PreScore and hold until the table changes.
+    """
+
+    NAME: ClassVar[str] = "PodTopologySpread"
+    NEEDS: ClassVar[Mapping[str, Need]] = {
+        "filter": Need(
+            "preFilter", 'reading "PreFilterPodTopologySpread" from cycleState: not found'
+        ),
+        "score": Need(
+            "preScore", 'error reading "PreScorePodTopologySpread" from cycleState: not found'
+        ),
+    }
+
+    def __init__(self, args: PodTopologySpreadArgs | None, handle: Handle) -> None:
+        self._table = handle.table
+        self._source = ConstraintSource(args or PodTopologySpreadArgs(), handle.cluster)
+        self._inclusion = Inclusion()
+
+    # ------------------------------------------------------------ filter
+
+    def pre_filter(self, state: CycleState, pod: Pod) -> Status:
+        """Counts the domains of the hard constraints; Skip if there are none."""
+        try:
+            constraints = self._source.of(pod, HARD)
+        except SelectorError as error:
+            return _fault(f"get constraints from pod: {_obtaining(pod, 'hard')}: {error}")
+        if not constraints:
+            return SKIP
+        view = View.everything(self._table)
+        rows = self._inclusion.of(pod, view)
+        state.write(_HARD_STATE, count_hard(pod, constraints, rows, view))
+        return SUCCESS
+
+    def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
+        """Rejects rows without a topology key, and those whose domain would get too many pods."""
+        counts: tuple[HardCount, ...] = state.read(_HARD_STATE)
+        codes = counts[0].judge(view)
+        for count in counts[1:]:
+            codes = np.where(codes, codes, count.judge(view))
+        if not np.count_nonzero(codes):
+            return None
+        return Verdicts(codes, codes.astype(np.int32), _TEXTS.__getitem__)
+
+    # ------------------------------------------------------------ score
+
+    def pre_score(self, state: CycleState, pod: Pod, view: View) -> Status:
+        """Counts the domains of the soft constraints; Skip if there are none."""
+        try:
+            constraints = self._source.of(pod, SOFT) if self._table.node_count else ()
+        except SelectorError as error:
+            return _fault(f"calculating preScoreState: {_obtaining(pod, 'soft')}: {error}")
+        if not constraints:
+            return SKIP
+        everything = View.everything(self._table)
+        counts = count_soft(
+            pod,
+            constraints,
+            self._inclusion.of(pod, everything),
+            view,
+            everything,
+            needs_all_keys=self._source.needs_all_keys(pod),
+        )
+        state.write(_SOFT_STATE, counts)
+        return SUCCESS
+
+    def score(self, state: CycleState, _pod: Pod, view: View) -> Int64:
+        """int64[n]: weighted counts of matching pods in the domains of each row; 0 where a needed key is missing."""
+        counts: SoftCounts = state.read(_SOFT_STATE)
+        return counts.score(view)
+
+    def normalize(self, state: CycleState, _pod: Pod, scores: Int64, view: View) -> Int64:
+        """int64[n]: the fewest pods become the best score; rows without a needed key get 0."""
+        counts: SoftCounts = state.read(_SOFT_STATE)
+        return counts.normalize(scores, view)
+
+    # ------------------------------------------------------------ events
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """Pods and nodes that may change the counts or the domains."""
+        return hints.registrations(self._source)
+
+
+def _obtaining(pod: Pod, sort: str) -> str:
+    own = bool(pod.template.spread_constraints)
+    what = f"{sort} topology spread constraints"
+    return f"obtaining pod's {what}" if own else f"setting default {what}"
+
+
+def _fault(text: str) -> Status:
+    return Status(Code.Error, (text,))

@@ -1,0 +1,135 @@
+"""Which plugins there are: the in-tree ones, and those that installed distributions bring along.
+
+A third-party plugin is a class (see docs/plugins.md) announced by an entry point::
+
+    [project.entry-points."aiokube_scheduler.plugins"]
+    NotOnMondays = "example_plugins:NotOnMondays"
+"""
+
+import inspect
+import types
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint
+from typing import Final
+
+from app.framework.interface import points_of
+from app.framework.plugin_class import PluginClass, fault_of
+from app.plugins.default_binder import DefaultBinder
+from app.plugins.default_preemption import DefaultPreemption
+from app.plugins.dynamic_resources import DynamicResources
+from app.plugins.image_locality import ImageLocality
+from app.plugins.inter_pod_affinity import InterPodAffinity
+from app.plugins.node_affinity import NodeAffinity
+from app.plugins.node_declared_features import NodeDeclaredFeatures
+from app.plugins.node_name import NodeName
+from app.plugins.node_ports import NodePorts
+from app.plugins.node_resources_balanced_allocation import (
+    NodeResourcesBalancedAllocation,
+)
+from app.plugins.node_resources_fit import NodeResourcesFit
+from app.plugins.node_unschedulable import NodeUnschedulable
+from app.plugins.node_volume_limits import NodeVolumeLimits
+from app.plugins.pod_topology_spread import PodTopologySpread
+from app.plugins.priority_sort import PrioritySort
+from app.plugins.scheduling_gates import SchedulingGates
+from app.plugins.taint_toleration import TaintToleration
+from app.plugins.volume_binding import VolumeBinding
+from app.plugins.volume_restrictions import VolumeRestrictions
+from app.plugins.volume_zone import VolumeZone
+
+#: Entry point group of third-party plugins.
+GROUP: Final = "aiokube_scheduler.plugins"
+
+_IN_TREE: Final[tuple[PluginClass, ...]] = (
+    SchedulingGates,
+    PrioritySort,
+    NodeUnschedulable,
+    NodeName,
+    TaintToleration,
+    NodeAffinity,
+    NodePorts,
+    NodeResourcesFit,
+    VolumeRestrictions,
+    NodeVolumeLimits,
+    VolumeBinding,
+    VolumeZone,
+    PodTopologySpread,
+    InterPodAffinity,
+    DynamicResources,
+    DefaultPreemption,
+    NodeResourcesBalancedAllocation,
+    ImageLocality,
+    DefaultBinder,
+    NodeDeclaredFeatures,
+)
+
+#: The in-tree plugin classes by name; constructed with ``(args or None, handle)``.
+IN_TREE: Final[Mapping[str, PluginClass]] = types.MappingProxyType(
+    {plugin.NAME: plugin for plugin in _IN_TREE}
+)
+
+
+class RegistryError(ValueError):
+    """Third-party plugins that cannot be used; the message names each with its distribution."""
+
+
+def capabilities(plugins: Mapping[str, PluginClass] = IN_TREE) -> dict[str, frozenset[str]]:
+    """The extension points of each plugin, by their names in the configuration."""
+    return {name: points_of(plugin) for name, plugin in plugins.items()}
+
+
+def registry(entry_points: Iterable[EntryPoint] = ()) -> dict[str, PluginClass]:
+    """The in-tree plugins and those behind ``entry_points``, by name.
+
+    The shell passes ``importlib.metadata.entry_points(group=GROUP)``: finding them reads files, which is not for here.
+    Raises RegistryError for all entries at once that cannot be imported, are no plugins or take a name twice.
+    """
+    plugins = dict(IN_TREE)
+    owners = dict.fromkeys(IN_TREE, "aiokube-scheduler itself")
+    problems = []
+    for entry in entry_points:
+        where = _where(entry)
+        try:
+            plugin = _load(entry)
+        except _BadEntryError as error:
+            problems.append(f"{where}: {error}")
+            continue
+        if plugin.NAME in plugins:
+            problems.append(
+                f'{where}: the name "{plugin.NAME}" is taken by {owners[plugin.NAME]}; rename the plugin'
+            )
+            continue
+        plugins[plugin.NAME] = plugin
+        owners[plugin.NAME] = _distribution(entry)
+    if problems:
+        raise RegistryError("\n".join(problems))
+    return plugins
+
+
+class _BadEntryError(Exception):
+    """What is wrong with one entry point."""
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return f"distribution {entry.dist.name}" if entry.dist is not None else "no distribution"
+
+
+def _where(entry: EntryPoint) -> str:
+    return f'{_distribution(entry)}, entry point "{entry.name} = {entry.value}" of {GROUP}'
+
+
+def _load(entry: EntryPoint) -> PluginClass:
+    try:
+        plugin = entry.load()
+    except Exception as error:  # importing runs code of strangers
+        raise _BadEntryError(f"cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(plugin, type):
+        raise _BadEntryError(f"is {_kind(plugin)}, not a class")
+    fault = fault_of(plugin)
+    if fault:
+        raise _BadEntryError(fault)
+    return plugin
+
+
+def _kind(thing: object) -> str:
+    return "a module" if inspect.ismodule(thing) else f"a {type(thing).__name__}"

@@ -1,0 +1,96 @@
+"""TaintToleration: nodes repel pods that do not tolerate their taints (spec: plugins.md 2.5)."""
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final
+
+from app.framework.interface import (
+    CycleState,
+    EventRegistration,
+    Handle,
+    Need,
+    NodeLocal,
+    QueueingHint,
+    Verdicts,
+    default_normalize,
+    reject,
+)
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.objects import Node
+from app.model.pod import Pod
+from app.model.status import SUCCESS, Code, Status
+from app.plugins.helpers.tolerations import (
+    PREFER_NO_SCHEDULE,
+    TaintTable,
+    count_untolerated,
+    find_untolerated,
+    is_untolerated,
+)
+from app.state.columns.resources import Int64
+from app.state.view import View
+
+ERR_REASON: Final = "node(s) had untolerated taint(s)"
+
+_FILTER_STATE: Final = "TaintToleration/filter"
+_SCORE_STATE: Final = "TaintToleration/score"
+
+
+class TaintToleration(NodeLocal):
+    """NoSchedule and NoExecute keep a pod off, PreferNoSchedule makes a node worse."""
+
+    NAME: ClassVar[str] = "TaintToleration"
+    NEEDS: ClassVar[Mapping[str, Need]] = {
+        "score": Need(
+            "preScore", 'failed to read "PreScoreTaintToleration" from cycleState: not found'
+        ),
+    }
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        """Takes no arguments."""
+
+    def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
+        """Rejects rows with a taint that the pod does not tolerate."""
+        table: TaintTable | None = state.get(_FILTER_STATE)
+        if table is None:
+            table = TaintTable(is_untolerated(pod.spec.tolerations or ()))
+            state.write(_FILTER_STATE, table)
+        failed = table.nonzero(view)
+        if failed is None:
+            return None
+        return reject(failed, Code.UnschedulableAndUnresolvable, ERR_REASON)
+
+    def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
+        """Never skips."""
+        tolerations, effects = pod.spec.tolerations or (), (PREFER_NO_SCHEDULE,)
+        table = TaintTable(lambda taints: count_untolerated(taints, tolerations, effects))
+        state.write(_SCORE_STATE, table)
+        return SUCCESS
+
+    def score(self, state: CycleState, _pod: Pod, view: View) -> Int64 | None:
+        """int64[n]: how many PreferNoSchedule taints are not tolerated; fewer is better once normalised."""
+        table: TaintTable = state.read(_SCORE_STATE)
+        return table.rows(view)
+
+    def normalize(self, _state: CycleState, _pod: Pod, scores: Int64, _view: View) -> Int64:
+        """The most taints become 0, none becomes 100."""
+        return default_normalize(scores, reverse=True)
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """Nodes that become tolerable, and the pod's own new tolerations."""
+        node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeTaint)
+        toleration = ClusterEvent(Resource.Pod, Action.UpdatePodToleration)
+        return (
+            EventRegistration(node, _became_tolerable, template_only=True),
+            EventRegistration(toleration, _own_tolerations_changed),
+        )
+
+
+def _became_tolerable(pod: Pod, old: Node | None, new: Node) -> bool:
+    tolerations = pod.spec.tolerations or ()
+    was_tolerated = old is not None and find_untolerated(old.spec.taints or (), tolerations) is None
+    if was_tolerated or find_untolerated(new.spec.taints or (), tolerations) is not None:
+        return QueueingHint.SKIP
+    return QueueingHint.QUEUE
+
+
+def _own_tolerations_changed(pod: Pod, _old: Pod, new: Pod) -> bool:
+    return new.uid == pod.uid

@@ -1,0 +1,193 @@
+"""Judges nodes by a pod's claims: are its volumes within reach, can the others be bound or made there."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from app.framework.interface import Verdicts
+from app.model.claims import SELECTED_NODE
+from app.model.csi_migration import TranslationError, migrated, plugin_of
+from app.model.objects import PersistentVolume, PersistentVolumeClaim
+from app.model.status import Code, SchedulingError
+from app.plugins.volume_binding.claims import Delayed, PodClaims
+from app.plugins.volume_binding.matching import Match, Matcher
+from app.plugins.volume_binding.provisioning import Provisioning
+from app.plugins.volume_binding.volume_topology import reach_of
+from app.state.assume_cache import AssumedVolumes
+from app.state.cluster import Cluster
+from app.state.columns.labels import Mask
+from app.state.csi.index import csi_index
+from app.state.table import NodeTable
+from app.state.view import View
+
+ERR_REASON_NODE_CONFLICT: Final = "node(s) didn't match PersistentVolume's node affinity"
+ERR_REASON_BIND_CONFLICT: Final = "node(s) didn't find available persistent volumes to bind"
+ERR_REASON_NOT_ENOUGH_SPACE: Final = "node(s) did not have enough free storage"
+ERR_REASON_VOLUME_MISSING: Final = (
+    "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+)
+
+#: Reasons by bit of ``Plan.problems``, in the order in which they are given.
+_REASONS: Final = (
+    ERR_REASON_NODE_CONFLICT,
+    ERR_REASON_BIND_CONFLICT,
+    ERR_REASON_NOT_ENOUGH_SPACE,
+    ERR_REASON_VOLUME_MISSING,
+)
+NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_MISSING, FAULT = (
+    1 << bit for bit in range(5)
+)
+
+
+class Plan:
+    """What a pod's claims would need on each row of a view.
+
+    ``problems``: int32[n], bits of what stands in the way, 0 where the pod may go; with FAULT ``fault`` says what.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.problems: npt.NDArray[np.int32] = np.zeros(n, np.int32)
+        self.fault = ""
+        self._matches: list[Match] = []
+        self._provisions: list[tuple[PersistentVolumeClaim, Mask]] = []
+
+    def mark(self, where: Mask, problem: int) -> None:
+        """Notes a problem on some rows."""
+        self.problems[where] |= problem
+
+    def fail(self, where: Mask, text: str) -> None:
+        """Notes a fault on some rows."""
+        self.fault = self.fault or text
+        self.mark(where, FAULT)
+
+    def match(self, matches: Sequence[Match]) -> None:
+        """Notes which volumes claims would be bound to."""
+        self._matches += matches
+
+    def provision(self, claim: PersistentVolumeClaim, where: Mask) -> None:
+        """Notes the rows where a volume would have to be made for a claim."""
+        self._provisions.append((claim, where))
+
+    def bindings(self, position: int) -> Iterator[tuple[PersistentVolume, PersistentVolumeClaim]]:
+        """The volumes to bind on a row, and the claims."""
+        for match in self._matches:
+            volume = match.volume(position)
+            if volume is not None:
+                yield volume, match.wanted.claim
+
+    def provisions(self, position: int) -> Iterator[PersistentVolumeClaim]:
+        """The claims to provision on a row."""
+        return (claim for claim, where in self._provisions if where[position])
+
+    def text(self, problems: int) -> tuple[str, ...]:
+        """The reasons for a value of ``problems``."""
+        if problems & FAULT:
+            return (self.fault,)
+        return tuple(reason for bit, reason in enumerate(_REASONS) if problems >> bit & 1)
+
+    def verdicts(self) -> Verdicts | None:
+        """The problems as a filter's answer."""
+        if not self.problems.any():
+            return None
+        codes = np.zeros(len(self.problems), np.int8)
+        codes[self.problems != 0] = Code.UnschedulableAndUnresolvable
+        codes[self.problems & FAULT != 0] = Code.Error
+        return Verdicts(codes, self.problems, self.text)
+
+
+class Finder:
+    """Makes plans."""
+
+    def __init__(self, table: NodeTable, cluster: Cluster, assumed: AssumedVolumes) -> None:
+        self._table = table
+        self._cluster = cluster
+        self._volumes = assumed.volumes
+        self._matcher = Matcher(assumed.volumes)
+        self._provisioning = Provisioning(cluster)
+
+    def plan(self, view: View, claims: PodClaims) -> Plan:
+        """Judges every row of the view. Rows without a node object may be marked, never with a fault."""
+        plan = Plan(view.n)
+        self._check_bound(plan, view, claims.bound)
+        if claims.delayed:
+            self._plan_delayed(plan, view, claims.delayed)
+        plan.problems[~self._table.exists[view.rows]] &= ~np.int32(FAULT)
+        return plan
+
+    # ------------------------------------------------------------ bound claims
+
+    def _check_bound(self, plan: Plan, view: View, claims: Sequence[PersistentVolumeClaim]) -> None:
+        """Bound volumes must be within reach; on each row the first claim that fails decides."""
+        fine = np.ones(view.n, bool)
+        for claim in claims:
+            volume = self._volumes.get(claim.spec.volume_name)
+            if volume is None:
+                plan.mark(fine, VOLUME_MISSING)
+                return
+            try:
+                reach = self.reach(view, volume)
+            except TranslationError as error:
+                moved = self._moved(view, volume)
+                plan.fail(fine & moved, f"could not translate pv: {error}")
+                fine &= ~moved
+                reach = reach_of(view, volume)
+            plan.mark(fine & ~reach, NODE_CONFLICT)
+            fine &= reach
+
+    def reach(self, view: View, volume: PersistentVolume) -> Mask:
+        """bool[n]: whether nodes can reach a volume, an in-tree one as the CSI driver's where the node has migrated.
+
+        Raises TranslationError if some node has and the volume cannot be translated.
+        """
+        reach = reach_of(view, volume)
+        if plugin_of(volume.spec) is None:
+            return reach
+        moved = self._moved(view, volume)
+        return np.where(moved, reach_of(view, migrated(volume)), reach) if moved.any() else reach
+
+    def _moved(self, view: View, volume: PersistentVolume) -> Mask:
+        """bool[n]: which nodes have handed the volume's in-tree plugin to its CSI driver."""
+        plugin = plugin_of(volume.spec)
+        if plugin is None:
+            return np.zeros(view.n, bool)
+        return csi_index(self._table, self._cluster).nodes.migrated(plugin.name)[view.rows]
+
+    # ------------------------------------------------------------ claims that wait
+
+    def _plan_delayed(self, plan: Plan, view: View, claims: Sequence[Delayed]) -> None:
+        here = plan.problems & FAULT == 0
+        selected = [c for c in claims if SELECTED_NODE in c.claim.annotations]
+        others = [c for c in claims if SELECTED_NODE not in c.claim.annotations]
+        for wanted in selected:
+            row = self._table.row_of.get(wanted.claim.annotations[SELECTED_NODE], -1)
+            plan.mark(here & (view.rows != row), BIND_CONFLICT)
+            here &= view.rows == row
+        if not here.any():
+            return
+        try:
+            matches = self._matcher.match(view, others)
+        except SchedulingError as error:
+            plan.fail(here, str(error))
+            return
+        plan.match(matches)
+        to_make = [(wanted, here) for wanted in selected]
+        to_make += [(match.wanted, here & match.missing) for match in matches]
+        self._plan_provisions(plan, view, to_make)
+
+    def _plan_provisions(
+        self, plan: Plan, view: View, to_make: Sequence[tuple[Delayed, Mask]]
+    ) -> None:
+        """What is left must be made; on each row the first claim that cannot be decides."""
+        fine = np.ones(view.n, bool)
+        for wanted, needed in to_make:
+            where = needed & fine
+            if not where.any():
+                continue
+            impossible = where & ~self._provisioning.possible(view, wanted.storage_class)
+            full = where & ~impossible & ~self._provisioning.room(view, wanted)
+            plan.mark(impossible, BIND_CONFLICT)
+            plan.mark(full, NOT_ENOUGH_SPACE)
+            fine &= ~impossible & ~full
+            plan.provision(wanted.claim, where)

@@ -1,0 +1,146 @@
+"""Finds volumes that exist already for claims that wait: for every node the smallest that will do.
+
+The rules are those of binding a claim to a volume anywhere in Kubernetes (spec: plugins.md 2.12, "PV choice"). A volume
+whose claimRef is the claim is the only choice where it can be reached from, and no other is taken where it cannot. Claims
+of one pod do not take the same volume on the same node.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from app.model.claims import bound_to, class_of_claim
+from app.model.objects import PersistentVolume, PersistentVolumeClaim
+from app.model.selectors import Selector, SelectorError, compile_selector
+from app.model.status import SchedulingError
+from app.plugins.volume_binding.claims import Delayed
+from app.plugins.volume_binding.unbound_volumes import Stock, Traits, VolumesByClass, capacity_of
+from app.plugins.volume_binding.volume_topology import NOWHERE, reach_of
+from app.state.assume_cache import VolumeCache
+from app.state.columns.labels import Mask
+from app.state.view import View
+
+#: int32[n]: number of the volume chosen on each row (see Pool), NOTHING where there is none.
+Picks = npt.NDArray[np.int32]
+NOTHING: Final = np.int32(-1)
+
+
+class Pool:
+    """The volumes of one class while the claims of one pod choose among them.
+
+    Numbers stand for the free ones, smallest first, then for those reserved for the pod's own claims.
+    """
+
+    def __init__(self, stock: VolumesByClass) -> None:
+        self.stock: Final = stock
+        self._reserved: list[PersistentVolume] = []
+        #: What earlier claims have chosen.
+        self.taken: list[Picks] = []
+
+    def volume(self, number: int) -> PersistentVolume:
+        """The volume that a number stands for."""
+        free = self.stock.free
+        return free[number] if number < len(free) else self._reserved[number - len(free)]
+
+    def number(self, volume: PersistentVolume) -> int:
+        """The number of a reserved volume."""
+        for number, known in enumerate(self._reserved, len(self.stock.free)):
+            if known is volume:
+                return number
+        self._reserved.append(volume)
+        return len(self.stock.free) + len(self._reserved) - 1
+
+    def is_taken(self, number: int | Picks, n: int) -> Mask:
+        """bool[n]: whether an earlier claim of the pod has chosen this on the row."""
+        mask = np.zeros(n, bool)
+        for picks in self.taken:
+            mask |= picks == number
+        return mask
+
+
+class Match:
+    """What a claim would be bound to on each row."""
+
+    __slots__ = ("_picks", "_pool", "wanted")
+
+    def __init__(self, wanted: Delayed, pool: Pool, picks: Picks) -> None:
+        self.wanted: Final = wanted
+        self._picks = picks
+        self._pool = pool
+
+    @property
+    def missing(self) -> Mask:
+        """bool[n]: where there is no volume for the claim."""
+        mask: Mask = self._picks == NOTHING
+        return mask
+
+    def volume(self, position: int) -> PersistentVolume | None:
+        """The volume chosen at a position of the view, None if there is none."""
+        pick = int(self._picks[position])
+        return None if pick == NOTHING else self._pool.volume(pick)
+
+
+class Matcher:
+    """Chooses existing volumes for claims."""
+
+    def __init__(self, volumes: VolumeCache) -> None:
+        self._stock = Stock(volumes)
+
+    def match(self, view: View, claims: Sequence[Delayed]) -> list[Match]:
+        """Chooses for each claim in turn, the smallest first. Raises SchedulingError for a claim that cannot be read."""
+        pools: dict[str, Pool] = {}
+        matches = []
+        for wanted in sorted(claims, key=lambda delayed: delayed.size or 0):
+            name = class_of_claim(wanted.claim)
+            pool = pools.get(name)
+            if pool is None:
+                pool = pools[name] = Pool(self._stock.of_class(name))
+            picks = self._choose(view, wanted, pool)
+            pool.taken.append(picks)
+            matches.append(Match(wanted, pool, picks))
+        return matches
+
+    def _choose(self, view: View, wanted: Delayed, pool: Pool) -> Picks:
+        selector = _selector(wanted.claim)
+        picks = np.full(view.n, NOTHING)
+        undecided = self._choose_reserved(view, wanted, pool, picks)
+        suitable = pool.stock.suitable(wanted.size or 0, Traits.of(wanted.claim))
+        if selector is not None:
+            free = pool.stock.free
+            suitable = suitable[[selector.matches(free[p].labels) for p in suitable.tolist()]]
+        if len(suitable) and undecided.any():
+            for ranks in pool.stock.nearest(view, suitable, len(pool.taken) + 1):
+                here = undecided & (ranks != NOWHERE) & ~pool.is_taken(ranks, view.n)
+                picks[here] = ranks[here]
+                undecided &= ~here
+        return picks
+
+    def _choose_reserved(self, view: View, wanted: Delayed, pool: Pool, picks: Picks) -> Mask:
+        """Fills in volumes reserved for the claim; bool[n]: the rows where none has been looked at."""
+        undecided = np.ones(view.n, bool)
+        claim, traits = wanted.claim, Traits.of(wanted.claim)
+        names = pool.stock.reserved.get((claim.namespace, claim.name), ())
+        for volume in self._stock.named(names):
+            if (
+                bound_to(volume, claim)
+                and capacity_of(volume) >= (wanted.size or 0)
+                and Traits.of(volume).same_kind(traits)
+            ):
+                number = pool.number(volume)
+                here = undecided & ~pool.is_taken(number, view.n)
+                picks[here & reach_of(view, volume)] = number
+                undecided &= ~here
+        return undecided
+
+
+def _selector(claim: PersistentVolumeClaim) -> Selector | None:
+    if claim.spec.selector is None:
+        return None
+    try:
+        return compile_selector(claim.spec.selector)
+    except SelectorError as error:
+        raise SchedulingError(
+            f"error creating internal label selector for claim: {claim.key}: {error}"
+        ) from error

@@ -1,0 +1,222 @@
+"""VolumeBinding's extension points and queueing hints."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final
+
+import numpy as np
+
+from app.framework.args import VolumeBindingArgs
+from app.framework.interface import (
+    CycleState,
+    Effects,
+    EventRegistration,
+    Handle,
+    Need,
+    Verdicts,
+)
+from app.model.claims import not_found, used_by
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.objects import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from app.model.pod import Pod, PodTemplate
+from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
+from app.plugins.volume_binding.claims import ClaimReader, PodClaims, has_claims
+from app.plugins.volume_binding.finding import Finder
+from app.plugins.volume_binding.provisioning import volume_limit
+from app.plugins.volume_binding.reservation import Reservation, release, reserve, write
+from app.plugins.volume_binding.waiting import Waiter
+from app.state.columns.resources import Int64
+from app.state.csi.nodes import migrated_plugins
+from app.state.view import View
+
+_CLAIMS: Final = "VolumeBinding/claims"
+_RESERVATION: Final = "VolumeBinding/reservation"
+
+
+class VolumeBinding:
+    """Finds nodes for a pod's claims, and binds the claims that wait for it before the pod is bound."""
+
+    NAME: ClassVar[str] = "VolumeBinding"
+    NEEDS: ClassVar[Mapping[str, Need]] = dict.fromkeys(
+        ("filter", "reserve", "preBind"), Need("preFilter", "not found")
+    )
+
+    def __init__(self, args: VolumeBindingArgs | None, handle: Handle) -> None:
+        timeout = (args or VolumeBindingArgs()).bind_timeout_seconds
+        caches = handle.cluster.assumed
+        self._table = handle.table
+        self._caches = caches
+        self._reader = ClaimReader(handle.cluster, caches.claims)
+        self._finder = Finder(handle.table, handle.cluster, caches)
+        self._waiter = Waiter(handle.table, self._finder, caches, timeout)
+        #: How often finding nodes (``predicate``), reserving (``assume``) and writing (``bind``) met an error.
+        self.stage_errors: Final[Counter[str]] = Counter()
+
+    # ------------------------------------------------------------ finding nodes
+
+    def concerns(self, template: PodTemplate) -> bool:
+        """Pods with claims."""
+        return has_claims(template)
+
+    def pre_filter(self, state: CycleState, pod: Pod) -> Status:
+        """Skips pods without claims; refuses those whose claims are missing, broken or should be bound by now."""
+        if not has_claims(pod.template):
+            return SKIP
+        claims = self._reader.read(pod)
+        if isinstance(claims, Status):
+            return claims
+        state.write(_CLAIMS, claims)
+        return SUCCESS
+
+    def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
+        """Rejects rows that cannot reach the bound volumes, or where the others can be neither bound nor made."""
+        claims: PodClaims | None = state.get(_CLAIMS)
+        if claims is None:
+            return None
+        plan = self._finder.plan(view, claims)
+        self.stage_errors["predicate"] += bool(plan.fault)
+        return plan.verdicts()
+
+    def pre_score(self, _state: CycleState, _pod: Pod, _view: View) -> Status:
+        """Skips always: scoring belongs to the feature gate StorageCapacityScoring, which is off."""
+        return SKIP
+
+    def score(self, _state: CycleState, _pod: Pod, view: View) -> Int64:
+        """Nothing for any node, as kube-scheduler's without the feature gate."""
+        return np.zeros(view.n, np.int64)
+
+    # ------------------------------------------------------------ binding claims
+
+    def reserve(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
+        """Chooses volumes on the node and assumes them; nothing to do where all claims are bound."""
+        claims: PodClaims | None = state.get(_CLAIMS)
+        if claims is None or not claims.delayed:
+            return SUCCESS
+        row = self._table.row_of.get(node_name)
+        if row is None:
+            return Status(Code.Error, (not_found("node", node_name),))
+        plan = self._finder.plan(View(self._table, np.array([row], np.intp)), claims)
+        problems = int(plan.problems[0])
+        if plan.fault:
+            return Status(Code.Error, plan.text(problems))
+        if problems:
+            return unresolvable(*plan.text(problems))
+        try:
+            state.write(_RESERVATION, reserve(plan, node_name, self._caches))
+        except SchedulingError as error:
+            self.stage_errors["assume"] += 1
+            return Status(Code.Error, (str(error),))
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, _pod: Pod, _node_name: str) -> None:
+        """Gives back what was assumed and not written yet."""
+        reservation: Reservation | None = state.get(_RESERVATION)
+        if reservation is not None:
+            release(reservation, self._caches)
+            state.write(_RESERVATION, None)
+
+    def pre_bind_pre_flight(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
+        """Skip where nothing was reserved."""
+        reservation: Reservation | None = state.get(_RESERVATION)
+        if reservation is None:
+            return SKIP
+        if reservation.node_name != node_name:
+            return Status(Code.Error, (f'no pod volume found for node "{node_name}"',))
+        return SUCCESS
+
+    async def pre_bind(
+        self, state: CycleState, pod: Pod, node_name: str, effects: Effects
+    ) -> Status:
+        """Writes what was reserved and waits until it is bound."""
+        flight = self.pre_bind_pre_flight(state, pod, node_name)
+        if flight.code is Code.Skip:
+            return SUCCESS
+        if not flight.ok:
+            return flight
+        reservation: Reservation = state.read(_RESERVATION)
+        try:
+            await write(reservation, effects)
+        except SchedulingError as error:
+            self.stage_errors["bind"] += 1
+            return Status(Code.Error, (str(error),))
+        try:
+            await self._waiter.wait_bound(pod, reservation, effects)
+        except SchedulingError as error:
+            self.stage_errors["bind"] += 1
+            return Status(Code.Error, (f"binding volumes: {error}",))
+        return SUCCESS
+
+    # ------------------------------------------------------------ queueing
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """Everything that volumes are found by, and nodes."""
+        change = Action.Add | Action.Update
+        return (
+            EventRegistration(
+                ClusterEvent(Resource.StorageClass, change), after_class_changed, template_only=True
+            ),
+            EventRegistration(
+                ClusterEvent(Resource.PersistentVolumeClaim, change), after_claim_changed
+            ),
+            EventRegistration(ClusterEvent(Resource.PersistentVolume, change)),
+            EventRegistration(ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeLabel)),
+            EventRegistration(
+                ClusterEvent(Resource.CSINode, change), after_csi_node_changed, template_only=True
+            ),
+            EventRegistration(
+                ClusterEvent(Resource.CSIDriver, Action.Update),
+                after_driver_changed,
+                template_only=True,
+            ),
+            EventRegistration(
+                ClusterEvent(Resource.CSIStorageCapacity, change),
+                after_capacity_changed,
+                template_only=True,
+            ),
+        )
+
+
+def after_class_changed(_pod: Pod, old: StorageClass | None, new: StorageClass) -> bool:
+    """A class has appeared, or makes volumes elsewhere than before."""
+    return old is None or _topologies(old) != _topologies(new)
+
+
+def _topologies(storage_class: StorageClass) -> list[tuple[object, ...]]:
+    """allowedTopologies for comparing; absent and empty lists are the same."""
+    return [term.match_label_expressions or () for term in storage_class.allowed_topologies or ()]
+
+
+def after_claim_changed(
+    pod: Pod, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
+) -> bool:
+    """A claim of this pod has appeared or changed."""
+    return used_by(pod, new)
+
+
+def after_csi_node_changed(_pod: Pod, old: CSINode | None, new: CSINode) -> bool:
+    """A CSINode has appeared, or a node has handed over other in-tree plugins than before."""
+    return old is None or migrated_plugins(old) != migrated_plugins(new)
+
+
+def after_driver_changed(pod: Pod, old: CSIDriver, new: CSIDriver) -> bool:
+    """The driver of an inline volume of this pod no longer reports capacity."""
+    switched_off = bool(old.spec.storage_capacity) and not new.spec.storage_capacity
+    return switched_off and any(
+        volume.csi is not None and volume.csi.driver == new.name for volume in pod.template.volumes
+    )
+
+
+def after_capacity_changed(
+    _pod: Pod, old: CSIStorageCapacity | None, new: CSIStorageCapacity
+) -> bool:
+    """There is capacity where there was none, or more than before."""
+    if old is None:
+        return True
+    before, after = volume_limit(old), volume_limit(new)
+    return after is not None and (before is None or after > before)

@@ -1,0 +1,156 @@
+"""Where a volume can be made for a claim: provisioner, allowed topologies, free capacity (spec: plugins.md 2.12)."""
+
+from collections import defaultdict
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from app.model.objects import CSIStorageCapacity, NodeSelector, NodeSelectorTerm, StorageClass
+from app.model.quantity import QuantityError, parse, whole
+from app.model.selectors import Requirement
+from app.plugins.helpers.node_selector import match_node_selector
+from app.plugins.volume_binding.claims import Delayed
+from app.plugins.volume_binding.volume_topology import NOWHERE, Places, place_of_labels
+from app.state.cluster import Cluster
+from app.state.columns.labels import Mask
+from app.state.lister import Lister
+from app.state.view import View
+
+_NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+_MOST: Final = 2**63 - 1
+
+
+def volume_limit(capacity: CSIStorageCapacity) -> int | None:
+    """Bytes of the largest volume that can be made there; None if it is not known."""
+    limit = capacity.maximum_volume_size
+    amount = capacity.capacity if limit is None else limit
+    try:
+        return None if amount is None else whole(parse(amount))
+    except QuantityError:
+        return None
+
+
+class _ClassCapacities:
+    """The capacities of one class as columns: bytes of the largest volume (-1 for none) and the number of the place."""
+
+    def __init__(self) -> None:
+        self._slots: dict[str, int] = {}
+        self._unused: list[int] = []
+        self._limits: list[int] = []
+        self._places: list[int] = []
+        self._columns: tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]] | None = None
+
+    def set(self, key: str, limit: int, place: int) -> None:
+        """Adds a capacity or takes over its new version."""
+        slot = self._slots.get(key)
+        if slot is None:
+            if not self._unused:
+                self._unused.append(len(self._limits))
+                self._limits.append(-1)
+                self._places.append(0)
+                self._columns = None
+            slot = self._slots[key] = self._unused.pop()
+        self._write(slot, limit, place)
+
+    def drop(self, key: str) -> None:
+        """Forgets a capacity."""
+        slot = self._slots.pop(key, None)
+        if slot is not None:
+            self._unused.append(slot)
+            self._write(slot, -1, 0)
+
+    def _write(self, slot: int, limit: int, place: int) -> None:
+        self._limits[slot], self._places[slot] = limit, place
+        if self._columns is not None:
+            self._columns[0][slot], self._columns[1][slot] = limit, place
+
+    def places_with(self, size: int) -> npt.NDArray[np.int32]:
+        """Numbers of the places where a volume of ``size`` bytes can be made."""
+        if self._columns is None:
+            self._columns = np.array(self._limits, np.int64), np.array(self._places, np.int32)
+        limits, places = self._columns
+        return places[limits >= size]
+
+
+class Capacities:
+    """CSIStorageCapacity objects by storage class, kept up to date from the first question on."""
+
+    def __init__(self, lister: Lister[CSIStorageCapacity]) -> None:
+        self._lister = lister
+        self._places = Places()
+        self._classes: defaultdict[str, _ClassCapacities] | None = None
+
+    def room(self, view: View, class_name: str, size: int) -> Mask:
+        """bool[n]: whether a volume of ``size`` bytes can be made within reach."""
+        classes = self._known_classes()
+        ranks = np.full((1, len(self._places)), NOWHERE)
+        ranks[0, classes[class_name].places_with(max(size, 0))] = 0
+        mask: Mask = self._places.spread(view, ranks)[0] != NOWHERE
+        return mask
+
+    def _known_classes(self) -> defaultdict[str, _ClassCapacities]:
+        """All capacities by class; read from the lister at first, and again when too many places have gone since."""
+        if self._classes is None:
+            self._lister.follow(self._changed)
+        elif not self._places.wasteful(len(self._lister)):
+            return self._classes
+        self._places = Places()
+        self._classes = defaultdict(_ClassCapacities)
+        for capacity in self._lister:
+            self._changed(None, capacity)
+        return self._classes
+
+    def _changed(self, old: CSIStorageCapacity | None, new: CSIStorageCapacity | None) -> None:
+        if self._classes is None:
+            return
+        limit = None if new is None else volume_limit(new)
+        if old is not None and (limit is None or new is None or _moved(old, new)):
+            self._classes[old.storage_class_name].drop(old.key)
+        if new is not None and limit is not None:
+            place = self._places.number(place_of_labels(new.node_topology))
+            self._classes[new.storage_class_name].set(new.key, min(limit, _MOST), place)
+
+
+def _moved(old: CSIStorageCapacity, new: CSIStorageCapacity) -> bool:
+    return old.storage_class_name != new.storage_class_name
+
+
+class Provisioning:
+    """Says where claims can be provisioned."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._drivers = cluster.csi_drivers
+        self._capacities = Capacities(cluster.csi_capacities)
+
+    def possible(self, view: View, storage_class: StorageClass) -> Mask:
+        """bool[n]: whether the class makes volumes for the node."""
+        if storage_class.provisioner in {"", _NO_PROVISIONER}:
+            return np.zeros(view.n, bool)
+        allowed = _allowed(storage_class)
+        return np.ones(view.n, bool) if allowed is None else match_node_selector(view, allowed)
+
+    def room(self, view: View, wanted: Delayed) -> Mask:
+        """bool[n]: whether there is capacity for the claim; all True where the driver does not report capacity."""
+        driver = self._drivers.get(wanted.storage_class.provisioner)
+        if wanted.size is None or driver is None or not driver.spec.storage_capacity:
+            return np.ones(view.n, bool)
+        return self._capacities.room(view, wanted.storage_class.name, whole(wanted.size))
+
+
+def _allowed(storage_class: StorageClass) -> NodeSelector | None:
+    """A class's allowedTopologies as a node selector; None if they allow every node."""
+    terms = storage_class.allowed_topologies
+    if not terms:
+        return None
+    return NodeSelector(
+        tuple(
+            NodeSelectorTerm(
+                tuple(
+                    Requirement(expression.key, "In", expression.values)
+                    for expression in term.match_label_expressions or ()
+                )
+            )
+            for term in terms
+        )
+    )

@@ -1,0 +1,150 @@
+"""What was chosen for one pod on one node: set aside in the assume caches, written to the API server, or given back."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from app.framework.interface import Effects
+from app.model.claims import BOUND_BY_CONTROLLER, SELECTED_NODE, bound_to
+from app.model.objects import ObjectReference, PersistentVolume, PersistentVolumeClaim
+from app.model.status import SchedulingError
+from app.plugins.volume_binding.finding import Plan
+from app.state.assume_cache import AssumedVolumes
+
+_CLAIM = "PersistentVolumeClaim"
+
+Changes = Mapping[str, Any]
+
+
+class Binding(msgspec.Struct):
+    """A volume to bind to a claim.
+
+    ``stored``: the volume as it is now; ``assumed``: as it will be; ``changes``: what has to be written, None for nothing.
+    ``mine``: whether it was assumed for this pod; ``written``: whether the API server has accepted the changes.
+    """
+
+    stored: PersistentVolume
+    assumed: PersistentVolume
+    claim: PersistentVolumeClaim
+    changes: Changes | None
+    mine: bool = False
+    written: bool = False
+
+
+class Provision(msgspec.Struct):
+    """A claim to provision for a node; the fields as for Binding."""
+
+    stored: PersistentVolumeClaim
+    assumed: PersistentVolumeClaim
+    changes: Changes | None
+    mine: bool = False
+    written: bool = False
+
+
+class Reservation(msgspec.Struct):
+    """Everything set aside for one pod."""
+
+    node_name: str
+    bindings: list[Binding] = msgspec.field(default_factory=list)
+    provisions: list[Provision] = msgspec.field(default_factory=list)
+
+
+def reserve(plan: Plan, node_name: str, caches: AssumedVolumes) -> Reservation:
+    """Sets aside what a plan of one row needs; all of it, or nothing. Raises SchedulingError."""
+    reservation = Reservation(node_name)
+    bindings = list(plan.bindings(0))
+    claims = {claim.key: claim for claim in plan.provisions(0)}
+    try:
+        for volume, claim in bindings:
+            binding = _binding(caches.volumes.in_sync(volume), claim)
+            current = caches.volumes.get(volume.name)
+            if binding.changes is not None and not _binds(current, claim):
+                caches.volumes.assume(binding.assumed)
+                binding.mine = True
+            reservation.bindings.append(binding)
+        for claim in claims.values():
+            provision = _provision(caches.claims.in_sync(claim), node_name)
+            known = caches.claims.get(claim.name, claim.namespace)
+            if provision.changes is not None and _selected_node(known) != node_name:
+                caches.claims.assume(provision.assumed)
+                provision.mine = True
+            reservation.provisions.append(provision)
+    except SchedulingError:
+        release(reservation, caches)
+        raise
+    return reservation
+
+
+def release(reservation: Reservation, caches: AssumedVolumes) -> None:
+    """Gives back what was set aside and not written. What was written stays assumed until the watch shows it."""
+    for binding in reservation.bindings:
+        if binding.mine and not binding.written:
+            caches.volumes.restore(binding.assumed)
+    for provision in reservation.provisions:
+        if provision.mine and not provision.written:
+            caches.claims.restore(provision.assumed)
+
+
+async def write(reservation: Reservation, effects: Effects) -> None:
+    """Writes volumes, then claims, one after another. Raises SchedulingError at the first that fails."""
+    for binding in reservation.bindings:
+        if binding.changes is not None:
+            await effects.update_volume(binding.stored, binding.changes)
+            binding.written = True
+    for provision in reservation.provisions:
+        if provision.changes is not None:
+            await effects.update_claim(provision.stored, provision.changes)
+            provision.written = True
+
+
+def _binds(volume: PersistentVolume | None, claim: PersistentVolumeClaim) -> bool:
+    """Whether the claimRef is the claim, uid and all."""
+    reference = volume.spec.claim_ref if volume is not None else None
+    return reference is not None and (reference.namespace, reference.name, reference.uid) == (
+        claim.namespace,
+        claim.name,
+        claim.uid,
+    )
+
+
+def _selected_node(claim: PersistentVolumeClaim | None) -> str | None:
+    return None if claim is None else claim.annotations.get(SELECTED_NODE)
+
+
+def _binding(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Binding:
+    """Binds a volume to a claim; the annotation says that its owner has not done so."""
+    spec, annotations = volume.spec, volume.metadata.annotations
+    changes: dict[str, Any] = {}
+    if not bound_to(volume, claim) and BOUND_BY_CONTROLLER not in volume.annotations:
+        annotations = {**volume.annotations, BOUND_BY_CONTROLLER: "yes"}
+        changes["metadata"] = {"annotations": {BOUND_BY_CONTROLLER: "yes"}}
+    if not _binds(volume, claim):
+        reference = ObjectReference(_CLAIM, claim.namespace, claim.name, claim.uid)
+        spec = msgspec.structs.replace(spec, claim_ref=reference)
+        changes["spec"] = {"claimRef": _reference(claim)}
+    if not changes:
+        return Binding(volume, volume, claim, None)
+    metadata = msgspec.structs.replace(volume.metadata, annotations=annotations)
+    assumed = msgspec.structs.replace(volume, metadata=metadata, spec=spec)
+    return Binding(volume, assumed, claim, changes)
+
+
+def _reference(claim: PersistentVolumeClaim) -> Changes:
+    return {
+        "apiVersion": "v1",
+        "kind": _CLAIM,
+        "namespace": claim.namespace,
+        "name": claim.name,
+        "uid": claim.uid,
+        "resourceVersion": claim.resource_version,
+    }
+
+
+def _provision(claim: PersistentVolumeClaim, node_name: str) -> Provision:
+    if _selected_node(claim) == node_name:
+        return Provision(claim, claim, None)
+    chosen = {SELECTED_NODE: node_name}
+    metadata = msgspec.structs.replace(claim.metadata, annotations={**claim.annotations, **chosen})
+    assumed = msgspec.structs.replace(claim, metadata=metadata)
+    return Provision(claim, assumed, {"metadata": {"annotations": chosen}})

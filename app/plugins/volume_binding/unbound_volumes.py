@@ -1,0 +1,203 @@
+"""The volumes that claims can be bound to, by storage class, as columns.
+
+Follows the assume cache, so that a volume assumed for one claim is out of stock for all others. A class is made when first
+asked for; after that a change costs one insertion into sorted columns.
+"""
+
+import bisect
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from app.model.claims import ClaimKey, class_of_volume, storage_of
+from app.model.objects import PersistentVolume, PersistentVolumeClaim
+from app.model.quantity import QuantityError
+from app.plugins.volume_binding.volume_topology import (
+    NOWHERE,
+    Places,
+    Ranks,
+    place_of,
+)
+from app.state.assume_cache import VolumeCache
+from app.state.view import View
+
+_FILESYSTEM: Final = "Filesystem"
+_AVAILABLE: Final = "Available"
+
+_Numbers = npt.NDArray[np.int32]
+
+
+class Traits(msgspec.Struct, frozen=True):
+    """What a volume or a claim is like besides its size, place and labels; few differ within a class."""
+
+    mode: str
+    attributes_class: str
+    access_modes: frozenset[str]
+
+    @classmethod
+    def of(cls, obj: PersistentVolume | PersistentVolumeClaim) -> "Traits":
+        """Those of a volume, or those that a claim asks for."""
+        spec = obj.spec
+        return cls(
+            mode=_FILESYSTEM if spec.volume_mode is None else spec.volume_mode,
+            attributes_class=spec.volume_attributes_class_name or "",
+            access_modes=frozenset(spec.access_modes or ()),
+        )
+
+    def same_kind(self, other: "Traits") -> bool:
+        """Whether mode and attributes class are the same."""
+        return (self.mode, self.attributes_class) == (other.mode, other.attributes_class)
+
+    def suits(self, wanted: "Traits") -> bool:
+        """Whether a volume like this is what a claim asks for."""
+        return self.same_kind(wanted) and self.access_modes >= wanted.access_modes
+
+
+def capacity_of(volume: PersistentVolume) -> int:
+    """Nano-bytes; -1, less than anybody asks for, if it cannot be read."""
+    try:
+        return storage_of(volume.spec.capacity) or 0
+    except QuantityError:
+        return -1
+
+
+def smallest_first(volume: PersistentVolume) -> tuple[int, str]:
+    """Sort key: by size, then by name."""
+    return capacity_of(volume), volume.name
+
+
+class VolumesByClass:
+    """The volumes of one storage class.
+
+    ``free``: available ones without a claimRef, smallest first. ``reserved``: names of those with a claimRef, by claim.
+    """
+
+    def __init__(self, places: Places, traits: dict[Traits, int]) -> None:
+        self.free: Final[list[PersistentVolume]] = []
+        self.reserved: Final[dict[ClaimKey, tuple[str, ...]]] = {}
+        self._order: list[tuple[int, str]] = []
+        self._places = places
+        #: Numbers of traits, shared by all classes.
+        self._traits = traits
+        #: Number of each free volume's place and traits, once somebody has asked.
+        self._columns: tuple[_Numbers, _Numbers] | None = None
+
+    def put(self, volume: PersistentVolume) -> None:
+        """Adds a volume."""
+        reference = volume.spec.claim_ref
+        if reference is not None:
+            key = (reference.namespace, reference.name)
+            self.reserved[key] = (*self.reserved.get(key, ()), volume.name)
+        elif _is_free(volume):
+            order = smallest_first(volume)
+            position = bisect.bisect(self._order, order)
+            self._order.insert(position, order)
+            self.free.insert(position, volume)
+            if self._columns is not None:
+                places, traits = self._columns
+                place, trait = self._number(volume)
+                self._columns = (
+                    np.insert(places, position, place),
+                    np.insert(traits, position, trait),
+                )
+
+    def drop(self, volume: PersistentVolume) -> None:
+        """Removes a volume as it was added."""
+        reference = volume.spec.claim_ref
+        if reference is not None:
+            key = (reference.namespace, reference.name)
+            names = tuple(name for name in self.reserved.pop(key, ()) if name != volume.name)
+            if names:
+                self.reserved[key] = names
+        elif _is_free(volume):
+            position = bisect.bisect_left(self._order, smallest_first(volume))
+            del self._order[position], self.free[position]
+            if self._columns is not None:
+                places, traits = self._columns
+                self._columns = np.delete(places, position), np.delete(traits, position)
+
+    def _number(self, volume: PersistentVolume) -> tuple[int, int]:
+        affinity = volume.spec.node_affinity
+        place = place_of(None if affinity is None else affinity.required)
+        trait = self._traits.setdefault(Traits.of(volume), len(self._traits))
+        return self._places.number(place), trait
+
+    def renumber(self, places: Places) -> None:
+        """Takes the numbers of places from these instead."""
+        self._places, self._columns = places, None
+
+    def _numbered(self) -> tuple[_Numbers, _Numbers]:
+        if self._columns is None:
+            pairs = np.array([self._number(v) for v in self.free], np.int32).reshape(-1, 2)
+            self._columns = pairs[:, 0].copy(), pairs[:, 1].copy()
+        return self._columns
+
+    def suitable(self, size: int, wanted: Traits) -> npt.NDArray[np.intp]:
+        """Positions of the free volumes of at least ``size`` nano-bytes with the traits asked for, ascending."""
+        start = bisect.bisect_left(self._order, (size, ""))
+        _, traits = self._numbered()
+        suits = np.array([have.suits(wanted) for have in self._traits], bool)
+        return start + np.flatnonzero(suits[traits[start:]])
+
+    def nearest(self, view: View, chosen: npt.NDArray[np.intp], depth: int) -> Ranks:
+        """int32[depth, n]: the first ``depth`` of the ``chosen`` free volumes that each row can reach, by position."""
+        places, _ = self._numbered()
+        at = places[chosen]
+        order = np.argsort(at, kind="stable")
+        sorted_at = at[order]
+        first = np.searchsorted(sorted_at, sorted_at)
+        level = np.arange(len(order)) - first
+        keep = level < depth
+        ranks = np.full((depth, len(self._places)), NOWHERE)
+        ranks[level[keep], sorted_at[keep]] = chosen[order[keep]]
+        return self._places.spread(view, ranks)
+
+
+def _is_free(volume: PersistentVolume) -> bool:
+    return volume.status.phase == _AVAILABLE and volume.metadata.deletion_timestamp is None
+
+
+class Stock:
+    """All volumes by storage class, those assumed as assumed."""
+
+    def __init__(self, volumes: VolumeCache) -> None:
+        self._volumes = volumes
+        self._places = Places()
+        self._traits: dict[Traits, int] = {}
+        self._classes: dict[str, VolumesByClass] | None = None
+
+    def of_class(self, name: str) -> VolumesByClass:
+        """The volumes of a class; all are sorted by class when the first is asked for."""
+        if self._classes is None:
+            self._classes = {}
+            for volume in self._volumes:
+                self._changed(None, volume)
+            self._volumes.follow(self._changed)
+        return self._class(self._classes, name)
+
+    def _class(self, classes: dict[str, VolumesByClass], name: str) -> VolumesByClass:
+        stock = classes.get(name)
+        if stock is None:
+            stock = classes[name] = VolumesByClass(self._places, self._traits)
+        return stock
+
+    def _changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        if self._classes is None:
+            return
+        if old is not None:
+            self._class(self._classes, class_of_volume(old)).drop(old)
+        if new is not None:
+            self._class(self._classes, class_of_volume(new)).put(new)
+        if self._places.wasteful(sum(len(stock.free) for stock in self._classes.values())):
+            self._places = Places()
+            for stock in self._classes.values():
+                stock.renumber(self._places)
+
+    def named(self, names: Iterable[str]) -> Sequence[PersistentVolume]:
+        """The volumes with these names that are not being deleted, smallest first."""
+        found = [self._volumes.get(name) for name in names]
+        kept = [v for v in found if v is not None and v.metadata.deletion_timestamp is None]
+        return sorted(kept, key=smallest_first)

@@ -1,0 +1,186 @@
+"""Which nodes can reach a volume, or a pool of storage: by node labels only, many volumes at a time.
+
+Volumes come in thousands, each tied to one node by a label, or in a few groups, each tied to a zone. So what they demand of
+nodes is numbered (``Places``) and answers are worked out per number, then spread over the rows: numbers that stand for one
+value of a label all at once by the codes of its column, any other selector one by one.
+"""
+
+import functools
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from app.model.objects import NodeSelector, NodeSelectorTerm, PersistentVolume
+from app.model.selectors import LabelSelector, Requirement
+from app.plugins.helpers.node_selector import compile_node_selector, match_node_selector
+from app.state.columns.labels import NO_CODE, LabelColumn, Mask
+from app.state.view import View
+
+#: int32[depth, ...]: positions in some order of preference, ascending along the first axis, NOWHERE for none.
+Ranks = npt.NDArray[np.int32]
+
+NOWHERE: Final = np.int32(2**31 - 1)
+
+#: Places that may have numbers although nobody needs them any more.
+_SPARE_PLACES: Final = 1024
+_LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where something can be reached from.
+
+    With ``key``: from nodes whose label has this ``value``. Else: from nodes that ``selector`` matches, all for None.
+    """
+
+    key: str = ""
+    value: str = ""
+    selector: NodeSelector | None = None
+
+
+ANYWHERE: Final = Place()
+_NOT_AT_ALL: Final = Place(selector=NodeSelector(()))
+
+
+@functools.lru_cache(maxsize=8192)
+def place_of(selector: NodeSelector | None) -> Place:
+    """Where nodes that satisfy a volume's selector are; None is no selector.
+
+    A volume is judged against a node of which the labels alone are known, and a node without a name satisfies any
+    matchFields that can be read.
+    """
+    if selector is None:
+        return ANYWHERE
+    terms = []
+    for term in selector.node_selector_terms or ():
+        if compile_node_selector(NodeSelector((term,))).errors:
+            continue
+        if term.match_fields and not term.match_expressions:
+            return ANYWHERE
+        terms.append(NodeSelectorTerm(term.match_expressions))
+    return _place(tuple(terms))
+
+
+def place_of_labels(selector: LabelSelector | None) -> Place:
+    """Where nodes with matching labels are; None matches none, ``{}`` all, one that cannot be read none."""
+    if selector is None:
+        return _NOT_AT_ALL
+    labels = selector.match_labels or {}
+    requirements = (
+        *(Requirement(key, "In", (value,)) for key, value in labels.items()),
+        *(selector.match_expressions or ()),
+    )
+    if not requirements:
+        return ANYWHERE
+    if any(r.operator not in _LABEL_OPERATORS for r in requirements):
+        return _NOT_AT_ALL
+    return _place((NodeSelectorTerm(requirements),))
+
+
+def _place(terms: tuple[NodeSelectorTerm, ...]) -> Place:
+    """The place of terms without matchFields; what cannot be read is no label of any node."""
+    requirements = (terms[0].match_expressions or ()) if len(terms) == 1 else ()
+    if len(requirements) == 1 and requirements[0].operator == "In":
+        values = set(requirements[0].values or ())
+        if len(values) == 1:
+            return Place(requirements[0].key, values.pop())
+    return Place(selector=NodeSelector(terms))
+
+
+def reach_of(view: View, volume: PersistentVolume) -> Mask:
+    """bool[n]: whether a node satisfies the volume's node affinity."""
+    affinity = volume.spec.node_affinity
+    place = place_of(affinity.required if affinity is not None else None)
+    if place.key:
+        column, codes = view.label(place.key)
+        mask: Mask = codes == column.code(place.value)
+        return mask
+    if place.selector is None:
+        return np.ones(view.n, bool)
+    return match_node_selector(view, place.selector)
+
+
+class _LabelPlaces:
+    """The places that are values of one label, with their numbers and their codes in the label's column."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._values: list[str] = []
+        self._numbers: list[int] = []
+        #: Codes and numbers as looked up so far.
+        self._codes: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self._at: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self._epoch, self._seen = -1, 0
+
+    def add(self, number: int, value: str) -> None:
+        self._numbers.append(number)
+        self._values.append(value)
+
+    def _look_up(self, column: LabelColumn) -> None:
+        """Brings the codes up to date; values that no node had are looked up again once nodes have new ones."""
+        if self._epoch != column.epoch:
+            self._epoch, self._codes = column.epoch, np.zeros(0, np.intp)
+        known = len(self._codes)
+        if known < len(self._values):
+            fresh = [column.code(value) for value in self._values[known:]]
+            self._codes = np.concatenate((self._codes, np.array(fresh, np.intp)))
+            self._at = np.array(self._numbers, np.intp)
+        if self._seen != len(column.values):
+            self._seen = len(column.values)
+            for position in np.flatnonzero(self._codes == NO_CODE).tolist():
+                self._codes[position] = column.code(self._values[position])
+
+    def spread(self, view: View, ranks: Ranks) -> Ranks:
+        """int32[depth, n] from int32[depth, places]."""
+        column, codes = view.label(self._key)
+        self._look_up(column)
+        # One entry more than there are codes, at the end, where NO_CODE points: no row asks for it.
+        by_code = np.full((len(ranks), len(column.values) + 1), NOWHERE)
+        by_code[:, self._codes] = ranks[:, self._at]
+        found: Ranks = by_code[:, codes]
+        return found
+
+
+class Places:
+    """Numbers for places. They are given for good: see ``wasteful``."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Place, int] = {ANYWHERE: 0}
+        self._labels: dict[str, _LabelPlaces] = {}
+        self._selectors: list[tuple[int, NodeSelector]] = []
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def wasteful(self, used: int) -> bool:
+        """Whether so many have numbers, of which at most ``used`` are needed, that their owner had better start afresh."""
+        return len(self._numbers) > _SPARE_PLACES + 2 * used
+
+    def number(self, place: Place) -> int:
+        """The number of a place, a new one if it has none yet."""
+        number = self._numbers.get(place)
+        if number is None:
+            number = self._numbers[place] = len(self._numbers)
+            if place.key:
+                self._labels.setdefault(place.key, _LabelPlaces(place.key)).add(number, place.value)
+            elif place.selector is not None:
+                self._selectors.append((number, place.selector))
+        return number
+
+    def spread(self, view: View, ranks: Ranks) -> Ranks:
+        """int32[depth, n]: the ``depth`` smallest ranks within each row's reach, from those at each place.
+
+        ``ranks``: int32[depth, len(self)], each at one place only.
+        """
+        depth = len(ranks)
+        parts = [np.repeat(ranks[:, :1], view.n, axis=1)]
+        parts += [labelled.spread(view, ranks) for labelled in self._labels.values()]
+        for number, selector in self._selectors:
+            if ranks[0, number] != NOWHERE:
+                mask = match_node_selector(view, selector)
+                parts.append(np.where(mask, ranks[:, number : number + 1], NOWHERE))
+        if depth == 1:
+            return functools.reduce(np.minimum, parts)
+        found: Ranks = np.sort(np.concatenate(parts), axis=0)[:depth]
+        return found

@@ -1,1 +1,0 @@
-"""From a pod in the queue to a pod on a node: the loop, extenders, waiting, binding, preemption."""

@@ -1,0 +1,238 @@
+"""The binding cycle: what happens to a decided pod, beside the next decisions (spec: service.md 4.5 and 4.6)."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from app.framework.interface import CycleState, Effects, PreBindPlugin
+from app.framework.runner import Framework
+from app.kube.errors import KubeError
+from app.model.pod import Pod
+from app.model.status import Code, SchedulingError, Status
+from app.observe.recorder import Recorder
+from app.runtime.clock import Clock
+from app.runtime.spawn import Spawn
+from app.scheduler.permits import WaitingPod, WaitingPods
+from app.scheduler.reports import Reports
+from app.state.queue.queued_pod import QueuedPod
+from app.state.scheduler_state import SchedulerState
+
+log = logging.getLogger(__name__)
+
+PREEMPTED: Final = "preempted by DefaultPreemption"
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """A pod with the node that was chosen for it; ``assumed`` has the node name set, ``started`` is monotonic."""
+
+    queued: QueuedPod
+    assumed: Pod
+    framework: Framework
+    cycle_state: CycleState
+    started: float
+
+
+class ExtenderBinder(Protocol):
+    """Binds pods through extenders that have a bind verb."""
+
+    async def bind(self, pod: Pod, node_name: str) -> bool:
+        """True if an extender bound the pod, False if none is asked or all that were may be ignored.
+
+        Raises SchedulingError.
+        """
+
+
+class Binder:
+    """Runs binding cycles as tasks; at most ``max_writing`` of them are about to write, so the loop cannot run away."""
+
+    def __init__(
+        self,
+        *,
+        state: SchedulerState,
+        effects: Effects,
+        extenders: ExtenderBinder | None,
+        waiting: WaitingPods,
+        reports: Reports,
+        recorder: Recorder,
+        clock: Clock,
+        spawn: Spawn,
+        undo: Callable[[Decided, Status], None],
+        max_writing: int,
+    ) -> None:
+        self._state: Final = state
+        self._effects: Final = effects
+        self._extenders: Final = extenders
+        self._waiting: Final = waiting
+        self._reports: Final = reports
+        self._recorder: Final = recorder
+        self._clock: Final = clock
+        self._spawn: Final = spawn
+        self._undo: Final = undo
+        self._max_writing: Final = max_writing
+        self._writing = 0
+        self._running = 0
+        self._preparing: Final[dict[str, asyncio.Timeout]] = {}
+        self._room: Final = asyncio.Event()
+        self._room.set()
+        self._idle: Final = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def running(self) -> int:
+        """Binding cycles under way."""
+        return self._running
+
+    @property
+    def writing(self) -> int:
+        """How many of them are about to write."""
+        return self._writing
+
+    @property
+    def has_room(self) -> bool:
+        """Whether fewer than ``max_writing`` bindings are being written."""
+        return self._room.is_set()
+
+    async def wait_for_room(self) -> None:
+        """Returns when there is room."""
+        await self._room.wait()
+
+    async def wait_until_idle(self) -> None:
+        """Returns when no binding cycle is under way."""
+        await self._idle.wait()
+
+    def preempt(self, uid: str) -> bool:
+        """Stops a pod in PreBind; False if there is none by this uid."""
+        scope = self._preparing.pop(uid, None)
+        if scope is None:
+            return False
+        scope.reschedule(asyncio.get_running_loop().time())
+        return True
+
+    def start(self, decided: Decided, waits: Mapping[str, float]) -> None:
+        """Starts the binding cycle of a pod; ``waits`` as from Framework.permit."""
+        self._running += 1
+        self._idle.clear()
+        self._write(1)
+        pod = decided.assumed
+        waiting = self._waiting.hold(pod, pod.node_name, waits) if waits else None
+        self._spawn(self._run(decided, waiting), "bind")
+
+    def _write(self, delta: int) -> None:
+        self._writing += delta
+        if self._writing < self._max_writing:
+            self._room.set()
+        else:
+            self._room.clear()
+
+    async def _run(self, decided: Decided, waiting: WaitingPod | None) -> None:
+        try:
+            await self._bind(decided, waiting)
+        except (SchedulingError, KubeError) as error:
+            await self._take_back(decided, Status(Code.Error, (str(error),)))
+        except _NotPermitted as error:
+            await self._take_back(decided, error.status)
+        except Exception as error:
+            log.exception("Error binding pod %s", decided.assumed.key)
+            fault = Status(Code.Error, (f"{type(error).__name__}: {error}",))
+            await self._take_back(decided, fault)
+        finally:
+            if waiting is not None:
+                self._waiting.release(waiting)
+            self._write(-1)
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    async def _bind(self, decided: Decided, waiting: WaitingPod | None) -> None:
+        pod, framework, cycle_state = decided.assumed, decided.framework, decided.cycle_state
+        node = pod.node_name
+        work = framework.pre_bind_work(cycle_state, pod, node)
+        if work or waiting is not None:
+            self._reports.nominated(decided.queued.pod, node, self._clock.wall())
+            self._write(-1)
+            try:
+                if waiting is not None:
+                    await self._wait_for_permit(decided, waiting)
+                self._state.done(pod.uid)
+                await self._prepare(decided, work)
+            finally:
+                self._write(1)
+        else:
+            self._state.done(pod.uid)
+        await self._reports.withdraw(pod)
+        await self._step(decided, "Bind", self._write_binding(decided))
+        self._bound(decided)
+
+    async def _take_back(self, decided: Decided, status: Status) -> None:
+        pod = decided.assumed
+        try:
+            await decided.framework.undo_pre_bind(
+                decided.cycle_state, pod, pod.node_name, self._effects
+            )
+        except Exception:
+            log.exception("Error taking back what was written for pod %s", pod.key)
+        self._undo(decided, status)
+
+    async def _prepare(self, decided: Decided, work: list[PreBindPlugin]) -> None:
+        """Runs PreBind, which ``preempt`` may stop."""
+        pod, framework = decided.assumed, decided.framework
+        steps = framework.pre_bind(decided.cycle_state, pod, pod.node_name, self._effects, work)
+        try:
+            async with asyncio.timeout(None) as scope:
+                self._preparing[pod.uid] = scope
+                await self._step(decided, "PreBind", steps)
+        except TimeoutError:
+            if pod.uid in self._preparing:
+                raise
+        finally:
+            stopped = self._preparing.pop(pod.uid, None) is None
+        if stopped:
+            raise SchedulingError(PREEMPTED)
+
+    async def _write_binding(self, decided: Decided) -> None:
+        pod, node = decided.assumed, decided.assumed.node_name
+        if self._extenders is None or not await self._extenders.bind(pod, node):
+            await decided.framework.bind(decided.cycle_state, pod, node, self._effects)
+
+    async def _step(self, decided: Decided, step: str, work: Awaitable[None]) -> None:
+        started, status = self._clock.monotonic(), "Error"
+        try:
+            await work
+            status = "Success"
+        finally:
+            seconds = self._clock.monotonic() - started
+            self._recorder.binding_step(decided.queued, step, status, seconds)
+
+    async def _wait_for_permit(self, decided: Decided, waiting: WaitingPod) -> None:
+        started = self._clock.monotonic()
+        status = await self._waiting.wait(waiting)
+        seconds, code = self._clock.monotonic() - started, status.code.name
+        self._recorder.permit_waited(code, seconds)
+        self._recorder.binding_step(decided.queued, "WaitOnPermit", code, seconds)
+        if not status.ok:
+            raise _NotPermitted(status)
+
+    def _bound(self, decided: Decided) -> None:
+        pod = decided.assumed
+        self._state.cache.finish_binding(pod.uid)
+        self._reports.scheduled(pod, self._clock.wall())
+        self._recorder.bound(
+            decided.queued,
+            pod,
+            decided.framework.profile_name,
+            self._clock.monotonic() - decided.started,
+            self._clock.steady(),
+        )
+        try:
+            decided.framework.post_bind(decided.cycle_state, pod, pod.node_name)
+        except Exception:
+            log.exception("Error in PostBind for pod %s", pod.key)
+
+
+class _NotPermitted(Exception):  # noqa: N818 - a verdict, not a fault
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.message)
+        self.status = status

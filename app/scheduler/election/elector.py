@@ -1,0 +1,423 @@
+"""Leader election on a Lease: the thin shell around app.scheduler.election.rules.
+
+    run:  acquire  --->  lead and renew  --->  release
+             |                |                   |
+          stop()      stop() or the lease     always, so that
+                      could not be renewed    others need not wait
+
+Beyond kube-scheduler: whoever waits also watches the lease, and tries at once when it is released or deleted, or when its
+holder's time has run out; and a leader that finds another's name in the lease gives up without further attempts.
+
+``is_leader_now`` is what writers ask before each request. It trusts nothing but our own clock: it is true for
+``renew_deadline`` after the *sending* of the last successful renewal, while others wait for the longer ``lease_duration``
+from a later moment. A process that was frozen finds it false when it thaws, before any timer has run.
+"""
+
+import asyncio
+import dataclasses
+import enum
+import logging
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Final, Protocol
+
+import numpy as np
+
+from app.kube.backoff import Backoff
+from app.kube.errors import Conflict, Forbidden, KubeApiError
+from app.kube.event_series import ObjectRef
+from app.kube.leases import Lease, LeaseRecord
+from app.observe.recorder import ElectionStatistics
+from app.runtime.clock import Clock
+from app.scheduler.election.rules import (
+    Create,
+    ElectionSettings,
+    Observation,
+    Wait,
+    decide,
+    may_renew_unread,
+    next_attempt,
+    observe,
+    released,
+    renewed,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Seconds by which a leader may miss its renewals before it counts as unhealthy (spec: service.md 5.7).
+HEALTH_TOLERANCE: Final = 20.0
+#: Seconds until a watch of the lease that is not allowed is tried again.
+FORBIDDEN_RETRY: Final = 60.0
+#: Seconds that the attempt under way has left once it is asked to stop, and seconds that it may take to release the lease:
+#: together with all else that ends with the process less than Kubernetes' grace period of 30.
+LAST_ATTEMPT_SECONDS: Final = 2.0
+RELEASE_SECONDS: Final = 5.0
+
+_NEVER: Final = float("-inf")
+
+
+def new_identity(host: str) -> str:
+    """A name for this process in the lease, never used before (spec: service.md 5.1)."""
+    return f"{host}_{uuid.uuid4()}"
+
+
+class LeaseStore(Protocol):
+    """Where the lease is (app.kube.leases.LeaseClient). Everything raises KubeApiError."""
+
+    @property
+    def namespace(self) -> str:
+        """The lease's namespace."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The lease's name."""
+        ...
+
+    async def get(self) -> Lease | None:
+        """The lease, None when there is none."""
+        ...
+
+    async def create(self, record: LeaseRecord) -> Lease:
+        """Makes it."""
+        ...
+
+    async def update(self, lease: Lease, record: LeaseRecord) -> Lease:
+        """Changes it, unless somebody else has."""
+        ...
+
+    def changes(self, rng: np.random.Generator) -> AsyncGenerator[LeaseRecord | None, None]:
+        """Its record, now and after each change; None once it is deleted."""
+        ...
+
+
+class RecordEvent(Protocol):
+    """EventRecorder.record."""
+
+    def __call__(
+        self,
+        regarding: ObjectRef,
+        *,
+        type: str,  # noqa: A002 - the field's name
+        reason: str,
+        action: str,
+        note: str,
+        reporting_controller: str,
+        now: float,
+    ) -> None:
+        """Records one event."""
+        ...
+
+
+def _nothing(*_args: object) -> None:
+    pass
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Callbacks:
+    """Told synchronously. ``on_stopped_leading`` is called at the end in any case, ``on_new_leader`` for each new holder."""
+
+    on_started_leading: Callable[[], None] = _nothing
+    on_stopped_leading: Callable[[], None] = _nothing
+    on_new_leader: Callable[[str], None] = _nothing
+
+
+class Outcome(enum.Enum):
+    """How an election ended."""
+
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+class _Attempt(enum.Enum):
+    HELD = enum.auto()
+    TAKEN = enum.auto()
+    FAILED = enum.auto()
+
+
+class LeaseElector:
+    """One candidate. Use once: ``await run()``."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        settings: ElectionSettings,
+        *,
+        clock: Clock,
+        rng: np.random.Generator,
+        callbacks: Callbacks = Callbacks(),
+        record_event: RecordEvent | None = None,
+        component: str = "default-scheduler",
+    ) -> None:
+        self._store: Final = store
+        self._settings: Final = settings
+        self._clock: Final = clock
+        self._rng: Final = rng
+        self._callbacks: Final = callbacks
+        self._record_event: Final = record_event
+        self._component: Final = component
+        self._lease: Lease | None = None
+        self._observed: Observation | None = None
+        self._trusted_until = _NEVER
+        self._leading = False
+        self._stopping = False
+        self._wake: Final = asyncio.Event()
+        self._attempts: asyncio.Timeout | None = None
+        self._reported = ""
+        self._slow_path = 0
+        #: Whether the lease may bear our name: we have tried to write it there.
+        self._signed = False
+
+    # ------------------------------------------------------------ questions
+
+    def is_leader_now(self) -> bool:
+        """Whether this process may write, by its own clock."""
+        return self._clock.monotonic() < self._trusted_until
+
+    def unhealthy(self) -> str | None:
+        """What is wrong with our leadership: it was not renewed for long and we are still here. None: nothing."""
+        observed = self._observed
+        if not self._leading or observed is None:
+            return None
+        limit = self._settings.lease_duration + HEALTH_TOLERANCE
+        if self._clock.monotonic() - observed.at <= limit:
+            return None
+        return f"failed election to renew leadership on lease {self._store.name}"
+
+    def statistics(self) -> ElectionStatistics:
+        """Figures for metrics and for people."""
+        record = self._observed.record if self._observed is not None else LeaseRecord()
+        return ElectionStatistics(
+            identity=self._settings.identity,
+            is_leader=self.is_leader_now(),
+            holder=record.holder,
+            transitions=record.transitions,
+            slow_path=self._slow_path,
+        )
+
+    # ------------------------------------------------------------ life
+
+    def stop(self) -> None:
+        """Asks ``run`` to release the lease and return."""
+        self._stopping = True
+        self._wake.set()
+        if self._attempts is not None:
+            self._attempts.reschedule(asyncio.get_running_loop().time() + LAST_ATTEMPT_SECONDS)
+
+    async def run(self) -> Outcome:
+        """Waits for the lease, leads for as long as it can be renewed, releases it. Released on cancellation, too."""
+        async with asyncio.TaskGroup() as group:
+            watcher = group.create_task(self._watch_lease(), name="election: watch")
+            try:
+                return await self._campaign()
+            finally:
+                watcher.cancel()
+
+    async def _campaign(self) -> Outcome:
+        outcome = Outcome.STOPPED
+        try:
+            async with asyncio.timeout(None) as self._attempts:
+                if await self._acquire():
+                    outcome = await self._lead()
+        except TimeoutError:
+            logger.info("The last attempt at lease %s is given up", self._store.name)
+        finally:
+            self._attempts = None
+            await self._step_down()
+        return outcome
+
+    async def _acquire(self) -> bool:
+        """Tries until the lease is ours (True) or ``stop`` is called."""
+        where = f"{self._store.namespace}/{self._store.name}"
+        logger.info("Attempting to acquire leader lease %s as %s", where, self._settings.identity)
+        while not self._stopping:
+            if await self._attempt() is _Attempt.HELD:
+                logger.info("Successfully acquired lease %s", where)
+                return True
+            await self._nap(
+                next_attempt(
+                    self._observed,
+                    self._settings,
+                    now=self._clock.monotonic(),
+                    chance=self._rng.random(),
+                )
+            )
+        return False
+
+    async def _lead(self) -> Outcome:
+        self._leading = True
+        self._event("became leader")
+        self._callbacks.on_started_leading()
+        while not self._stopping:
+            if not await self._renew():
+                logger.error("Failed to renew lease %s", self._store.name)
+                return Outcome.LOST
+            await self._nap(self._settings.retry_period)
+        return Outcome.STOPPED
+
+    async def _renew(self) -> bool:
+        """Renews within the deadline; False when that fails. True as well when asked to stop meanwhile."""
+        try:
+            async with asyncio.timeout(self._settings.renew_deadline):
+                while not self._stopping:
+                    attempt = await self._attempt()
+                    if attempt is not _Attempt.FAILED:
+                        return attempt is _Attempt.HELD
+                    await self._nap(self._settings.retry_period)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _step_down(self) -> None:
+        """Stops writing first, then lets others take over."""
+        was_leading, self._leading = self._leading, False
+        self._trusted_until = _NEVER
+        try:
+            if was_leading:
+                self._event("stopped leading")
+            if self._signed:
+                await self._release()
+        finally:
+            self._callbacks.on_stopped_leading()
+
+    async def _release(self) -> None:
+        """Empties the lease, if it is still ours. A failure is logged: the lease then runs out by itself."""
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                lease = await self._store.get()
+                if lease is None or lease.record.holder != self._settings.identity:
+                    return
+                self._remember(
+                    await self._store.update(lease, released(lease.record, self._clock.wall()))
+                )
+        except (KubeApiError, TimeoutError) as err:
+            logger.warning(
+                "Failed to release lease %s: %s", self._store.name, str(err) or "timed out"
+            )
+        else:
+            logger.info("Released lease %s", self._store.name)
+
+    async def _nap(self, seconds: float) -> None:
+        """Sleeps until the next attempt is due, or the lease is worth a look, or ``stop`` is called."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    # ------------------------------------------------------------ one attempt
+
+    async def _attempt(self) -> _Attempt:
+        """Takes or renews the lease once."""
+        try:
+            attempt = await self._renew_unread() or await self._read_and_act()
+        except Conflict as err:
+            logger.info("Somebody else was faster to write lease %s: %s", self._store.name, err)
+            attempt = _Attempt.FAILED
+        except KubeApiError as err:
+            logger.warning("Lease %s could not be read or written: %s", self._store.name, err)
+            attempt = _Attempt.FAILED
+        self._report_holder()
+        return attempt
+
+    async def _renew_unread(self) -> _Attempt | None:
+        """The fast path: one request. None: not possible, or refused."""
+        lease, sent = self._lease, self._clock.monotonic()
+        if lease is None or not may_renew_unread(self._observed, self._settings, now=sent):
+            return None
+        record = renewed(lease.record, self._settings, self._clock.wall())
+        try:
+            written = await self._store.update(lease, record)
+        except KubeApiError as err:
+            logger.info("Lease %s is read again, as writing it failed: %s", self._store.name, err)
+            return None
+        return self._held(written, sent)
+
+    async def _read_and_act(self) -> _Attempt:
+        lease = await self._store.get()
+        now = self._clock.monotonic()
+        if lease is not None:
+            self._lease = lease
+            self._observed = observe(lease.record, self._observed, now)
+        observed = self._observed if lease is not None else None
+        action = decide(observed, self._settings, now=now, wall=self._clock.wall())
+        if isinstance(action, Wait):
+            logger.debug("Lease %s is held by somebody else", self._store.name)
+            return _Attempt.TAKEN
+        self._signed = True
+        if isinstance(action, Create) or lease is None:
+            return self._held(await self._store.create(action.record), now)
+        if self._leading:
+            self._slow_path += 1
+        return self._held(await self._store.update(lease, action.record), now)
+
+    def _held(self, written: Lease, sent: float) -> _Attempt:
+        self._remember(written)
+        self._trusted_until = sent + self._settings.renew_deadline
+        return _Attempt.HELD
+
+    def _remember(self, written: Lease) -> None:
+        self._lease = written
+        self._observed = Observation(written.record, self._clock.monotonic())
+
+    # ------------------------------------------------------------ watching
+
+    async def _watch_lease(self) -> None:
+        """Follows the lease for as long as the election lasts. Only makes it faster: attempts go on without it."""
+        backoff = Backoff(self._rng, initial=0.1, cap=5.0)
+        while True:
+            pause = 0.0
+            try:
+                async with aclosing(self._store.changes(self._rng)) as changes:
+                    async for record in changes:
+                        backoff.reset()
+                        self._notice(record)
+            except Forbidden as err:
+                logger.info("Lease %s is polled, not watched: %s", self._store.name, err)
+                pause = FORBIDDEN_RETRY
+            except KubeApiError as err:
+                logger.debug("Watch of lease %s broke off: %s", self._store.name, err)
+            await asyncio.sleep(pause + backoff.next())
+
+    def _notice(self, record: LeaseRecord | None) -> None:
+        """What the watch says. The echo of our own writes is not news."""
+        mine = record is not None and record.holder == self._settings.identity
+        if record is None or not record.holder or (self._leading and not mine):
+            self._wake.set()
+        elif not mine and not self._leading:
+            self._observed = observe(record, self._observed, self._clock.monotonic())
+            self._report_holder()
+
+    # ------------------------------------------------------------ reporting
+
+    def _report_holder(self) -> None:
+        holder = self._observed.record.holder if self._observed is not None else ""
+        if holder != self._reported:
+            self._reported = holder
+            if holder:
+                logger.info("New leader elected: %s", holder)
+                self._callbacks.on_new_leader(holder)
+
+    def _event(self, what: str) -> None:
+        """An event about the lease (spec: service.md 5.5)."""
+        if self._record_event is None or self._lease is None:
+            return
+        lease = ObjectRef(
+            kind="Lease",
+            api_version="coordination.k8s.io/v1",
+            name=self._store.name,
+            namespace=self._store.namespace,
+            uid=self._lease.uid,
+            resource_version=self._lease.resource_version,
+        )
+        self._record_event(
+            lease,
+            type="Normal",
+            reason="LeaderElection",
+            action="",
+            note=f"{self._settings.identity} {what}",
+            reporting_controller=self._component,
+            now=self._clock.wall(),
+        )

@@ -1,0 +1,252 @@
+"""Extenders in the scheduling of pods: which nodes they are shown, what their answers mean, and the decision afterwards.
+
+The best candidates are shown first, as many at a time as percentageOfNodesToScore allows; if all are turned down the search
+goes on with the next ones. Nothing is asked twice. The node is chosen from the survivors as the table is when the last answer has
+come, with no await in between (docs/architecture.md).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+import numpy as np
+
+from app.cycle.attempt import DROPPED, EXTENDER, Attempt, Choice, Unfit
+from app.cycle.select import best_first, feasible_nodes_to_find
+from app.extender.chain import ChainFilterResult, ExtenderChain
+from app.extender.errors import ExtenderError
+from app.kube.writer import KubeWriter
+from app.model.pod import Pod
+from app.model.status import Status, unresolvable, unschedulable
+from app.scheduler.serial_extenders import SerialGate, extenders_of
+from app.state.columns.resources import Int64
+from app.state.queue.active_queue import Admits
+from app.state.table import NodeTable
+from app.state.view import Rows
+from app.wire.extender_v1 import ExtenderArgs
+
+_CHOOSER: Final = (
+    "the only node that it left of several had filled up before the decision, because calls overlap; if it reserves nodes "
+    "while it filters, take 'serial: false' away (aiokube-scheduler.io/v1alpha1)"
+)
+
+
+class Refusals(Protocol):
+    """Hears how attempts with extenders end."""
+
+    def turned_down(self, pod: Pod, extenders: Iterable[str], retry_after: float | None) -> None:
+        """No node is left; these extenders turned some down, the earliest asking to be called again after seconds."""
+
+    def failed(self, pod: Pod, error: ExtenderError) -> None:
+        """An extender that counts failed, at filter or at bind."""
+
+    def placed(self, pod: Pod) -> None:
+        """A node was found."""
+
+
+class _FilterTotals:
+    """What the extenders said in all rounds of a search."""
+
+    def __init__(self) -> None:
+        self.refused_by: set[str] = set()
+        self.retry_after: float | None = None
+
+    def note(self, result: ChainFilterResult) -> None:
+        """One round is over."""
+        self.refused_by.update(result.refused_by)
+        if result.retry_after is not None:
+            earlier = self.retry_after
+            self.retry_after = (
+                result.retry_after if earlier is None else min(earlier, result.retry_after)
+            )
+
+
+class _Candidates(msgspec.Struct, frozen=True):
+    """Nodes that extenders are shown: their names, and their rows as long as the table keeps its layout."""
+
+    names: list[str]
+    rows: Rows
+    layout: int
+
+
+class ExtenderCycle:
+    """Finds a node for a pod together with the extenders (ExtenderSearch of app.scheduler.loop)."""
+
+    def __init__(
+        self,
+        chain: ExtenderChain,
+        table: NodeTable,
+        *,
+        percentages: Mapping[str, int],
+        rng: np.random.Generator,
+        refusals: Refusals,
+        poke: Callable[[], None],
+    ) -> None:
+        """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one; ``poke``: pods may go on."""
+        self._chain: Final = chain
+        self._table: Final = table
+        self._percentages: Final = percentages
+        self._rng: Final = rng
+        self._refusals: Final = refusals
+        #: Those whose calls overlap whatever they leave, until there is something to say of it.
+        self._overlapping: Final = {e.name for e in chain.extenders if e.config.serial is False}
+        self._turns: Final = SerialGate(chain.extenders, poke)
+        self._lane: Final = extenders_of(chain.extenders)
+
+    def concerns(self, pod: Pod) -> bool:
+        """Whether any extender filters or prioritizes for this pod."""
+        return bool(self._lane(pod))
+
+    def gate(self, *, room: bool) -> Admits | None:
+        """Which pods may be tried now, None for all; without ``room`` only those that concern no extender."""
+        return self._turns.gate(room=room)
+
+    def begin(self, pod: Pod) -> None:
+        """A pod that concerns extenders was popped; ``choose`` follows."""
+        self._turns.begin(self._lane(pod))
+
+    async def choose(self, attempt: Attempt) -> Choice:
+        """The chosen node. Raises NoNodesError, Unfit, SchedulingError."""
+        try:
+            return await self._choose(attempt)
+        finally:
+            self._turns.end(self._lane(attempt.pod))
+
+    async def _choose(self, attempt: Attempt) -> Choice:
+        heard = _FilterTotals()
+        try:
+            choice = await self._search(attempt, heard)
+        except Unfit:
+            self._refusals.turned_down(attempt.pod, heard.refused_by, heard.retry_after)
+            raise
+        except ExtenderError as error:
+            self._refusals.failed(attempt.pod, error)
+            raise
+        self._refusals.placed(attempt.pod)
+        return choice
+
+    async def _search(self, attempt: Attempt, heard: _FilterTotals) -> Choice:
+        asked: set[str] = set()
+        while True:
+            shown = self._candidates(attempt, asked)
+            if not shown.names:
+                raise Unfit(attempt.diagnosis())
+            result = await self._chain.filter(
+                ExtenderArgs(attempt.pod, shown.names, self._node_json)
+            )
+            self._turns.learn(result)
+            if result.error is not None:
+                raise result.error
+            heard.note(result)
+            if result.survivors is not shown.names:
+                attempt.extender_verdicts.update(_verdicts(shown.names, result, asked))
+            choice = await self._decide(attempt, shown, result)
+            if choice is not None:
+                return choice
+            asked.update(shown.names)
+
+    def _candidates(self, attempt: Attempt, asked: set[str]) -> _Candidates:
+        """The best nodes that were not shown yet, as the table is now."""
+        rows = attempt.find()
+        if asked:
+            known = [self._table.row_of[name] for name in asked if name in self._table.row_of]
+            rows = np.setdiff1d(rows, np.array(known, np.intp), assume_unique=True)
+        percentage = self._percentages.get(attempt.framework.profile_name, 0)
+        limit = feasible_nodes_to_find(self._table.node_count, percentage)
+        if len(rows) > limit:
+            rows = best_first(rows, attempt.rank(rows), limit, self._rng)
+        return _Candidates(attempt.names(rows), rows, self._table.layout)
+
+    async def _decide(
+        self, attempt: Attempt, shown: _Candidates, result: ChainFilterResult
+    ) -> Choice | None:
+        """The best survivor; None if none is left or none fits any longer."""
+        survivors = result.known(shown.names)
+        if not survivors:
+            return None
+        extra = None
+        if len(survivors) > 1:
+            extra = await self._chain.prioritize(result.args)
+        rows = self._rows(survivors, shown)
+        fits = (rows >= 0) & attempt.still_fits(rows)
+        left = np.count_nonzero(fits)
+        if not left:
+            self._warn_choosers(shown, survivors, result)
+            return None
+        if extra is not None:
+            extra = _aligned(survivors, result.survivors, extra)
+        if left < len(rows):
+            rows, extra = rows[fits], None if extra is None else extra[fits]
+        return attempt.choose(rows, extra)
+
+    def _warn_choosers(
+        self, shown: _Candidates, survivors: list[str], result: ChainFilterResult
+    ) -> None:
+        """Says once which extenders seem to choose a node rather than to filter: calls that overlap do not suit them."""
+        if len(survivors) > 1 or len(shown.names) == 1:
+            return
+        for name in result.refused_by:
+            if name in self._overlapping:
+                self._overlapping.remove(name)
+                self._chain.warn(name, _CHOOSER)
+
+    def _rows(self, names: list[str], shown: _Candidates) -> Rows:
+        """The rows of some of the nodes shown, -1 for those that have gone meanwhile."""
+        if names is shown.names and self._table.layout == shown.layout:
+            return shown.rows
+        row_of = self._table.row_of
+        return np.array([row_of.get(name, -1) for name in names], np.intp)
+
+    def _node_json(self, name: str) -> bytes | None:
+        """A node's JSON as extenders are sent it; None for a node that has gone meanwhile."""
+        row = self._table.row_of.get(name)
+        node = None if row is None else self._table.nodes[row]
+        return None if node is None else node.raw
+
+
+def _aligned(names: list[str], scored: list[str], scores: Int64) -> Int64:
+    """int64[len(names)]: of the scores of ``scored`` those of ``names``, all of which are among them."""
+    if names is scored:
+        return scores
+    place = {name: index for index, name in enumerate(scored)}
+    return scores[[place[name] for name in names]]
+
+
+def _verdicts(
+    candidates: Sequence[str], result: ChainFilterResult, asked: set[str]
+) -> dict[str, Status]:
+    """What the extenders said of the nodes they turned down, and of such as they have never been asked about.
+
+    Candidates that they dropped without a word are beyond help.
+    """
+    settled = asked.union(result.survivors)
+    verdicts = {name: DROPPED for name in candidates if name not in settled}
+    for name, reason in result.unresolvable.items():
+        verdicts[name] = unresolvable(reason, plugin=EXTENDER)
+    for name, reason in result.failed.items():
+        verdicts[name] = unschedulable(reason, plugin=EXTENDER)
+    for name in settled.intersection(verdicts):
+        del verdicts[name]
+    return verdicts
+
+
+class ChainBinder(msgspec.Struct, frozen=True):
+    """Binds pods through extenders (ExtenderBinder of app.scheduler.binding)."""
+
+    chain: ExtenderChain
+    writer: KubeWriter
+    refusals: Refusals
+
+    async def bind(self, pod: Pod, node_name: str) -> bool:
+        """True if an extender bound the pod. An answer that was lost is looked up."""
+        if self.chain.binder_for(pod) is None:
+            return False
+
+        async def look_up() -> str | None:
+            return await self.writer.bound_to(pod)
+
+        try:
+            return await self.chain.bind(pod, node_name, look_up)
+        except ExtenderError as error:
+            self.refusals.failed(pod, error)
+            raise

@@ -1,0 +1,187 @@
+"""Requeue from outside: pods that extenders turned down are tried again when the extenders say so.
+
+kube-scheduler tries such a pod again when anything at all changes in the cluster, else after five minutes; that a licence
+was given back or a device came up it never hears. Here an extender has two ways to say it:
+
+* ``Retry-After`` on an answer that turned down nodes, or on an error: the pod is tried again at that time.
+* ``POST /extenders/requeue`` to the scheduler: the pods it turned down are tried again now.
+
+Only pods that an extender turned down in their last attempt are woken; what they wait for besides is judged anew.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from app.extender.client import asks_for
+from app.extender.errors import ExtenderError
+from app.model.pod import Pod
+from app.observe.extender_reports import ExtenderReports
+from app.serving.extenders import WakeRequest
+from app.state.queue.queued_pod import QueuedPod
+
+#: Seconds: what an extender that asks for less gets, so that a pod cannot be tried in a tight loop.
+SHORTEST_RETRY: Final = 1.0
+#: Timers at most; beyond, pods are tried again when something changes, or when they are asked for.
+MAX_TIMERS: Final = 50_000
+
+
+class Queue(Protocol):
+    """The part of the scheduling queue that is needed (app.state.queue.scheduling_queue)."""
+
+    def get(self, uid: str) -> QueuedPod | None:
+        """The pod, if it waits or is in flight."""
+
+    def activate(self, pods: Iterable[Pod], now: float) -> int:
+        """Makes pods active whatever they wait for."""
+
+
+class _Refusal(msgspec.Struct):
+    pod: Pod
+    extenders: frozenset[str]
+    timer: asyncio.TimerHandle | None = None
+
+
+class Requeue:
+    """Remembers who turned down which pods, and wakes them. Used from one event loop."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        extenders: Iterable[str],
+        *,
+        is_unbound: Callable[[Pod], bool],
+        now: Callable[[], float],
+        poke: Callable[[], None],
+        max_timers: int = MAX_TIMERS,
+    ) -> None:
+        """``extenders``: the names of all; ``is_unbound``: whether a pod still exists and needs a node; ``now``: the
+        queue's clock; ``poke``: pods may have become active.
+        """
+        self._queue: Final = queue
+        self._is_unbound: Final = is_unbound
+        self._names: Final = tuple(extenders)
+        self._now: Final = now
+        self._poke: Final = poke
+        self._max_timers: Final = max_timers
+        self._refusals: Final[dict[str, _Refusal]] = {}
+        self._timers = 0
+
+    def __len__(self) -> int:
+        """How many pods were turned down by an extender in their last attempt."""
+        return len(self._refusals)
+
+    # ------------------------------------------------------------ attempts
+
+    def turned_down(self, pod: Pod, extenders: Iterable[str], retry_after: float | None) -> None:
+        """An attempt is about to fail, in which these extenders turned down nodes or failed.
+
+        ``retry_after``: seconds after which one of them asked to be called again.
+        """
+        self.gone(pod.uid)
+        names = frozenset(extenders)
+        if names and self._is_unbound(pod):  # else nobody would call ``gone`` any more
+            self._refusals[pod.uid] = _Refusal(pod, names)
+            if retry_after is not None:
+                self.retry_at(pod, retry_after)
+
+    def gone(self, uid: str) -> None:
+        """The pod has a node, or is no more."""
+        refusal = self._refusals.pop(uid, None)
+        if refusal is not None:
+            self._stop(refusal)
+
+    # ------------------------------------------------------------ waking
+
+    def retry_at(self, pod: Pod, seconds: float) -> None:
+        """Tries a pod that was turned down again after so many seconds, unless it has gone by then."""
+        refusal = self._refusals.get(pod.uid)
+        if refusal is None:
+            return
+        self._stop(refusal)
+        if self._timers < self._max_timers:
+            self._timers += 1
+            refusal.timer = asyncio.get_running_loop().call_later(
+                max(seconds, SHORTEST_RETRY), self._due, refusal
+            )
+
+    def wake(self, request: WakeRequest) -> int:
+        """Makes the pods active that the request is about; returns how many. Raises ValueError for an unknown extender.
+
+        A pod that is being tried right now is tried once more should it fail.
+        """
+        extender = self._known(request.extender)
+        wanted = None if request.pods is None else {(p.namespace, p.name) for p in request.pods}
+        return self._activate(
+            [
+                refusal
+                for refusal in self._refusals.values()
+                if (not extender or extender in refusal.extenders)
+                and (wanted is None or (refusal.pod.namespace, refusal.pod.name) in wanted)
+                and (not request.resource or _wants(refusal.pod, request.resource))
+            ]
+        )
+
+    def close(self) -> None:
+        """Cancels all timers."""
+        for refusal in self._refusals.values():
+            self._stop(refusal)
+
+    def _known(self, extender: str) -> str:
+        """The name of a configured extender, whether or not it is given with a slash at the end."""
+        given = extender.rstrip("/")
+        for name in self._names:
+            if name.rstrip("/") == given:
+                return name
+        if not given:
+            return ""
+        known = ", ".join(self._names) or "there are none"
+        raise ValueError(f'no extender "{extender}" is configured; configured: {known}')
+
+    def _due(self, refusal: _Refusal) -> None:
+        self._stop(refusal)
+        self._activate([refusal])
+
+    def _activate(self, refusals: Sequence[_Refusal]) -> int:
+        found = [self._queue.get(refusal.pod.uid) for refusal in refusals]
+        for refusal, queued in zip(refusals, found, strict=True):
+            if queued is None:
+                self.gone(refusal.pod.uid)
+        pods = [queued.pod for queued in found if queued is not None]
+        if pods:
+            self._queue.activate(pods, self._now())
+            self._poke()
+        return len(pods)
+
+    def _stop(self, refusal: _Refusal) -> None:
+        if refusal.timer is not None:
+            refusal.timer.cancel()
+            refusal.timer = None
+            self._timers -= 1
+
+
+class ExtenderOutcomes:
+    """What follows from what extenders say: who is woken when, and what people are told (Refusals of app.scheduler.extender_cycle)."""
+
+    def __init__(self, requeue: Requeue, reports: ExtenderReports) -> None:
+        self._requeue: Final = requeue
+        self._reports: Final = reports
+
+    def turned_down(self, pod: Pod, extenders: Iterable[str], retry_after: float | None) -> None:
+        """See Refusals."""
+        self._requeue.turned_down(pod, extenders, retry_after)
+
+    def failed(self, pod: Pod, error: ExtenderError) -> None:
+        """See Refusals."""
+        self._reports.failed(error, pod)
+        self._requeue.turned_down(pod, (error.extender,), error.retry_after)
+
+    def placed(self, pod: Pod) -> None:
+        """See Refusals."""
+        self._requeue.gone(pod.uid)
+
+
+def _wants(pod: Pod, resource: str) -> bool:
+    return asks_for(pod.template, frozenset({resource}))

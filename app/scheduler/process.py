@@ -1,0 +1,370 @@
+"""The process: settings in, exit status out."""
+
+import asyncio
+import contextlib
+import functools
+import gc
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from importlib.metadata import entry_points, version
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from app.extender.chain import ExtenderChain
+from app.kube.client import KubeClient, user_agent
+from app.kube.connection import Connection
+from app.kube.events import EventRecorder
+from app.kube.kubeconfig import load_connection
+from app.kube.leases import LeaseClient
+from app.kube.reviews import Reviews
+from app.observe.metrics import gauges
+from app.observe.telemetry import Telemetry
+from app.plugins import registry
+from app.runtime.clock import Clock, SystemClock, make_rng
+from app.runtime.signals import StopRequest, handled
+from app.runtime.tasks import spawn_eternal
+from app.scheduler.election.elector import Callbacks, LeaseElector, Outcome, new_identity
+from app.scheduler.election.rules import ElectionSettings, request_timeout
+from app.scheduler.endpoints import Endpoints, served
+from app.scheduler.extenders import make_chain
+from app.scheduler.options import RunOptions
+from app.scheduler.wiring import Scheduler
+from app.settings.load import Loaded
+
+log = logging.getLogger(__name__)
+
+#: Collections look at everything that was allocated lately. A cache of tens of thousands of pods is no garbage: it is
+#: built with hardly any collection on the way, then set aside (``gc.freeze``).
+_GC_WHILE_FILLING: Final = (2_000_000, 20, 50)
+_GC_WHEN_FILLED: Final = (50_000, 20, 50)
+
+#: Seconds for the events about the lease once it is released.
+LAST_EVENTS_SECONDS: Final = 1.0
+
+_DISTRIBUTION: Final = "aiokube-scheduler"
+
+EXIT_STOPPED: Final = 0
+EXIT_LOST: Final = 1
+
+
+async def _filled(scheduler: Scheduler) -> None:
+    """Returns when all is listed; what is there by then is no garbage."""
+    await scheduler.wait_synced()
+    gc.freeze()
+    gc.set_threshold(*_GC_WHEN_FILLED)
+
+
+class _Finished(Exception):  # noqa: N818 - the way out of a TaskGroup with eternal tasks in it
+    pass
+
+
+class _Clients(NamedTuple):
+    """One client per purpose: none of them can hold up another."""
+
+    #: Watches and writes, limited as clientConnection says.
+    main: KubeClient
+    events: KubeClient
+    #: The lease, with a time limit of its own.
+    lease: KubeClient
+
+
+async def run(loaded: Loaded, options: RunOptions) -> int:
+    """Runs the scheduler until it is told to stop (0) or loses its lease (1)."""
+    gc.set_threshold(*_GC_WHILE_FILLING)
+    with StopRequest().installed() as stop:
+        return await Process(loaded, options, stop.requested).run()
+
+
+class Process:
+    """One run of the scheduler; ends when ``stop`` is set."""
+
+    def __init__(self, loaded: Loaded, options: RunOptions, stop: asyncio.Event) -> None:
+        self._loaded: Final = loaded
+        self._settings: Final = loaded.settings
+        self._options: Final = options
+        self._stop: Final = stop
+        self._clock: Final[Clock] = SystemClock()
+        self._rng, seed = make_rng(options.seed)
+        self._telemetry: Final = Telemetry(self._clock, self._child_rng())
+        self._elector: LeaseElector | None = None
+        log.info("Starting aiokube-scheduler %s (seed %d)", _version(), seed)
+
+    def _child_rng(self) -> np.random.Generator:
+        return np.random.default_rng(self._rng.integers(2**63))
+
+    def may_write(self) -> bool:
+        """Whether this process leads, by its own clock; always without election."""
+        return self._elector is None or self._elector.is_leader_now()
+
+    async def run(self) -> int:
+        """The exit status."""
+        try:
+            async with (
+                self._clients() as clients,
+                self._extenders() as chain,
+                asyncio.TaskGroup() as group,
+            ):
+                status = await self._run(clients, group, chain)
+                raise _Finished  # noqa: TRY301 - ends the eternal tasks of the group
+        except* _Finished:
+            pass
+        return status
+
+    async def _run(
+        self,
+        clients: "_Clients",
+        group: asyncio.TaskGroup,
+        chain: ExtenderChain,
+    ) -> int:
+        events = EventRecorder(
+            clients.events,
+            host=socket.gethostname(),
+            wall=self._clock.wall,
+            rng=self._rng,
+            may_write=self.may_write,
+        )
+        lease_events = EventRecorder(
+            clients.events,
+            host=socket.gethostname(),
+            wall=self._clock.wall,
+            rng=self._rng,
+            api="v1",
+        )
+        leading = asyncio.Event()
+        self._elector = self._make_elector(clients.lease, lease_events, leading)
+        scheduler = self._make_scheduler(clients.main, events, group, chain)
+        self._register_gauges(scheduler, events)
+        async with self._endpoints(scheduler):
+            spawn_eternal(group, events.run(), name="events")
+            spawn_eternal(group, lease_events.run(), name="lease events")
+            spawn_eternal(group, self._telemetry.lag.run(), name="event loop lag")
+            return await self._lead(group, scheduler, leading, events, lease_events)
+
+    async def _lead(
+        self,
+        group: asyncio.TaskGroup,
+        scheduler: Scheduler,
+        leading: asyncio.Event,
+        events: EventRecorder,
+        lease_events: EventRecorder,
+    ) -> int:
+        campaign = None
+        if not self._delayed:
+            scheduler.start_watching()
+            if not await self._unless_stopped("fill the caches", _filled(scheduler)):
+                return EXIT_STOPPED
+        if self._elector is not None:
+            campaign = group.create_task(self._elector.run(), name="election")
+            if not await self._unless_stopped("wait for the lease", leading.wait()):
+                return await self._release(campaign, lease_events)
+        if self._delayed:
+            scheduler.start_watching()
+            await self._unless_stopped("fill the caches", _filled(scheduler), campaign)
+        return await self._schedule(scheduler, campaign, events, lease_events)
+
+    async def _schedule(
+        self,
+        scheduler: Scheduler,
+        campaign: asyncio.Task[Outcome] | None,
+        events: EventRecorder,
+        lease_events: EventRecorder,
+    ) -> int:
+        log.info("Scheduling")
+        await self._unless_stopped("schedule", scheduler.schedule(), campaign)
+        if not self._stop.is_set():
+            log.error("Leaderelection lost")
+            return EXIT_LOST
+        await scheduler.wind_down(self._options.shutdown_seconds)
+        await events.drain(self._options.shutdown_seconds / 2)
+        return await self._release(campaign, lease_events)
+
+    async def _release(
+        self, campaign: asyncio.Task[Outcome] | None, lease_events: EventRecorder
+    ) -> int:
+        if self._elector is not None and campaign is not None:
+            self._elector.stop()
+            await campaign
+            await lease_events.drain(LAST_EVENTS_SECONDS)
+        return EXIT_STOPPED
+
+    async def _unless_stopped(
+        self,
+        name: str,
+        work: Coroutine[Any, Any, object],
+        campaign: asyncio.Task[Outcome] | None = None,
+    ) -> bool:
+        """Whether ``work`` was done before a stop was requested or the campaign ended; it is cancelled otherwise."""
+        doing = asyncio.create_task(work, name=name)
+        stopping = asyncio.create_task(self._stop.wait(), name="wait for a request to stop")
+        others = [stopping] if campaign is None else [stopping, campaign]
+        try:
+            await asyncio.wait([doing, *others], return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                doing.result()
+            return doing.done()
+        finally:
+            stopping.cancel()
+            doing.cancel()
+            await asyncio.wait([doing])
+
+    # ------------------------------------------------------------ parts
+
+    @property
+    def _delayed(self) -> bool:
+        config = self._settings.configuration
+        return config.delay_cache_until_active and config.leader_election.leader_elect
+
+    @functools.cached_property
+    def _connection(self) -> Connection:
+        client = self._settings.configuration.client_connection
+        return load_connection(
+            kubeconfig=client.kubeconfig,
+            master=self._options.master,
+            wall=self._clock.wall,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _clients(self) -> AsyncIterator["_Clients"]:
+        """Opens the clients; they share nothing but the credentials' source."""
+        connection = self._connection
+        limits = self._settings.configuration.client_connection
+        writes = self._settings.extension.max_bindings_in_flight
+        observer = self._telemetry.client.observer(connection.server)
+        main = KubeClient(
+            connection,
+            agent=_agent("scheduler"),
+            qps=limits.qps,
+            burst=limits.burst,
+            limit=writes + 32,
+            observer=observer,
+        )
+        events = KubeClient(connection, agent=_agent("events"), limit=8, observer=observer)
+        deadline = self._settings.configuration.leader_election.renew_deadline
+        lease = KubeClient(
+            connection,
+            agent=_agent("leader-election"),
+            limit=4,
+            timeout=request_timeout(deadline.seconds),
+            max_throttled=0,
+            observer=observer,
+        )
+        async with main, events, lease:
+            yield _Clients(main, events, lease)
+
+    @contextlib.asynccontextmanager
+    async def _extenders(self) -> AsyncIterator[ExtenderChain]:
+        chain = make_chain(self._settings, self._telemetry.extenders)
+        for warning in chain.warnings:
+            log.warning("%s", warning)
+        self._telemetry.extenders.expect(chain.extenders)
+        try:
+            yield chain
+        finally:
+            await chain.close()
+
+    def _make_elector(
+        self, client: KubeClient, events: EventRecorder, leading: asyncio.Event
+    ) -> LeaseElector | None:
+        config = self._settings.configuration.leader_election
+        if not config.leader_elect:
+            return None
+        return LeaseElector(
+            LeaseClient(client, namespace=config.resource_namespace, name=config.resource_name),
+            ElectionSettings(
+                identity=new_identity(socket.gethostname()),
+                lease_duration=config.lease_duration.seconds,
+                renew_deadline=config.renew_deadline.seconds,
+                retry_period=config.retry_period.seconds,
+            ),
+            clock=self._clock,
+            rng=self._rng,
+            callbacks=Callbacks(on_started_leading=leading.set),
+            record_event=events.record,
+            component=self._settings.configuration.profiles[0].scheduler_name,
+        )
+
+    def _make_scheduler(
+        self,
+        client: KubeClient,
+        events: EventRecorder,
+        group: asyncio.TaskGroup,
+        chain: ExtenderChain,
+    ) -> Scheduler:
+        classes = registry.registry(entry_points(group=registry.GROUP))
+        return Scheduler(
+            self._settings,
+            self._loaded.to_plain(registry.capabilities(classes)),
+            classes,
+            transport=client,
+            events=events,
+            group=group,
+            clock=self._clock,
+            rng=self._child_rng(),
+            telemetry=self._telemetry,
+            may_write=self.may_write,
+            chain=chain,
+            max_unschedulable_seconds=self._options.max_unschedulable_seconds,
+        )
+
+    # ------------------------------------------------------------ looking in
+
+    def _register_gauges(self, scheduler: Scheduler, events: EventRecorder) -> None:
+        families = self._telemetry.families
+        gauges.register_scheduler(families, scheduler.sources())
+        gauges.register_election(
+            families, lambda: None if self._elector is None else self._elector.statistics()
+        )
+        gauges.register_events(families, lambda: [events.statistics()])
+        gauges.register_build(families, _version())
+
+    @contextlib.asynccontextmanager
+    async def _endpoints(self, scheduler: Scheduler) -> AsyncIterator[None]:
+        """Serves the endpoints, and dumps the cache on SIGUSR2."""
+        serving = self._options.serving
+        endpoints = Endpoints(
+            scheduler,
+            self._telemetry,
+            self._elector,
+            stopping=self._stop.is_set,
+            flags=self._options.flags,
+            version=_version(),
+            clock=self._clock,
+            rng=self._child_rng(),
+        )
+        async with (
+            self._reviews(serving.authentication_kubeconfig) as authentication,
+            self._reviews(serving.authorization_kubeconfig) as authorization,
+            served(
+                endpoints,
+                serving,
+                authentication=authentication,
+                authorization=authorization,
+                wall=self._clock.wall,
+            ),
+        ):
+            with handled(signal.SIGUSR2, endpoints.debugger.to_log):
+                yield
+
+    @contextlib.asynccontextmanager
+    async def _reviews(self, kubeconfig: str) -> AsyncIterator[Reviews]:
+        """Reviews by the API server of a kubeconfig, by default the scheduler's own."""
+        if kubeconfig:
+            connection = load_connection(kubeconfig=kubeconfig, wall=self._clock.wall)
+        else:
+            connection = self._connection
+        observer = self._telemetry.client.observer(connection.server)
+        client = KubeClient(connection, agent=_agent("reviews"), limit=8, observer=observer)
+        async with client:
+            yield Reviews(client, self._child_rng())
+
+
+@functools.cache
+def _version() -> str:
+    return version(_DISTRIBUTION)
+
+
+def _agent(purpose: str) -> str:
+    return user_agent(_version(), purpose)

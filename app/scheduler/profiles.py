@@ -1,0 +1,102 @@
+"""From configured profiles to frameworks that run: plugin classes are looked up, instantiated once each, and ordered."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from app.framework.args import Profile
+from app.framework.interface import Clock, Plugin, WaitingPods
+from app.framework.lineup import resolve_plugins
+from app.framework.probe import NULL_PROBE, Probe
+from app.framework.profile import ProfilePlugins
+from app.framework.runner import Framework, ProfileHandle
+from app.plugins.registry import capabilities
+from app.settings.load import Loaded
+from app.settings.models import KubeSchedulerProfile
+from app.settings.problems import Finding, Path, Problem
+from app.state.cluster import Cluster
+from app.state.nominator import Nominator
+from app.state.table import NodeTable
+
+
+class PluginError(Exception):
+    """A plugin that cannot be set up; the text is kube-scheduler's."""
+
+
+def build_framework(
+    profile: Profile,
+    classes: Mapping[str, type],
+    *,
+    table: NodeTable,
+    cluster: Cluster,
+    nominator: Nominator,
+    rng: np.random.Generator,
+    waiting: WaitingPods | None = None,
+    clock: Clock | None = None,
+    probe: Probe = NULL_PROBE,
+) -> Framework:
+    """One profile's framework. Raises PluginError."""
+    handle = ProfileHandle(
+        table,
+        cluster,
+        profile.scheduler_name,
+        nominator=nominator,
+        rng=rng,
+        waiting=waiting,
+        clock=clock,
+    )
+    instances = {
+        name: _make(name, profile, classes, handle) for name in sorted(plugin_names([profile]))
+    }
+    plugins = ProfilePlugins(resolve_plugins(profile.points, instances), profile.score_weights)
+    framework = Framework(profile.scheduler_name, plugins, table, probe)
+    handle.framework = framework
+    return framework
+
+
+def _make(
+    name: str, profile: Profile, classes: Mapping[str, type], handle: ProfileHandle
+) -> Plugin:
+    try:
+        plugin: Plugin = classes[name](profile.plugin_config.get(name), handle)
+    except Exception as error:
+        raise PluginError(
+            f"initializing profiles: creating profile for scheduler name {profile.scheduler_name}: "
+            f'initializing plugin "{name}": {error}'
+        ) from error
+    return plugin
+
+
+def plugin_problems(loaded: Loaded, classes: Mapping[str, type]) -> tuple[Problem, ...]:
+    """What the plugins themselves say against the configuration, most likely their arguments: each is made, for no cluster.
+
+    Raises ConfigurationError where it is not even known which plugins run.
+    """
+    profiles = loaded.to_plain(capabilities(classes))
+    sources = loaded.settings.configuration.profiles
+    findings = [
+        finding
+        for index, (profile, source) in enumerate(zip(profiles, sources, strict=True))
+        for finding in _refusals(profile, classes, ("profiles", index), source)
+    ]
+    return tuple(loaded.locator.problems(findings))
+
+
+def _refusals(
+    profile: Profile, classes: Mapping[str, type], path: Path, source: KubeSchedulerProfile
+) -> Iterator[Finding]:
+    handle = ProfileHandle(NodeTable(), Cluster(), profile.scheduler_name)
+    places = {entry.name: index for index, entry in enumerate(source.plugin_config)}
+    for name in sorted(plugin_names([profile])):
+        try:
+            _make(name, profile, classes, handle)
+        except PluginError as error:
+            at = ("pluginConfig", places[name], "args") if name in places else ("plugins",)
+            yield Finding((*path, *at), str(error))
+
+
+def plugin_names(profiles: Iterable[Profile]) -> frozenset[str]:
+    """The names of all plugins that any profile runs."""
+    return frozenset(
+        name for profile in profiles for names in profile.points.values() for name in names
+    )

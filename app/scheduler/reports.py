@@ -1,0 +1,55 @@
+"""Turns the outcome of an attempt into an API event and the PodScheduled condition (spec: service.md 4.6 to 4.8)."""
+
+from typing import Final
+
+from app.model.pod import Pod
+from app.observe.pod_events import PodEvents
+from app.scheduler.status_patches import StatusPatch, StatusPatcher
+
+
+class Reports:
+    """Turns outcomes into events and status patches."""
+
+    def __init__(self, events: PodEvents, patcher: StatusPatcher) -> None:
+        self._events: Final = events
+        self._patcher: Final = patcher
+
+    def scheduled(self, pod: Pod, now: float) -> None:
+        """The pod is bound to ``pod.node_name``."""
+        self._events.pod_event(
+            pod,
+            kind="Normal",
+            reason="Scheduled",
+            action="Binding",
+            note=f"Successfully assigned {pod.key} to {pod.node_name}",
+            now=now,
+        )
+
+    def failed(
+        self, pod: Pod, *, reason: str, message: str, nominated_node: str | None, now: float
+    ) -> None:
+        """An attempt failed; ``reason`` is UNSCHEDULABLE or SCHEDULER_ERROR."""
+        self._failed_event(pod, message, now)
+        self._patcher.put(pod, StatusPatch(reason, message, nominated_node), now)
+
+    def skipped_deleting(self, pod: Pod, now: float) -> None:
+        """A pod that is being deleted was popped and left alone."""
+        self._failed_event(pod, f"skip schedule deleting pod: {pod.key}", now)
+
+    def nominated(self, pod: Pod, node_name: str, now: float) -> None:
+        """The pod will be bound to this node once its volumes or permits are there."""
+        self._patcher.put(pod, StatusPatch(nominated_node=node_name), now)
+
+    async def withdraw(self, pod: Pod) -> None:
+        """Returns when no condition and no nomination of the pod is being written or ever will be: it is about to be bound."""
+        await self._patcher.withdraw(pod.uid)
+
+    def _failed_event(self, pod: Pod, message: str, now: float) -> None:
+        self._events.pod_event(
+            pod,
+            kind="Warning",
+            reason="FailedScheduling",
+            action="Scheduling",
+            note=message,
+            now=now,
+        )

@@ -1,0 +1,159 @@
+"""``/debug/...``: queue, cache, stories of pods, tasks, verbosity. All of it behind authorization.
+
+====================================  ===================================================================
+path                                  shows
+====================================  ===================================================================
+/debug                                these paths
+/debug/queue                          counts, and every pod that waits or is in flight, as JSON
+/debug/cache                          every node with its pods, as text
+/debug/cache/compare                  what the watches show and the scheduler does not know, and the reverse
+/debug/pods                           the pods dealt with last, with their last attempt
+/debug/pods/NAMESPACE/NAME            what ``explain`` prints
+/debug/tasks                          the tasks of the event loop, and where each waits
+/debug/flags/v                        PUT changes the verbosity of the log
+====================================  ===================================================================
+"""
+
+import asyncio
+import itertools
+import traceback
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from app.observe.explain import Explainer
+from app.observe.histories import Stories
+from app.runtime import logs
+from app.serving.access import status_response
+from app.serving.debugger import CacheDebugger
+from app.serving.pages import as_json, streamed
+from app.state.queue.report import QueueEntry
+from app.state.queue.scheduling_queue import SchedulingQueue
+
+#: Pods listed by /debug/pods unless ``?limit=`` says otherwise.
+_LATEST: Final = 100
+_NODES_AT_ONCE: Final = 50
+_TEXT: Final = "text/plain; charset=utf-8"
+
+
+class DebugPages:
+    """The pages; ``profiling`` (enableProfiling) switches tasks and verbosity."""
+
+    def __init__(
+        self,
+        queue: SchedulingQueue,
+        debugger: CacheDebugger,
+        explainer: Explainer,
+        stories: Stories,
+        *,
+        profiling: bool,
+    ) -> None:
+        self._queue: Final = queue
+        self._debugger: Final = debugger
+        self._explainer: Final = explainer
+        self._stories: Final = stories
+        self._profiling: Final = profiling
+
+    def routes(self) -> list[web.RouteDef]:
+        """The pages."""
+        routes = [
+            web.get("/debug", self._index),
+            web.get("/debug/queue", self._queue_page),
+            web.get("/debug/cache", self._cache),
+            web.get("/debug/cache/compare", self._compare),
+            web.get("/debug/pods", self._pods),
+            web.get("/debug/pods/{namespace}/{name}", self._pod),
+        ]
+        if self._profiling:
+            routes += [
+                web.get("/debug/tasks", self._tasks),
+                web.put("/debug/flags/v", self._set_verbosity),
+            ]
+        return routes
+
+    async def _index(self, _request: web.Request) -> web.Response:
+        return web.Response(
+            text="".join(f"{route.method} {route.path}\n" for route in self.routes())
+        )
+
+    async def _queue_page(self, _request: web.Request) -> web.Response:
+        counts = msgspec.structs.asdict(self._queue.statistics())
+        return as_json({"counts": counts, "pods": [_entry(e) for e in self._queue.dump()]})
+
+    async def _cache(self, request: web.Request) -> web.StreamResponse:
+        return await streamed(request, self._cache_parts(), _TEXT)
+
+    def _cache_parts(self) -> Iterator[bytes]:
+        nodes = self._debugger.node_dump()
+        while part := list(itertools.islice(nodes, _NODES_AT_ONCE)):
+            yield "".join(f"{node}\n\n" for node in part).encode()
+
+    async def _compare(self, _request: web.Request) -> web.Response:
+        nodes, pods = self._debugger.compare_nodes(), self._debugger.compare_pods()
+        return as_json(
+            {
+                "equal": not nodes and not pods,
+                "nodes": msgspec.structs.asdict(nodes),
+                "pods": msgspec.structs.asdict(pods),
+            }
+        )
+
+    async def _pods(self, request: web.Request) -> web.Response:
+        limit = request.query.get("limit", "")
+        stories = self._stories.latest(int(limit) if limit.isdecimal() else _LATEST)
+        return as_json(
+            [
+                {
+                    "pod": f"{story.namespace}/{story.name}",
+                    "uid": story.uid,
+                    "last": story.attempts[-1] if story.attempts else None,
+                }
+                for story in stories
+            ]
+        )
+
+    async def _pod(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        explanation = self._explainer.explain(namespace, name)
+        if explanation is None:
+            text = f'pods "{name}" not found in namespace "{namespace}", and nothing is remembered of it'
+            return status_response(404, "NotFound", text)
+        return as_json(explanation)
+
+    async def _tasks(self, _request: web.Request) -> web.Response:
+        tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())
+        return web.Response(text="".join(map(_task, tasks)))
+
+    async def _set_verbosity(self, request: web.Request) -> web.Response:
+        text = (await request.text()).strip()
+        if not text.isdecimal():
+            return web.Response(status=400, text=f"{text!r} is no verbosity; send a number\n")
+        logs.set_verbosity(int(text))
+        return web.Response(text=f"successfully set verbosity to {text}")
+
+
+def _entry(entry: QueueEntry) -> dict[str, Any]:
+    return {
+        "pod": entry.pod.key,
+        "uid": entry.pod.uid,
+        "place": entry.place.value,
+        "priority": entry.pod.priority,
+        "attempts": entry.attempts,
+        "timestamp": entry.timestamp,
+        "backoffUntil": entry.backoff_expiration,
+        "rejectors": entry.rejectors,
+        "gatingPlugin": entry.gating_plugin,
+        "gatingMessage": entry.gating_message,
+        "nominatedNode": entry.pod.nominated_node_name,
+        "moves": entry.story,
+    }
+
+
+def _task(task: "asyncio.Task[Any]") -> str:
+    """A task's name, and the place where it waits."""
+    frames = task.get_stack(limit=3)
+    places = traceback.StackSummary.extract((frame, frame.f_lineno) for frame in frames)
+    where = "".join(f"    {p.filename}:{p.lineno} {p.name}\n" for p in places)
+    return f"{task.get_name()}\n{where}"

@@ -1,0 +1,134 @@
+"""``/healthz``, ``/livez`` and ``/readyz``: named checks, in Kubernetes' own form (spec: service.md 6.2)."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from app.observe.metrics.series import STABLE, Families
+from app.runtime import logs
+
+log = logging.getLogger(__name__)
+
+
+class Check(msgspec.Struct, frozen=True):
+    """A check with its name; ``problem`` tells what is wrong, None for nothing."""
+
+    name: str
+    problem: Callable[[], str | None]
+
+
+def ping() -> Check:
+    """Succeeds: the process answers."""
+    return Check("ping", lambda: None)
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What an endpoint answers, and for the log what it withholds."""
+
+    healthy: bool
+    text: str
+    withheld: str = ""
+
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+#: (check, endpoint, healthy)
+Observe = Callable[[str, str, bool], None]
+
+
+def report(
+    endpoint: str,
+    checks: Sequence[Check],
+    *,
+    excluded: Collection[str] = (),
+    verbose: bool = False,
+    observe: Observe = lambda *_: None,
+) -> Report:
+    """Runs the checks. A failure always tells which, and never why: the endpoint is open to everybody."""
+    lines, withheld, left = [], [], set(excluded)
+    for check in checks:
+        if check.name in left:
+            left.discard(check.name)
+            lines.append(f"[+]{check.name} excluded: ok")
+            continue
+        problem = check.problem()
+        observe(check.name, endpoint, problem is None)
+        if problem is None:
+            lines.append(f"[+]{check.name} ok")
+        else:
+            lines.append(f"[-]{check.name} failed: reason withheld")
+            withheld.append(f"[-]{check.name} failed: {problem}")
+    if left:
+        names = ", ".join(f'"{name}"' for name in sorted(left))
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
+    if withheld:
+        text = "\n".join([*lines, f"{endpoint} check failed", ""])
+        return Report(False, text, "\n".join(withheld))
+    return Report(True, "\n".join([*lines, f"{endpoint} check passed", ""]) if verbose else "ok")
+
+
+class HealthEndpoints:
+    """The three endpoints and their checks."""
+
+    def __init__(self, checks: Mapping[str, Sequence[Check]], families: Families) -> None:
+        """``checks`` by endpoint: healthz, livez, readyz. ``families`` are those of /metrics/slis."""
+        self._checks: Final = checks
+        self._gauge: Final = families.gauge(
+            "kubernetes_healthcheck",
+            "This metric records the result of a single healthcheck.",
+            STABLE,
+            "name",
+            "type",
+        )
+        self._counter: Final = families.counter(
+            "kubernetes_healthchecks_total",
+            "This metric records the results of all healthcheck.",
+            STABLE,
+            "name",
+            "type",
+            "status",
+        )
+
+    def routes(self) -> list[web.RouteDef]:
+        """The endpoints, and one below each for every check of its own."""
+        routes = []
+        for endpoint, checks in self._checks.items():
+            routes.append(web.get(f"/{endpoint}", self._all(endpoint, checks)))
+            routes += [web.get(f"/{endpoint}/{c.name}", self._one(endpoint, c)) for c in checks]
+        return routes
+
+    def _all(self, endpoint: str, checks: Sequence[Check]) -> Handler:
+        async def answer(request: web.Request) -> web.Response:
+            told = report(
+                endpoint,
+                checks,
+                excluded=request.query.getall("exclude", []),
+                verbose="verbose" in request.query,
+                observe=self._observe,
+            )
+            if told.withheld and logs.enabled(2):
+                log.info("%s check failed:\n%s", endpoint, told.withheld)
+            return _plain(told.text, 200 if told.healthy else 500)
+
+        return answer
+
+    def _one(self, endpoint: str, check: Check) -> Handler:
+        async def answer(_request: web.Request) -> web.Response:
+            problem = check.problem()
+            self._observe(check.name, endpoint, problem is None)
+            if problem is None:
+                return _plain("ok", 200)
+            return _plain(f"internal server error: {problem}\n", 500)
+
+        return answer
+
+    def _observe(self, check: str, endpoint: str, healthy: bool) -> None:
+        self._gauge.labels(check, endpoint).value = float(healthy)
+        self._counter.labels(check, endpoint, "success" if healthy else "error").inc()
+
+
+def _plain(text: str, status: int) -> web.Response:
+    headers = {"X-Content-Type-Options": "nosniff"}
+    return web.Response(status=status, text=text, headers=headers)

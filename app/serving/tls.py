@@ -1,0 +1,137 @@
+"""The server's side of TLS: given files, which may change while we run, or a self-signed certificate made in memory.
+
+Files are looked at when a connection is made, at most every few seconds. The connection gets the newest settings that are
+usable; if the files are no good the last ones that were stay in use, and the log says so once.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from app.http.files import FileWatch
+from app.serving.options import ServingError, ServingOptions
+
+log = logging.getLogger(__name__)
+
+#: A self-signed certificate is replaced when it has been used for so long, in seconds.
+_SELF_SIGNED_LIFE: Final = 330 * 86400.0
+
+
+class ServerTLS:
+    """Chooses the SSL context of each connection."""
+
+    def __init__(self, options: ServingOptions, wall: Callable[[], float]) -> None:
+        """``wall`` tells the time in seconds since the epoch. Raises ServingError for files that cannot be used."""
+        self._options: Final = options
+        self._wall: Final = wall
+        files = (options.tls_cert_file, options.tls_private_key_file, options.client_ca_file)
+        self._watch: Final = FileWatch([file for file in files if file])
+        self._problem = ""
+        self._made_at = 0.0
+        try:
+            self._current = self._load()
+        except ValueError as err:
+            raise ServingError(str(err)) from err
+        #: What the listener is given.
+        self.context: Final = self._current
+        self.context.sni_callback = self._choose
+
+    def _choose(
+        self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _first: ssl.SSLContext
+    ) -> None:
+        """Called for each connection, whether the client names a server or not."""
+        self._refresh()
+        connection.context = self._current
+
+    def _refresh(self) -> None:
+        now = asyncio.get_running_loop().time()
+        outlived = not self._options.tls_cert_file and now - self._made_at > _SELF_SIGNED_LIFE
+        if not outlived and not self._watch.changed(now):
+            return
+        try:
+            self._current = self._load()
+        except ValueError as err:
+            if str(err) != self._problem:
+                log.error("%s; what was read before stays in use", err)
+            self._problem = str(err)
+        else:
+            self._problem = ""
+            log.info("The certificate of the endpoints was read again")
+
+    def _load(self) -> ssl.SSLContext:
+        """Raises ValueError."""
+        options = self._options
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = (
+            ssl.TLSVersion.TLSv1_3
+            if options.tls_min_version == "VersionTLS13"
+            else ssl.TLSVersion.TLSv1_2
+        )
+        context.set_alpn_protocols(["http/1.1"])
+        if options.tls_cert_file:
+            _load_files(context, options.tls_cert_file, options.tls_private_key_file)
+        else:
+            from app.serving.self_signed import self_signed  # noqa: PLC0415 - cryptography is slow to import
+
+            self._made_at = asyncio.get_running_loop().time()
+            with _as_file(self_signed(_names(options.bind_address), self._wall())) as path:
+                context.load_cert_chain(path)
+        if options.client_ca_file:
+            _load_authorities(context, options.client_ca_file)
+        return context
+
+
+def _load_files(context: ssl.SSLContext, cert_file: str, key_file: str) -> None:
+    try:
+        context.load_cert_chain(cert_file, key_file, password=_no_password)
+    except (OSError, ValueError) as err:
+        what = err.reason if isinstance(err, ssl.SSLError) else err
+        raise ValueError(
+            f"unable to load server certificate {cert_file} with key {key_file}: {what}"
+        ) from err
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted; give one without a password")
+
+
+def _load_authorities(context: ssl.SSLContext, file: str) -> None:
+    context.verify_mode = ssl.CERT_OPTIONAL
+    try:
+        context.load_verify_locations(file)
+    except OSError as err:
+        what = err.reason if isinstance(err, ssl.SSLError) else err
+        raise ValueError(f"unable to load client CA file {file}: {what}") from err
+
+
+def _names(bind_address: str) -> list[str]:
+    """The names and addresses under which the endpoints may be reached."""
+    names = ["localhost", "127.0.0.1", "::1", socket.gethostname()]
+    if bind_address not in {"", "0.0.0.0", "::"}:  # noqa: S104 - nothing is bound here
+        names.append(bind_address)
+    return list(dict.fromkeys(names))
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """The content under a path that only this process can read, for OpenSSL takes nothing else; in memory if possible."""
+    try:
+        number = os.memfd_create("certificate")
+    except (AttributeError, OSError):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            yield file.name
+        return
+    try:
+        os.write(number, content)
+        yield str(Path("/proc/self/fd", str(number)))
+    finally:
+        os.close(number)

@@ -1,0 +1,1 @@
+"""Commands that use a scheduler: demo, simulate, check-extender."""

@@ -1,0 +1,227 @@
+"""Calls an extender as the scheduler would and gathers what is wrong with its answers (``check-extender``).
+
+Both node forms are tried: the one that the configuration promises, and the other, which tells a wrong ``nodeCacheCapable`` from
+an extender that is broken. Bind is called only when asked for: a request to bind is not a question.
+"""
+
+import asyncio
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from app.extender.client import HTTPExtender, token_file, transport_for
+from app.extender.config import ExtenderConfig, Verb
+from app.extender.errors import Outcome, TransportError
+from app.extender.tls import TLSSource
+from app.tools.extender_checks import (
+    Exchange,
+    Finding,
+    Severity,
+    compare_forms,
+    compare_repeats,
+    compare_sizes,
+    examine,
+)
+from app.tools.extender_probes import Material
+from app.wire import extender_v1 as wire
+from app.wire.extender_v1 import Body, Victims
+
+#: The node name that a bind is tried with.
+_NO_NODE: Final = "check-extender-no-such-node"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """How far to go."""
+
+    #: Nodes in a large request; 0 for none.
+    large: int = 1000
+    #: Whether bind may be called, with a pod that does not exist.
+    bind: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class Report:
+    """One extender, checked."""
+
+    config: ExtenderConfig
+    exchanges: list[Exchange] = dataclasses.field(default_factory=list)
+    findings: list[Finding] = dataclasses.field(default_factory=list)
+
+    def count(self, severity: Severity) -> int:
+        """How many findings are so bad."""
+        return sum(finding.severity is severity for finding in self.findings)
+
+
+async def check(
+    config: ExtenderConfig,
+    material: Material,
+    options: CheckOptions = CheckOptions(),
+    *,
+    environ: Mapping[str, str] = os.environ,
+) -> Report:
+    """Checks one extender. Raises ExtenderConfigError when it cannot be called like this."""
+    caller = _Caller(config, environ)
+    try:
+        return await _Check(caller, material, options).run()
+    finally:
+        await caller.close()
+
+
+class _Caller:
+    """Sends requests as HTTPExtender does, and keeps what comes back."""
+
+    def __init__(self, config: ExtenderConfig, environ: Mapping[str, str]) -> None:
+        self.config: Final = config
+        #: Raises what the scheduler would at its start, and has its warnings.
+        self.warnings: Final = HTTPExtender(config, environ=environ).warnings
+        self._transport: Final = transport_for(config, TLSSource(config), environ)
+        self._token: Final = token_file(config)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def call(self, seen: Exchange, body: Body) -> Exchange:
+        """Makes the call that ``seen`` describes and fills in what came of it."""
+        now = asyncio.get_running_loop().time
+        started = now()
+        headers = {}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token.token(started)}"
+        try:
+            response = await self._transport.post(
+                self.config.url(seen.verb),
+                body,
+                headers=headers,
+                timeout_seconds=self.config.timeout,
+            )
+        except TransportError as error:
+            return dataclasses.replace(
+                seen,
+                seconds=now() - started,
+                failure=error.text,
+                hung_up=error.outcome in {Outcome.BROKEN, Outcome.STALE},
+            )
+        return dataclasses.replace(
+            seen,
+            seconds=now() - started,
+            status=response.status,
+            headers=response.headers,
+            body=response.body,
+        )
+
+
+class _Check:
+    """The calls, in order."""
+
+    def __init__(self, caller: _Caller, material: Material, options: CheckOptions) -> None:
+        self._caller: Final = caller
+        self._config: Final = caller.config
+        self._material: Final = material
+        self._options: Final = options
+        self._report: Final = Report(caller.config)
+        #: What was said of the verbs that do well in the configured form.
+        self._suited: Final[dict[Verb, list[Finding]]] = {}
+
+    async def run(self) -> Report:
+        report = self._report
+        report.findings += [Finding(Severity.WARNING, "", text) for text in self._caller.warnings]
+        if not any(self._config.path(verb) for verb in Verb):
+            text = (
+                "no verb is configured, so it is never called: set filterVerb, prioritizeVerb, ..."
+            )
+            report.findings.append(Finding(Severity.ERROR, "", text))
+        for verb in (Verb.FILTER, Verb.PRIORITIZE):
+            if self._config.path(verb) and not self._unreachable:
+                await self._about_nodes(verb)
+        if self._config.path(Verb.PREEMPT) and not self._unreachable:
+            await self._preempt()
+        if self._config.path(Verb.BIND) and not self._unreachable:
+            await self._bind()
+        # At the end: the scheduler never sends the other form, and some end at the sight of it.
+        for verb, findings in self._suited.items():
+            await self._other_form(verb, findings)
+        return report
+
+    @property
+    def _unreachable(self) -> bool:
+        """Whether not even the first call got an answer: then no other will tell more."""
+        exchanges = self._report.exchanges
+        return bool(exchanges) and bool(exchanges[0].failure) and not exchanges[0].hung_up
+
+    async def _about_nodes(self, verb: Verb) -> None:
+        whole = not self._config.node_cache_capable
+        first = await self._ask(verb, self._material, whole=whole)
+        findings = self._examine(first)
+        if self._unreachable:
+            return
+        if not _fails(findings):
+            self._suited[verb] = findings
+        elif _fails(await self._other_form(verb, findings)):
+            return
+        if verb is Verb.FILTER:
+            again = await self._ask(verb, self._material, whole=whole)
+            self._report.findings += compare_repeats(first, again)
+        if self._options.large:
+            await self._large(verb, first, findings)
+
+    async def _other_form(self, verb: Verb, findings: list[Finding]) -> list[Finding]:
+        """What the form that is not configured tells, after the ``findings`` about the one that is."""
+        capable = self._config.node_cache_capable
+        other = await self._ask(verb, self._material, whole=capable)
+        said = examine(other, timeout=self._config.timeout)
+        comparison = compare_forms(findings, said, node_cache_capable=capable, verb=verb)
+        self._report.findings += comparison
+        return comparison
+
+    async def _large(self, verb: Verb, small: Exchange, said: list[Finding]) -> None:
+        """A request as large clusters send it; what the small one showed already is not said again."""
+        resources = self._config.managed_resources
+        many = self._material.of_nodes(self._options.large, resources[0].name if resources else "")
+        exchange = await self._ask(verb, many, whole=small.whole)
+        known = {_kind(finding) for finding in said}
+        self._report.exchanges.append(exchange)
+        self._report.findings += [
+            finding
+            for finding in examine(exchange, timeout=self._config.timeout)
+            if _kind(finding) not in known
+        ]
+        self._report.findings += compare_sizes(small, exchange)
+
+    async def _ask(self, verb: Verb, material: Material, *, whole: bool) -> Exchange:
+        body = material.args().body(whole=whole)
+        return await self._caller.call(Exchange(verb, whole, list(material.nodes), body.size), body)
+
+    async def _preempt(self) -> None:
+        whole, victims = not self._config.node_cache_capable, self._material.victims()
+        body = wire.preempt_request(self._material.pod, victims, whole=whole)
+        seen = Exchange(Verb.PREEMPT, whole, list(victims), body.size, victims=_uids(victims))
+        self._examine(await self._caller.call(seen, body))
+
+    async def _bind(self) -> None:
+        if not self._options.bind:
+            text = "not called; --bind calls it with a pod that does not exist"
+            self._report.findings.append(Finding(Severity.NOTE, "bind", text))
+            return
+        body = wire.bind_request(self._material.pod, _NO_NODE)
+        self._examine(await self._caller.call(Exchange(Verb.BIND, False, (), body.size), body))
+
+    def _examine(self, exchange: Exchange) -> list[Finding]:
+        findings = examine(exchange, timeout=self._config.timeout)
+        self._report.exchanges.append(exchange)
+        self._report.findings += findings
+        return findings
+
+
+def _fails(findings: list[Finding]) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def _uids(victims: Mapping[str, Victims]) -> dict[str, list[str]]:
+    return {name: [pod.uid for pod in entry.pods] for name, entry in victims.items()}
+
+
+def _kind(finding: Finding) -> str:
+    """The finding without what differs from request to request: names and numbers come after a colon."""
+    return finding.text.partition(":")[0]

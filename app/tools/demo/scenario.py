@@ -1,0 +1,192 @@
+"""What the demo shows: 60 nodes in three zones, and pods that exercise one rule each.
+
+Two kinds cannot be placed completely on purpose, and a third depends on the extender: what is pending, and why, is the
+better half of a scheduler's work.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from app.sim.parties.nodes import NodeOptions, make_nodes
+from app.tools.pod_tracker import ZONE
+
+Object = dict[str, Any]
+
+HOST: Final = "kubernetes.io/hostname"
+WORKLOAD: Final = "app"
+"""The label that tells the workloads apart."""
+GPU: Final = "example.com/gpu"
+LICENCE: Final = "example.com/licence"
+ZONES: Final = ("zone-0", "zone-1", "zone-2")
+
+GPUS_PER_NODE: Final = 2
+_TRAINING_TOO_MANY: Final = 4
+_HUGE: Final = 2
+_GPU_TAINT: Final = {"key": GPU, "value": "present", "effect": "NoSchedule"}
+_IMAGE: Final = "registry.example/demo:1"
+
+
+class TooFewPods(ValueError):  # noqa: N818 - what the user reads
+    """Fewer pods were asked for than the workloads of fixed size take."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Workload:
+    """Pods from one template."""
+
+    name: str
+    about: str
+    """In a few words, for the table."""
+    count: int
+    requests: Mapping[str, str]
+    spec: Object = dataclasses.field(default_factory=dict)
+
+    def pods(self) -> Iterator[Object]:
+        """The Pod objects."""
+        container = {
+            "name": "main",
+            "image": _IMAGE,
+            "resources": {"requests": dict(self.requests), "limits": self._limits()},
+        }
+        for number in range(self.count):
+            yield {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"{self.name}-{number:03d}",
+                    "namespace": "default",
+                    "labels": {WORKLOAD: self.name},
+                },
+                "spec": {"containers": [container], **self.spec},
+            }
+
+    def _limits(self) -> dict[str, str]:
+        """Extended resources need limits equal to their requests."""
+        return {name: amount for name, amount in self.requests.items() if "/" in name}
+
+
+class Scenario:
+    """The cluster and its workloads, in sizes that follow from the number of nodes and pods."""
+
+    def __init__(self, *, nodes: int = 60, pods: int = 300) -> None:
+        """Raises TooFewPods."""
+        self._gpu_nodes: Final = max(1, nodes // 5)
+        self._plain_nodes: Final = nodes - self._gpu_nodes
+        self.workloads: Final = tuple(self._workloads(nodes, pods))
+
+    def _workloads(self, nodes: int, pods: int) -> Iterator[Workload]:
+        training = GPUS_PER_NODE * self._gpu_nodes + _TRAINING_TOO_MANY
+        licensed, caches, critical = max(10, pods // 15), nodes // 3, pods // 30
+        rest = pods - training - licensed - caches - critical - _HUGE
+        if rest < 3:
+            raise TooFewPods(f"{nodes} nodes need at least {pods - rest + 3} pods")
+        web, api = rest * 9 // 22, rest * 6 // 22
+        yield Workload(
+            "ingest", "first in the queue: high priority", critical, _cpu("500m"), _CLASS
+        )
+        yield Workload("web", "spread evenly over the zones", web, _cpu("250m"), _spread("web"))
+        yield Workload("api", "rather not two on a node", api, _cpu("250m"), _apart("api"))
+        yield Workload("cache", "never two on a node", caches, _cpu("500m"), _alone("cache"))
+        yield Workload("batch", "anywhere", rest - web - api, _cpu("1"))
+        yield Workload(
+            "training",
+            "needs a GPU, tolerates the GPU nodes' taint",
+            training,
+            _cpu("1") | {GPU: "1"},
+            {"tolerations": [{"key": GPU, "operator": "Exists"}]},
+        )
+        yield Workload(
+            "solver", "needs a floating licence: the extender", licensed, _cpu("1") | {LICENCE: "1"}
+        )
+        yield Workload("huge", "asks for more than any node has", _HUGE, _cpu("64"))
+
+    @property
+    def seats(self) -> dict[str, int]:
+        """The licences of each zone that has a licence server; fewer in all than solvers."""
+        solvers = next(w.count for w in self.workloads if w.name == "solver")
+        return {"zone-0": solvers * 2 // 5, "zone-1": solvers * 3 // 10}
+
+    def nodes(self, timestamp: str) -> Iterator[Object]:
+        """The nodes at the start; ``timestamp`` is that of their conditions, in RFC 3339."""
+        plain = NodeOptions(count=self._plain_nodes, cpu="16", memory="64Gi")
+        yield from make_nodes(plain, timestamp=timestamp)
+        yield from _gpu_nodes(self._gpu_nodes, 0, timestamp)
+
+    def late_node(self, timestamp: str) -> Object:
+        """A GPU node that joins later, for which some pods have been waiting."""
+        return next(_gpu_nodes(1, self._gpu_nodes, timestamp))
+
+    def priority_class(self) -> Object:
+        """What gives ``ingest`` its priority."""
+        return {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": _CLASS["priorityClassName"]},
+            "value": 1_000_000,
+        }
+
+
+def configuration(*, kubeconfig: str, extender: str) -> str:
+    """The scheduler's configuration file (JSON is YAML): kube-scheduler's defaults, and one extender."""
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": kubeconfig, "qps": 5000, "burst": 5000},
+        "extenders": [
+            {
+                "urlPrefix": extender,
+                "filterVerb": "filter",
+                "prioritizeVerb": "prioritize",
+                "weight": 5,
+                "bindVerb": "bind",
+                "nodeCacheCapable": True,
+                "managedResources": [{"name": LICENCE, "ignoredByScheduler": True}],
+            }
+        ],
+    }
+    return json.dumps(document, indent=2)
+
+
+def _gpu_nodes(count: int, first: int, timestamp: str) -> Iterator[Object]:
+    options = NodeOptions(
+        count=count,
+        first=first,
+        prefix="gpu-",
+        cpu="32",
+        memory="256Gi",
+        taints=(_GPU_TAINT,),
+    )
+    for node in make_nodes(options, timestamp=timestamp):
+        for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
+            amounts[GPU] = str(GPUS_PER_NODE)
+        yield node
+
+
+_CLASS: Final[Object] = {"priorityClassName": "demo-critical"}
+
+
+def _cpu(amount: str) -> dict[str, str]:
+    return {"cpu": amount, "memory": "512Mi"}
+
+
+def _selector(workload: str) -> Object:
+    return {"labelSelector": {"matchLabels": {WORKLOAD: workload}}}
+
+
+def _spread(workload: str) -> Object:
+    constraint = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+    return {"topologySpreadConstraints": [constraint | _selector(workload)]}
+
+
+def _apart(workload: str) -> Object:
+    term = {"weight": 100, "podAffinityTerm": {"topologyKey": HOST, **_selector(workload)}}
+    field = "preferredDuringSchedulingIgnoredDuringExecution"
+    return {"affinity": {"podAntiAffinity": {field: [term]}}}
+
+
+def _alone(workload: str) -> Object:
+    field = "requiredDuringSchedulingIgnoredDuringExecution"
+    term = {"topologyKey": HOST, **_selector(workload)}
+    return {"affinity": {"podAntiAffinity": {field: [term]}}}

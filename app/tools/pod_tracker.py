@@ -1,0 +1,150 @@
+"""Follows pods of an embedded cluster: which are bound, where and when, which were turned down, and why.
+
+For whatever runs the scheduler on an embedded cluster in its own process and has to know how far it got.
+"""
+
+import asyncio
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final
+
+from app.sim import EmbeddedCluster
+from app.sim.resources.kinds import NODES, PODS
+from app.sim.resources.pod_claims import missing_claim
+from app.sim.store import Change
+
+ZONE: Final = "topology.kubernetes.io/zone"
+#: Names the workload that a pod belongs to; None for pods that are not followed.
+WorkloadOf = Callable[[dict[str, Any]], str | None]
+
+_LOOK_SECONDS: Final = 0.05
+_TURNED_DOWN: Final = frozenset({"Unschedulable", "SchedulingGated"})
+
+
+@dataclasses.dataclass(slots=True)
+class Entry:
+    """One pod."""
+
+    pod: str
+    """Its namespace and name: ``shop/cart-0``."""
+    workload: str
+    node: str = ""
+    """That it is bound to; empty while it is pending."""
+    refusal: str = ""
+    """Why it is pending: the message of the FailedScheduling event and of the condition, or what it has to have first."""
+    error: str = ""
+    """What kept the scheduler from deciding about it the last time."""
+    is_gone: bool = False
+    """Whether it has been deleted."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it was bound or turned down, or needs no decision any more."""
+        return bool(self.node or self.refusal or self.is_gone)
+
+
+class PodTracker:
+    """What happens to the pods of an embedded cluster in this process. ``now`` tells the time in seconds."""
+
+    def __init__(
+        self, cluster: EmbeddedCluster, now: Callable[[], float], workload_of: WorkloadOf
+    ) -> None:
+        self._cluster: Final = cluster
+        self._now: Final = now
+        self._workload_of: Final = workload_of
+        self._entries: Final[dict[str, Entry]] = {}
+        self._changed_at = now()
+        self.bound_at: Final[list[float]] = []
+        """When each binding happened, in order."""
+        cluster.api.store[PODS.storage].listeners[self._on_pod] = None
+
+    def _on_pod(self, change: Change) -> None:
+        pod = change.record.value
+        uid = pod["metadata"]["uid"]
+        entry = self._entries.get(uid)
+        if entry is None:
+            workload = self._workload_of(pod)
+            if workload is None:
+                return
+            entry = self._entries[uid] = Entry("/".join(change.key), workload)
+        if change.type == "DELETED":
+            entry.is_gone = True
+        else:
+            self._take_over(entry, pod)
+        self._changed_at = self._now()
+
+    def _take_over(self, entry: Entry, pod: dict[str, Any]) -> None:
+        node = pod["spec"].get("nodeName")
+        if node and not entry.node:
+            entry.node, entry.refusal = node, ""
+            self.bound_at.append(self._now())
+        elif not node:
+            api = self._cluster.api
+            entry.refusal = _message(pod, _TURNED_DOWN) or missing_claim(api, pod)
+            entry.error = _message(pod, {"SchedulerError"})
+
+    @property
+    def entries(self) -> Collection[Entry]:
+        """All pods that are followed, in the order in which they came."""
+        return self._entries.values()
+
+    @property
+    def bound(self) -> int:
+        """Pods that are bound."""
+        return len(self.bound_at)
+
+    @property
+    def decided(self) -> int:
+        """Pods that are bound or were turned down."""
+        return sum(entry.is_decided for entry in self._entries.values())
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether every pod is bound or was turned down."""
+        return all(entry.is_decided for entry in self._entries.values())
+
+    def settled(self, quiet_seconds: float) -> bool:
+        """Whether every pod was decided and nothing has changed for so long."""
+        return self._now() - self._changed_at >= quiet_seconds and self.is_decided
+
+    async def wait(self, done: Callable[[], bool], look: Callable[[], None]) -> None:
+        """Returns when ``done``; calls ``look`` time and again."""
+        while not done():
+            look()
+            await asyncio.sleep(_LOOK_SECONDS)
+        look()
+
+    def zone(self, node: str) -> str:
+        """The zone of a node; ``?`` if it is not known."""
+        record = self._cluster.api.find(NODES, "", node)
+        labels = record.value["metadata"].get("labels", {}) if record is not None else {}
+        return str(labels.get(ZONE, "?"))
+
+    def by_zone(self, workload: str) -> Counter[str]:
+        """How many pods of a workload are bound in each zone; those that are pending under the empty name."""
+        return Counter(self.zone(e.node) if e.node else "" for e in self._of(workload))
+
+    def refusals(self, workload: str) -> Counter[str]:
+        """How many pods of a workload are pending for each reason."""
+        return Counter(entry.refusal for entry in self._of(workload) if not entry.node)
+
+    def undecided(self) -> list[str]:
+        """For people: the pods that were neither bound nor turned down, by workload and error."""
+        left = Counter(
+            (entry.workload, entry.error or "not tried")
+            for entry in self._entries.values()
+            if not entry.is_decided
+        )
+        return [f"{count} {workload}: {error}" for (workload, error), count in left.items()]
+
+    def _of(self, workload: str) -> Iterator[Entry]:
+        return (entry for entry in self._entries.values() if entry.workload == workload)
+
+
+def _message(pod: dict[str, Any], reasons: frozenset[str] | set[str]) -> str:
+    """The message of the condition PodScheduled=False if it has one of these reasons."""
+    for condition in pod.get("status", {}).get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition.get("reason") in reasons:
+            return str(condition.get("message", ""))
+    return ""

@@ -1,0 +1,90 @@
+"""The user's configuration for an embedded cluster: as it is, but for where the API server is and who leads.
+
+Its extenders are left out unless they are wanted: real ones reserve things while they filter.
+"""
+
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from app.plugins import registry
+from app.scheduler.profiles import plugin_problems
+from app.settings.args import NodeResourcesFitArgs
+from app.settings.dump import to_yaml
+from app.settings.load import Loaded, Settings, load
+from app.settings.models import (
+    ClientConnectionConfiguration,
+    KubeSchedulerProfile,
+    LeaderElectionConfiguration,
+    PluginConfig,
+)
+from app.settings.problems import ConfigurationError, Problem
+
+_FIT: Final = "NodeResourcesFit"
+#: Requests per second that the embedded cluster is asked for at most: it is here for nobody else.
+_RATE: Final = 5000
+
+
+class Configured(NamedTuple):
+    """A configuration, checked."""
+
+    settings: Settings
+    left_out: tuple[str, ...]
+    """The extenders that are not asked."""
+    warnings: tuple[str, ...]
+
+    @property
+    def schedulers(self) -> tuple[str, ...]:
+        """The names of its profiles."""
+        profiles = self.settings.configuration.profiles
+        return tuple(profile.scheduler_name for profile in profiles)
+
+    def text(self, kubeconfig: Path) -> str:
+        """The configuration file for a cluster, secrets of extenders included."""
+        client = ClientConnectionConfiguration(kubeconfig=str(kubeconfig), qps=_RATE, burst=_RATE)
+        election = LeaderElectionConfiguration(leader_elect=False)
+        changes = {"client_connection": client, "leader_election": election}
+        return to_yaml(_changed(self.settings, changes), redact=False)
+
+
+def configured(file: Path | None, *, extenders: bool) -> Configured:
+    """Reads and checks a file, with the installed plugins; the defaults without one. Raises ConfigurationError, RegistryError."""
+    loaded = load(file) if file is not None else Loaded(Settings())
+    classes = registry.registry(entry_points(group=registry.GROUP))
+    problems: Iterable[Problem] = plugin_problems(loaded, classes)
+    if problems:
+        raise ConfigurationError(problems, source=loaded.source, warnings=loaded.warnings)
+    settings = loaded.settings
+    names = tuple(extender.url_prefix for extender in settings.configuration.extenders)
+    left_out = () if extenders else names
+    warnings = tuple(warning.render(loaded.source) for warning in loaded.warnings)
+    return Configured(_without_extenders(settings) if left_out else settings, left_out, warnings)
+
+
+def _without_extenders(settings: Settings) -> Settings:
+    """Nobody is asked; what the extenders check in place of the scheduler stays unchecked."""
+    config = settings.configuration
+    ignored = config.ignored_by_scheduler
+    profiles = tuple(_ignoring(profile, ignored) for profile in config.profiles)
+    without = _changed(settings, {"extenders": (), "profiles": profiles})
+    extension = settings.extension.model_copy(update={"extenders": ()})
+    return Settings(without.configuration, extension)
+
+
+def _ignoring(profile: KubeSchedulerProfile, resources: frozenset[str]) -> KubeSchedulerProfile:
+    """The profile with further resources that NodeResourcesFit does not check."""
+    if not resources:
+        return profile
+    given = profile.args.get(_FIT)
+    args = given if isinstance(given, NodeResourcesFitArgs) else NodeResourcesFitArgs()
+    known = args.ignored_resources
+    added = args.model_copy(update={"ignored_resources": (*known, *sorted(resources - set(known)))})
+    entry = PluginConfig[NodeResourcesFitArgs](name=_FIT, args=added)
+    others = [each for each in profile.plugin_config if each.name != _FIT]
+    return profile.model_copy(update={"plugin_config": (*others, entry)})
+
+
+def _changed(settings: Settings, changes: dict[str, Any]) -> Settings:
+    configuration = settings.configuration.model_copy(update=changes)
+    return Settings(configuration, settings.extension)

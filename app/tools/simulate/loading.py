@@ -1,0 +1,250 @@
+"""Puts a dump into an embedded cluster, then a workload."""
+
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from app.scheduler.kinds import NAMES, decoders
+from app.sim import EmbeddedCluster, ManifestError
+from app.sim.errors import ApiError
+from app.sim.resources.kinds import POD_DISRUPTION_BUDGETS, PODS, Kind
+from app.sim.store import Record
+from app.tools.simulate.naming import pod_name
+from app.tools.simulate.owners import OwnerKey, controller_of
+from app.tools.simulate.reading import Found, Mistakes, Reading
+from app.tools.simulate.workloads import UNFOLDED, WorkloadExpander
+from app.wire.kube import DecodeError
+
+Object = dict[str, Any]
+
+CLUSTER_KINDS: Final = NAMES | {"PriorityClass", "ResourceClaimTemplate", "RuntimeClass"}
+"""What is taken from a dump: what the scheduler reads, what pods are admitted by, and what claims are made from."""
+WORKLOAD_KINDS: Final = CLUSTER_KINDS | UNFOLDED
+"""What is taken from a workload."""
+
+_FIRST: Final = ("Namespace", "PriorityClass", "RuntimeClass", "StorageClass")
+_LAST: Final = ("Node", "Pod")
+_DEFAULT_SCHEDULER: Final = "default-scheduler"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+PodKey = tuple[str, str]
+"""(namespace, name)."""
+
+
+@dataclasses.dataclass(slots=True)
+class Group:
+    """The pods of one workload, by which it is told apart in the answer."""
+
+    kind: str
+    namespace: str
+    name: str
+    is_from_cluster: bool
+    """Whether its pods have been pending in the dump."""
+    existing: int = 0
+    """Pods that the cluster had of it, and that stay."""
+
+    @property
+    def title(self) -> str:
+        """Tells it from all others: ``Deployment shop/web``."""
+        pending = " (pending in the cluster)" if self.is_from_cluster else ""
+        return f"{self.kind} {self.namespace}/{self.name}{pending}"
+
+
+class Loader:
+    """Fills a cluster. ``schedulers``: the names that the configuration has profiles for."""
+
+    def __init__(self, cluster: EmbeddedCluster, schedulers: Collection[str]) -> None:
+        self._cluster: Final = cluster
+        self._schedulers: Final = schedulers
+        self._decoders: Final = decoders()
+        self._workloads: Final[dict[PodKey, Group]] = {}
+        self._waiting: Final[dict[OwnerKey, Group]] = {}
+        self.groups: Final[list[Group]] = []
+        """Workloads in the order in which they came, those of pending pods of the dump first."""
+        self.other_schedulers: Final[Counter[str]] = Counter()
+        """How many pods wait for schedulers that no profile names."""
+
+    def group_of(self, pod: Object) -> Group | None:
+        """The workload that a pod is followed for."""
+        metadata = pod["metadata"]
+        return self._workloads.get((metadata["namespace"], metadata["name"]))
+
+    # ------------------------------------------------------------ the dump
+
+    def load_cluster(self, reading: Reading) -> None:
+        """Restores what came from a server and applies the rest. Raises ManifestError with every mistake."""
+        mistakes = _ObjectMistakes()
+        for found in sorted(reading.objects, key=_order):
+            with mistakes.noted(found):
+                if found.kind is PODS:
+                    self._note_pending(found.value)
+                value = _prepared(found)
+                self._put(found.kind, value, restored=bool(_part(value, "metadata").get("uid")))
+        mistakes.check()
+
+    def _note_pending(self, pod: Object) -> None:
+        spec, metadata = _part(pod, "spec"), _part(pod, "metadata")
+        ended = _part(pod, "status").get("phase") in _ENDED
+        if spec.get("nodeName") or ended or metadata.get("deletionTimestamp"):
+            return
+        if not self._is_ours(spec):
+            return
+        namespace, name = metadata.get("namespace") or "default", metadata.get("name", "")
+        owner = controller_of({"metadata": metadata | {"namespace": namespace}})
+        key: OwnerKey = owner or ("Pod", namespace, name)
+        group = self._waiting.get(key)
+        if group is None:
+            group = self._waiting[key] = Group(*key, is_from_cluster=True)
+            self.groups.append(group)
+        self._workloads[namespace, name] = group
+
+    def _is_ours(self, spec: Object) -> bool:
+        """Whether a profile is in charge of a pod; others are counted."""
+        scheduler = spec.get("schedulerName") or _DEFAULT_SCHEDULER
+        if scheduler in self._schedulers:
+            return True
+        self.other_schedulers[scheduler] += 1
+        return False
+
+    # ------------------------------------------------------------ the workload
+
+    def load_workload(self, reading: Reading) -> None:
+        """Applies what pods depend on, then the pods, in the order of the files. Raises ManifestError with every mistake."""
+        mistakes = _ObjectMistakes()
+        unfolder = WorkloadExpander(self._cluster)
+        owners = {_key(found) for found in reading.objects if found.kind.kind in UNFOLDED}
+        for found in sorted(reading.objects, key=_workload_order):
+            with mistakes.noted(found):
+                if not _is_workload(found):
+                    self._put(found.kind, found.value)
+                elif controller_of(found.value) not in owners:  # which makes it
+                    self._add(found, unfolder)
+        mistakes.check()
+
+    def _add(self, found: Found, unfolder: WorkloadExpander) -> None:
+        key = _key(found)
+        group = Group(*key, is_from_cluster=False)
+        self.groups.append(group)
+        if found.kind is PODS:
+            self._add_pod(_as_new(found.value), group)
+            return
+        workload = self._put(found.kind, found.value).value
+        group.existing = len(unfolder.existing(workload))
+        self._add_parts(unfolder.parts(workload), unfolder, group)
+
+    def _add_parts(
+        self, parts: Iterator[tuple[Kind, Object]], unfolder: WorkloadExpander, group: Group
+    ) -> None:
+        for kind, value in parts:
+            if kind is PODS:
+                self._add_pod(value, group)
+                continue
+            record = self._put(kind, value)
+            if kind.kind in UNFOLDED:
+                self._add_parts(unfolder.parts(record.value), unfolder, group)
+
+    def _add_pod(self, pod: Object, group: Group) -> None:
+        metadata = _part(pod, "metadata")
+        if not metadata.get("name") and metadata.get("generateName"):
+            name = pod_name(metadata["generateName"], len(self.groups))
+            metadata = metadata | {"name": name}
+            group.name, pod = name, pod | {"metadata": metadata}
+        namespace, name = metadata.get("namespace") or "default", metadata.get("name", "")
+        if self._cluster.api.find(PODS, namespace, name) is not None:
+            raise ManifestError("the cluster has a pod of this name already")
+        if self._is_ours(_part(pod, "spec")):
+            self._workloads[namespace, name] = group
+        elif group.kind == PODS.kind:
+            self.groups.remove(group)
+        self._put(PODS, pod)
+
+    # ------------------------------------------------------------ both
+
+    def _put(self, kind: Kind, value: Object, *, restored: bool = False) -> Record:
+        """Stores an object, and makes sure that the scheduler can read it. Raises ApiError or DecodeError."""
+        record = (self._cluster.restore if restored else self._cluster.apply)(kind, value)
+        decoder = self._decoders.get(kind.kind)
+        if decoder is not None:
+            decoder.decode(record.raw)
+        return record
+
+
+class _ObjectMistakes(Mistakes):
+    """Mistakes in objects."""
+
+    @contextlib.contextmanager
+    def noted(self, found: Found) -> Iterator[None]:
+        """Notes what is wrong with an object instead of raising it."""
+        try:
+            yield
+        except ApiError as error:
+            self.add(_said(found, error.message))
+        except (ManifestError, DecodeError) as error:
+            self.add(_said(found, str(error)))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            self.add(_said(found, f"a field is missing or has an unexpected form ({problem})"))
+
+
+def _order(found: Found) -> int:
+    """What others depend on comes first."""
+    name = found.kind.kind
+    if name in _FIRST:
+        return _FIRST.index(name)
+    return len(_FIRST) + 1 + _LAST.index(name) if name in _LAST else len(_FIRST)
+
+
+def _workload_order(found: Found) -> int:
+    """What pods depend on, then what consists of pods as it comes."""
+    return len(_FIRST) + 1 if _is_workload(found) else _order(found)
+
+
+def _is_workload(found: Found) -> bool:
+    return found.kind is PODS or found.kind.kind in UNFOLDED
+
+
+def _prepared(found: Found) -> Object:
+    """An object of a dump as it is to be taken over.
+
+    Namespaces on their way out stay: what holds them is not known. Budgets are counted anew, as preemptions go on to use
+    them up. Pending pods are to be decided about anew.
+    """
+    value = found.value
+    if found.kind is POD_DISRUPTION_BUDGETS:
+        return {part: content for part, content in value.items() if part != "status"}
+    if found.kind.kind == "Namespace":
+        metadata = {p: v for p, v in _part(value, "metadata").items() if p != "deletionTimestamp"}
+        return value | {"metadata": metadata}
+    conditions = _part(value, "status").get("conditions")
+    if found.kind is PODS and not _part(value, "spec").get("nodeName") and conditions:
+        kept = [each for each in conditions if each.get("type") != "PodScheduled"]
+        return value | {"status": value["status"] | {"conditions": kept}}
+    return value
+
+
+def _as_new(pod: Object) -> Object:
+    """A pod as its owner would create it; one that comes from a server is to be decided about anew."""
+    fresh = {part: value for part, value in pod.items() if part != "status"}
+    if _part(pod, "metadata").get("uid"):
+        fresh["spec"] = {p: v for p, v in _part(pod, "spec").items() if p != "nodeName"}
+    return fresh
+
+
+def _part(value: Mapping[str, Any], name: str) -> Object:
+    """A part of an object that should be a map, for looking at before it is checked."""
+    part = value.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _key(found: Found) -> OwnerKey:
+    metadata = _part(found.value, "metadata")
+    return found.kind.kind, metadata.get("namespace") or "default", metadata.get("name", "")
+
+
+def _said(found: Found, text: str) -> str:
+    metadata = _part(found.value, "metadata")
+    names = (metadata.get("namespace"), metadata.get("name"))
+    name = "/".join(str(name) for name in names if name)
+    return f"{found.place}: {found.kind.kind} {name}: {text}"

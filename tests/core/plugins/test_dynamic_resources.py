@@ -1,0 +1,595 @@
+"""DynamicResources: which pods wait, which nodes will do, and who gets the devices when."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from app.framework.args import DynamicResourcesArgs
+from app.framework.diagnosis import Diagnosis
+from app.framework.interface import CycleState, reject
+from app.framework.profile import ProfilePlugins
+from app.framework.runner import Framework
+from app.framework.testing import FakeCluster, make_node, make_pod
+from app.model.devices import FINALIZER
+from app.model.objects import PodResourceClaimStatus
+from app.model.status import SKIP, Code, ConflictError, SchedulingError, unschedulable
+from app.plugins.dynamic_resources import DynamicResources
+from app.plugins.dynamic_resources.budget import Budget
+from app.state.nominations import NOBODY
+from app.state.view import View
+from tests.core.framework.claim_world import (
+    Clock,
+    Devices,
+    a_claim,
+    a_class,
+    a_slice,
+    allocated,
+    exactly,
+    using,
+)
+from tests.core.framework.coroutines import finish
+
+CANNOT = "cannot allocate all claims"
+AWAY = "resourceclaim not available on the node"
+
+
+def from_template(claim="pod-e-x", owner="uid-of-default-pod"):
+    """A pod whose claim was made from a template, and the claim as it was made for ``owner``."""
+    pod = make_pod(
+        spec={"resourceClaims": [{"name": "e", "resourceClaimTemplateName": "gpus"}]},
+    )
+    made = msgspec.structs.replace(pod, claim_statuses=(PodResourceClaimStatus("e", claim),))
+    reference = {"kind": "Pod", "name": "pod", "uid": owner, "controller": True}
+    return pod, made, a_claim("pod-e-x", ownerReferences=[reference])
+
+
+class TestPodsWithoutClaims:
+    def test_cost_nothing_and_score_nothing(self):
+        world = Devices()
+        assert world.judge(make_pod()) == {}
+        assert world.plugin.pre_filter(CycleState(), make_pod()) == SKIP
+        assert world.cluster.score(world.plugin, make_pod()) == {"a": 0, "b": 0, "c": 0}
+        world.cluster.check(world.plugin, make_pod())
+
+    def test_the_score_is_shown(self):
+        cluster = FakeCluster(make_node("a"), make_node("b"))
+        plugin, table, pod = (
+            DynamicResources(None, cluster.handle),
+            cluster.handle.table,
+            make_pod(),
+        )
+        plugins = ProfilePlugins({"score": [plugin]}, {plugin.NAME: 2})
+        framework = Framework("default-scheduler", plugins, table)
+        memo = framework.memo(pod)
+        shown = framework.plugin_scores(CycleState(memo.state), pod, memo, View.everything(table))
+        assert list(shown) == ["DynamicResources"]
+        assert np.array_equal(shown["DynamicResources"], [0, 0])
+
+    def test_words_after_a_failed_attempt(self):
+        plugin, state, pod = DynamicResources(None, FakeCluster().handle), CycleState(), make_pod()
+
+        def after():
+            result = finish(plugin.post_filter(state, pod, Diagnosis(node_count=2), None))
+            return result.status.code, result.status.message
+
+        assert after() == (Code.Error, "not found")
+        plugin.pre_filter(state, pod)
+        assert after() == (Code.Unschedulable, "no new claims to deallocate")
+
+
+class TestPodsThatWait:
+    def gate(self, world, pod):
+        status = world.plugin.pre_enqueue(pod)
+        assert status.ok or status.code is Code.UnschedulableAndUnresolvable
+        return status.message
+
+    def test_until_their_claim_is_there(self):
+        world = Devices()
+        assert self.gate(world, make_pod()) == ""
+        assert self.gate(world, using("c")) == 'could not find ResourceClaim "default/c"'
+        world.cluster.store(a_claim())
+        assert self.gate(world, using("c")) == ""
+
+    def test_while_their_claim_goes(self):
+        world = Devices(a_claim(deletionTimestamp="2026-01-01T00:00:00Z"))
+        assert self.gate(world, using("c")) == 'resourceclaim "c" is being deleted'
+
+    def test_until_a_claim_is_made_from_the_template(self):
+        pod, made, claim = from_template()
+        world = Devices(claim)
+        assert self.gate(world, pod) == 'pod "default/pod": ResourceClaim not created yet'
+        assert self.gate(world, made) == ""
+
+    def test_if_the_claim_was_made_for_another_pod(self):
+        _, made, claim = from_template(owner="another")
+        assert self.gate(Devices(claim), made) == (
+            "ResourceClaim default/pod-e-x was not created for Pod default/pod (Pod is not owner)"
+        )
+
+    def test_not_where_no_claim_is_needed(self):
+        _, none, _ = from_template(claim=None)
+        world = Devices(a_slice("a", "d0"))
+        assert self.gate(world, none) == ""
+        assert world.judge(none) == {}
+        assert world.plugin.pre_filter(CycleState(), none) == SKIP
+
+    def test_if_an_entry_names_neither(self):
+        pod = make_pod(spec={"resourceClaims": [{"name": "e"}]})
+        assert self.gate(Devices(), pod) == (
+            'pod "default/pod", spec.resourceClaim "e": none of the supported fields are set'
+        )
+
+    def test_siblings_have_claims_of_their_own(self):
+        """Pods of one template are told apart by their status alone."""
+        _, first, claim = from_template()
+        second = msgspec.structs.replace(first, claim_statuses=(PodResourceClaimStatus("e", "x"),))
+        assert first.template is second.template
+        world = Devices(claim, a_slice("a", "d0"))
+        assert world.judge(first) == {"b": CANNOT, "c": CANNOT}
+        assert set(world.judge(second).values()) == {'could not find ResourceClaim "default/x"'}
+
+
+class TestNodes:
+    def test_need_the_devices(self):
+        world = Devices(
+            a_slice("a", "d0", "d1"), a_slice("b", "d0"), a_claim("c", exactly(count=2))
+        )
+        assert world.judge(using("c")) == {"b": CANNOT, "c": CANNOT}
+        world.cluster.check(world.plugin, using("c"), make_pod())
+
+    def test_several_claims_share_what_there_is(self):
+        world = Devices(a_slice("a", "d0", "d1"), a_slice("b", "d0"), a_claim("c"), a_claim("d"))
+        assert world.judge(using("c", "d")) == {"b": CANNOT, "c": CANNOT}
+        assert world.judge(using("c", "c")) == {"c": CANNOT}
+
+    def test_must_reach_what_is_allocated(self):
+        world = Devices(a_slice("b", "d0"), a_claim(status=allocated("b", "d0")))
+        assert world.judge(using("c")) == {"a": AWAY, "c": AWAY}
+
+    def test_what_one_claim_has_no_other_gets(self):
+        world = Devices(
+            a_slice("a", "d0"), a_claim("c"), a_claim("other", status=allocated("a", "d0"))
+        )
+        assert set(world.judge(using("c"))) == {"a", "b", "c"}
+
+    @pytest.mark.parametrize(
+        ("request_", "reason"),
+        [
+            (exactly(device_class="tpu"), "request r: device class tpu does not exist"),
+            (
+                {"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "tpu"}]},
+                "request r/s: device class tpu does not exist",
+            ),
+            ({"name": "r"}, "resource claim default/c, request r: unknown request type"),
+        ],
+    )
+    def test_requests_that_nothing_can_serve(self, request_, reason):
+        world = Devices(a_claim("c", request_))
+        assert set(world.judge(using("c")).values()) == {reason}
+
+    def test_a_search_that_takes_too_long_fails_the_attempt(self):
+        world = Devices(a_slice("a", *(f"d{n}" for n in range(8))), a_claim("c", exactly(count=9)))
+        world.clock.monotonic = iter(range(0, 10**9, 3)).__next__
+        with pytest.raises(SchedulingError, match="timed out trying to allocate devices"):
+            world.judge(using("c"))
+
+    def test_a_wrong_selector_fails_the_attempt(self):
+        broken = exactly(selectors=[{"cel": {"expression": "device.driver =="}}])
+        world = Devices(a_slice("a", "d0"), a_claim("c", broken))
+        with pytest.raises(SchedulingError):
+            world.judge(using("c"))
+
+    def test_the_earlier_alternative_scores_more(self):
+        request = {
+            "name": "r",
+            "firstAvailable": [
+                {"name": name, "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": n}
+                for name, n in (("two", 2), ("one", 1))
+            ],
+        }
+        world = Devices(a_slice("a", "d0"), a_slice("b", "d0", "d1"), a_claim("c", request))
+        assert world.cluster.score(world.plugin, using("c")) == {"a": 87, "b": 100}
+
+
+class TestBudget:
+    def test_of_a_kind_and_of_the_attempt(self):
+        clock = Clock()
+        budget = Budget(clock, 1.0)
+        budget.start_kind()
+        clock.seconds = 1.1
+        assert budget.expired()
+        budget.start_kind()
+        assert not budget.expired()
+        clock.seconds = 2.1
+        assert budget.expired()
+        budget.start_kind()
+        assert budget.expired()
+
+    @pytest.mark.parametrize("timeout", [0.0, 10.0])
+    def test_the_attempt_is_limited_in_any_case(self, timeout):
+        clock = Clock()
+        budget = Budget(clock, timeout)
+        budget.start_kind()
+        clock.seconds = 1.9
+        assert not budget.expired()
+        clock.seconds = 2.1
+        assert budget.expired()
+
+
+class TestDecisions:
+    def test_two_in_a_row_see_each_other(self):
+        world = Devices(a_slice("a", "d0", "d1"), a_claim("c"), a_claim("d"), a_claim("e"))
+        first = world.decide(using("c", name="p"), "a")
+        world.decide(using("d", name="q"), "a")
+        assert world.in_use() == {"a/d0", "a/d1"}
+        assert set(world.judge(using("e"))) == {"a", "b", "c"}
+        world.plugin.unreserve(first, using("c", name="p"), "a")
+        assert world.judge(using("e")) == {"b": CANNOT, "c": CANNOT}
+
+    def test_of_one_profile_bind_the_others(self):
+        world = Devices(a_slice("a", "d0"), a_claim("c"), a_claim("d"))
+        other = DynamicResources(None, world.cluster.handle)
+        world.decide(using("c"), "a")
+        assert set(world.cluster.judge(other, using("d"))) == {"a", "b", "c"}
+
+    def test_a_claim_in_flight_is_waited_for(self):
+        world = Devices(a_slice("a", "d0"), a_claim("c"))
+        world.decide(using("c", name="p"), "a")
+        said = "resource claim default/c is in the process of being allocated"
+        assert set(world.judge(using("c", name="q")).values()) == {said}
+
+    def test_what_another_pod_has_reserved_is_not_given_back(self):
+        world = Devices(a_slice("a", "d0"), a_claim("c"))
+        pod, other = using("c", name="p"), using("c", name="q")
+        state = world.decide(pod, "a")
+        world.plugin.unreserve(state, pod, "a")
+        world.decide(other, "a")
+        world.plugin.unreserve(state, pod, "a")
+        assert world.in_use() == {"a/d0"}
+
+    def test_nothing_to_reserve_for_what_is_allocated(self):
+        world = Devices(a_slice("a", "d0"), a_claim(status=allocated("a", "d0")))
+        world.decide(using("c"), "a")
+        assert world.in_use() == {"a/d0"}
+
+
+class TestBinding:
+    def setup_method(self):
+        self.world = Devices(a_slice("a", "d0"), a_claim("c"))
+        self.pod = using("c")
+        self.claims = self.world.effects.resource_claims
+
+    def test_finalizer_first_then_allocation_and_reservation(self):
+        state = self.world.decide(self.pod, "a")
+        assert self.world.plugin.pre_bind_pre_flight(state, self.pod, "a").ok
+        assert self.world.bind(state, self.pod, "a").ok
+        assert self.claims.calls == [("patch", "default/c"), ("patch status", "default/c")]
+        claim = self.world.written()
+        assert claim.metadata.finalizers == (FINALIZER,)
+        assert claim.status.allocation.devices.results[0].device == "d0"
+        assert claim.status.allocation.allocation_timestamp == "2023-11-14T22:13:20Z"
+        (consumer,) = claim.status.reserved_for
+        assert (consumer.api_group, consumer.resource) == ("", "pods")
+        assert (consumer.name, consumer.uid) == ("pod", self.pod.uid)
+
+    def test_what_was_written_counts_before_the_watch_shows_it(self):
+        state = self.world.decide(self.pod, "a")
+        self.world.bind(state, self.pod, "a")
+        assert not self.world.tracker.in_flight("uid-of-c")
+        assert self.world.in_use() == {"a/d0"}
+        self.world.plugin.unreserve(state, self.pod, "a")
+        assert self.world.in_use() == {"a/d0"}
+        self.world.effects.show()
+        assert self.world.in_use() == {"a/d0"}
+
+    def test_a_second_pod_is_added_to_the_consumers(self):
+        self.world.bind(self.world.decide(self.pod, "a"), self.pod, "a")
+        other = using("c", name="other")
+        assert self.world.bind(self.world.decide(other, "a"), other, "a").ok
+        assert [c.name for c in self.world.written().status.reserved_for] == ["pod", "other"]
+        assert len(self.claims.calls) == 3
+
+    def test_nothing_is_written_for_a_claim_that_is_reserved_already(self):
+        status = allocated("a", "d0", reserved=[self.pod.uid])
+        self.world.cluster.store(a_claim(status=status, version="6"))
+        assert self.world.bind(self.world.decide(self.pod, "a"), self.pod, "a").ok
+        assert self.claims.calls == []
+
+    def test_a_claim_that_changed_meanwhile_is_read_again(self):
+        state = self.world.decide(self.pod, "a")
+        self.claims.store(a_claim("c", version="900", annotations={"by": "somebody"}))
+        assert self.world.bind(state, self.pod, "a").ok
+        assert self.world.written().annotations == {"by": "somebody"}
+
+    @pytest.mark.parametrize(
+        ("fields", "text"),
+        [
+            ({"status": allocated("b", "d0")}, "got allocated elsewhere in the meantime"),
+            ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "got deleted in the meantime"),
+        ],
+    )
+    def test_not_if_it_is_somebody_else_s_by_now(self, fields, text):
+        state = self.world.decide(self.pod, "a")
+        self.claims.store(a_claim("c", version="900", **fields))
+        status = self.world.bind(state, self.pod, "a")
+        assert (status.code, status.message) == (Code.Error, f"claim default/c {text}")
+        self.world.undo(state, self.pod, "a")
+        assert "a/d0" not in self.world.in_use()
+
+    def test_not_if_it_was_deallocated(self):
+        self.world.cluster.store(a_claim(status=allocated("a", "d0"), version="6"))
+        state = self.world.decide(self.pod, "a")
+        self.claims.store(a_claim("c", version="900"))
+        assert self.world.bind(state, self.pod, "a").message == (
+            "claim default/c got deallocated elsewhere in the meantime"
+        )
+
+    def test_conflicts_come_to_an_end(self):
+        state, conflict = self.world.decide(self.pod, "a"), ConflictError("changed")
+
+        async def never(*_args, **_kwargs):
+            raise conflict
+
+        self.claims.add_finalizer = never
+        status = self.world.bind(state, self.pod, "a")
+        assert status.message == "add finalizer to claim default/c: changed"
+        assert self.world.in_use() == {"a/d0"}
+        self.world.undo(state, self.pod, "a")
+        assert self.world.in_use() == set()
+
+    def test_an_allocation_whose_answer_was_lost_is_looked_up(self):
+        state, patch = self.world.decide(self.pod, "a"), self.claims.patch
+
+        async def lose(claim, changes, *, status=False):
+            written = await patch(claim, changes, status=status)
+            if status:
+                raise SchedulingError("connection reset")
+            return written
+
+        self.claims.patch = lose
+        status = self.world.bind(state, self.pod, "a")
+        said = "add allocation and reservation to claim default/c: connection reset"
+        assert status.message == said
+        assert self.world.in_use() == {"a/d0"}
+        self.world.undo(state, self.pod, "a")
+        assert not self.world.tracker.in_flight("uid-of-c")
+        assert self.world.in_use() == {"a/d0"}
+        assert self.world.written().status.reserved_for == ()
+        assert self.world.judge(self.pod) == {"b": AWAY, "c": AWAY}
+
+    def test_a_claim_that_is_gone(self):
+        state = self.world.decide(self.pod, "a")
+        self.claims.objects.clear()
+        assert self.world.bind(state, self.pod, "a").message == (
+            'add finalizer to claim default/c: resourceclaims.resource.k8s.io "c" not found'
+        )
+
+    def test_taken_back_the_claim_keeps_its_devices_but_not_the_pod(self):
+        state = self.world.decide(self.pod, "a")
+        self.world.bind(state, self.pod, "a")
+        self.world.undo(state, self.pod, "a")
+        assert self.claims.calls[2:] == [("drop consumer", "default/c")]
+        assert self.world.written().status.reserved_for == ()
+        assert self.world.judge(self.pod) == {"b": AWAY, "c": AWAY}
+
+    def test_nothing_to_take_back_before_anything_was_written(self):
+        state = self.world.decide(self.pod, "a")
+        self.world.undo(state, self.pod, "a")
+        assert self.claims.calls == []
+        assert self.world.in_use() == set()
+
+
+class Nowhere:
+    """Turns down some nodes, before DynamicResources has its turn."""
+
+    NAME = "Nowhere"
+
+    def __init__(self, *rows):
+        self.rows = rows
+
+    def filter(self, state, pod, view):
+        return reject(np.isin(view.rows, self.rows), Code.UnschedulableAndUnresolvable, "nowhere")
+
+
+class TestDeallocation:
+    @pytest.mark.parametrize(
+        ("rows", "message"),
+        [
+            ((), "deallocation of ResourceClaim completed"),
+            ((1,), "deallocation of ResourceClaim completed"),
+            ((1, 2), "still not schedulable"),
+            ((0, 1, 2), "still not schedulable"),
+        ],
+    )
+    def test_only_for_nodes_that_are_in_question(self, rows, message):
+        world, pod = Devices(a_claim(status=allocated("a", "d0"))), using("c")
+        plugin = world.plugin
+        first = Nowhere(*rows)
+        plugins = {"preFilter": [plugin], "filter": [first, plugin], "postFilter": [plugin]}
+        framework = Framework("default", ProfilePlugins(plugins, {}), world.cluster.handle.table)
+        memo = framework.memo(pod)
+        state = CycleState(memo.state)
+        framework.filter(state, pod, memo, NOBODY)
+        assert world.after(state, pod) == unschedulable(message)
+
+    def after(self, world, pod):
+        status = world.after(world.find(pod), pod)
+        assert status.code is Code.Unschedulable
+        return status.message
+
+    def test_frees_a_claim_that_nobody_else_uses(self):
+        pod = using("c", "d")
+        for reserved in ([], [pod.uid]):
+            world = Devices(
+                a_slice("a", "d0"),
+                a_slice("b", "d0"),
+                a_claim("c", status=allocated("a", "d0", reserved=reserved)),
+                a_claim("d", status=allocated("b", "d0", reserved=["another"])),
+            )
+            assert self.after(world, pod) == "deallocation of ResourceClaim completed"
+            assert world.written("c").status.allocation is None
+            assert world.written("c").status.reserved_for is None
+            assert world.in_use() == {"b/d0"}
+
+    def test_leaves_a_claim_that_others_use(self):
+        status = allocated("x", "d0", reserved=["another", "uid-of-default-pod"])
+        world = Devices(a_claim("c", status=status))
+        assert self.after(world, using("c")) == "still not schedulable"
+
+    def test_leaves_claims_that_were_not_in_the_way(self):
+        world = Devices(a_claim("c"))
+        assert self.after(world, using("c")) == "still not schedulable"
+
+    def test_fails_if_the_claim_has_changed(self):
+        world = Devices(a_claim("c", status=allocated("x", "d0")))
+        state = world.find(using("c"))
+        world.effects.resource_claims.store(a_claim("c", version="900"))
+        assert world.after(state, using("c")).code is Code.Error
+
+
+def condition(kind, status="True"):
+    return {"type": kind, "status": status, "reason": "Because", "message": "so it is"}
+
+
+class TestBindingConditions:
+    NEEDS = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}  # noqa: RUF012
+
+    def waiting(self, *conditions, timestamp="2023-11-14T22:13:20Z"):
+        status = allocated("a", "d0", timestamp=timestamp, **self.NEEDS)
+        device = {"driver": "gpu.example.com", "pool": "a", "device": "d0"}
+        if conditions:
+            status["devices"] = [device | {"conditions": list(conditions)}]
+        return status
+
+    def world(self, *conditions, timeout=60.0, **fields):
+        world = Devices(
+            a_slice("a", {"name": "d0", **self.NEEDS}),
+            a_claim(status=self.waiting(*conditions, **fields)),
+            args=DynamicResourcesArgs(binding_timeout=timeout),
+        )
+        return world, using("c")
+
+    def test_the_pod_waits_until_they_hold(self):
+        world, pod = self.world()
+        state = world.decide(pod, "a")
+        naps = []
+
+        async def nap(seconds):
+            naps.append(seconds)
+            if len(naps) == 3:
+                status = self.waiting(condition("Ready"))
+                world.cluster.store(a_claim(status=status, version="5000"))
+
+        world.effects.sleep = nap
+        assert world.bind(state, pod, "a").ok
+        assert naps == [5.0, 5.0, 5.0]
+        assert [(reason, note) for _, reason, note in world.effects.events] == [
+            ("BindingConditionsPending", "waiting for binding conditions for device on node a")
+        ]
+        assert world.plugin.figures.conditions_awaited == {("gpu.example.com", "success"): 1}
+
+    def test_a_failure_ends_the_wait(self):
+        world, pod = self.world()
+        state = world.decide(pod, "a")
+        failed = self.waiting(condition("Broken"), condition("Ready"))
+        world.cluster.store(a_claim(status=failed, version="5000"))
+        assert world.bind(state, pod, "a").message == (
+            'device binding failed: claim=c, reason=Because, message="so it is"'
+        )
+        assert world.plugin.figures.conditions_awaited == {("gpu.example.com", "failure"): 1}
+
+    def test_the_wait_has_an_end(self):
+        world, pod = self.world(timestamp="2023-11-14T22:13:30Z")
+        state = world.decide(pod, "a")
+        status = world.bind(state, pod, "a")
+        assert status.message == "device binding timeout: context deadline exceeded"
+        assert world.plugin.figures.conditions_awaited == {("gpu.example.com", "timeout"): 1}
+
+    @pytest.mark.parametrize(("timeout", "looks"), [(60.0, 12), (12.0, 3)])
+    def test_there_is_no_look_at_the_last_moment(self, timeout, looks):
+        world, pod = self.world(timeout=timeout)
+        state = world.decide(pod, "a")
+        naps = []
+
+        async def nap(seconds):
+            naps.append(seconds)
+            if len(naps) == looks:
+                status = self.waiting(condition("Ready"))
+                world.cluster.store(a_claim(status=status, version="5000"))
+
+        world.effects.sleep = nap
+        status = world.bind(state, pod, "a")
+        assert status.message == "device binding timeout: context deadline exceeded"
+        assert sum(naps) == timeout
+
+    def test_the_end_counts_from_the_allocation(self):
+        world, pod = self.world(timestamp="2023-11-14T22:12:30Z")
+        state = world.decide(pod, "a")
+        assert world.bind(state, pod, "a").message == "device binding timeout: claim=c"
+
+    @pytest.mark.parametrize(
+        ("conditions", "seconds", "fits"),
+        [
+            ((), 59.0, True),
+            ((), 61.0, False),
+            ((condition("Ready"),), 61.0, True),
+            ((condition("Ready", "False"),), 61.0, False),
+            ((condition("Broken"),), 0.0, False),
+            ((condition("Broken", "False"),), 0.0, True),
+        ],
+    )
+    def test_what_failed_or_took_too_long_is_freed(self, conditions, seconds, fits):
+        world, pod = self.world(*conditions)
+        world.clock.now += seconds
+        said = world.judge(pod)
+        assert said == {"b": AWAY, "c": AWAY} | ({} if fits else {"a": AWAY})
+        if not fits:
+            status = world.after(world.find(pod), pod)
+            assert status.message == "deallocation of ResourceClaim completed"
+
+    def test_without_conditions_nobody_waits(self):
+        world = Devices(a_slice("a", "d0"), a_claim("c"))
+        pod = using("c")
+        assert world.bind(world.decide(pod, "a"), pod, "a").ok
+        assert world.effects.events == []
+
+
+class TestHints:
+    def setup_method(self):
+        self.world = Devices(a_claim("c"), a_claim("d"))
+        self.pod = using("c")
+
+    def wakes(self, old, new, pod=None):
+        return self.world.cluster.wakes(self.world.plugin, pod or self.pod, old=old, new=new)
+
+    def test_claims_of_the_pod(self):
+        assert self.wakes(None, a_claim("c"))
+        assert not self.wakes(None, a_claim("d"))
+        assert self.wakes(a_claim("c"), a_claim("c", status=allocated("a", "d0")))
+        assert not self.wakes(a_claim("c"), a_claim("c", finalizers=["f"]))
+        assert not self.wakes(a_claim("d"), a_claim("d", status=allocated("a", "d0")))
+
+    def test_devices_that_are_freed(self):
+        assert self.wakes(a_claim("d", status=allocated("a", "d0")), a_claim("d"))
+
+    def test_not_while_the_pod_lacks_a_claim(self):
+        pod = using("c", "missing")
+        assert not self.wakes(None, a_claim("c"), pod)
+        assert not self.wakes(a_claim("d", status=allocated("a", "d0")), a_claim("d"), pod)
+
+    def test_claims_named_in_the_pod_s_status(self):
+        pod, made, claim = from_template()
+        assert not self.wakes(pod, made, pod)
+        self.world.cluster.store(claim)
+        assert self.wakes(pod, made, pod)
+        assert not self.wakes(pod, made, using("c", name="another"))
+
+    def test_classes_slices_and_nodes(self):
+        assert self.wakes(None, a_class("other"))
+        assert self.wakes(a_class(), a_class())
+        assert self.wakes(None, a_slice("a", "d0"))
+        assert self.wakes(a_slice("a", "d0"), a_slice("a", "d0"))
+        assert not self.wakes(a_slice("a", "d0"), None)
+        assert self.wakes(None, make_node("new"))
+        assert self.wakes(make_node("a"), make_node("a", labels={"x": "y"}))
+        assert not self.wakes(make_node("a"), make_node("a", annotations={"x": "y"}))
