@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from app.wire.go_json import clean
+
 _EXCERPT_CHARS: Final = 512
 #: Seconds; whoever asks for more is asking for good.
 _LONGEST_RETRY: Final = 24 * 3600.0
@@ -18,7 +20,7 @@ def excerpt(body: bytes) -> str:
     """
     text = body.decode("utf-8", "replace")
     with contextlib.suppress(ValueError, RecursionError):
-        text = _message(json.loads(text, strict=False)) or text
+        text = clean(_message(json.loads(text, strict=False))) or text
     line = " ".join(text.split())
     return line if len(line) <= _EXCERPT_CHARS else f"{line[: _EXCERPT_CHARS - 1]}…"
 

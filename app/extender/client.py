@@ -231,6 +231,8 @@ class HTTPExtender:
             )
         except TransportError as err:
             raise self._error(call, err.text, err.outcome, sent=err.sent) from err
+        except Exception as err:
+            raise self._unexpected(call, err) from err
         call.received = len(response.body)
         call.retry_after = retry_after(response.headers)
         if response.status != 200:
@@ -241,6 +243,8 @@ class HTTPExtender:
             raise self._error(call, str(err), Outcome.BAD_ANSWER) from err
         except _Refusal as err:
             raise self._error(call, str(err), Outcome.ERROR) from err
+        except Exception as err:
+            raise self._unexpected(call, err) from err
         call.outcome = Outcome.SUCCESS
         return answer
 
@@ -291,6 +295,14 @@ class HTTPExtender:
         path, url = self.config.path(call.verb), redacted(self.config.url(call.verb))
         text = f"failed {path} with extender at URL {url}, code {response.status}"
         return self._error(call, text, Outcome.STATUS, response=response)
+
+    def _unexpected(self, call: "_Call", err: Exception) -> ExtenderError:
+        """An answer on which reading failed in a way that no reader foresees: this extender's error like any other."""
+        self._observer.warned(
+            self.name, f"reading the answer to {call.verb.value} failed: {err!r:.500}"
+        )
+        text = f"the answer cannot be read: {type(err).__name__}"
+        return self._error(call, text, Outcome.BAD_ANSWER)
 
     def _error(
         self,

@@ -5,6 +5,7 @@ from typing import Final
 
 from app.extender.config import Verb
 from app.model.status import SchedulingError
+from app.wire.go_json import clean
 
 
 class Outcome(enum.StrEnum):
@@ -66,6 +67,7 @@ class ExtenderError(SchedulingError):
         retry_after: float | None = None,
         sent: bool = True,
     ) -> None:
+        text = clean(text)
         super().__init__(text)
         self.text: Final = text
         #: The extender's name.

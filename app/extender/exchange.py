@@ -115,7 +115,7 @@ class Target:
     def _first_lines(self) -> bytes:
         request = self.request
         plain_proxy = request.proxy is not None and not request.is_ssl()
-        path = str(request.url) if plain_proxy else request.url.raw_path_qs
+        path = str(request.url.with_user(None)) if plain_proxy else request.url.raw_path_qs
         lines = [f"{request.method} {path} HTTP/1.1"]
         fixed = {k: v for k, v in request.headers.items() if k != "Content-Length"}
         lines += [f"{name}: {value}" for name, value in fixed.items()]
@@ -250,7 +250,7 @@ def _is_whole(chunks: Sequence[bytes]) -> bool:
         return False
     try:
         msgspec.json.decode(b"".join(chunks), type=msgspec.Raw)
-    except msgspec.DecodeError:
+    except (msgspec.MsgspecError, RecursionError):
         return False
     return True
 

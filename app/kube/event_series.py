@@ -137,9 +137,12 @@ class Series(msgspec.Struct, eq=False):
 
 
 def truncate_note(note: str) -> str:
-    """A note within the server's limit of 1024 bytes, its end marked where it was cut (spec: service.md 4.7)."""
-    encoded = note.encode()
+    """A note within the server's limit of 1024 bytes, its end marked where it was cut.
+
+    What UTF-8 cannot encode (lone surrogates) becomes a question mark.
+    """
+    encoded = note.encode(errors="replace")
     if len(encoded) <= MAX_NOTE:
-        return note
+        return encoded.decode()
     suffix = " ..."
     return encoded[: MAX_NOTE - len(suffix)].decode(errors="ignore") + suffix

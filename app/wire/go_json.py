@@ -63,8 +63,8 @@ def _integer(digits: str) -> int | float:
 _PLAIN: Final = json.JSONDecoder(parse_constant=_refuse, parse_int=_integer, parse_float=_Number)
 
 
-def _clean(text: str) -> str:
-    """The text with U+FFFD in place of lone surrogates, as Go reads them."""
+def clean(text: str) -> str:
+    """The text with U+FFFD in place of lone surrogates, as Go reads them: it can be encoded."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -101,7 +101,7 @@ class Text(msgspec.Struct, frozen=True):
             return ""
         if not isinstance(value, str):
             raise where.mismatch(_found(value), "string")
-        return _clean(value)
+        return clean(value)
 
 
 class Int64(msgspec.Struct, frozen=True):
@@ -144,7 +144,7 @@ class MapOf(msgspec.Struct, frozen=True):
             return None
         if not isinstance(value, dict):
             raise where.mismatch(_found(value), self.go)
-        return {_clean(key): self.element.read(item, where) for key, item in value.items()}
+        return {clean(key): self.element.read(item, where) for key, item in value.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from app.extender.client import HTTPExtender
 from app.extender.config import ExtenderConfigError, ManagedResource, Verb
 from app.extender.errors import ExtenderError, Outcome, TransportError
 from app.extender.transport import Response
+from app.wire import extender_v1 as wire
 from app.wire.extender_v1 import Victims
 from tests.shell.extender.fakes import (
     URL,
@@ -222,6 +223,41 @@ class TestErrors:
             "json: cannot unmarshal string into Go struct field ExtenderFilterResult.NodeNames of type []string"
         )
 
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            Response(500, {}, b'{"error":"caf\\ud83d"}'),
+            ok(b'{"Error":"caf\\ud83d"}'),
+            TransportError(Outcome.BROKEN, "Location: \udcff", sent=True),
+        ],
+    )
+    async def test_what_is_said_can_be_encoded(self, answer):
+        err = await self.fail(answer)
+        assert err.detail.encode()
+
+    @pytest.mark.parametrize("failure", [RecursionError(), UnicodeError("x" * 9999)])
+    async def test_any_failure_to_read_an_answer_is_the_extenders(self, monkeypatch, failure):
+        def read(body, args):
+            raise failure
+
+        seen = Remembering()
+        ext = extender(keeps("a"), observer=seen)
+        monkeypatch.setattr(wire, "read_filter", read)
+        with pytest.raises(ExtenderError) as caught:
+            await ext.filter(about("a"))
+        name = type(failure).__name__
+        assert str(caught.value) == f"the answer cannot be read: {name}"
+        assert caught.value.outcome is Outcome.BAD_ANSWER
+        [(_, _, outcome, *_)] = seen.all("call_finished")
+        assert outcome is Outcome.BAD_ANSWER
+        [(_, warning)] = seen.all("warned")
+        assert name in warning
+        assert len(warning) < 600
+
+    async def test_any_failure_of_the_transport_is_the_extenders(self):
+        err = await self.fail(RuntimeError("odd"), "bind")
+        assert (err.outcome, err.answer_lost) == (Outcome.BAD_ANSWER, True)
+
 
 class TestSaid:
     @pytest.mark.parametrize(
@@ -236,6 +272,7 @@ class TestSaid:
             (b'"text"', "text"),
             (b"{'error':'single'}", "{'error':'single'}"),
             (b"\xff", "\ufffd"),
+            (b'{"error":"caf\\ud83d"}', "caf\ufffd"),
             (b"", ""),
             (b"null", "null"),
         ],

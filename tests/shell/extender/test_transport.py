@@ -355,6 +355,18 @@ class TestFailure:
                 assert (got.status, got.body) == (200, b"".join(pieces))
         assert len(server.connections) == 2
 
+    async def test_deep_nesting_in_an_answer_without_end(self, transport):
+        """Depth is the reader's to judge, not the transport's."""
+        deep = b'{"a":' * 50_000 + b"1" + b"}" * 50_000
+
+        async def serve(connection):
+            await connection.request()
+            connection.writer.write(b"HTTP/1.0 200 OK\r\n\r\n" + deep)
+            await connection.writer.drain()
+
+        async with Server(serve) as server:
+            assert (await post(transport, server.url)).body == deep
+
     async def test_an_end_that_comes_later(self, transport, monkeypatch):
         monkeypatch.setattr(exchange, "_END_SECONDS", LONG)
 
@@ -543,6 +555,16 @@ async def test_through_a_proxy():
     assert line == "POST http://ext.test:8080/filter HTTP/1.1"
     assert headers["proxy-authorization"].startswith("Basic ")
     assert (headers["host"], body) == ("ext.test:8080", b'{"a":1}')
+
+
+async def test_a_proxy_is_not_told_the_password_of_the_extender():
+    async with Server(polite) as proxy:
+        transport = HTTPTransport(proxy=f"http://127.0.0.1:{proxy.port}")
+        await post(transport, "http://me:s3cret@ext.test:8080/filter")
+        await transport.close()
+    [(_, (line, headers, _))] = proxy.requests
+    assert line == "POST http://ext.test:8080/filter HTTP/1.1"
+    assert headers["authorization"].startswith("Basic ")
 
 
 async def test_it_works_again_after_closing(transport):

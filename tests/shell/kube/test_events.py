@@ -549,11 +549,19 @@ async def test_a_long_instance_is_cut():
     [
         ("short 100% fine %s", "short 100% fine %s"),
         ("x" * 1024, "x" * 1024),
+        ("caf\ud83d", "caf?"),
         ("x" * 1025, "x" * 1020 + " ..."),
         ("é" * 600, "é" * 510 + " ..."),
         ("x" + "é" * 600, "x" + "é" * 509 + " ..."),
     ],
-    ids=["short", "just fits", "one too many", "two bytes each", "not cut within a character"],
+    ids=[
+        "short",
+        "just fits",
+        "half a pair of surrogates",
+        "one too many",
+        "two bytes each",
+        "not cut within a character",
+    ],
 )
 def test_notes_are_cut_to_what_a_server_accepts(note, expected):
     assert truncate_note(note) == expected
