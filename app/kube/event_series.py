@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from app.kube.timestamps import format_micro_time, format_time
 from app.kube.transport import path_segment
+from app.model.timestamps import format_micro_time, format_time
 
 #: Bytes of a note that an API server accepts.
 MAX_NOTE: Final = 1024

@@ -15,7 +15,7 @@ import msgspec
 
 from app.kube.connection import ClientCertificate, Identity
 from app.kube.errors import ConfigurationError
-from app.kube.timestamps import parse_time
+from app.model.timestamps import parse_time
 
 #: Seconds a plugin may take: some open a browser or ask a slow identity provider.
 PATIENCE: Final = 60.0

@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 
 from app.kube.errors import KubeApiError, NotFound, error_from_status
-from app.kube.timestamps import format_micro_time, parse_time
 from app.kube.transport import Response, Transport, path_segment
 from app.kube.watch import watch_once
 from app.kube.watch_decoder import DELETED, ERROR
+from app.model.timestamps import format_micro_time, parse_time
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):

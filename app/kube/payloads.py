@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from app.kube.timestamps import format_time
 from app.model.objects import PodCondition
 from app.model.pod import Pod
+from app.model.timestamps import format_time
 
 _ENCODER: Final = msgspec.json.Encoder()
 

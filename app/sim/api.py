@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from app.sim.clock import rfc3339
+from app.model.timestamps import format_time
 from app.sim.errors import (
     ApiError,
     Cause,
@@ -74,7 +74,7 @@ class Api:
 
     def timestamp(self) -> str:
         """The present time, as RFC 3339."""
-        return rfc3339(self.now())
+        return format_time(self.now())
 
     def priority_classes(self) -> Iterable[Object]:
         """All PriorityClass objects."""

@@ -15,8 +15,8 @@ from app.framework.interface import Effects
 from app.model.devices import FINALIZER, AllocationResult, ResourceClaim
 from app.model.pod import Pod
 from app.model.status import ConflictError, SchedulingError
+from app.model.timestamps import format_time
 from app.plugins.dynamic_resources.attempt import PodDevices, Reservation
-from app.plugins.dynamic_resources.conditions import timestamp
 from app.plugins.dynamic_resources.extended import RequestMapping, is_unwritten
 from app.plugins.dynamic_resources.figures import Figures
 from app.plugins.dynamic_resources.pod_claims import (
@@ -126,7 +126,7 @@ class ClaimBinder:
         if claim.metadata.deletion_timestamp is not None:
             raise SchedulingError(f"claim {claim.key} got deleted in the meantime")
         changes: dict[str, Any] = {}
-        now = timestamp(effects.now())
+        now = format_time(effects.now())
         if allocation is not None:
             if claim.status.allocation is not None:
                 raise SchedulingError(f"claim {claim.key} got allocated elsewhere in the meantime")

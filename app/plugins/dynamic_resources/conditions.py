@@ -1,11 +1,11 @@
 """Binding conditions: what must become true of an allocated device before its pod is bound (KEP-5007)."""
 
-import datetime as dt
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from app.model.devices import AllocatedDeviceStatus, DeviceResult, ResourceClaim
 from app.model.status import SchedulingError
+from app.model.timestamps import parse_time
 from app.plugins.dynamic_resources.pod_claims import allocations
 
 _TRUE: Final = "True"
@@ -58,7 +58,7 @@ def timed_out(claim: ResourceClaim, now: float, timeout: float) -> bool:
     allocation = claim.status.allocation
     if allocation is None or allocation.allocation_timestamp is None or not any_in((claim,)):
         return False
-    return _seconds(allocation.allocation_timestamp) + timeout < now
+    return parse_time(allocation.allocation_timestamp) + timeout < now
 
 
 def _status_of(claim: ResourceClaim, result: DeviceResult) -> AllocatedDeviceStatus | None:
@@ -66,13 +66,3 @@ def _status_of(claim: ResourceClaim, result: DeviceResult) -> AllocatedDeviceSta
     return next(
         (s for s in claim.status.devices or () if (s.driver, s.pool, s.device) == wanted), None
     )
-
-
-def _seconds(timestamp: str) -> float:
-    """Seconds since the epoch of metav1.Time as API servers write it."""
-    return dt.datetime.fromisoformat(timestamp).timestamp()
-
-
-def timestamp(now: float) -> str:
-    """metav1.Time: whole seconds."""
-    return dt.datetime.fromtimestamp(int(now), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

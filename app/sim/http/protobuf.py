@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from app.sim.clock import rfc3339, rfc3339_micro
+from app.model.timestamps import format_micro_time, format_time
 from app.sim.errors import ApiError, bad_request, unsupported_media_type
 from app.sim.http.protobuf_messages import MESSAGES, ROOTS
 
@@ -169,7 +169,7 @@ def _time(data: bytes, *, micro: bool) -> str | None:
     seconds, nanos = _signed(parts.get(1, 0)), _signed(parts.get(2, 0))
     if seconds <= 0:
         return None
-    return rfc3339_micro(seconds + nanos / 1e9) if micro else rfc3339(seconds)
+    return format_micro_time(seconds + nanos / 1e9) if micro else format_time(seconds)
 
 
 def _int_or_string(data: bytes) -> int | str:

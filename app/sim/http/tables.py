@@ -6,7 +6,8 @@ Column names, types and priorities are the real server's; resources not listed h
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from app.sim.clock import human_duration, parse_time
+from app.model.timestamps import parse_time
+from app.sim.clock import human_duration
 from app.sim.http.pod_summary import pod_status, pod_summary
 from app.sim.objects import find_condition, is_true
 from app.sim.store import Object

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final
 
+from app.model.timestamps import parse_time
 from app.sim.api import Api
-from app.sim.clock import parse_time
 from app.sim.objects import is_being_deleted, is_true, with_condition
 from app.sim.resources.kinds import POD_DISRUPTION_BUDGETS, PODS
 from app.sim.selectors import selects_labels

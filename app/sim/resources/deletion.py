@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from app.model.timestamps import format_time
 from app.sim.api import Api
-from app.sim.clock import rfc3339
 from app.sim.errors import (
     ApiError,
     bad_request,
@@ -161,7 +161,7 @@ def _pod_grace(pod: Object, asked: int | None) -> int:
 def _mark(api: Api, kind: Kind, record: Record, grace: int, options: DeleteOptions) -> Record:
     metadata = _marked(
         record.value,
-        rfc3339(api.now() + grace),
+        format_time(api.now() + grace),
         grace,
         counts_generations=kind.counts_generations,
     )

@@ -1,35 +1,35 @@
-"""Timestamps as Kubernetes writes them, to and from seconds since the epoch."""
+"""RFC 3339 timestamps as Kubernetes writes them, to and from seconds since the epoch."""
 
 import datetime as dt
 import functools
 
 
 def format_time(seconds: float) -> str:
-    """metav1.Time: whole seconds.
+    """A metav1.Time: UTC in whole seconds, cut towards zero.
 
     >>> format_time(1_700_000_000.9)
     '2023-11-14T22:13:20Z'
     """
-    return f"{_whole(int(seconds))}Z"
+    return f"{_date_and_time(int(seconds))}Z"
 
 
 def format_micro_time(seconds: float) -> str:
-    """metav1.MicroTime: microseconds.
+    """A metav1.MicroTime: UTC in microseconds.
 
     >>> format_micro_time(1_700_000_000.25)
     '2023-11-14T22:13:20.250000Z'
     """
     second, micro = divmod(round(seconds * 1_000_000), 1_000_000)
-    return f"{_whole(second)}.{micro:06d}Z"
+    return f"{_date_and_time(second)}.{micro:06d}Z"
 
 
-@functools.lru_cache(maxsize=64)
-def _whole(second: int) -> str:
+@functools.lru_cache(maxsize=1024)
+def _date_and_time(second: int) -> str:
     return dt.datetime.fromtimestamp(second, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def parse_time(text: str) -> float:
-    """Seconds since the epoch of an RFC 3339 timestamp; without an offset it is UTC. Raises ValueError.
+    """Seconds since the epoch. A timestamp without an offset is in UTC. Raises ValueError.
 
     >>> parse_time("2023-11-14T22:13:20Z")
     1700000000.0
