@@ -21,7 +21,7 @@ from app.observe.explain import (
     QueueMove,
     Waiting,
 )
-from app.observe.histories import AttemptStory, ExtenderCall, RefusalStory
+from app.observe.histories import AttemptRecord, ExtenderCall, Rejection
 
 _RESULTS: Final = {
     "bound": "green",
@@ -108,7 +108,7 @@ def _standby(explanation: Explanation) -> Text:
     )
 
 
-def _attempts(attempts: Sequence[AttemptStory], now: float) -> Table:
+def _attempts(attempts: Sequence[AttemptRecord], now: float) -> Table:
     table = _table("#", "When", "Result", "Took", "What")
     table.columns[-1].overflow = "fold"
     for attempt in attempts:
@@ -125,7 +125,7 @@ def _attempts(attempts: Sequence[AttemptStory], now: float) -> Table:
     return table
 
 
-def _what(attempt: AttemptStory) -> str:
+def _what(attempt: AttemptRecord) -> str:
     if attempt.message:
         said = attempt.message
         if attempt.nominated_node:
@@ -136,7 +136,7 @@ def _what(attempt: AttemptStory) -> str:
     return ""
 
 
-def _details(attempt: AttemptStory) -> Iterator[RenderableType]:
+def _details(attempt: AttemptRecord) -> Iterator[RenderableType]:
     """What is told of the last attempt only."""
     if attempt.refusals:
         yield _section("Turned down by, in the last attempt", _refusals(attempt.refusals))
@@ -149,7 +149,7 @@ def _details(attempt: AttemptStory) -> Iterator[RenderableType]:
         yield _section("Binding", table)
 
 
-def _refusals(refusals: Iterable[RefusalStory]) -> Table:
+def _refusals(refusals: Iterable[Rejection]) -> Table:
     table = _table("Nodes", "By", "Because")
     table.columns[0].justify = "right"
     for refusal in refusals:

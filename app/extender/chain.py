@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from app.extender import events
 from app.extender.client import HTTPExtender, PodsOn
 from app.extender.config import ExtenderConfigError, Verb
 from app.extender.errors import ExtenderError
-from app.extender.observer import NullObserver, Observer
 from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.state.columns.resources import Int64
@@ -67,10 +67,12 @@ class ChainFilterResult(msgspec.Struct, frozen=True):
 class ExtenderChain:
     """The extenders of one configuration, shared by all profiles."""
 
-    def __init__(self, extenders: Sequence[HTTPExtender], observer: Observer | None = None) -> None:
+    def __init__(
+        self, extenders: Sequence[HTTPExtender], sink: events.Sink = events.ignore
+    ) -> None:
         """Raises ExtenderConfigError when two extenders might both be asked to bind the same pod."""
         self.extenders: Final = tuple(sorted(extenders, key=lambda e: e.ignorable))
-        self._observer: Final = observer or NullObserver()
+        self._emit: Final = sink
         self._with: Final = {
             verb: tuple(e for e in self.extenders if e.supports(verb)) for verb in Verb
         }
@@ -89,8 +91,8 @@ class ExtenderChain:
         return tuple([e for e in self._with[verb] if e.is_interested(pod)])
 
     def warn(self, extender: str, text: str) -> None:
-        """Tells the observer that an extender needs a look."""
-        self._observer.warned(extender, text)
+        """Emits a warning about an extender."""
+        self._emit(events.ExtenderWarning(extender, text))
 
     async def filter(self, args: ExtenderArgs) -> ChainFilterResult:
         """Runs the filters until no node is left. An error of one that is not ignorable is in the result.
@@ -201,7 +203,7 @@ class ExtenderChain:
             return np.zeros(len(args.names), np.int64)
 
     def _ignore(self, err: ExtenderError, pod: Pod) -> None:
-        self._observer.error_ignored(err, pod)
+        self._emit(events.ErrorIgnored(err, pod))
 
 
 class _Verdicts:

@@ -10,11 +10,11 @@ from weakref import WeakKeyDictionary
 import msgspec
 import numpy as np
 
+from app.extender import events
 from app.extender.answers import excerpt, retry_after
 from app.extender.breaker import Admission, Breaker, State
 from app.extender.config import ExtenderConfig, ExtenderConfigError, Verb, redacted
 from app.extender.errors import ExtenderError, Outcome, TransportError
-from app.extender.observer import NullObserver, Observer
 from app.extender.tls import TLSSource
 from app.extender.transport import HTTPTransport, Response, Transport
 from app.http.files import TokenFile
@@ -58,7 +58,7 @@ class HTTPExtender:
         self,
         config: ExtenderConfig,
         *,
-        observer: Observer | None = None,
+        sink: events.Sink = events.ignore,
         transport: Transport | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
@@ -66,7 +66,7 @@ class HTTPExtender:
         _check_url(config)
         self.config: Final = config
         self.name: Final = config.name
-        self._observer: Final = observer or NullObserver()
+        self._emit: Final = sink
         self._tls: Final = TLSSource(config)
         self._token: Final = token_file(config)
         #: What a user should know before trusting this extender.
@@ -123,7 +123,7 @@ class HTTPExtender:
         if kept is not args.names:
             dropped = len(set(args.names).difference(kept))
             if dropped:
-                self._observer.nodes_dropped(self.name, dropped)
+                self._emit(events.NodesRejected(self.name, dropped))
         return FilterResult(kept, answer.failed, answer.failed_and_unresolvable, call.retry_after)
 
     async def prioritize(self, args: ExtenderArgs) -> Int64:
@@ -206,19 +206,16 @@ class HTTPExtender:
         now = asyncio.get_running_loop().time
         started = now()
         admission = self._admit(call, started)
-        self._observer.call_started(self.name, call.verb)
+        self._emit(events.CallStarted(self.name, call.verb))
         try:
             return await self._exchange(call, body, read)
         finally:
             ended = now()
             self._report(call, admission, started, ended)
-            self._observer.call_finished(
-                self.name,
-                call.verb,
-                call.outcome,
-                seconds=ended - started,
-                sent=body.size,
-                received=call.received,
+            self._emit(
+                events.CallFinished(
+                    self.name, call.verb, call.outcome, ended - started, body.size, call.received
+                )
             )
 
     async def _exchange(self, call: "_Call", body: Body, read: Callable[[bytes], T]) -> T:
@@ -258,7 +255,7 @@ class HTTPExtender:
         return admission
 
     def _held_back(self, call: "_Call") -> ExtenderError:
-        self._observer.call_held_back(self.name, call.verb)
+        self._emit(events.CallHeldBack(self.name, call.verb))
         text = f'extender "{self.name}" is not called because it does not answer'
         last = self._last_failure[call.verb]
         return self._error(call, f"{text}: {last}", Outcome.HELD_BACK, sent=False)
@@ -277,7 +274,7 @@ class HTTPExtender:
     def _tell_state(self, verb: Verb, before: State) -> None:
         state = self._breakers[verb].state
         if state is not before:
-            self._observer.breaker_changed(self.name, verb, state)
+            self._emit(events.BreakerChanged(self.name, verb, state))
 
     def _headers(self) -> dict[str, str]:
         headers = {}
@@ -287,7 +284,7 @@ class HTTPExtender:
             headers["Authorization"] = f"Bearer {token}"
             problem = problem or self._token.problem
         if problem and problem != self._warned:
-            self._observer.warned(self.name, problem)
+            self._emit(events.ExtenderWarning(self.name, problem))
         self._warned = problem
         return headers
 

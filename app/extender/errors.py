@@ -85,7 +85,7 @@ class ExtenderError(SchedulingError):
 
     @property
     def detail(self) -> str:
-        """The text and what the answer's body said: for logs, stories and events of our own."""
+        """The text and what the answer's body said: for logs, histories and events of our own."""
         return f"{self.text}: {self.body_excerpt}" if self.body_excerpt else self.text
 
     @property

@@ -9,11 +9,24 @@ import numpy.typing as npt
 
 from app.model.status import Code, Status, histogram
 from app.state.columns.labels import Mask
+from app.state.columns.resources import Int64
 
 #: ``Outcome.plugin`` of a row that no plugin turned down.
 NONE: Final = np.int8(127)
+#: Names all extenders together where plugins are named.
+EXTENDER: Final = "Extender"
 #: Up to here values are counted in a table of their own rather than sorted.
 _COUNTABLE: Final = 2**16
+
+
+class Scores(NamedTuple):
+    """The scores a node was chosen by; int64[nodes] each, empty where only one node was feasible."""
+
+    nodes: list[str]
+    #: Weighted and normalised, by plugin.
+    by_plugin: dict[str, Int64]
+    #: With the extenders' share.
+    totals: Int64
 
 
 class Refusal(NamedTuple):

@@ -1,27 +1,10 @@
-"""Why a pod is where it is, or why it is pending: what is remembered of it, and what its chances are now.
+"""The answer to "why is this pod where it is, or why is it pending?", as the endpoint and ``explain`` show it."""
 
-The past comes from the stories and the queue. For a pod that waits the filters and scores are run once more, on the nodes as
-they are; extenders are not asked again, since real ones reserve things while they filter.
-"""
-
-from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
-import numpy as np
 
-from app.cycle.attempt import NO_NODES, Attempt, NoNodesError, Unfit
-from app.framework.runner import Framework
-from app.model.pod import Pod
-from app.model.status import SchedulingError
-from app.observe.histories import AttemptStory, RefusalStory, Stories, refusals_told
-from app.state.columns.resources import Int64
-from app.state.queue.queued_pod import Place, QueuedPod
-from app.state.scheduler_state import SchedulerState
-from app.state.view import Rows
-
-#: Nodes shown with their scores.
-TOP: Final = 10
+from app.observe.histories import AttemptRecord, Rejection
 
 # Where a pod can be beside the places of the queue.
 ASSUMED: Final = "assumed"
@@ -65,7 +48,7 @@ class Chances(msgspec.Struct, rename="camel", frozen=True):
     evaluated: int
     #: What would be said if no node would do.
     message: str = ""
-    refusals: tuple[RefusalStory, ...] = ()
+    refusals: tuple[Rejection, ...] = ()
     #: The best nodes, best first.
     top: tuple[NodeScore, ...] = ()
 
@@ -93,125 +76,5 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     priority: int = 0
     waiting: Waiting | None = None
     now: Chances | None = None
-    attempts: list[AttemptStory] = msgspec.field(default_factory=list)
+    attempts: list[AttemptRecord] = msgspec.field(default_factory=list)
     moves: tuple[QueueMove, ...] = ()
-
-
-class Explainer:
-    """Answers from one scheduler's state."""
-
-    def __init__(
-        self,
-        state: SchedulerState,
-        frameworks: Mapping[str, Framework],
-        stories: Stories,
-        *,
-        leadership: Callable[[], Leadership],
-        rng: np.random.Generator,
-    ) -> None:
-        self._state: Final = state
-        self._frameworks: Final = frameworks
-        self._stories: Final = stories
-        self._leadership: Final = leadership
-        self._rng: Final = rng
-
-    def explain(self, namespace: str, name: str) -> Explanation | None:
-        """What is known of the pod of this name; None if that is nothing."""
-        pod = self._state.pods.get(f"{namespace}/{name}")
-        story = self._stories.of(namespace, name)
-        if pod is None:
-            if story is None:
-                return None
-            return Explanation(
-                namespace,
-                name,
-                story.uid,
-                "",
-                self._leadership(),
-                GONE,
-                attempts=story.attempts,
-                moves=_moves(story.moves),
-            )
-        if story is not None and story.uid != pod.uid:
-            story = None
-        queued = self._state.queue.get(pod.uid)
-        place, node = self._place(pod, queued)
-        return Explanation(
-            namespace,
-            name,
-            pod.uid,
-            pod.spec.scheduler_name,
-            self._leadership(),
-            place,
-            node=node,
-            nominated_node=pod.nominated_node_name,
-            priority=pod.priority,
-            waiting=None if queued is None else _waiting(queued),
-            now=None if node or place == NOT_OURS else self._chances(pod),
-            attempts=[] if story is None else story.attempts,
-            moves=_moves(queued.moves if queued else story.moves if story else ()),
-        )
-
-    def _place(self, pod: Pod, queued: QueuedPod | None) -> tuple[str, str]:
-        """Where the pod is, and on which node."""
-        if pod.node_name:
-            return BOUND, pod.node_name
-        assumed = self._state.cache.get(pod.uid)
-        if assumed is not None:
-            return ASSUMED, assumed.node_name
-        if queued is not None:
-            return queued.place.value, ""
-        return (self._state.queue.where(pod.uid).value if self._ours(pod) else NOT_OURS), ""
-
-    def _ours(self, pod: Pod) -> bool:
-        return self._state.responsible_for(pod)
-
-    def _chances(self, pod: Pod) -> Chances | None:
-        framework = self._frameworks.get(pod.spec.scheduler_name)
-        if framework is None:
-            return None
-        nodes = self._state.table.node_count
-        attempt = Attempt(
-            framework, self._state.table, pod, nominated=self._state.nominated_for, rng=self._rng
-        )
-        try:
-            rows = attempt.find()
-            top = tuple(_best(attempt, rows))
-        except Unfit as unfit:
-            diagnosis = unfit.diagnosis
-            return Chances(0, nodes, diagnosis.message(), refusals_told(diagnosis))
-        except NoNodesError:
-            return Chances(0, 0, NO_NODES)
-        except SchedulingError as error:
-            return Chances(0, nodes, str(error))
-        return Chances(len(rows), nodes, "", refusals_told(attempt.diagnosis()), top)
-
-
-def _best(attempt: Attempt, rows: Rows) -> list[NodeScore]:
-    totals = attempt.rank(rows)
-    by_plugin = attempt.plugin_scores(rows)
-    order = np.argsort(-totals, kind="stable")[:TOP]
-    names = attempt.names(rows[order])
-    return [
-        NodeScore(name, int(totals[at]), _at(by_plugin, at))
-        for name, at in zip(names, order.tolist(), strict=True)
-    ]
-
-
-def _at(by_plugin: Mapping[str, Int64], position: int) -> dict[str, int]:
-    return {plugin: int(scores[position]) for plugin, scores in by_plugin.items()}
-
-
-def _waiting(queued: QueuedPod) -> Waiting:
-    return Waiting(
-        attempts=queued.attempts,
-        since=queued.timestamp,
-        backoff_until=queued.backoff_expiration,
-        rejectors=tuple(sorted(queued.rejectors)),
-        gating_plugin=queued.gating_plugin,
-        gating_message=queued.gating_status.message,
-    )
-
-
-def _moves(moves: Iterable[tuple[float | None, str, Place]]) -> tuple[QueueMove, ...]:
-    return tuple(QueueMove(at, event, place.value) for at, event, place in moves)

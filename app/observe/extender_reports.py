@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from app.extender.config import Verb
-from app.extender.errors import ExtenderError
+from app.extender.errors import ExtenderError, Outcome
+from app.extender.events import CallFinished, ErrorIgnored, ExtenderEvent
 from app.model.pod import Pod
 from app.observe.pod_events import PodEvents
 from app.runtime import logs
@@ -52,10 +53,17 @@ class ExtenderReports:
         """Where events about pods go from now on."""
         self._events = events
 
-    # ------------------------------------------------------------ passed over
+    # ------------------------------------------------------------ ignored errors
 
-    def ignored(self, error: ExtenderError, pod: Pod) -> None:
-        """A failed call was passed over."""
+    def on(self, event: ExtenderEvent) -> None:
+        """Reports errors that are ignored, and their end."""
+        match event:
+            case CallFinished(extender, verb, Outcome.SUCCESS):
+                self._answered(extender, verb)
+            case ErrorIgnored(error, pod):
+                self._ignored(error, pod)
+
+    def _ignored(self, error: ExtenderError, pod: Pod) -> None:
         now = self._monotonic()
         trouble = self._troubles.get((error.extender, error.verb))
         if trouble is None:
@@ -87,8 +95,7 @@ class ExtenderReports:
         else:
             trouble.untold += 1
 
-    def answered(self, extender: str, verb: Verb) -> None:
-        """A call succeeded."""
+    def _answered(self, extender: str, verb: Verb) -> None:
         trouble = self._troubles.get((extender, verb))
         if trouble is None or self._monotonic() - trouble.last < CALM:
             return

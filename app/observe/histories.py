@@ -1,11 +1,11 @@
-"""The story of each pod: what was tried, who said no and why, what extenders answered, how its binding went.
+"""Pod histories: what each attempt did, which plugins and extenders rejected which nodes, and how the binding went.
 
-Stories are kept for ``explain``, for the pods dealt with last, and for the last attempts of each; attempts that ended in the same
-words are told once, with a count. The cycle pays for a few small objects: whatever takes time is worked out when somebody
-asks (app.observe.explain).
+They are kept for ``explain``: for the pods handled last, and for the last attempts of each. Consecutive attempts that
+failed with the same message are kept as one, with a count. An event costs a few small objects; anything slower is worked
+out when somebody asks (app.scheduler.explainer).
 
-Extenders do not know whose attempt they are called for. The task that makes the attempt does: it keeps the attempt's calls
-in a context variable, and the tasks it starts inherit it, the binding cycle's among them.
+An extender's client does not know for which attempt it is called. The task that makes the attempt does: it keeps the
+attempt's calls in a context variable, which the tasks it starts inherit, the binding cycle's among them.
 """
 
 from collections import OrderedDict
@@ -15,22 +15,36 @@ from typing import Final
 
 import msgspec
 
-from app.cycle.attempt import EXTENDER, Choice
 from app.extender.config import Verb
-from app.extender.errors import ExtenderError, Outcome
-from app.framework.diagnosis import Diagnosis
+from app.extender.errors import Outcome
+from app.extender.events import (
+    CallFinished,
+    CallHeldBack,
+    ErrorIgnored,
+    ExtenderEvent,
+    NodesRejected,
+)
+from app.framework.diagnosis import EXTENDER, Diagnosis
 from app.model.pod import Pod
-from app.observe.recorder import Failed
+from app.observe.events import (
+    AttemptFailed,
+    AttemptStarted,
+    BindingStepFinished,
+    NodeSelected,
+    PodBound,
+    PreemptionStarted,
+    SchedulerEvent,
+)
 from app.state.queue.queued_pod import Place, QueuedPod
 
 MAX_PODS: Final = 4096
 MAX_ATTEMPTS: Final = 10
-#: Calls to extenders told of one attempt; a search may go on for many rounds.
+#: Calls to extenders kept for one attempt, which may take many rounds.
 MAX_CALLS: Final = 50
 
 
 class ExtenderCall(msgspec.Struct, rename="camel"):
-    """One call to an extender, as it ended. Sizes are bytes of the bodies."""
+    """A finished call to an extender. Sizes are bytes of the bodies."""
 
     extender: str
     verb: str
@@ -38,14 +52,14 @@ class ExtenderCall(msgspec.Struct, rename="camel"):
     seconds: float = 0.0
     sent: int = 0
     received: int = 0
-    #: Nodes it turned down, of those it was sent.
+    #: Nodes it rejected, of those it was sent.
     dropped: int = 0
     #: What went wrong, where scheduling went on without it.
     ignored_error: str = ""
 
 
-class RefusalStory(msgspec.Struct, rename="camel", frozen=True):
-    """A plugin, or the extenders, turned down so many nodes for these reasons; ``status`` is the name of a Code."""
+class Rejection(msgspec.Struct, rename="camel", frozen=True):
+    """A plugin, or the extenders, rejected ``nodes`` nodes for these reasons; ``status`` is the name of a Code."""
 
     plugin: str
     status: str
@@ -61,8 +75,8 @@ class BindingStep(msgspec.Struct, rename="camel", frozen=True):
     seconds: float
 
 
-class AttemptStory(msgspec.Struct, rename="camel"):
-    """One attempt, or several that ended alike: then ``repeats`` tells how many, and the rest is the last one's.
+class AttemptRecord(msgspec.Struct, rename="camel"):
+    """One attempt, or ``repeats`` attempts with the same end, of which the last is shown.
 
     Times are seconds since the epoch.
     """
@@ -76,7 +90,7 @@ class AttemptStory(msgspec.Struct, rename="camel"):
     #: ``asking``, ``decided``, ``bound``, ``unschedulable`` or ``error``.
     result: str = "asking"
     node: str = ""
-    #: How many nodes would have done, of how many that were looked at.
+    #: How many nodes were feasible, of how many that were evaluated.
     feasible: int = 0
     evaluated: int = 0
     #: Seconds until a node was chosen, and until the attempt was over.
@@ -87,12 +101,12 @@ class AttemptStory(msgspec.Struct, rename="camel"):
     nominated_node: str | None = None
     #: Pods to be evicted for this one.
     victims: int = 0
-    refusals: tuple[RefusalStory, ...] = ()
+    refusals: tuple[Rejection, ...] = ()
     calls: list[ExtenderCall] = msgspec.field(default_factory=list)
     steps: tuple[BindingStep, ...] = ()
 
-    def same_end(self, other: "AttemptStory") -> bool:
-        """Whether both failed in the same words."""
+    def same_end(self, other: "AttemptRecord") -> bool:
+        """Whether both ended with the same result and message."""
         return (
             self.message == other.message
             and self.result == other.result
@@ -101,15 +115,15 @@ class AttemptStory(msgspec.Struct, rename="camel"):
         )
 
 
-class PodStory(msgspec.Struct, eq=False):
-    """Everything that is told of one pod; the oldest attempt first."""
+class PodHistory(msgspec.Struct, eq=False):
+    """What is remembered of one pod; the oldest attempt first."""
 
     namespace: str
     name: str
     uid: str
-    attempts: list[AttemptStory] = msgspec.field(default_factory=list)
+    attempts: list[AttemptRecord] = msgspec.field(default_factory=list)
     #: The attempt that has neither bound the pod nor failed.
-    current: AttemptStory | None = None
+    current: AttemptRecord | None = None
     #: The way through the queue of a pod that has left it (QueuedPod.moves).
     moves: Sequence[tuple[float | None, str, Place]] = ()
 
@@ -117,8 +131,8 @@ class PodStory(msgspec.Struct, eq=False):
 _CALLS: ContextVar[list[ExtenderCall] | None] = ContextVar("extender calls", default=None)
 
 
-class Stories:
-    """The stories' part of a Recorder and of an extender Observer."""
+class Histories:
+    """The histories of the pods handled last."""
 
     def __init__(
         self,
@@ -131,7 +145,7 @@ class Stories:
         self._wall: Final = wall
         self._max_pods: Final = max_pods
         self._max_attempts: Final = max_attempts
-        self._by_uid: Final[OrderedDict[str, PodStory]] = OrderedDict()
+        self._by_uid: Final[OrderedDict[str, PodHistory]] = OrderedDict()
         self._uid_of: Final[dict[tuple[str, str], str]] = {}
 
     # ------------------------------------------------------------ looking in
@@ -139,142 +153,131 @@ class Stories:
     def __len__(self) -> int:
         return len(self._by_uid)
 
-    def of(self, namespace: str, name: str) -> PodStory | None:
-        """The story of the pod that has, or had last, this name."""
+    def of(self, namespace: str, name: str) -> PodHistory | None:
+        """The history of the pod that has this name, or had it last."""
         uid = self._uid_of.get((namespace, name))
         return None if uid is None else self._by_uid[uid]
 
-    def latest(self, count: int) -> list[PodStory]:
-        """The pods dealt with last, the latest first."""
-        stories = reversed(self._by_uid.values())
-        return [story for story, _ in zip(stories, range(count), strict=False)]
+    def latest(self, count: int) -> list[PodHistory]:
+        """The pods handled last, the latest first."""
+        histories = reversed(self._by_uid.values())
+        return [history for history, _ in zip(histories, range(count), strict=False)]
 
-    # ------------------------------------------------------------ attempts
+    # ------------------------------------------------------------ events
 
-    def asking(self, queued: QueuedPod, profile: str) -> None:
-        """See Recorder. Calls made by this task and those it starts belong to this attempt."""
-        _CALLS.set(self._attempt(queued, profile).calls)
+    def on(self, event: SchedulerEvent) -> None:
+        """Remembers what happened to a pod."""
+        match event:
+            case NodeSelected():
+                self._selected(event)
+            case BindingStepFinished():
+                history = self._by_uid.get(event.queued.pod.uid)
+                if history is not None and history.current is not None:
+                    step = BindingStep(event.step, event.status, event.seconds)
+                    history.current.steps += (step,)
+            case PodBound():
+                self._bound(event)
+            case AttemptFailed():
+                self._failed(event)
+            case AttemptStarted():  # calls of this task, and of those it starts, belong to it
+                _CALLS.set(self._attempt(event.queued, event.profile).calls)
+            case PreemptionStarted():
+                history = self._by_uid.get(event.preemptor.uid)
+                if history is not None and history.current is not None:
+                    history.current.victims = event.victims
 
-    def decided(self, queued: QueuedPod, profile: str, choice: Choice, seconds: float) -> None:
-        """See Recorder."""
-        attempt = self._attempt(queued, profile)
+    def on_extender(self, event: ExtenderEvent) -> None:
+        """Remembers a call as part of the attempt that made it."""
+        match event:
+            case CallFinished(extender, verb, outcome, seconds, sent, received):
+                call = ExtenderCall(extender, verb.value, outcome.value, seconds, sent, received)
+                self._add_call(call)
+            case CallHeldBack(extender, verb):
+                self._add_call(ExtenderCall(extender, verb.value, Outcome.HELD_BACK.value))
+            case NodesRejected(extender, count):
+                last = self._last_call(extender, Verb.FILTER)
+                if last is not None:
+                    last.dropped = count
+            case ErrorIgnored(error):
+                last = self._last_call(error.extender, error.verb)
+                if last is not None:
+                    last.ignored_error = error.detail
+
+    def _selected(self, event: NodeSelected) -> None:
+        attempt = self._attempt(event.queued, event.profile)
         attempt.result = "decided"
-        attempt.node = choice.node_name
-        attempt.feasible = choice.feasible
-        attempt.evaluated = choice.evaluated
-        attempt.deciding_seconds = seconds
+        attempt.node = event.node
+        attempt.feasible = event.feasible
+        attempt.evaluated = event.evaluated
+        attempt.deciding_seconds = event.seconds
 
-    def binding_step(self, queued: QueuedPod, step: str, status: str, seconds: float) -> None:
-        """See Recorder."""
-        story = self._by_uid.get(queued.pod.uid)
-        if story is not None and story.current is not None:
-            story.current.steps += (BindingStep(step, status, seconds),)
-
-    def bound(self, queued: QueuedPod, profile: str, seconds: float, now: float) -> AttemptStory:
-        """See Recorder. The attempt that bound the pod."""
-        attempt = self._attempt(queued, profile)
+    def _bound(self, event: PodBound) -> None:
+        attempt = self._attempt(event.queued, event.profile)
         attempt.result = "bound"
-        attempt.at = now
-        attempt.seconds = seconds
-        story = self._by_uid[queued.pod.uid]
-        story.moves = queued.moves
-        story.current = None
-        return attempt
+        attempt.at = event.now
+        attempt.seconds = event.seconds
+        history = self._by_uid[event.queued.pod.uid]
+        history.moves = event.queued.moves
+        history.current = None
 
-    def failed(self, failed: Failed) -> None:
-        """See Recorder."""
-        attempt = self._attempt(failed.queued, failed.profile)
-        attempt.result = failed.result
-        attempt.message = failed.message
-        attempt.seconds = failed.seconds
-        attempt.nominated_node = failed.nominated_node
-        story = self._by_uid[failed.queued.pod.uid]
-        story.current = None
-        before = story.attempts[-2] if len(story.attempts) > 1 else None
+    def _failed(self, event: AttemptFailed) -> None:
+        attempt = self._attempt(event.queued, event.profile)
+        attempt.result = event.result
+        attempt.message = event.message
+        attempt.seconds = event.seconds
+        attempt.nominated_node = event.nominated_node
+        history = self._by_uid[event.queued.pod.uid]
+        history.current = None
+        before = history.attempts[-2] if len(history.attempts) > 1 else None
         if before is not None and attempt.same_end(before):
             attempt.refusals = before.refusals
             attempt.evaluated = before.evaluated
             attempt.repeats = before.repeats + 1
             attempt.first_at = before.first_at
-            del story.attempts[-2]
-        elif failed.diagnosis is not None:
-            attempt.refusals = refusals_told(failed.diagnosis)
-            attempt.evaluated = failed.diagnosis.node_count
+            del history.attempts[-2]
+        elif event.diagnosis is not None:
+            attempt.refusals = rejections_of(event.diagnosis)
+            attempt.evaluated = event.diagnosis.node_count
 
-    def preempting(self, preemptor: Pod, victims: int) -> None:
-        """See Recorder."""
-        story = self._by_uid.get(preemptor.uid)
-        if story is not None and story.current is not None:
-            story.current.victims = victims
+    # ------------------------------------------------------------ records
 
-    def _attempt(self, queued: QueuedPod, profile: str) -> AttemptStory:
+    def _attempt(self, queued: QueuedPod, profile: str) -> AttemptRecord:
         """The attempt that is being made."""
-        story = self._by_uid.get(queued.pod.uid)
-        if story is not None:
-            current = story.current
+        history = self._by_uid.get(queued.pod.uid)
+        if history is not None:
+            current = history.current
             if current is not None and current.number == queued.attempts:
                 return current
         return self._begin(queued, profile)
 
-    def _begin(self, queued: QueuedPod, profile: str) -> AttemptStory:
-        story = self._story(queued.pod)
+    def _begin(self, queued: QueuedPod, profile: str) -> AttemptRecord:
+        history = self._story(queued.pod)
         now = self._wall()
-        story.current = AttemptStory(queued.attempts, profile, now, now)
-        story.attempts.append(story.current)
-        if len(story.attempts) > self._max_attempts:
-            del story.attempts[0]
-        return story.current
+        history.current = AttemptRecord(queued.attempts, profile, now, now)
+        history.attempts.append(history.current)
+        if len(history.attempts) > self._max_attempts:
+            del history.attempts[0]
+        return history.current
 
-    def _story(self, pod: Pod) -> PodStory:
-        story = self._by_uid.get(pod.uid)
-        if story is not None:
+    def _story(self, pod: Pod) -> PodHistory:
+        history = self._by_uid.get(pod.uid)
+        if history is not None:
             self._by_uid.move_to_end(pod.uid)
-            return story
+            return history
         if len(self._by_uid) >= self._max_pods:
             self._forget_oldest()
-        story = self._by_uid[pod.uid] = PodStory(pod.namespace, pod.name, pod.uid)
+        history = self._by_uid[pod.uid] = PodHistory(pod.namespace, pod.name, pod.uid)
         self._uid_of[pod.namespace, pod.name] = pod.uid
-        return story
+        return history
 
     def _forget_oldest(self) -> None:
-        uid, story = self._by_uid.popitem(last=False)
-        name = (story.namespace, story.name)
+        uid, history = self._by_uid.popitem(last=False)
+        name = (history.namespace, history.name)
         if self._uid_of.get(name) == uid:
             del self._uid_of[name]
 
-    # ------------------------------------------------------------ extenders
-
-    def call_finished(
-        self,
-        extender: str,
-        verb: Verb,
-        outcome: Outcome,
-        *,
-        seconds: float,
-        sent: int,
-        received: int,
-    ) -> None:
-        """See Observer."""
-        self._told_call(ExtenderCall(extender, verb.value, outcome.value, seconds, sent, received))
-
-    def call_held_back(self, extender: str, verb: Verb) -> None:
-        """See Observer."""
-        self._told_call(ExtenderCall(extender, verb.value, Outcome.HELD_BACK.value))
-
-    def nodes_dropped(self, extender: str, count: int) -> None:
-        """See Observer."""
-        call = self._last_call(extender, Verb.FILTER)
-        if call is not None:
-            call.dropped = count
-
-    def error_ignored(self, error: ExtenderError) -> None:
-        """See Observer."""
-        call = self._last_call(error.extender, error.verb)
-        if call is not None:
-            call.ignored_error = error.detail
-
     @staticmethod
-    def _told_call(call: ExtenderCall) -> None:
+    def _add_call(call: ExtenderCall) -> None:
         calls = _CALLS.get()
         if calls is not None and len(calls) < MAX_CALLS:
             calls.append(call)
@@ -285,10 +288,10 @@ class Stories:
         return next((c for c in calls if c.extender == extender and c.verb == verb.value), None)
 
 
-def refusals_told(diagnosis: Diagnosis) -> tuple[RefusalStory, ...]:
-    """Who turned a pod down, by plugin and reasons: most nodes first, those turned down without a word last.
+def rejections_of(diagnosis: Diagnosis) -> tuple[Rejection, ...]:
+    """The rejections of a pod by plugin and reasons: most nodes first, those without a reason last.
 
-    Only extenders do that: they leave nodes out of their answer.
+    Only extenders reject without a reason: they leave nodes out of their answer.
     """
     counts: dict[tuple[str, str, tuple[str, ...]], int] = {}
     for status, nodes in diagnosis.refusals():
@@ -296,4 +299,4 @@ def refusals_told(diagnosis: Diagnosis) -> tuple[RefusalStory, ...]:
         key = (plugin, status.code.name, status.reasons)
         counts[key] = counts.get(key, 0) + nodes
     ordered = sorted(counts.items(), key=lambda item: (not item[0][2], -item[1], item[0]))
-    return tuple(RefusalStory(*key, nodes) for key, nodes in ordered)
+    return tuple(Rejection(*key, nodes) for key, nodes in ordered)

@@ -1,6 +1,6 @@
-"""One ear for each part of the scheduler, and behind it the metrics, the stories and the log.
+"""The sinks of one process: metrics, pod histories, the log and API events about extenders.
 
-The log's lines are kube-scheduler's own, at the verbosity it has them, so that tools which read its log read ours.
+The log's lines are kube-scheduler's own, at its verbosity, so that tools that read its log can read this one.
 """
 
 import logging
@@ -10,14 +10,19 @@ from typing import Final
 import numpy as np
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from app.cycle.attempt import Attempt, Choice
 from app.extender.breaker import State
 from app.extender.client import HTTPExtender
 from app.extender.config import Verb
-from app.extender.errors import ExtenderError, Outcome
-from app.model.pod import Pod
+from app.extender.events import BreakerChanged, ExtenderEvent, ExtenderWarning
+from app.observe.events import (
+    AttemptFailed,
+    NodeSelected,
+    PodBound,
+    PreemptionStarted,
+    SchedulerEvent,
+)
 from app.observe.extender_reports import ExtenderReports
-from app.observe.histories import Stories
+from app.observe.histories import Histories
 from app.observe.metrics.client import ClientMetrics, LoopLag
 from app.observe.metrics.extenders import ExtenderMetrics
 from app.observe.metrics.scheduler import (
@@ -27,121 +32,102 @@ from app.observe.metrics.scheduler import (
     WatchMetrics,
 )
 from app.observe.metrics.series import Families
-from app.observe.recorder import Failed
 from app.runtime import logs
 from app.runtime.clock import Clock, stopwatch
-from app.state.queue.queued_pod import QueuedPod
 
 log = logging.getLogger(__name__)
 
-#: Verbosity at which pods bound or not, and every score, are logged.
+#: Verbosity at which outcomes of attempts, and every score, are logged.
 _OUTCOMES: Final = 2
 _SCORES: Final = 10
 
 
 class Telemetry:
-    """Everything that listens, made once per process. A Recorder (app.observe.recorder)."""
+    """Owns the sinks and hands each event to all of them. One instance per process."""
 
     def __init__(self, clock: Clock, rng: np.random.Generator) -> None:
         self.registry: Final = CollectorRegistry()
         self.families: Final = Families(self.registry)
-        self.stories: Final = Stories(clock.wall)
+        self.histories: Final = Histories(clock.wall)
         self.probe: Final = FrameworkMetrics(self.families, monotonic=stopwatch(), rng=rng)
         self.queue: Final = QueueMetrics(self.families, self.probe)
         self.watches: Final = WatchMetrics(self.families)
-        self.extenders: Final = ExtenderTelemetry(
-            ExtenderMetrics(self.families),
-            self.stories,
-            ExtenderReports(wall=clock.wall, monotonic=clock.monotonic),
-        )
+        self.extender_metrics: Final = ExtenderMetrics(self.families)
+        self.extender_reports: Final = ExtenderReports(wall=clock.wall, monotonic=clock.monotonic)
         self.client: Final = ClientMetrics(self.families)
         self.lag: Final = LoopLag(self.families, self.probe.now)
         self._attempts: Final = AttemptMetrics(self.families)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
 
-    # ------------------------------------------------------------ Recorder
+    def on(self, event: SchedulerEvent) -> None:
+        """Takes what happened to a pod."""
+        self._attempts.on(event)
+        self.histories.on(event)
+        log_event(event)
 
-    def asking(self, queued: QueuedPod, profile: str) -> None:
-        """See Recorder."""
-        self.stories.asking(queued, profile)
+    def on_extender(self, event: ExtenderEvent) -> None:
+        """Takes what happened between the scheduler and an extender."""
+        self.extender_metrics.on(event)
+        self.histories.on_extender(event)
+        self.extender_reports.on(event)
+        log_extender_event(event)
 
-    def decided(self, queued: QueuedPod, attempt: Attempt, choice: Choice, seconds: float) -> None:
-        """See Recorder."""
-        self._attempts.decided(seconds)
-        self.stories.decided(queued, attempt.framework.profile_name, choice, seconds)
-        if logs.enabled(_SCORES):
-            log_scores(attempt)
+    def expect(self, extenders: Iterable[HTTPExtender]) -> None:
+        """Shows the metrics of these extenders before they are first called."""
+        for extender in extenders:
+            for verb in filter(extender.supports, Verb):
+                self.extender_metrics.expect(extender.name, verb)
 
-    def binding_step(self, queued: QueuedPod, step: str, status: str, seconds: float) -> None:
-        """See Recorder."""
-        self.stories.binding_step(queued, step, status, seconds)
 
-    def bound(self, queued: QueuedPod, pod: Pod, profile: str, seconds: float, now: float) -> None:
-        """See Recorder."""
-        self._attempts.bound(queued, profile, seconds, now)
-        attempt = self.stories.bound(queued, profile, seconds, now)
-        if logs.enabled(_OUTCOMES):
+def log_event(event: SchedulerEvent) -> None:
+    """Logs what happened to a pod."""
+    match event:
+        case AttemptFailed(result="error"):
+            pod = event.queued.pod.key
+            logs.error(log, "Error scheduling pod; retrying", pod=pod, err=event.message)
+        case NodeSelected() if logs.enabled(_SCORES):
+            log_scores(event)
+        case PodBound() if logs.enabled(_OUTCOMES):
             logs.info(
                 log,
                 "Successfully bound pod to node",
                 v=_OUTCOMES,
-                pod=pod.key,
-                node=pod.node_name,
-                evaluatedNodes=attempt.evaluated,
-                feasibleNodes=attempt.feasible,
+                pod=event.pod.key,
+                node=event.pod.node_name,
+                evaluatedNodes=event.evaluated,
+                feasibleNodes=event.feasible,
             )
-
-    def failed(self, failed: Failed) -> None:
-        """See Recorder."""
-        self._attempts.failed(failed)
-        self.stories.failed(failed)
-        pod = failed.queued.pod.key
-        if failed.result == "error":
-            logs.error(log, "Error scheduling pod; retrying", pod=pod, err=failed.message)
-        elif logs.enabled(_OUTCOMES):
+        case AttemptFailed() if logs.enabled(_OUTCOMES):
             logs.info(
                 log,
                 "Unable to schedule pod; no fit; waiting",
                 v=_OUTCOMES,
-                pod=pod,
-                err=failed.message,
+                pod=event.queued.pod.key,
+                err=event.message,
             )
-
-    def permit_waited(self, result: str, seconds: float) -> None:
-        """See Recorder."""
-        self._attempts.permit_waited(result, seconds)
-
-    def preempting(self, preemptor: Pod, node_name: str, victims: int) -> None:
-        """See Recorder."""
-        self._attempts.preempting(victims)
-        self.stories.preempting(preemptor, victims)
-        if logs.enabled(_OUTCOMES):
+        case PreemptionStarted() if logs.enabled(_OUTCOMES):
             logs.info(
                 log,
                 "Preempting pods to make room",
                 v=_OUTCOMES,
-                preemptor=preemptor.key,
-                node=node_name,
-                victims=victims,
+                preemptor=event.preemptor.key,
+                node=event.node,
+                victims=event.victims,
             )
 
-    def preempted(self, seconds: float, *, done: bool) -> None:
-        """See Recorder."""
-        self._attempts.preempted(seconds, done=done)
 
-
-def log_scores(attempt: Attempt) -> None:
-    """Every plugin's weighted score of every node, and the totals, in kube-scheduler's words. For verbosity 10."""
-    pod = attempt.pod.key
+def log_scores(event: NodeSelected) -> None:
+    """Logs every plugin's weighted score of every node, and the totals, in kube-scheduler's words. For verbosity 10."""
+    pod = event.queued.pod.key
     try:
-        nodes, by_plugin, totals = attempt.scores()
+        scores = event.scores()
     except Exception:
-        log.exception("The scores of pod %s could not be worked out for the log", pod)
+        log.exception("The scores of pod %s could not be computed for the log", pod)
         return
-    columns = {plugin: scores.tolist() for plugin, scores in by_plugin.items()}
-    for number, node in enumerate(nodes):
-        for plugin, scores in columns.items():
+    columns = {plugin: column.tolist() for plugin, column in scores.by_plugin.items()}
+    for number, node in enumerate(scores.nodes):
+        for plugin, column in columns.items():
             logs.info(
                 log,
                 "Plugin scored node for pod",
@@ -149,81 +135,26 @@ def log_scores(attempt: Attempt) -> None:
                 pod=pod,
                 plugin=plugin,
                 node=node,
-                score=scores[number],
+                score=column[number],
             )
-    for node, score in zip(nodes, totals.tolist(), strict=True):
+    for node, total in zip(scores.nodes, scores.totals.tolist(), strict=True):
         logs.info(
             log,
             "Calculated node's final score for pod",
             v=_SCORES,
             pod=pod,
             node=node,
-            score=score,
+            score=total,
         )
 
 
-class ExtenderTelemetry:
-    """An Observer (app.extender.observer)."""
-
-    def __init__(
-        self, metrics: ExtenderMetrics, stories: Stories, reports: ExtenderReports
-    ) -> None:
-        self.metrics: Final = metrics
-        self.reports: Final = reports
-        self._stories: Final = stories
-
-    def expect(self, extenders: Iterable[HTTPExtender]) -> None:
-        """Shows the metrics of these extenders before they are first called."""
-        for extender in extenders:
-            for verb in filter(extender.supports, Verb):
-                self.metrics.expect(extender.name, verb)
-
-    def call_started(self, extender: str, verb: Verb) -> None:
-        """See Observer."""
-        self.metrics.call_started(extender, verb)
-
-    def call_finished(
-        self,
-        extender: str,
-        verb: Verb,
-        outcome: Outcome,
-        *,
-        seconds: float,
-        sent: int,
-        received: int,
-    ) -> None:
-        """See Observer."""
-        self.metrics.call_finished(
-            extender, verb, outcome, seconds=seconds, sent=sent, received=received
-        )
-        self._stories.call_finished(
-            extender, verb, outcome, seconds=seconds, sent=sent, received=received
-        )
-        if outcome is Outcome.SUCCESS:
-            self.reports.answered(extender, verb)
-
-    def call_held_back(self, extender: str, verb: Verb) -> None:
-        """See Observer."""
-        self.metrics.call_held_back(extender, verb)
-        self._stories.call_held_back(extender, verb)
-
-    def nodes_dropped(self, extender: str, count: int) -> None:
-        """See Observer."""
-        self.metrics.nodes_dropped(extender, count)
-        self._stories.nodes_dropped(extender, count)
-
-    def breaker_changed(self, extender: str, verb: Verb, state: State) -> None:
-        """See Observer."""
-        self.metrics.breaker_changed(extender, verb, state)
-        level = logging.WARNING if state is State.OPEN else logging.INFO
-        log.log(level, "Extender %s: the breaker of %s is %s", extender, verb.value, state.value)
-
-    def error_ignored(self, error: ExtenderError, pod: Pod) -> None:
-        """See Observer."""
-        self.metrics.error_ignored(error)
-        self._stories.error_ignored(error)
-        self.reports.ignored(error, pod)
-
-    def warned(self, extender: str, text: str) -> None:
-        """See Observer."""
-        log.warning("Extender %s: %s", extender, text)
+def log_extender_event(event: ExtenderEvent) -> None:
+    """Logs changes of breakers, and warnings."""
+    match event:
+        case BreakerChanged(extender, verb, state):
+            level = logging.WARNING if state is State.OPEN else logging.INFO
+            log.log(
+                level, "Extender %s: the breaker of %s is %s", extender, verb.value, state.value
+            )
+        case ExtenderWarning(extender, text):
+            log.warning("Extender %s: %s", extender, text)

@@ -12,9 +12,10 @@ from app.framework.runner import Framework
 from app.kube.errors import KubeError
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
-from app.observe.recorder import Recorder
+from app.observe.events import BindingStepFinished, PodBound, Sink
 from app.runtime.clock import Clock
 from app.runtime.spawn import Spawn
+from app.scheduler.attempt import Choice
 from app.scheduler.permits import WaitingPod, WaitingPods
 from app.scheduler.reports import Reports
 from app.state.queue.queued_pod import QueuedPod
@@ -30,6 +31,7 @@ class Decided(msgspec.Struct, frozen=True):
 
     queued: QueuedPod
     assumed: Pod
+    choice: Choice
     framework: Framework
     cycle_state: CycleState
     started: float
@@ -56,7 +58,7 @@ class Binder:
         extenders: ExtenderBinder | None,
         waiting: WaitingPods,
         reports: Reports,
-        recorder: Recorder,
+        sink: Sink,
         clock: Clock,
         spawn: Spawn,
         undo: Callable[[Decided, Status], None],
@@ -67,7 +69,7 @@ class Binder:
         self._extenders: Final = extenders
         self._waiting: Final = waiting
         self._reports: Final = reports
-        self._recorder: Final = recorder
+        self._emit: Final = sink
         self._clock: Final = clock
         self._spawn: Final = spawn
         self._undo: Final = undo
@@ -204,14 +206,13 @@ class Binder:
             status = "Success"
         finally:
             seconds = self._clock.monotonic() - started
-            self._recorder.binding_step(decided.queued, step, status, seconds)
+            self._emit(BindingStepFinished(decided.queued, step, status, seconds))
 
     async def _wait_for_permit(self, decided: Decided, waiting: WaitingPod) -> None:
         started = self._clock.monotonic()
         status = await self._waiting.wait(waiting)
         seconds, code = self._clock.monotonic() - started, status.code.name
-        self._recorder.permit_waited(code, seconds)
-        self._recorder.binding_step(decided.queued, "WaitOnPermit", code, seconds)
+        self._emit(BindingStepFinished(decided.queued, "WaitOnPermit", code, seconds))
         if not status.ok:
             raise _NotPermitted(status)
 
@@ -219,12 +220,16 @@ class Binder:
         pod = decided.assumed
         self._state.cache.finish_binding(pod.uid)
         self._reports.scheduled(pod, self._clock.wall())
-        self._recorder.bound(
-            decided.queued,
-            pod,
-            decided.framework.profile_name,
-            self._clock.monotonic() - decided.started,
-            self._clock.steady(),
+        self._emit(
+            PodBound(
+                decided.queued,
+                pod,
+                decided.framework.profile_name,
+                decided.choice.feasible,
+                decided.choice.evaluated,
+                self._clock.monotonic() - decided.started,
+                self._clock.steady(),
+            )
         )
         try:
             decided.framework.post_bind(decided.cycle_state, pod, pod.node_name)

@@ -10,11 +10,12 @@ from prometheus_client import CollectorRegistry
 
 from app.kube.reviews import Reviews
 from app.model.pod import Pod
-from app.observe.explain import Explainer, Leadership
+from app.observe.explain import Leadership
 from app.observe.metrics.series import Families
 from app.observe.telemetry import Telemetry
 from app.runtime.clock import Clock
 from app.scheduler.election.elector import LeaseElector
+from app.scheduler.explainer import Explainer
 from app.scheduler.wiring import Scheduler
 from app.serving.access import Authenticator, Authorizer
 from app.serving.debug import DebugPages
@@ -59,7 +60,7 @@ class Endpoints:
         explainer = Explainer(
             state,
             scheduler.frameworks,
-            telemetry.stories,
+            telemetry.histories,
             leadership=self._leadership,
             rng=rng,
         )
@@ -79,8 +80,8 @@ class Endpoints:
             DebugPages(
                 state.queue,
                 self.debugger,
-                explainer,
-                telemetry.stories,
+                explainer.explain,
+                telemetry.histories,
                 profiling=scheduler.settings.configuration.enable_profiling,
             ),
         )

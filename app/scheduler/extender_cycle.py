@@ -11,13 +11,20 @@ from typing import Final, Protocol
 import msgspec
 import numpy as np
 
-from app.cycle.attempt import DROPPED, EXTENDER, Attempt, Choice, Unfit
-from app.cycle.select import best_first, feasible_nodes_to_find
 from app.extender.chain import ChainFilterResult, ExtenderChain
 from app.extender.errors import ExtenderError
+from app.framework.diagnosis import EXTENDER
 from app.kube.writer import KubeWriter
 from app.model.pod import Pod
 from app.model.status import Status, unresolvable, unschedulable
+from app.scheduler.attempt import (
+    DROPPED,
+    Attempt,
+    Choice,
+    Unfit,
+    best_first,
+    feasible_nodes_to_find,
+)
 from app.scheduler.serial_extenders import SerialGate, extenders_of
 from app.state.columns.resources import Int64
 from app.state.queue.active_queue import Admits

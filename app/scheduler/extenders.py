@@ -9,16 +9,16 @@ from app.extender.config import (
     TLSConfig,
     Verb,
 )
-from app.extender.observer import Observer
+from app.extender.events import Sink, ignore
 from app.settings.extension import ExtenderOptions
 from app.settings.load import Settings
 from app.settings.models import Extender
 
 
-def make_chain(settings: Settings, observer: Observer | None = None) -> ExtenderChain:
+def make_chain(settings: Settings, sink: Sink = ignore) -> ExtenderChain:
     """The configured extenders. Raises ExtenderConfigError."""
-    extenders = [HTTPExtender(config, observer=observer) for config in extender_configs(settings)]
-    return ExtenderChain(extenders, observer)
+    extenders = [HTTPExtender(config, sink=sink) for config in extender_configs(settings)]
+    return ExtenderChain(extenders, sink)
 
 
 def extender_configs(settings: Settings) -> list[ExtenderConfig]:

@@ -7,8 +7,8 @@ from typing import Final
 from app.framework.diagnosis import Diagnosis
 from app.model.pod import Pod
 from app.model.status import Code, Status
+from app.observe.events import AttemptFailed, Sink
 from app.observe.pod_events import SCHEDULER_ERROR, UNSCHEDULABLE
-from app.observe.recorder import Failed, Recorder
 from app.runtime.clock import Clock
 from app.scheduler.binding import Decided
 from app.scheduler.reports import Reports
@@ -26,14 +26,14 @@ class FailureHandler:
         *,
         state: SchedulerState,
         reports: Reports,
-        recorder: Recorder,
+        sink: Sink,
         clock: Clock,
         poke: Callable[[], None],
     ) -> None:
         """``poke`` is called whenever pods may have become active or begun to back off: nobody else would notice."""
         self._state: Final = state
         self._reports: Final = reports
-        self._recorder: Final = recorder
+        self._emit: Final = sink
         self._clock: Final = clock
         self._poke: Final = poke
 
@@ -106,8 +106,8 @@ class FailureHandler:
         failure = self._state.fail(queued, self._clock.steady(), nominated_node=nominated_node)
         result = "unschedulable" if reason == UNSCHEDULABLE else "error"
         seconds = self._clock.monotonic() - started
-        self._recorder.failed(
-            Failed(queued, profile, result, message, seconds, diagnosis, nominated_node)
+        self._emit(
+            AttemptFailed(queued, profile, result, message, seconds, diagnosis, nominated_node)
         )
         if failure.report:
             self._reports.failed(

@@ -12,17 +12,17 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from app.cycle.attempt import Attempt, Choice, NoNodesError, Unfit
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import Effects
 from app.framework.runner import Framework
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
+from app.observe.events import AttemptStarted, NodeSelected, Sink
 from app.observe.pod_events import UNSCHEDULABLE
-from app.observe.recorder import Recorder
 from app.runtime import logs
 from app.runtime.clock import Clock
 from app.runtime.spawn import Spawn
+from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit
 from app.scheduler.binding import Binder, Decided
 from app.scheduler.failures import FailureHandler
 from app.scheduler.slots import Slots, Work
@@ -79,7 +79,7 @@ class SchedulingLoop:
         binder: Binder,
         failures: "FailureHandler",
         effects: Effects,
-        recorder: Recorder,
+        sink: Sink,
         clock: Clock,
         rng: np.random.Generator,
         parallelism: int,
@@ -93,7 +93,7 @@ class SchedulingLoop:
         self._binder: Final = binder
         self._failures: Final = failures
         self._effects: Final = effects
-        self._recorder: Final = recorder
+        self._emit: Final = sink
         self._clock: Final = clock
         self._rng: Final = rng
         self._rooms: Final = (binder,) if evictor is None else (binder, evictor)
@@ -205,7 +205,7 @@ class SchedulingLoop:
         started = self._clock.monotonic()
         profile = attempt.framework.profile_name
         if self._search is not None:
-            self._recorder.asking(queued, profile)
+            self._emit(AttemptStarted(queued, profile))
         try:
             choice = (
                 attempt.choose(attempt.find()) if search is None else await search.choose(attempt)
@@ -233,7 +233,17 @@ class SchedulingLoop:
                 queued, profile, f"{type(error).__name__}: {error}", started=started
             )
         else:
-            self._recorder.decided(queued, attempt, choice, self._clock.monotonic() - started)
+            self._emit(
+                NodeSelected(
+                    queued,
+                    profile,
+                    choice.node_name,
+                    choice.feasible,
+                    choice.evaluated,
+                    self._clock.monotonic() - started,
+                    attempt.scores,
+                )
+            )
             self._commit(queued, attempt, choice, started)
 
     def _asks_about_victims(self, pod: Pod) -> bool:
@@ -282,7 +292,7 @@ class SchedulingLoop:
         except CacheError as error:
             self._failures.error(queued, framework.profile_name, str(error), started=started)
             return
-        decided = Decided(queued, assumed, framework, attempt.state, started)
+        decided = Decided(queued, assumed, choice, framework, attempt.state, started)
         status, waits = _reserve_and_permit(decided)
         if status.ok or status.code is Code.Wait:
             self._binder.start(decided, waits)

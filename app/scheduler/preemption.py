@@ -18,8 +18,8 @@ from app.framework.interface import Eviction
 from app.kube.errors import KubeError, NotFound
 from app.kube.payloads import ConditionChange
 from app.model.pod import Pod
+from app.observe.events import PreemptionFinished, PreemptionStarted, Sink
 from app.observe.pod_events import PodEvents
-from app.observe.recorder import Recorder
 from app.runtime.clock import Clock
 from app.runtime.spawn import Spawn
 from app.scheduler.status_patches import StatusPatch, StatusPatcher
@@ -72,7 +72,7 @@ class Evictor:
         writer: VictimWriter,
         events: PodEvents,
         patcher: StatusPatcher,
-        recorder: Recorder,
+        sink: Sink,
         clock: Clock,
         spawn: Spawn,
         stop_unbound: Stop,
@@ -83,7 +83,7 @@ class Evictor:
         self._writer: Final = writer
         self._events: Final = events
         self._patcher: Final = patcher
-        self._recorder: Final = recorder
+        self._emit: Final = sink
         self._clock: Final = clock
         self._spawn: Final = spawn
         self._stop_unbound: Final = stop_unbound
@@ -132,7 +132,7 @@ class Evictor:
         staying = [victim for victim in victims if not victim.terminating]
         if not staying:
             return
-        self._recorder.preempting(preemptor, eviction.node_name, len(victims))
+        self._emit(PreemptionStarted(preemptor, eviction.node_name, len(victims)))
         eviction.progress.begin(preemptor.uid)
         self._run_more(1)
         self._spawn(self._run(eviction, staying), "preempt")
@@ -156,7 +156,7 @@ class Evictor:
         finally:
             free = eviction.progress.end(uid, evicted=done)
             self._run_more(-1)
-            self._recorder.preempted(self._clock.monotonic() - started, done=done)
+            self._emit(PreemptionFinished(self._clock.monotonic() - started, succeeded=done))
         if not done or (free and self._state.queue.where(uid) is GATED):
             self._state.queue.activate((eviction.preemptor,), self._clock.steady())
             self._poke()

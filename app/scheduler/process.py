@@ -256,10 +256,10 @@ class Process:
 
     @contextlib.asynccontextmanager
     async def _extenders(self) -> AsyncIterator[ExtenderChain]:
-        chain = make_chain(self._settings, self._telemetry.extenders)
+        chain = make_chain(self._settings, self._telemetry.on_extender)
         for warning in chain.warnings:
             log.warning("%s", warning)
-        self._telemetry.extenders.expect(chain.extenders)
+        self._telemetry.expect(chain.extenders)
         try:
             yield chain
         finally:

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.cycle.attempt import EXTENDER
 from app.extender.chain import ExtenderChain
 from app.framework.args import Profile
+from app.framework.diagnosis import EXTENDER
 from app.framework.runner import ANY_CHANGE, Framework
 from app.kube.events import EventRecorder
 from app.kube.informer import Informer, wait_synced
@@ -115,13 +115,13 @@ class Scheduler:
         self.failures: Final = FailureHandler(
             state=self.state,
             reports=self._reports,
-            recorder=telemetry,
+            sink=telemetry.on,
             clock=clock,
             poke=self.flusher.poke,
         )
-        telemetry.extenders.reports.tell(self._pod_events)
+        telemetry.extender_reports.tell(self._pod_events)
         self.requeue: Final = self._make_requeue()
-        self._refusals: Final = ExtenderOutcomes(self.requeue, telemetry.extenders.reports)
+        self._refusals: Final = ExtenderOutcomes(self.requeue, telemetry.extender_reports)
 
         self.evictor: Final = self._make_evictor()
         self.effects: Final = ApiEffects(
@@ -278,7 +278,7 @@ class Scheduler:
             writer=self._writer,
             events=self._pod_events,
             patcher=self.patcher,
-            recorder=self._telemetry,
+            sink=self._telemetry.on,
             clock=self._clock,
             spawn=self._spawn,
             stop_unbound=self._stop_unbound,
@@ -293,7 +293,7 @@ class Scheduler:
             extenders=ChainBinder(chain, self._writer, self._refusals) if chain else None,
             waiting=self.waiting,
             reports=self._reports,
-            recorder=self._telemetry,
+            sink=self._telemetry.on,
             clock=self._clock,
             spawn=self._spawn,
             undo=self.failures.undo,
@@ -308,7 +308,7 @@ class Scheduler:
             binder=self.binder,
             failures=self.failures,
             effects=self.effects,
-            recorder=self._telemetry,
+            sink=self._telemetry.on,
             clock=self._clock,
             rng=self._rng,
             parallelism=self.settings.configuration.parallelism,
@@ -382,7 +382,7 @@ class Scheduler:
         return {
             "binding": self.binder.running,
             "DefaultPreemption": self.evictor.running,
-            "prioritizing_extender": self._telemetry.extenders.metrics.prioritizing(),
+            "prioritizing_extender": self._telemetry.extender_metrics.prioritizing(),
         }
 
     # ------------------------------------------------------------ life

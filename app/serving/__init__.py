@@ -5,6 +5,6 @@ tls       the certificate: given and reloaded, or made in memory
 access    who somebody is and what they may see
 health    /healthz, /livez, /readyz
 pages     /metrics, /configz, /statusz, /flagz
-debug     /debug/...: queue, cache, stories of pods, tasks, verbosity
+debug     /debug/...: queue, cache, histories of pods, tasks, verbosity
 server    the listener and its middlewares
 """

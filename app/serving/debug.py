@@ -1,4 +1,4 @@
-"""``/debug/...``: queue, cache, stories of pods, tasks, verbosity. All of it behind authorization.
+"""``/debug/...``: queue, cache, histories of pods, tasks, verbosity. All of it behind authorization.
 
 ====================================  ===================================================================
 path                                  shows
@@ -17,14 +17,14 @@ path                                  shows
 import asyncio
 import itertools
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
-from app.observe.explain import Explainer
-from app.observe.histories import Stories
+from app.observe.explain import Explanation
+from app.observe.histories import Histories
 from app.runtime import logs
 from app.serving.access import status_response
 from app.serving.debugger import CacheDebugger
@@ -45,15 +45,15 @@ class DebugPages:
         self,
         queue: SchedulingQueue,
         debugger: CacheDebugger,
-        explainer: Explainer,
-        stories: Stories,
+        explain: Callable[[str, str], Explanation | None],
+        histories: Histories,
         *,
         profiling: bool,
     ) -> None:
         self._queue: Final = queue
         self._debugger: Final = debugger
-        self._explainer: Final = explainer
-        self._stories: Final = stories
+        self._explain: Final = explain
+        self._histories: Final = histories
         self._profiling: Final = profiling
 
     def routes(self) -> list[web.RouteDef]:
@@ -102,7 +102,7 @@ class DebugPages:
 
     async def _pods(self, request: web.Request) -> web.Response:
         limit = request.query.get("limit", "")
-        stories = self._stories.latest(int(limit) if limit.isdecimal() else _LATEST)
+        histories = self._histories.latest(int(limit) if limit.isdecimal() else _LATEST)
         return as_json(
             [
                 {
@@ -110,13 +110,13 @@ class DebugPages:
                     "uid": story.uid,
                     "last": story.attempts[-1] if story.attempts else None,
                 }
-                for story in stories
+                for story in histories
             ]
         )
 
     async def _pod(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        explanation = self._explainer.explain(namespace, name)
+        explanation = self._explain(namespace, name)
         if explanation is None:
             text = f'pods "{name}" not found in namespace "{namespace}", and nothing is remembered of it'
             return status_response(404, "NotFound", text)

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from app.cycle.attempt import Attempt
 from app.framework.runner import Framework
 from app.model import objects
 from app.model.pod import Pod
 from app.plugins import registry
+from app.scheduler.attempt import Attempt
 from app.scheduler.profiles import build_framework
 from app.settings.load import load
 from app.state.cache import Cache

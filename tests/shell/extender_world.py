@@ -7,15 +7,15 @@ import json
 import msgspec
 import numpy as np
 
-from app.cycle.attempt import EXTENDER
 from app.extender.chain import ExtenderChain
+from app.framework.diagnosis import EXTENDER
 from app.framework.interface import POINT_METHODS, points_of
 from app.framework.testing import make_node
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
+from app.observe.events import ignore
 from app.observe.extender_reports import ExtenderReports
-from app.observe.recorder import NullRecorder
 from app.plugins import registry
 from app.scheduler.binding import Binder
 from app.scheduler.extender_cycle import ChainBinder, ExtenderCycle
@@ -67,7 +67,7 @@ class World:
         failures = FailureHandler(
             state=self.state,
             reports=self,
-            recorder=NullRecorder(),
+            sink=ignore,
             clock=self.clock,
             poke=self.flusher.poke,
         )
@@ -77,7 +77,7 @@ class World:
             extenders=ChainBinder(self.chain, self, refusals),
             waiting=WaitingPods(),
             reports=self,
-            recorder=NullRecorder(),
+            sink=ignore,
             clock=self.clock,
             spawn=self._spawn,
             undo=failures.undo,
@@ -98,7 +98,7 @@ class World:
             binder=self.binder,
             failures=failures,
             effects=self,
-            recorder=NullRecorder(),
+            sink=ignore,
             clock=self.clock,
             rng=rng,
             parallelism=parallelism,

@@ -13,7 +13,7 @@ from app.framework.testing import make_node, make_pod
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, Status, unschedulable
-from app.observe.recorder import NullRecorder
+from app.observe.events import ignore
 from app.plugins.default_binder import DefaultBinder
 from app.plugins.priority_sort import PrioritySort
 from app.scheduler.binding import Binder
@@ -74,11 +74,11 @@ class World:
         self.state = SchedulerState(
             cache=Cache(table), cluster=cluster, make_queue=make_queue, profiles=[PROFILE]
         )
-        recorder = NullRecorder()
+        sink = ignore
         self._failures = FailureHandler(
             state=self.state,
             reports=self,
-            recorder=recorder,
+            sink=sink,
             clock=self._clock,
             poke=self._wake,
         )
@@ -88,7 +88,7 @@ class World:
             extenders=None,
             waiting=self.waiting,
             reports=self,
-            recorder=recorder,
+            sink=sink,
             clock=self._clock,
             spawn=self._spawn,
             undo=self._failures.undo,
@@ -101,7 +101,7 @@ class World:
             binder=self.binder,
             failures=self._failures,
             effects=self,
-            recorder=recorder,
+            sink=sink,
             clock=self._clock,
             rng=rng,
             parallelism=1,

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from app.cli.explain import ExplainError, Target, ask, command, split_name
 from app.kube.errors import ConfigurationError
 from app.observe.explain import Chances, Explanation, Leadership, Waiting
-from app.observe.histories import RefusalStory
+from app.observe.histories import Rejection
 from app.runtime.clock import SystemClock
 from app.serving.access import Authenticator, Authorizer
 from app.serving.options import ServingOptions
@@ -35,7 +35,7 @@ EXPLANATION = Explanation(
         0,
         2,
         "0/2 nodes are available: 2 Insufficient cpu.",
-        (RefusalStory("NodeResourcesFit", "Unschedulable", ("Insufficient cpu",), 2),),
+        (Rejection("NodeResourcesFit", "Unschedulable", ("Insufficient cpu",), 2),),
     ),
 )
 PATH = "/debug/pods/shop/cart-0"

@@ -8,12 +8,13 @@ import pytest
 
 from app.extender.config import ManagedResource
 from app.extender.errors import Outcome, TransportError
+from app.extender.events import ExtenderWarning
 from app.extender.transport import Response
 from app.model.objects import Node
 from app.observe.extender_reports import ExtenderReports
 from app.serving.extenders import PodName, WakeRequest
 from app.state.nominator import nominate
-from tests.shell.extender.fakes import URL, Remembering, ok
+from tests.shell.extender.fakes import URL, Seen, ok
 from tests.shell.extender_world import World, scripted
 
 pytestmark = pytest.mark.looptime
@@ -343,16 +344,16 @@ class TestOverlap:
     async def test_an_extender_that_chooses_though_calls_overlap_is_warned_of(self):
         ext = scripted(lambda verb, request: after(1, {"NodeNames": ["n1"]}), serial=False)
         world = World(ext)
-        world.chain._observer = seen = Remembering()
+        world.chain._emit = seen = Seen()
         async with world.running():
             world.nodes("n1", "n2", cpu="1")
             for number in range(4):
                 world.pod(f"p{number}", cpu="1")
             await asyncio.sleep(5)
         assert list(world.bound.values()) == ["n1"]
-        [(name, text)] = seen.all("warned")
-        assert name == URL
-        assert "take 'serial: false' away" in text
+        [warning] = seen.all(ExtenderWarning)
+        assert warning.extender == URL
+        assert "take 'serial: false' away" in warning.text
 
     @pytest.mark.parametrize("names", [("one", "two"), ("same", "same")])
     async def test_two_serial_extenders_do_not_wait_for_each_other_for_ever(self, names):
@@ -666,8 +667,9 @@ class TestIgnored:
         caplog.set_level("INFO")
         ext = self.broken()
         world = World(ext)
-        observer = Ignoring(world)
-        world.chain._observer = ext._observer = observer
+        reports = ExtenderReports(wall=world.clock.wall, monotonic=world.clock.monotonic)
+        reports.tell(world)
+        world.chain._emit = ext._emit = reports.on
         async with world.running():
             world.nodes("n1")
             for number in range(6):
@@ -683,23 +685,3 @@ class TestIgnored:
         assert told[1][2].endswith("(and 3 more times since this was last told)")
         messages = [r.getMessage() for r in caplog.records if "xtender" in r.getMessage()]
         assert messages == ["Extender fails and is passed over", "Extender answers again"]
-
-
-class Ignoring:
-    """An observer that hears of errors passed over, and of answers."""
-
-    def __init__(self, world):
-        self.reports = ExtenderReports(wall=world.clock.wall, monotonic=world.clock.monotonic)
-        self.reports.tell(world)
-
-    def error_ignored(self, error, pod):
-        self.reports.ignored(error, pod)
-
-    def call_finished(self, extender, verb, outcome, **_numbers):
-        if outcome is Outcome.SUCCESS:
-            self.reports.answered(extender, verb)
-
-    def __getattr__(self, name):
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return lambda *args, **kwargs: None

@@ -13,7 +13,7 @@ from app.framework.testing import make_node
 from app.kube.errors import NotFound, ServerUnavailable
 from app.model.objects import Node, PodCondition
 from app.model.pod import Pod
-from app.observe.recorder import NullRecorder
+from app.observe.events import ignore
 from app.plugins import registry
 from app.scheduler.binding import Binder
 from app.scheduler.extender_cycle import ExtenderCycle
@@ -58,7 +58,7 @@ class World:
         self.waiting = WaitingPods()
         self.state = self._make_state(rng)
         self.flusher = QueueFlusher(self.state.queue, self.clock, self._wake)
-        common = {"state": self.state, "recorder": NullRecorder(), "clock": self.clock}
+        common = {"state": self.state, "sink": ignore, "clock": self.clock}
         patcher = StatusPatcher(self, self._spawn)
         reports = Reports(self, patcher)
         failures = FailureHandler(reports=reports, poke=self.flusher.poke, **common)

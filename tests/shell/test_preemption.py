@@ -16,8 +16,9 @@ from app.kube.payloads import ConditionChange
 from app.model.objects import Node, ObjectMeta, PodSpec
 from app.model.pod import make_pod
 from app.model.status import SUCCESS, Code, Status
-from app.observe.recorder import NullRecorder
+from app.observe.events import PreemptionFinished, PreemptionStarted, ignore
 from app.runtime.tasks import spawn
+from app.scheduler.attempt import Choice
 from app.scheduler.binding import Binder, Decided
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import (
@@ -46,6 +47,8 @@ def pod(name, priority=0, *, scheduler="default-scheduler", **fields):
 
 
 BOSS = pod("boss", 10, scheduler="fast")
+
+CHOICE = Choice(0, "node-1", 1, 1)
 
 
 class Server:
@@ -131,15 +134,19 @@ class World:
             writer=self.server,
             events=SimpleNamespace(pod_event=self._event),
             patcher=StatusPatcher(self.server, start),
-            recorder=SimpleNamespace(
-                preempting=lambda *told: self.preempting.append(told),
-                preempted=lambda _seconds, *, done: self.preempted.append(done),
-            ),
+            sink=self._on,
             clock=StoppedClock(),
             spawn=start,
             stop_unbound=self._stop,
             poke=self._poke,
         )
+
+    def _on(self, event):
+        match event:
+            case PreemptionStarted(preemptor, node, victims):
+                self.preempting.append((preemptor, node, victims))
+            case PreemptionFinished(succeeded=succeeded):
+                self.preempted.append(succeeded)
 
     def _activate(self, pods, now):
         assert now == NOW
@@ -435,7 +442,7 @@ class Bindings:
             reports=SimpleNamespace(
                 nominated=lambda *_: None, scheduled=lambda *_: None, withdraw=self._withdraw
             ),
-            recorder=NullRecorder(),
+            sink=ignore,
             clock=StoppedClock(),
             spawn=lambda coroutine, name: spawn(group, coroutine, name=name),
             undo=lambda decided, status: self.undone.append((decided.assumed.name, status)),
@@ -454,7 +461,8 @@ class Bindings:
 
     def start(self, victim):
         self.binder.start(
-            Decided(SimpleNamespace(pod=victim), victim, self.framework, CycleState(), 0.0), {}
+            Decided(SimpleNamespace(pod=victim), victim, CHOICE, self.framework, CycleState(), 0.0),
+            {},
         )
 
 

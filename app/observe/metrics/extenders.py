@@ -4,10 +4,20 @@ from typing import Final, NamedTuple
 
 from app.extender.breaker import State
 from app.extender.config import Verb
-from app.extender.errors import ExtenderError, Outcome
+from app.extender.errors import Outcome
+from app.extender.events import (
+    BreakerChanged,
+    CallFinished,
+    CallHeldBack,
+    CallStarted,
+    ErrorIgnored,
+    ExtenderEvent,
+    NodesRejected,
+)
 from app.observe.metrics.series import ALPHA, Counter, Families, Histogram, exponential
 
 _EXTENDER_VERB: Final = ("extender", "verb")
+_HELD_BACK: Final = Outcome.HELD_BACK.value
 
 
 class _Calls(NamedTuple):
@@ -22,7 +32,7 @@ class _Calls(NamedTuple):
 
 
 class ExtenderMetrics:
-    """The counting part of an Observer (app.extender.observer)."""
+    """Requests, their durations, sizes and outcomes, and the state of the breakers."""
 
     def __init__(self, families: Families) -> None:
         self._seconds: Final = families.histogram(
@@ -87,51 +97,39 @@ class ExtenderMetrics:
         """Shows an extender's verb before it is called for the first time."""
         self._in_flight.labels(extender, verb.value)
         self._outcomes.labels(extender, verb.value, Outcome.SUCCESS.value)
-        self.breaker_changed(extender, verb, State.CLOSED)
+        self._breaker_is(extender, verb, State.CLOSED)
 
-    def call_started(self, extender: str, verb: Verb) -> None:
-        """See Observer."""
-        self._series(extender, verb).in_flight.value += 1
+    def on(self, event: ExtenderEvent) -> None:
+        """Counts and times what happened."""
+        match event:
+            case CallStarted():
+                self._series(event.extender, event.verb).in_flight.value += 1
+            case CallFinished():
+                self._finished(event)
+            case CallHeldBack():
+                self._outcomes.labels(event.extender, event.verb.value, _HELD_BACK).inc()
+            case NodesRejected():  # only filters reject nodes
+                self._dropped.labels(event.extender, Verb.FILTER.value).inc(event.count)
+            case BreakerChanged():
+                self._breaker_is(event.extender, event.verb, event.state)
+            case ErrorIgnored(error):
+                self._ignored.labels(error.extender, error.verb.value).inc()
 
-    def call_finished(
-        self,
-        extender: str,
-        verb: Verb,
-        outcome: Outcome,
-        *,
-        seconds: float,
-        sent: int,
-        received: int,
-    ) -> None:
-        """See Observer."""
-        series = self._series(extender, verb)
+    def _finished(self, call: CallFinished) -> None:
+        series = self._series(call.extender, call.verb)
         series.in_flight.value -= 1
-        series.seconds.observe(seconds)
-        ended = series.ended.get(outcome)
+        series.seconds.observe(call.seconds)
+        ended = series.ended.get(call.outcome)
         if ended is None:
-            ended = self._outcomes.labels(extender, verb.value, outcome.value)
-            series.ended[outcome] = ended
+            ended = self._outcomes.labels(call.extender, call.verb.value, call.outcome.value)
+            series.ended[call.outcome] = ended
         ended.value += 1
-        series.sent.value += sent
-        series.received.value += received
+        series.sent.value += call.sent
+        series.received.value += call.received
 
-    def call_held_back(self, extender: str, verb: Verb) -> None:
-        """See Observer."""
-        self._outcomes.labels(extender, verb.value, Outcome.HELD_BACK.value).inc()
-
-    def nodes_dropped(self, extender: str, count: int) -> None:
-        """See Observer; only filters turn nodes down."""
-        self._dropped.labels(extender, Verb.FILTER.value).inc(count)
-
-    def breaker_changed(self, extender: str, verb: Verb, state: State) -> None:
-        """See Observer."""
+    def _breaker_is(self, extender: str, verb: Verb, state: State) -> None:
         for each in State:
-            series = self._breaker.labels(extender, verb.value, each.value)
-            series.value = float(each is state)
-
-    def error_ignored(self, error: ExtenderError) -> None:
-        """See Observer."""
-        self._ignored.labels(error.extender, error.verb.value).inc()
+            self._breaker.labels(extender, verb.value, each.value).value = float(each is state)
 
     def _series(self, extender: str, verb: Verb) -> _Calls:
         series = self._calls.get((extender, verb))

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from app.framework.runner import Framework
 from app.kube.events import EventStatistics
 from app.kube.informer import InformerStatistics
+from app.observe.events import ElectionStatistics
 from app.observe.metrics.series import ALPHA, BETA, STABLE, Families, Labels, Values
-from app.observe.recorder import ElectionStatistics
 from app.plugins.dynamic_resources import DynamicResources
 from app.plugins.volume_binding import VolumeBinding
 from app.state.cache import CacheStatistics

@@ -19,6 +19,15 @@ import numpy as np
 from app.framework.probe import Observe
 from app.model.cluster_event import Resource
 from app.model.pod import Pod
+from app.observe.events import (
+    AttemptFailed,
+    BindingStepFinished,
+    NodeSelected,
+    PodBound,
+    PreemptionFinished,
+    PreemptionStarted,
+    SchedulerEvent,
+)
 from app.observe.metrics.series import (
     ALPHA,
     BETA,
@@ -26,8 +35,6 @@ from app.observe.metrics.series import (
     Families,
     exponential,
 )
-from app.observe.recorder import Failed
-from app.state.queue.queued_pod import QueuedPod
 from app.state.queue.recorder import HintFunction
 from app.state.scheduler_state import RESOURCES, Change
 
@@ -47,7 +54,7 @@ _PLUGIN_BUCKETS: Final = exponential(0.00001, 1.5, 20)
 
 
 class AttemptMetrics:
-    """What becomes of attempts: the metrics' part of a Recorder."""
+    """Results and durations of attempts, and of preemptions."""
 
     def __init__(self, families: Families) -> None:
         make = families
@@ -119,43 +126,38 @@ class AttemptMetrics:
             "result",
         )
 
-    def decided(self, seconds: float) -> None:
-        """A node was chosen after so long."""
-        self._algorithm.observe(seconds)
+    def on(self, event: SchedulerEvent) -> None:
+        """Counts and times what happened."""
+        match event:
+            case NodeSelected():
+                self._algorithm.observe(event.seconds)
+            case BindingStepFinished(step="WaitOnPermit"):
+                self._permit.labels(event.status).observe(event.seconds)
+            case PodBound():
+                self._bound(event)
+            case AttemptFailed():
+                self._ended(event.result, event.profile, event.seconds)
+            case PreemptionStarted():
+                self._victims.observe(event.victims)
+            case PreemptionFinished():
+                result = "success" if event.succeeded else "error"
+                self._evictions.labels(result).inc()
+                self._evicting.labels(result).observe(event.seconds)
 
-    def bound(self, queued: QueuedPod, profile: str, seconds: float, now: float) -> None:
-        """A pod is bound, at ``now`` by the queue's clock, ``seconds`` after its attempt began."""
-        self._ended(SCHEDULED, profile, seconds)
-        attempts = queued.attempts
-        self._attempts.observe(attempts)
+    def _bound(self, event: PodBound) -> None:
+        queued = event.queued
+        self._ended(SCHEDULED, event.profile, event.seconds)
+        self._attempts.observe(queued.attempts)
         if queued.initial_attempt_timestamp is not None:
-            sli = self._sli.of[_ATTEMPTS[min(attempts, 15)],]
-            sli.observe(now - queued.initial_attempt_timestamp)
+            sli = self._sli.of[_ATTEMPTS[min(queued.attempts, 15)],]
+            sli.observe(event.now - queued.initial_attempt_timestamp)
         if queued.was_flushed_from_unschedulable:
             self._after_flush.inc()
-
-    def failed(self, failed: Failed) -> None:
-        """An attempt failed."""
-        self._ended(failed.result, failed.profile, failed.seconds)
 
     def _ended(self, result: str, profile: str, seconds: float) -> None:
         labels = result, profile
         self._results.of[labels].value += 1.0
         self._durations.of[labels].observe(seconds)
-
-    def permit_waited(self, result: str, seconds: float) -> None:
-        """A pod waited on Permit."""
-        self._permit.labels(result).observe(seconds)
-
-    def preempting(self, victims: int) -> None:
-        """So many pods are going to be evicted for another."""
-        self._victims.observe(victims)
-
-    def preempted(self, seconds: float, *, done: bool) -> None:
-        """They were evicted, in so long, or some of them could not be."""
-        result = "success" if done else "error"
-        self._evictions.labels(result).inc()
-        self._evicting.labels(result).observe(seconds)
 
 
 class FrameworkMetrics:

@@ -28,7 +28,7 @@ from app.kube.backoff import Backoff
 from app.kube.errors import Conflict, Forbidden, KubeApiError
 from app.kube.event_series import ObjectRef
 from app.kube.leases import Lease, LeaseRecord
-from app.observe.recorder import ElectionStatistics
+from app.observe.events import ElectionStatistics
 from app.runtime.clock import Clock
 from app.scheduler.election.rules import (
     Create,

@@ -4,7 +4,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.cycle.attempt import Attempt, Unfit
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import PostFilterResult, QueueingHint
@@ -29,6 +28,7 @@ from app.model.status import (
     unschedulable,
 )
 from app.plugins.default_preemption.importance import loss
+from app.scheduler.attempt import Attempt, Unfit
 from app.state.cluster import Cluster
 from app.state.nominations import Nominations
 from app.state.nominator import Nominator, nominate

@@ -1,4 +1,4 @@
-"""Stand-ins for what lies around the extender client: a scripted transport, and an observer that remembers."""
+"""Stand-ins for what lies around the extender client: a scripted transport, and a sink that keeps events."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ import json
 from app.extender.client import HTTPExtender
 from app.extender.config import ExtenderConfig
 from app.extender.errors import Outcome, TransportError
+from app.extender.events import ignore
 from app.extender.transport import Response
 from app.model.objects import Container, PodSpec, ResourceRequirements
 from app.model.pod import make_pod
@@ -53,19 +54,14 @@ def ok(answer, **headers):
     return Response(200, headers, body)
 
 
-class Remembering:
-    """An observer that keeps every call as (method, arguments)."""
+class Seen(list):
+    """A sink that keeps every event."""
 
-    def __init__(self):
-        self.seen = []
+    def __call__(self, event):
+        self.append(event)
 
-    def __getattr__(self, name):
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return lambda *args, **kwargs: self.seen.append((name, *args, *kwargs.items()))
-
-    def all(self, name):
-        return [entry[1:] for entry in self.seen if entry[0] == name]
+    def all(self, kind):
+        return [event for event in self if isinstance(event, kind)]
 
 
 def config(**fields):
@@ -75,10 +71,10 @@ def config(**fields):
     )
 
 
-def extender(reply=None, *, observer=None, **fields):
+def extender(reply=None, *, sink=ignore, **fields):
     """An extender whose transport is ``.fake``."""
     fake = FakeTransport(reply or (lambda path, body: {}))
-    made = HTTPExtender(config(**fields), transport=fake, observer=observer, environ={})
+    made = HTTPExtender(config(**fields), transport=fake, sink=sink, environ={})
     made.fake = fake
     return made
 

@@ -7,10 +7,11 @@ import pytest
 from app.extender.chain import ExtenderChain
 from app.extender.config import ExtenderConfigError, ManagedResource
 from app.extender.errors import ExtenderError, Outcome, TransportError
+from app.extender.events import ErrorIgnored, ignore
 from app.extender.transport import Response
 from app.model.status import SchedulingError
 from app.wire.extender_v1 import Victims
-from tests.shell.extender.fakes import Remembering, about, extender, keeps, ok, pod
+from tests.shell.extender.fakes import Seen, about, extender, keeps, ok, pod
 
 LOST = TransportError(Outcome.TIMEOUT, "timed out", sent=True)
 FIRST, SECOND, THIRD = (f"http://{name}.test" for name in ("first", "second", "third"))
@@ -25,8 +26,8 @@ def binder(url, answer=None, **fields):
     return ext(url, answer, bind_verb="bind", **fields)
 
 
-def chain(*extenders, observer=None):
-    return ExtenderChain(extenders, observer)
+def chain(*extenders, sink=ignore):
+    return ExtenderChain(extenders, sink)
 
 
 async def run_filter(made, names=("a", "b", "c"), who=None):
@@ -70,15 +71,15 @@ class TestFilter:
         assert (str(result.error), result.survivors, two.fake.requests) == ("boom", [], [])
 
     async def test_the_error_of_an_ignorable_one_is_told_and_passed_over(self):
-        seen = Remembering()
+        seen = Seen()
         failing = ext(FIRST, Response(503, {}, b""), ignorable=True)
-        result = await run_filter(chain(failing, ext(SECOND, keeps("b")), observer=seen))
+        result = await run_filter(chain(failing, ext(SECOND, keeps("b")), sink=seen))
         assert result.survivors == ["b"]
-        [(error, who)] = seen.all("error_ignored")
-        assert (error.extender, who.name) == (FIRST, "p")
+        [ignored] = seen.all(ErrorIgnored)
+        assert (ignored.error.extender, ignored.pod.name) == (FIRST, "p")
         # It is asked after the other one, about what that one left.
         assert failing.fake.requests[0][1]["NodeNames"] == ["b"]
-        assert result.ignored == (error,)
+        assert result.ignored == (ignored.error,)
 
     async def test_an_unresolvable_reason_wins_within_an_answer(self):
         both = ext(FIRST, {"FailedNodes": {"a": "x"}, "FailedAndUnresolvableNodes": {"a": "y"}})
@@ -177,10 +178,10 @@ class TestPrioritize:
         assert (await made.prioritize(about("a", "b"))).tolist() == [10, 80]
 
     async def test_failures_add_nothing(self):
-        seen = Remembering()
-        made = chain(ext(FIRST, {"not": "a list"}), ext(SECOND, self.scores(a=1)), observer=seen)
+        seen = Seen()
+        made = chain(ext(FIRST, {"not": "a list"}), ext(SECOND, self.scores(a=1)), sink=seen)
         assert (await made.prioritize(about("a", "b"))).tolist() == [10, 0]
-        assert [error.extender for error, _ in seen.all("error_ignored")] == [FIRST]
+        assert [each.error.extender for each in seen.all(ErrorIgnored)] == [FIRST]
 
     async def test_nobody_is_asked(self):
         assert await chain(ext(FIRST, {}, prioritize_verb="")).prioritize(about("a")) is None
@@ -273,10 +274,10 @@ class TestBind:
         assert self.looked_up == 0
 
     async def test_a_refusal_of_an_ignorable_one(self):
-        seen = Remembering()
-        made = chain(binder(FIRST, Response(500, {}, b""), ignorable=True), observer=seen)
+        seen = Seen()
+        made = chain(binder(FIRST, Response(500, {}, b""), ignorable=True), sink=seen)
         assert not await made.bind(pod(), "a", self.looks_up(None))
-        assert len(seen.all("error_ignored")) == 1
+        assert len(seen.all(ErrorIgnored)) == 1
 
     @pytest.mark.parametrize("ignorable", [False, True])
     @pytest.mark.parametrize("answer", [LOST, ok(b"{"), Response(504, {}, b"")])

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from app.extender.answers import excerpt, retry_after
@@ -9,12 +10,20 @@ from app.extender.breaker import State
 from app.extender.client import HTTPExtender
 from app.extender.config import ExtenderConfigError, ManagedResource, Verb
 from app.extender.errors import ExtenderError, Outcome, TransportError
+from app.extender.events import (
+    BreakerChanged,
+    CallFinished,
+    CallHeldBack,
+    CallStarted,
+    ExtenderWarning,
+    NodesRejected,
+)
 from app.extender.transport import Response
 from app.wire import extender_v1 as wire
 from app.wire.extender_v1 import Victims
 from tests.shell.extender.fakes import (
     URL,
-    Remembering,
+    Seen,
     about,
     config,
     extender,
@@ -359,13 +368,13 @@ class TestBreaker:
 
     @pytest.mark.looptime
     async def test_an_extender_that_hangs_is_left_alone(self):
-        seen = Remembering()
+        seen = Seen()
         hanging = True
 
         def reply(path, body):
             return answer_after(100, {}) if hanging else {"NodeNames": ["a"]}
 
-        ext = extender(reply, observer=seen)
+        ext = extender(reply, sink=seen)
         now = asyncio.get_running_loop().time
         start = now()
         for _ in range(3):
@@ -384,14 +393,14 @@ class TestBreaker:
         hanging = False
         await asyncio.sleep(10)
         assert (await ext.filter(about("a"))).kept == ["a"]
-        assert [state for _, _, state in seen.all("breaker_changed")] == [
+        assert [each.state for each in seen.all(BreakerChanged)] == [
             State.OPEN,
             State.HALF_OPEN,
             State.OPEN,
             State.HALF_OPEN,
             State.CLOSED,
         ]
-        assert len(seen.all("call_held_back")) == 2
+        assert len(seen.all(CallHeldBack)) == 2
 
     @pytest.mark.looptime
     async def test_one_verb_does_not_close_another(self):
@@ -435,18 +444,19 @@ class TestBreaker:
 class TestObservation:
     @pytest.mark.looptime
     async def test_a_call(self):
-        seen = Remembering()
-        ext = extender(lambda path, body: answer_after(2, {"NodeNames": ["a"]}), observer=seen)
+        seen = Seen()
+        ext = extender(lambda path, body: answer_after(2, {"NodeNames": ["a"]}), sink=seen)
         await ext.filter(about("a", "b", "c"))
-        [(name, verb, outcome, *numbers)] = seen.all("call_finished")
-        assert (name, verb, outcome) == (URL, Verb.FILTER, Outcome.SUCCESS)
-        assert dict(numbers) == {
+        assert msgspec.structs.asdict(seen.all(CallFinished)[0]) == {
+            "extender": URL,
+            "verb": Verb.FILTER,
+            "outcome": Outcome.SUCCESS,
             "seconds": pytest.approx(2),
             "sent": len('{"Pod":,"Nodes":null,"NodeNames":["a","b","c"]}') + len(pod().raw),
             "received": len('{"NodeNames": ["a"]}'),
         }
-        assert seen.all("call_started") == [(URL, Verb.FILTER)]
-        assert seen.all("nodes_dropped") == [(URL, 2)]
+        assert seen.all(CallStarted) == [CallStarted(URL, Verb.FILTER)]
+        assert seen.all(NodesRejected) == [NodesRejected(URL, 2)]
 
     @pytest.mark.parametrize(
         ("answer", "outcome"),
@@ -459,29 +469,29 @@ class TestObservation:
         ],
     )
     async def test_outcomes(self, answer, outcome):
-        seen = Remembering()
+        seen = Seen()
         with pytest.raises(ExtenderError) as caught:
-            await extender(lambda path, body: answer, observer=seen).filter(about("a"))
+            await extender(lambda path, body: answer, sink=seen).filter(about("a"))
         assert caught.value.outcome is outcome
-        assert [entry[2] for entry in seen.all("call_finished")] == [outcome]
+        assert [each.outcome for each in seen.all(CallFinished)] == [outcome]
 
     @pytest.mark.looptime
     async def test_a_call_that_is_given_up(self):
-        seen = Remembering()
-        ext = extender(lambda path, body: answer_after(3, {}), observer=seen)
+        seen = Seen()
+        ext = extender(lambda path, body: answer_after(3, {}), sink=seen)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
                 await ext.bind(pod(), "a")
-        assert [entry[2] for entry in seen.all("call_finished")] == [Outcome.CANCELLED]
+        assert [each.outcome for each in seen.all(CallFinished)] == [Outcome.CANCELLED]
 
 
 class TestHeaders:
     @pytest.mark.looptime
     async def test_a_bearer_token_that_rotates(self, tmp_path):
-        file, seen = tmp_path / "token", Remembering()
+        file, seen = tmp_path / "token", Seen()
         file.write_text("one\n")
         ext = extender(
-            keeps("a"), observer=seen, url_prefix="https://ext.test", bearer_token_file=str(file)
+            keeps("a"), sink=seen, url_prefix="https://ext.test", bearer_token_file=str(file)
         )
 
         async def sent():
@@ -496,8 +506,8 @@ class TestHeaders:
         await asyncio.sleep(11)
         assert await sent() == "Bearer two-is-longer"
         assert await sent() == "Bearer two-is-longer"
-        assert seen.all("warned") == [
-            ("https://ext.test", f"bearer token file {file}: holds no token")
+        assert seen.all(ExtenderWarning) == [
+            ExtenderWarning("https://ext.test", f"bearer token file {file}: holds no token")
         ]
         assert "two" not in repr(ext._token)
 

@@ -10,11 +10,12 @@ import pytest
 from app.extender.client import HTTPExtender
 from app.extender.config import ExtenderConfigError, TLSConfig
 from app.extender.errors import ExtenderError, TransportError
+from app.extender.events import ExtenderWarning
 from app.extender.tls import TLSSource
 from app.extender.transport import HTTPTransport
 from app.tools.subprocesses import reserved_port
 from app.wire.extender_v1 import Body
-from tests.shell.extender.fakes import Remembering, about, config, pod
+from tests.shell.extender.fakes import Seen, about, config, pod
 from tests.shell.extender.servers import Authority, Server, polite, server_context
 
 HTTPS = "https://127.0.0.1:1"
@@ -290,18 +291,18 @@ class TestReload:
         assert watched.context(20.0) is not old
 
     async def test_a_problem_is_told_once(self, files):
-        seen, tls = Remembering(), TLSConfig(ca_file=str(files["ca.crt"]))
+        seen, tls = Seen(), TLSConfig(ca_file=str(files["ca.crt"]))
         with reserved_port() as port:
             url = f"https://127.0.0.1:{port}"
-            made = HTTPExtender(config(url_prefix=url, tls=tls), observer=seen, environ={})
+            made = HTTPExtender(config(url_prefix=url, tls=tls), sink=seen, environ={})
             files["ca.crt"].write_bytes(b"rubbish")
             for _ in range(3):
                 with pytest.raises(ExtenderError, match="connection refused"):
                     await made.bind(pod(), "a")
         await made.close()
-        [(name, problem)] = seen.all("warned")
-        assert name == url
-        assert problem.startswith("tlsConfig: the certificate, key or CA cannot be used")
+        [warning] = seen.all(ExtenderWarning)
+        assert warning.extender == url
+        assert warning.text.startswith("tlsConfig: the certificate, key or CA cannot be used")
 
 
 async def test_an_extender_over_tls(tls_server, authority):

@@ -14,12 +14,13 @@ from app.extender.chain import ExtenderChain
 from app.extender.client import HTTPExtender
 from app.extender.config import ExtenderConfig, ExtenderConfigError, ManagedResource, Verb
 from app.extender.errors import ExtenderError, Outcome, TransportError
+from app.extender.events import ErrorIgnored
 from app.extender.failures import timed_out
 from app.extender.transport import Response
 from app.model.status import SchedulingError
 from app.wire.extender_v1 import ExtenderArgs, Victims
 from app.wire.kube import NodeDecoder, PodDecoder
-from tests.shell.extender.fakes import Remembering
+from tests.shell.extender.fakes import Seen
 
 VECTORS = Path(__file__).parents[2] / "parity" / "vectors" / "wire"
 VOLATILE = {
@@ -115,12 +116,12 @@ class Case:
         self.pod = decode(pods, outcome["pod"])
         self.running = [decode(pods, o) for o in record["objects"]["Pod"]]
         self.nodes = {n.name: n.raw for n in (decode(nodes, o) for o in record["objects"]["Node"])}
-        self.seen = Remembering()
+        self.seen = Seen()
         extenders = [
             HTTPExtender(
                 extender_config(entry),
                 transport=self.replay.transport(i),
-                observer=self.seen,
+                sink=self.seen,
                 environ={},
             )
             for i, entry in enumerate(record["configuration"]["extenders"])
@@ -176,7 +177,7 @@ class Case:
             bound = await self.chain.bind(self.pod, node, look_up)
         except ExtenderError as err:
             return err
-        failed = any(err.verb is Verb.BIND for err, _ in self.seen.all("error_ignored"))
+        failed = any(each.error.verb is Verb.BIND for each in self.seen.all(ErrorIgnored))
         assert bound is (self.replay.body("bind") is not None and not failed)
         return None
 

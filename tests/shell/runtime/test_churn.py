@@ -220,7 +220,7 @@ def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tupl
 # ---------------------------------------------------------------- the rounds
 
 
-def licences(observer):
+def licences(sink):
     """An extender that turns down some pods for reasons of their own."""
 
     def answer(_verb, body):
@@ -230,7 +230,7 @@ def licences(observer):
         return {"NodeNames": nodes}
 
     others = {"prioritize_verb": "", "preempt_verb": "", "bind_verb": ""}
-    return [extender(answer, observer=observer, **others)]
+    return [extender(answer, sink=sink, **others)]
 
 
 class Churn:
@@ -277,7 +277,7 @@ class Churn:
 async def test_nothing_is_remembered_of_what_has_gone():
     async with running("base-0", "base-1", extenders=licences) as world:
         churn = Churn(world)
-        world.telemetry.stories._max_pods = 8
+        world.telemetry.histories._max_pods = 8
         remembered = (
             world.state,
             world.scheduler.frameworks,

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.framework.testing import make_node, make_pod
 from app.model.objects import Node
 from app.model.pod import Pod
-from app.observe.recorder import ElectionStatistics
+from app.observe.events import ElectionStatistics
 from app.runtime import logs
 from app.scheduler.endpoints import Endpoints, served
 from app.serving.options import ServingOptions

@@ -10,9 +10,11 @@ from rich.console import Console
 from app.cli.story_view import render
 from app.extender.config import Verb
 from app.extender.errors import Outcome
+from app.extender.events import CallFinished, NodesRejected
 from app.framework.testing import make_pod
 from app.model.pod import Pod
-from app.observe.explain import Explainer, Explanation, Leadership
+from app.observe.events import AttemptStarted, PreemptionStarted
+from app.scheduler.explainer import Explainer, Explanation, Leadership
 from tests.shell.clock import WALL
 from tests.shell.runtime.world import running
 
@@ -23,7 +25,7 @@ def explainer(world, leadership=LEADING):
     return Explainer(
         world.state,
         world.scheduler.frameworks,
-        world.telemetry.stories,
+        world.telemetry.histories,
         leadership=lambda: leadership,
         rng=np.random.default_rng(0),
     )
@@ -172,7 +174,7 @@ async def test_a_question_changes_nothing():
             explainer(world).explain("default", "p")
         assert (world.state.queue.statistics(), world.state.cache.statistics()) == before
         await world.settle()
-        assert world.telemetry.stories.of("default", "p").attempts[0].result == "bound"
+        assert world.telemetry.histories.of("default", "p").attempts[0].result == "bound"
 
 
 async def test_extenders_and_preemption_as_they_read():
@@ -180,13 +182,13 @@ async def test_extenders_and_preemption_as_they_read():
         pod = world.add(make_pod("p", spec=cpus(1000)))
         queued = world.state.queue.get(pod.uid)
         queued.attempts = 1
-        stories = world.telemetry.stories
-        stories.asking(queued, "default-scheduler")
-        stories.call_finished(
-            "http://licences", Verb.FILTER, Outcome.SUCCESS, seconds=0.012, sent=900, received=40
+        histories = world.telemetry.histories
+        histories.on(AttemptStarted(queued, "default-scheduler"))
+        histories.on_extender(
+            CallFinished("http://licences", Verb.FILTER, Outcome.SUCCESS, 0.012, 900, 40)
         )
-        stories.nodes_dropped("http://licences", 3)
-        stories.preempting(pod, 2)
+        histories.on_extender(NodesRejected("http://licences", 3))
+        histories.on(PreemptionStarted(pod, "a", 2))
         queued.attempts = 0
         await world.settle()
         told = explainer(world).explain("default", "p")

@@ -12,10 +12,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.extender.breaker import State
 from app.extender.config import Verb
 from app.extender.errors import ExtenderError, Outcome
+from app.extender.events import (
+    BreakerChanged,
+    CallFinished,
+    CallHeldBack,
+    CallStarted,
+    ErrorIgnored,
+    NodesRejected,
+)
 from app.framework.testing import make_node, make_object, make_pod
 from app.kube.events import EventStatistics
 from app.model.objects import Node, PodSpec, Service, StorageClass
 from app.model.pod import Pod, PodTemplate
+from app.observe.events import BindingStepFinished, ElectionStatistics, PreemptionFinished
 from app.observe.metrics import gauges
 from app.observe.metrics.client import LAG_INTERVAL, ClientMetrics, LoopLag
 from app.observe.metrics.exposition import exposition
@@ -23,7 +32,7 @@ from app.observe.metrics.extenders import ExtenderMetrics
 from app.observe.metrics.resources import SLICE, pod_resource_metrics
 from app.observe.metrics.scheduler import FrameworkMetrics, WatchMetrics
 from app.observe.metrics.series import Families, go_float
-from app.observe.recorder import ElectionStatistics
+from app.state.queue.queued_pod import QueuedPod
 from app.state.scheduler_state import Change
 from tests.shell.runtime.world import running
 
@@ -127,8 +136,10 @@ async def lived(world):
     gauges.register_events(families, lambda: [EventStatistics(1, 2, 3, 4, 5)])
     gauges.register_build(families, "0.1.0")
     world.telemetry.client.observer("https://api:6443/prefix")("POST", 201, 0.02)
-    world.telemetry.permit_waited("Success", 0.5)
-    world.telemetry.preempted(0.1, done=True)
+    world.telemetry.on(
+        BindingStepFinished(QueuedPod(make_pod("waits"), 1.0), "WaitOnPermit", "Success", 0.5)
+    )
+    world.telemetry.on(PreemptionFinished(0.1, succeeded=True))
     world.telemetry.watches.handled(Change(Node, None, make_node("n")), 0.0003)
     world.telemetry.probe.plugin("Fit", "Filter", "Success")(0.00002)
     for _ in range(100):
@@ -323,21 +334,18 @@ async def test_calls_to_extenders(registry):
     assert value(before, state, **labels, state="closed") == 1
     assert value(before, state, **labels, state="open") == 0
 
-    metrics.call_started("http://a", Verb.FILTER)
-    metrics.call_started("http://a", Verb.PRIORITIZE)
+    metrics.on(CallStarted("http://a", Verb.FILTER))
+    metrics.on(CallStarted("http://a", Verb.PRIORITIZE))
     during = await scrape(registry)
     assert value(during, "aiokube_scheduler_extender_requests_in_flight", **labels) == 1
     assert metrics.prioritizing() == 1
 
-    metrics.call_finished(
-        "http://a", Verb.FILTER, Outcome.SUCCESS, seconds=0.02, sent=100, received=40
-    )
-    metrics.nodes_dropped("http://a", 7)
-    metrics.call_held_back("http://a", Verb.FILTER)
-    metrics.breaker_changed("http://a", Verb.FILTER, State.OPEN)
-    metrics.error_ignored(
-        ExtenderError("no", extender="http://a", verb=Verb.FILTER, outcome=Outcome.TIMEOUT)
-    )
+    metrics.on(CallFinished("http://a", Verb.FILTER, Outcome.SUCCESS, 0.02, 100, 40))
+    metrics.on(NodesRejected("http://a", 7))
+    metrics.on(CallHeldBack("http://a", Verb.FILTER))
+    metrics.on(BreakerChanged("http://a", Verb.FILTER, State.OPEN))
+    error = ExtenderError("no", extender="http://a", verb=Verb.FILTER, outcome=Outcome.TIMEOUT)
+    metrics.on(ErrorIgnored(error, make_pod("p")))
     after = await scrape(registry)
     prefix = "aiokube_scheduler_extender_"
     assert value(after, f"{prefix}requests_in_flight", **labels) == 0

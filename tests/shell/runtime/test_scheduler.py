@@ -26,9 +26,9 @@ class Script:
         self.calls += 1
         return self._replies[min(self.calls, len(self._replies)) - 1]()
 
-    def __call__(self, observer):
+    def __call__(self, sink):
         others = {"prioritize_verb": "", "preempt_verb": "", "bind_verb": ""}
-        return [extender(self._reply, observer=observer, **others)]
+        return [extender(self._reply, sink=sink, **others)]
 
 
 async def scheduled_for(world, seconds):

@@ -1,4 +1,4 @@
-"""The stories of pods: what is remembered, what is told once, what is forgotten, and whose calls are whose."""
+"""The histories of pods: what is remembered, what is told once, what is forgotten, and whose calls are whose."""
 
 import asyncio
 import json
@@ -7,21 +7,27 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.cycle.attempt import Choice
 from app.extender.config import Verb
 from app.extender.errors import ExtenderError, Outcome
+from app.extender.events import CallFinished, CallHeldBack, ErrorIgnored, NodesRejected
 from app.framework.diagnosis import NONE, Diagnosis
 from app.framework.diagnosis import Outcome as Verdicts
 from app.framework.testing import make_pod
 from app.model.status import Code, Status, unschedulable
-from app.observe.histories import MAX_CALLS, RefusalStory, Stories, refusals_told
-from app.observe.recorder import Failed
+from app.observe.events import (
+    AttemptFailed,
+    AttemptStarted,
+    BindingStepFinished,
+    NodeSelected,
+    PodBound,
+    PreemptionStarted,
+)
+from app.observe.histories import MAX_CALLS, Histories, Rejection, rejections_of
 from app.state.queue.queued_pod import ACTIVE, QueuedPod
 from tests.shell.extender.fakes import extender
 from tests.shell.runtime.world import running
 
 PROFILE = "default-scheduler"
-CHOICE = Choice(3, "n3", 5, 9)
 
 
 class Wall:
@@ -36,33 +42,43 @@ class Wall:
 
 
 @pytest.fixture
-def stories():
-    return Stories(Wall(), max_pods=3, max_attempts=4)
+def histories():
+    return Histories(Wall(), max_pods=3, max_attempts=4)
 
 
 def queued(name="p", attempts=1):
     return QueuedPod(make_pod(name), 1.0, attempts=attempts)
 
 
-def fail(stories, pod, message="0/9 nodes are available: 9 no.", *, result="unschedulable", **more):
+def fail(
+    histories, pod, message="0/9 nodes are available: 9 no.", *, result="unschedulable", **more
+):
     diagnosis = Diagnosis(node_count=9, absent=unschedulable("no", plugin="Fit"))
-    stories.failed(Failed(pod, PROFILE, result, message, 0.5, diagnosis, **more))
+    histories.on(AttemptFailed(pod, PROFILE, result, message, 0.5, diagnosis, **more))
 
 
-def attempts(stories, name="p"):
-    return stories.of("default", name).attempts
+def select(histories, pod):
+    histories.on(NodeSelected(pod, PROFILE, "n3", 5, 9, 0.01, lambda: None))
 
 
-def test_a_pod_that_is_bound(stories):
+def step(histories, pod, *what):
+    histories.on(BindingStepFinished(pod, *what))
+
+
+def attempts(histories, name="p"):
+    return histories.of("default", name).attempts
+
+
+def test_a_pod_that_is_bound(histories):
     pod = queued()
-    stories.decided(pod, PROFILE, CHOICE, 0.01)
-    assert attempts(stories)[0].result == "decided"
-    stories.binding_step(pod, "PreBind", "Success", 0.2)
-    stories.binding_step(pod, "Bind", "Success", 0.1)
+    select(histories, pod)
+    assert attempts(histories)[0].result == "decided"
+    step(histories, pod, "PreBind", "Success", 0.2)
+    step(histories, pod, "Bind", "Success", 0.1)
     pod.place = ACTIVE
     pod.note(7.0, "Add")
-    stories.bound(pod, PROFILE, 0.4, 250.0)
-    (attempt,) = attempts(stories)
+    histories.on(PodBound(pod, pod.pod, PROFILE, 5, 9, 0.4, 250.0))
+    (attempt,) = attempts(histories)
     assert (attempt.result, attempt.node, attempt.feasible, attempt.evaluated) == (
         "bound",
         "n3",
@@ -74,36 +90,36 @@ def test_a_pod_that_is_bound(stories):
         ("PreBind", "Success", 0.2),
         ("Bind", "Success", 0.1),
     ]
-    assert stories.of("default", "p").moves == [(7.0, "Add", ACTIVE)]
+    assert histories.of("default", "p").moves == [(7.0, "Add", ACTIVE)]
 
 
-def test_a_binding_that_fails_ends_the_same_attempt(stories):
+def test_a_binding_that_fails_ends_the_same_attempt(histories):
     pod = queued()
-    stories.decided(pod, PROFILE, CHOICE, 0.01)
-    stories.binding_step(pod, "Bind", "Error", 0.1)
-    stories.failed(Failed(pod, PROFILE, "error", "the server said no", 0.2, None, ""))
-    (attempt,) = attempts(stories)
+    select(histories, pod)
+    step(histories, pod, "Bind", "Error", 0.1)
+    histories.on(AttemptFailed(pod, PROFILE, "error", "the server said no", 0.2, None, ""))
+    (attempt,) = attempts(histories)
     assert (attempt.result, attempt.node, attempt.message) == ("error", "n3", "the server said no")
     assert attempt.nominated_node == ""
     assert attempt.refusals == ()
 
 
-def test_a_pod_that_fits_nowhere(stories):
-    fail(stories, queued(), nominated_node="n4")
-    (attempt,) = attempts(stories)
-    assert attempt.refusals == (RefusalStory("Fit", "Unschedulable", ("no",), 9),)
+def test_a_pod_that_fits_nowhere(histories):
+    fail(histories, queued(), nominated_node="n4")
+    (attempt,) = attempts(histories)
+    assert attempt.refusals == (Rejection("Fit", "Unschedulable", ("no",), 9),)
     assert (attempt.result, attempt.evaluated, attempt.nominated_node) == ("unschedulable", 9, "n4")
 
 
-def test_attempts_that_end_alike_are_told_once(stories):
+def test_attempts_that_end_alike_are_told_once(histories):
     for number in (1, 2, 3):
-        fail(stories, queued(attempts=number))
-    (attempt,) = attempts(stories)
+        fail(histories, queued(attempts=number))
+    (attempt,) = attempts(histories)
     assert (attempt.number, attempt.repeats) == (3, 3)
     assert attempt.first_at < attempt.at
     assert attempt.refusals[0].nodes == 9
-    fail(stories, queued(attempts=4), "something else")
-    assert [a.repeats for a in attempts(stories)] == [3, 1]
+    fail(histories, queued(attempts=4), "something else")
+    assert [a.repeats for a in attempts(histories)] == [3, 1]
 
 
 @pytest.mark.parametrize(
@@ -114,81 +130,81 @@ def test_attempts_that_end_alike_are_told_once(stories):
         {"nominated_node": "n1"},
     ],
 )
-def test_attempts_that_end_differently_are_told_apart(stories, different):
-    fail(stories, queued(attempts=1))
-    fail(stories, queued(attempts=2), **different)
-    assert len(attempts(stories)) == 2
+def test_attempts_that_end_differently_are_told_apart(histories, different):
+    fail(histories, queued(attempts=1))
+    fail(histories, queued(attempts=2), **different)
+    assert len(attempts(histories)) == 2
 
 
-def test_only_the_last_attempts_are_kept(stories):
+def test_only_the_last_attempts_are_kept(histories):
     for number in range(1, 8):
-        fail(stories, queued(attempts=number), f"message {number}")
-    assert [a.number for a in attempts(stories)] == [4, 5, 6, 7]
+        fail(histories, queued(attempts=number), f"message {number}")
+    assert [a.number for a in attempts(histories)] == [4, 5, 6, 7]
 
 
-def test_the_pod_dealt_with_longest_ago_is_forgotten(stories):
+def test_the_pod_dealt_with_longest_ago_is_forgotten(histories):
     for name in ("a", "b", "c"):
-        fail(stories, queued(name))
-    fail(stories, queued("a", attempts=2))
-    fail(stories, queued("d"))
-    assert len(stories) == 3
-    assert stories.of("default", "b") is None
-    assert [story.name for story in stories.latest(2)] == ["d", "a"]
+        fail(histories, queued(name))
+    fail(histories, queued("a", attempts=2))
+    fail(histories, queued("d"))
+    assert len(histories) == 3
+    assert histories.of("default", "b") is None
+    assert [story.name for story in histories.latest(2)] == ["d", "a"]
 
 
-def test_a_pod_that_takes_a_name_over_has_a_story_of_its_own(stories):
-    fail(stories, queued())
+def test_a_pod_that_takes_a_name_over_has_a_story_of_its_own(histories):
+    fail(histories, queued())
     successor = queued()
     successor.pod = msgspec.structs.replace(successor.pod, uid="another")
-    stories.decided(successor, PROFILE, CHOICE, 0.01)
-    assert [a.result for a in attempts(stories)] == ["decided"]
+    select(histories, successor)
+    assert [a.result for a in attempts(histories)] == ["decided"]
     for name in ("x", "y"):
-        fail(stories, queued(name))
-    assert stories.of("default", "p").uid == "another", "the first of that name was forgotten"
+        fail(histories, queued(name))
+    assert histories.of("default", "p").uid == "another", "the first of that name was forgotten"
 
 
-def test_an_attempt_that_came_to_nothing_does_not_become_the_next(stories):
-    stories.decided(queued(attempts=1), PROFILE, CHOICE, 0.01)
-    fail(stories, queued(attempts=2))
-    assert [a.result for a in attempts(stories)] == ["decided", "unschedulable"]
+def test_an_attempt_that_came_to_nothing_does_not_become_the_next(histories):
+    select(histories, queued(attempts=1))
+    fail(histories, queued(attempts=2))
+    assert [a.result for a in attempts(histories)] == ["decided", "unschedulable"]
 
 
-def test_a_pod_that_starts_afresh_does_not_overwrite_its_past(stories):
-    fail(stories, queued(attempts=1), "first life")
-    fail(stories, queued(attempts=1), "second life")
-    assert [a.message for a in attempts(stories)] == ["first life", "second life"]
+def test_a_pod_that_starts_afresh_does_not_overwrite_its_past(histories):
+    fail(histories, queued(attempts=1), "first life")
+    fail(histories, queued(attempts=1), "second life")
+    assert [a.message for a in attempts(histories)] == ["first life", "second life"]
 
 
-def test_victims_belong_to_the_attempt_under_way(stories):
+def test_victims_belong_to_the_attempt_under_way(histories):
     pod = queued()
-    stories.preempting(pod.pod, 9)
-    assert stories.of("default", "p") is None
-    stories.asking(pod, PROFILE)
-    stories.preempting(pod.pod, 2)
-    fail(stories, pod, nominated_node="n1")
-    assert attempts(stories)[0].victims == 2
+    histories.on(PreemptionStarted(pod.pod, "n1", 9))
+    assert histories.of("default", "p") is None
+    histories.on(AttemptStarted(pod, PROFILE))
+    histories.on(PreemptionStarted(pod.pod, "n1", 2))
+    fail(histories, pod, nominated_node="n1")
+    assert attempts(histories)[0].victims == 2
 
 
 # ---------------------------------------------------------------- extenders
 
 
-def call(stories, extender, verb=Verb.FILTER, outcome=Outcome.SUCCESS):
-    stories.call_finished(extender, verb, outcome, seconds=0.1, sent=10, received=5)
+def call(histories, extender, verb=Verb.FILTER, outcome=Outcome.SUCCESS):
+    histories.on_extender(CallFinished(extender, verb, outcome, 0.1, 10, 5))
 
 
-async def test_calls_belong_to_the_attempt_of_their_task(stories):
+async def test_calls_belong_to_the_attempt_of_their_task(histories):
     async def attempt(name):
-        stories.asking(queued(name), PROFILE)
+        histories.on(AttemptStarted(queued(name), PROFILE))
         await asyncio.sleep(0)
-        call(stories, f"http://{name}")
-        stories.nodes_dropped(f"http://{name}", 4)
+        call(histories, f"http://{name}")
+        histories.on_extender(NodesRejected(f"http://{name}", 4))
         await asyncio.sleep(0)
         async with asyncio.TaskGroup() as group:
             group.create_task(score(name))
 
     async def score(name):
         await asyncio.sleep(0)
-        call(stories, f"http://{name}", Verb.PRIORITIZE, Outcome.TIMEOUT)
+        call(histories, f"http://{name}", Verb.PRIORITIZE, Outcome.TIMEOUT)
         error = ExtenderError(
             "too slow",
             extender=f"http://{name}",
@@ -197,11 +213,11 @@ async def test_calls_belong_to_the_attempt_of_their_task(stories):
             status=500,
             body_excerpt="out of licences",
         )
-        stories.error_ignored(error)
+        histories.on_extender(ErrorIgnored(error, make_pod(name)))
 
     await asyncio.gather(attempt("a"), attempt("b"))
     for name in ("a", "b"):
-        filtered, scored = attempts(stories, name)[0].calls
+        filtered, scored = attempts(histories, name)[0].calls
         assert (filtered.extender, filtered.verb, filtered.dropped) == (
             f"http://{name}",
             "filter",
@@ -211,19 +227,19 @@ async def test_calls_belong_to_the_attempt_of_their_task(stories):
         assert scored.ignored_error == "too slow: out of licences"
 
 
-async def test_calls_made_for_nobody_are_not_told(stories):
-    call(stories, "http://a")
-    stories.nodes_dropped("http://a", 4)
-    assert len(stories) == 0
+async def test_calls_made_for_nobody_are_not_told(histories):
+    call(histories, "http://a")
+    histories.on_extender(NodesRejected("http://a", 4))
+    assert len(histories) == 0
 
 
-async def test_a_long_search_is_cut(stories):
+async def test_a_long_search_is_cut(histories):
     pod = queued()
-    stories.asking(pod, PROFILE)
+    histories.on(AttemptStarted(pod, PROFILE))
     for _ in range(MAX_CALLS + 10):
-        call(stories, "http://a")
-    stories.call_held_back("http://a", Verb.FILTER)
-    assert len(attempts(stories)[0].calls) == MAX_CALLS
+        call(histories, "http://a")
+    histories.on_extender(CallHeldBack("http://a", Verb.FILTER))
+    assert len(attempts(histories)[0].calls) == MAX_CALLS
 
 
 @pytest.mark.looptime
@@ -241,8 +257,8 @@ async def test_extenders_in_the_stories_of_pods_that_are_decided_side_by_side():
     def scores(body):
         return [{"Host": name, "Score": 1} for name in body["NodeNames"]]
 
-    def extenders(observer):
-        return [extender(answer, observer=observer, preempt_verb="")]
+    def extenders(sink):
+        return [extender(answer, sink=sink, preempt_verb="")]
 
     async with running("a", "b", "c", extenders=extenders) as world:
         for name in ("slow", "quick", "unlucky"):
@@ -250,7 +266,7 @@ async def test_extenders_in_the_stories_of_pods_that_are_decided_side_by_side():
             raw = json.dumps({"metadata": {"name": name, "namespace": "default"}}).encode()
             world.add(msgspec.structs.replace(pod, raw=raw))
         await world.settle()
-        told = world.telemetry.stories
+        told = world.telemetry.histories
         for name, seconds in (("slow", 3.0), ("quick", 1.0)):
             (attempt,) = attempts(told, name)
             assert attempt.result == "bound"
@@ -279,11 +295,11 @@ def judged():
 
 def test_refusals_by_plugin_and_reasons_most_nodes_first():
     diagnosis = Diagnosis(node_count=6, outcome=judged(), absent=unschedulable("narrowed"))
-    assert refusals_told(diagnosis) == (
-        RefusalStory("", "Unschedulable", ("narrowed",), 2),
-        RefusalStory("Fit", "Unschedulable", ("cpu", "memory"), 2),
-        RefusalStory("Fit", "Unschedulable", ("cpu",), 1),
-        RefusalStory("Name", "Unschedulable", ("wrong name",), 1),
+    assert rejections_of(diagnosis) == (
+        Rejection("", "Unschedulable", ("narrowed",), 2),
+        Rejection("Fit", "Unschedulable", ("cpu", "memory"), 2),
+        Rejection("Fit", "Unschedulable", ("cpu",), 1),
+        Rejection("Name", "Unschedulable", ("wrong name",), 1),
     )
     assert diagnosis.reason_counts() == {"narrowed": 2, "cpu": 3, "memory": 2, "wrong name": 1}
 
@@ -292,9 +308,9 @@ def test_what_extenders_say_replaces_the_filters_and_silence_comes_last():
     diagnosis = Diagnosis(node_count=5, outcome=judged())
     diagnosis.by_row[0] = unschedulable("no licence", plugin="Extender")
     diagnosis.by_row[4] = Status(Code.UnschedulableAndUnresolvable)
-    told = refusals_told(diagnosis)
-    assert RefusalStory("Extender", "Unschedulable", ("no licence",), 1) in told
-    assert told[-1] == RefusalStory("Extender", "UnschedulableAndUnresolvable", (), 1)
+    told = rejections_of(diagnosis)
+    assert Rejection("Extender", "Unschedulable", ("no licence",), 1) in told
+    assert told[-1] == Rejection("Extender", "UnschedulableAndUnresolvable", (), 1)
     assert "Name" not in {refusal.plugin for refusal in told}
 
 

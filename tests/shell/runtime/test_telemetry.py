@@ -8,13 +8,16 @@ import re
 import numpy as np
 import pytest
 
-from app.cycle.attempt import Attempt
 from app.extender.breaker import State
 from app.extender.config import Verb
+from app.extender.events import BreakerChanged
 from app.framework.testing import make_pod
+from app.observe.events import NodeSelected
 from app.observe.metrics.series import ALPHA
 from app.observe.telemetry import log_scores
 from app.runtime import logs
+from app.scheduler.attempt import Attempt
+from app.state.queue.queued_pod import QueuedPod
 from tests.shell.runtime.world import running
 
 #: How tools that compare schedulers read scores.
@@ -131,22 +134,18 @@ async def test_the_extenders_share_is_in_the_total():
 async def test_scores_that_cannot_be_had_do_not_stop_the_scheduler(written):
     stream = written(10)
 
-    class Broken:
-        pod = make_pod("p")
+    def broken():
+        raise ValueError("no scores today")
 
-        def scores(self):
-            raise ValueError("no scores today")
-
-    log_scores(Broken())
+    log_scores(NodeSelected(QueuedPod(make_pod("p"), 1.0), "profile", "a", 2, 2, 0.1, broken))
     assert "no scores today" in stream.getvalue()
 
 
 async def test_breakers_are_heard_of(written):
     stream = written(0)
     async with running() as world:
-        extenders = world.telemetry.extenders
-        extenders.breaker_changed("http://a", Verb.FILTER, State.OPEN)
-        extenders.breaker_changed("http://a", Verb.FILTER, State.CLOSED)
+        for state in (State.OPEN, State.CLOSED):
+            world.telemetry.on_extender(BreakerChanged("http://a", Verb.FILTER, state))
     lines = stream.getvalue().splitlines()
     assert [line[0] for line in lines] == ["W", "I"]
     assert "the breaker of filter is open" in lines[0]

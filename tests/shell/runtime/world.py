@@ -8,7 +8,7 @@ import numpy as np
 
 from app.extender.chain import ExtenderChain
 from app.extender.client import HTTPExtender
-from app.extender.observer import Observer
+from app.extender.events import Sink
 from app.framework.testing import make_node
 from app.kube.events import EventRecorder
 from app.model.objects import Node
@@ -30,12 +30,12 @@ class World:
     def __init__(
         self,
         group: asyncio.TaskGroup,
-        extenders: Callable[[Observer], list[HTTPExtender]],
+        extenders: Callable[[Sink], list[HTTPExtender]],
         config: str,
     ) -> None:
         self.clock, rng = LoopClock(), np.random.default_rng(7)
         self.telemetry = Telemetry(self.clock, rng)
-        observer = self.telemetry.extenders
+        sink = self.telemetry.on_extender
         self.transport = FakeTransport(handler=lambda _sent: ok(status=201))
         self.loaded = load(config)
         classes = registry.registry()
@@ -53,7 +53,7 @@ class World:
             rng=rng,
             telemetry=self.telemetry,
             may_write=lambda: True,
-            chain=ExtenderChain(extenders(observer), observer),
+            chain=ExtenderChain(extenders(sink), sink),
         )
         self.state = self.scheduler.state
 
@@ -89,7 +89,7 @@ class World:
 @contextlib.asynccontextmanager
 async def running(
     *nodes: str,
-    extenders: Callable[[Observer], list[HTTPExtender]] = lambda _observer: [],
+    extenders: Callable[[Sink], list[HTTPExtender]] = lambda _sink: [],
     config: str = CONFIG,
 ) -> AsyncIterator[World]:
     """A world for the length of the block, which must leave no task behind."""

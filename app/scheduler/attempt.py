@@ -12,8 +12,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from app.cycle.select import best
-from app.framework.diagnosis import NONE, Diagnosis, Outcome
+from app.framework.diagnosis import EXTENDER, NONE, Diagnosis, Outcome, Scores
 from app.framework.interface import CycleState
 from app.framework.memo import TemplateMemo
 from app.framework.runner import Filtered, Framework, Rejected
@@ -28,9 +27,13 @@ from app.state.view import Rows, View
 #: By row: the pods nominated there with at least the given pod's priority.
 NominatedLookup = Callable[[Pod], PodsByRow]
 
+_MIN_FEASIBLE_NODES: Final = 100
+_MIN_PERCENTAGE: Final = 5
+_MAX_SHORT: Final = 2**16 - 1
+#: 16-bit numbers in a random word.
+_DRAWS_PER_WORD: Final = 4
+
 NO_NODES: Final = "no nodes available to schedule pods"
-#: What stands for all extenders where plugins are named.
-EXTENDER: Final = "Extender"
 #: A node that an extender dropped without a word.
 DROPPED: Final = Status(Code.UnschedulableAndUnresolvable)
 
@@ -152,15 +155,15 @@ class Attempt:
             row = int(rows[best(totals, self._rng)])
         return Choice(row, self._table.names[row], len(rows), self._table.node_count)
 
-    def scores(self) -> tuple[list[str], dict[str, Int64], Int64]:
+    def scores(self) -> Scores:
         """What ``choose`` compared: node names, weighted scores by plugin, and totals with the extenders' share.
 
         For the log and for people, while the table is as it was: empty where there was but one node. Raises SchedulingError.
         """
         if self._ranked is None:
-            return [], {}, np.zeros(0, np.int64)
+            return Scores([], {}, np.zeros(0, np.int64))
         rows, totals = self._ranked
-        return self.names(rows), self.plugin_scores(rows), totals
+        return Scores(self.names(rows), self.plugin_scores(rows), totals)
 
     def plugin_scores(self, rows: Rows) -> dict[str, Int64]:
         """int64[len(rows)] by plugin: weighted, normalised over ``rows``. Raises SchedulingError."""
@@ -208,3 +211,38 @@ class Attempt:
         )
         diagnosis.unschedulable_plugins |= rejected.plugins
         return diagnosis
+
+
+def feasible_nodes_to_find(nodes: int, percentage: int) -> int:
+    """How many feasible nodes kube-scheduler would look for among ``nodes``; percentage 0 is adaptive.
+
+    We judge and score every node; this many of the best are offered to extenders at a time.
+    """
+    if nodes < _MIN_FEASIBLE_NODES or percentage >= 100:
+        return nodes
+    if percentage == 0:
+        percentage = max(50 - nodes // 125, _MIN_PERCENTAGE)
+    return max(nodes * percentage // 100, _MIN_FEASIBLE_NODES)
+
+
+def best(totals: Int64, rng: np.random.Generator) -> int:
+    """The position of the highest total, any of them where several are equal. ``totals`` must not be empty."""
+    winners = (totals == totals[totals.argmax()]).nonzero()[0]
+    return int(winners[0] if len(winners) == 1 else winners[rng.integers(len(winners))])
+
+
+def best_first(rows: Rows, totals: Int64, limit: int, rng: np.random.Generator) -> Rows:
+    """At most ``limit`` rows in descending order of total, equals in random order. There must be some.
+
+    Sorted twice by keys of 16 bits, for which NumPy has a radix sort: by random ones, then by how far each total is from the
+    highest.
+    """
+    n = len(rows)
+    draws = rng.bit_generator.random_raw(n // _DRAWS_PER_WORD + 1).view(np.uint16)[:n]
+    shuffled = draws.argsort(kind="stable")
+    behind = totals[totals.argmax()] - totals
+    if behind[behind.argmax()] <= _MAX_SHORT:
+        behind = behind.astype(np.uint16)
+    order = behind[shuffled].argsort(kind="stable")[:limit]
+    chosen: Rows = rows[shuffled[order]]
+    return chosen

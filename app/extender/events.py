@@ -1,0 +1,85 @@
+"""What happens between the scheduler and its extenders, as events for metrics, pod histories, the log and API events.
+
+The client and the chain emit each event once, to one sink. A sink is synchronous and cheap and does not raise.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from app.extender.breaker import State
+from app.extender.config import Verb
+from app.extender.errors import ExtenderError, Outcome
+from app.model.pod import Pod
+
+
+class CallStarted(msgspec.Struct, frozen=True):
+    """A request is about to be sent."""
+
+    extender: str
+    verb: Verb
+
+
+class CallFinished(msgspec.Struct, frozen=True):
+    """A call ended. Follows each CallStarted once. ``sent`` and ``received`` are bytes of the bodies."""
+
+    extender: str
+    verb: Verb
+    outcome: Outcome
+    seconds: float
+    sent: int
+    received: int
+
+
+class CallHeldBack(msgspec.Struct, frozen=True):
+    """A call was not made because the breaker is open."""
+
+    extender: str
+    verb: Verb
+
+
+class NodesRejected(msgspec.Struct, frozen=True):
+    """The extender's filter rejected ``count`` of the nodes it was sent."""
+
+    extender: str
+    count: int
+
+
+class BreakerChanged(msgspec.Struct, frozen=True):
+    """The breaker of a verb opened, became half-open or closed."""
+
+    extender: str
+    verb: Verb
+    state: State
+
+
+class ErrorIgnored(msgspec.Struct, frozen=True):
+    """Scheduling went on after a failed call: the extender is ignorable, or the verb is prioritize."""
+
+    error: ExtenderError
+    pod: Pod
+
+
+class ExtenderWarning(msgspec.Struct, frozen=True):
+    """A problem with the extender's configuration, or with files that are reloaded at run time."""
+
+    extender: str
+    text: str
+
+
+ExtenderEvent = (
+    CallStarted
+    | CallFinished
+    | CallHeldBack
+    | NodesRejected
+    | BreakerChanged
+    | ErrorIgnored
+    | ExtenderWarning
+)
+
+#: Takes every event.
+Sink = Callable[[ExtenderEvent], None]
+
+
+def ignore(_event: ExtenderEvent) -> None:
+    """A sink that drops every event."""

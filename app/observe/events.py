@@ -1,0 +1,120 @@
+"""What happens to pods on their way through the scheduler, as events for metrics, pod histories and the log.
+
+The scheduler emits each event once, to one sink. A sink is synchronous and cheap and does not raise; it ignores events that
+do not concern it. What happens between the scheduler and extenders is in app.extender.events.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from app.framework.diagnosis import Diagnosis, Scores
+from app.model.pod import Pod
+from app.state.queue.queued_pod import QueuedPod
+
+
+class AttemptStarted(msgspec.Struct, frozen=True):
+    """An attempt begins that may call extenders; emitted by the task that makes the calls."""
+
+    queued: QueuedPod
+    profile: str
+
+
+class NodeSelected(msgspec.Struct, frozen=True):
+    """A node was chosen; the table is as it was at that moment while sinks run."""
+
+    queued: QueuedPod
+    profile: str
+    node: str
+    #: How many nodes were feasible, of how many that were evaluated.
+    feasible: int
+    evaluated: int
+    #: From the start of the attempt, calls to extenders included.
+    seconds: float
+    #: Works out the scores again; raises SchedulingError.
+    scores: Callable[[], Scores]
+
+
+class BindingStepFinished(msgspec.Struct, frozen=True):
+    """A step of the binding cycle ended: ``WaitOnPermit``, ``PreBind`` or ``Bind``; ``status`` is the name of a Code."""
+
+    queued: QueuedPod
+    step: str
+    status: str
+    seconds: float
+
+
+class PodBound(msgspec.Struct, frozen=True):
+    """The pod is bound to ``pod.node_name``."""
+
+    queued: QueuedPod
+    pod: Pod
+    profile: str
+    feasible: int
+    evaluated: int
+    #: The whole attempt, binding included.
+    seconds: float
+    #: By the queue's clock.
+    now: float
+
+
+class AttemptFailed(msgspec.Struct, frozen=True):
+    """An attempt failed."""
+
+    queued: QueuedPod
+    profile: str
+    #: ``unschedulable`` or ``error``.
+    result: str
+    message: str
+    #: From the start of the attempt.
+    seconds: float
+    #: Which plugins rejected which nodes; None after an error.
+    diagnosis: Diagnosis | None = None
+    #: None: the nomination was left as it is; "": cleared.
+    nominated_node: str | None = None
+
+
+class PreemptionStarted(msgspec.Struct, frozen=True):
+    """``victims`` pods are about to be evicted from a node for ``preemptor``."""
+
+    preemptor: Pod
+    node: str
+    victims: int
+
+
+class PreemptionFinished(msgspec.Struct, frozen=True):
+    """The victims of a preemption were evicted, or some of them could not be."""
+
+    seconds: float
+    succeeded: bool
+
+
+SchedulerEvent = (
+    AttemptStarted
+    | NodeSelected
+    | BindingStepFinished
+    | PodBound
+    | AttemptFailed
+    | PreemptionStarted
+    | PreemptionFinished
+)
+
+#: Takes every event.
+Sink = Callable[[SchedulerEvent], None]
+
+
+class ElectionStatistics(msgspec.Struct, frozen=True):
+    """The election at one moment."""
+
+    identity: str
+    #: Whether this process may write now.
+    is_leader: bool
+    #: The holder named in the lease as last seen; empty if there is none.
+    holder: str
+    transitions: int
+    #: Renewals that had to read the lease first.
+    slow_path: int
+
+
+def ignore(_event: object) -> None:
+    """A sink that drops every event."""
