@@ -295,9 +295,8 @@ class HTTPExtender:
 
     def _unexpected(self, call: "_Call", err: Exception) -> ExtenderError:
         """An answer on which reading failed in a way that no reader foresees: this extender's error like any other."""
-        self._observer.warned(
-            self.name, f"reading the answer to {call.verb.value} failed: {err!r:.500}"
-        )
+        warning = f"reading the answer to {call.verb.value} failed: {err!r:.500}"
+        self._emit(events.ExtenderWarning(self.name, warning))
         text = f"the answer cannot be read: {type(err).__name__}"
         return self._error(call, text, Outcome.BAD_ANSWER)
 

@@ -249,19 +249,18 @@ class TestErrors:
         def read(body, args):
             raise failure
 
-        seen = Remembering()
-        ext = extender(keeps("a"), observer=seen)
+        seen = Seen()
+        ext = extender(keeps("a"), sink=seen)
         monkeypatch.setattr(wire, "read_filter", read)
         with pytest.raises(ExtenderError) as caught:
             await ext.filter(about("a"))
         name = type(failure).__name__
         assert str(caught.value) == f"the answer cannot be read: {name}"
         assert caught.value.outcome is Outcome.BAD_ANSWER
-        [(_, _, outcome, *_)] = seen.all("call_finished")
-        assert outcome is Outcome.BAD_ANSWER
-        [(_, warning)] = seen.all("warned")
-        assert name in warning
-        assert len(warning) < 600
+        assert [each.outcome for each in seen.all(CallFinished)] == [Outcome.BAD_ANSWER]
+        [warning] = seen.all(ExtenderWarning)
+        assert name in warning.text
+        assert len(warning.text) < 600
 
     async def test_any_failure_of_the_transport_is_the_extenders(self):
         err = await self.fail(RuntimeError("odd"), "bind")
