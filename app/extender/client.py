@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -391,9 +392,13 @@ def transport_for(
     config: ExtenderConfig, tls: TLSSource, environ: Mapping[str, str]
 ) -> HTTPTransport:
     """Connections as the configuration wants them. Raises ExtenderConfigError."""
+    try:
+        proxy_for(config.url_prefix, environ)
+    except ValueError as err:
+        raise ExtenderConfigError(f"extender {config.name}: {err}") from err
     return HTTPTransport(
         tls=tls,
-        proxy=_proxy(config, environ),
+        proxy_for=partial(proxy_for, environ=environ),
         keepalive_timeout=config.keepalive_timeout,
         max_answer_bytes=config.max_answer_bytes,
     )
@@ -415,10 +420,3 @@ def _token_warnings(config: ExtenderConfig) -> tuple[str, ...]:
     return (
         f"extender {config.name}: its bearer token is sent unencrypted; use an https:// urlPrefix",
     )
-
-
-def _proxy(config: ExtenderConfig, environ: Mapping[str, str]) -> str | None:
-    try:
-        return proxy_for(config.url_prefix, environ)
-    except ValueError as err:
-        raise ExtenderConfigError(f"extender {config.name}: {err}") from err

@@ -8,7 +8,7 @@ from typing import Final
 #: Seconds that a call may take when the configuration says 0 (spec: service.md 2.1).
 DEFAULT_TIMEOUT: Final = 5.0
 
-_PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
+_PASSWORD: Final = re.compile(r"(?<=://)([^/?#@:]*):[^/?#]*@")
 
 
 class Verb(enum.StrEnum):

@@ -21,6 +21,7 @@ from yarl import URL
 from app.extender.failures import too_large
 from app.http.connection import Connection
 from app.http.pool import Pool
+from app.http.proxy import Proxy
 from app.wire.extender_v1 import Body
 
 #: Bytes read of the body of an answer other than 200.
@@ -84,7 +85,7 @@ class Target:
         *,
         ssl: SSLContext | bool,
         server_hostname: str | None,
-        proxy: URL | None,
+        proxy: Proxy | None,
     ) -> None:
         self.ssl: Final = ssl
         self.url: Final = url
@@ -94,16 +95,18 @@ class Target:
             url,
             headers=_HEADERS,
             loop=asyncio.get_running_loop(),
-            proxy=proxy,
+            proxy=URL(proxy.url) if proxy else None,
+            proxy_headers=proxy.headers if proxy else None,
             ssl=ssl,
             server_hostname=server_hostname,
         )
         #: What connections to it are kept under.
         self.key: Final = self.request.connection_key
+        self._proxy: Final = proxy
         self._head = b""
 
     def head(self, body: Body | None, extra: Mapping[str, str]) -> bytes:
-        """The head of a request. Call it when connected: that is when a proxy's credentials are among the headers."""
+        """The head of a request."""
         if not self._head:
             self._head = self._first_lines()
         lines = b"".join([f"{name}: {value}\r\n".encode() for name, value in extra.items()])
@@ -114,10 +117,12 @@ class Target:
 
     def _first_lines(self) -> bytes:
         request = self.request
-        plain_proxy = request.proxy is not None and not request.is_ssl()
-        path = str(request.url.with_user(None)) if plain_proxy else request.url.raw_path_qs
-        lines = [f"{request.method} {path} HTTP/1.1"]
+        path = request.url.raw_path_qs
         fixed = {k: v for k, v in request.headers.items() if k != "Content-Length"}
+        if self._proxy is not None and not request.is_ssl():
+            path = str(request.url.with_user(None))
+            fixed |= self._proxy.headers
+        lines = [f"{request.method} {path} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in fixed.items()]
         return "".join(f"{line}\r\n" for line in lines).encode()
 

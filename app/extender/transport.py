@@ -14,7 +14,7 @@ requests in all at most.
 import asyncio
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import aiohttp
@@ -24,6 +24,7 @@ from app.extender.exchange import ERROR_BODY_BYTES, Progress, Response, Target, 
 from app.extender.failures import broken, misled, quoted, timed_out
 from app.extender.tls import TLSSource
 from app.http.pool import Pool
+from app.http.proxy import Proxy
 from app.wire.extender_v1 import Body
 
 __all__ = ["ERROR_BODY_BYTES", "HTTPTransport", "Response", "Transport"]
@@ -55,12 +56,14 @@ class HTTPTransport:
         self,
         *,
         tls: TLSSource | None = None,
-        proxy: str | None = None,
+        proxy_for: Callable[[str], Proxy | None] = lambda _url: None,
         keepalive_timeout: float = 1.5,
         max_answer_bytes: int = 256 * 1024 * 1024,
     ) -> None:
+        """``proxy_for`` is asked again for each redirect. It may raise ValueError."""
         self._tls: Final = tls
-        self._proxy: Final = URL(proxy) if proxy else None
+        #: The proxy for a URL, None for none.
+        self.proxy_for: Final = proxy_for
         self._keepalive_timeout: Final = keepalive_timeout
         self._max_answer_bytes: Final = max_answer_bytes
         self._pool: Pool | None = None
@@ -145,7 +148,11 @@ class HTTPTransport:
 
     def _make_target(self, method: str, url: URL) -> Target:
         server_name = self._tls.server_name if self._tls else None
-        return Target(method, url, ssl=self._ssl(), server_hostname=server_name, proxy=self._proxy)
+        try:
+            proxy = self.proxy_for(str(url))
+        except ValueError as err:
+            raise misled(str(url), str(err)) from err
+        return Target(method, url, ssl=self._ssl(), server_hostname=server_name, proxy=proxy)
 
     def _ssl(self) -> ssl.SSLContext | bool:
         context = self._tls and self._tls.context(asyncio.get_running_loop().time())

@@ -1,88 +1,164 @@
-"""Proxies from the environment, by the rules of Go's net/http that kube-scheduler follows (spec: service.md 2.5)."""
+"""Proxies from the environment, by the rules of Go's ``golang.org/x/net/http/httpproxy``, which kube-scheduler follows.
 
+HTTP_PROXY is for http URLs, HTTPS_PROXY for https URLs, NO_PROXY lists the exceptions. Each may be spelled in lower case; upper
+case wins. A value without a scheme is an http proxy. ``localhost`` and loopback addresses are never proxied. NO_PROXY is
+separated by commas, and an entry is one of
+
+    *                             no proxy at all
+    10.0.0.0/8  fd00::/8          a network
+    10.0.0.1  10.0.0.1:443        an address, on one port or all; IPv6 needs brackets with a port and allows none without
+    example.com  example.com:443  a domain and its subdomains, on one port or all
+    .example.com  *.example.com   its subdomains only
+
+There is one difference: Go ignores a proxy URL that it cannot parse and supports SOCKS; here either is an error.
+"""
+
+import base64
+import dataclasses
 import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import unquote, urlsplit
 
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+from yarl import URL
+
+_DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
+_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+#: As Go's net.SplitHostPort splits: brackets are for addresses with colons.
+_HOST_AND_PORT: Final = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*)):([^:\[\]]*)")
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
-    """The URL of the proxy for ``url``, None to go there directly.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Proxy:
+    """An HTTP proxy. Its credentials are kept apart from its URL, so that no message with the URL can hold them."""
 
-    HTTP_PROXY, HTTPS_PROXY and NO_PROXY, or the same in small letters. Loopback addresses and ``localhost`` are never
-    proxied. Entries of NO_PROXY are ``*``, addresses, CIDR blocks, and domains (with their subdomains; subdomains only
-    with a leading dot or ``*.``), each but a block with an optional port. Raises ValueError for a proxy that cannot be used.
-    """
-    parts = urlsplit(url)
-    scheme = parts.scheme.lower()
-    proxy = _variable(environ, f"{scheme}_proxy")
-    if not proxy or _bypassed(parts, scheme, _variable(environ, "no_proxy")):
+    #: Without user and password.
+    url: str
+    #: The Proxy-Authorization header, empty to send none.
+    authorization: str = dataclasses.field(default="", repr=False)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers for the proxy itself: of CONNECT, or of each request that is not tunnelled."""
+        return {"Proxy-Authorization": self.authorization} if self.authorization else {}
+
+
+def parse_proxy(text: str) -> Proxy:
+    """A proxy by its URL. Raises ValueError with a text that does not repeat the URL."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise ValueError("not a URL") from None
+    if parts.scheme not in _DEFAULT_PORTS:
+        raise ValueError("only http and https proxies are supported")
+    if not parts.hostname or port == 0 or re.search(r"\s", text):
+        raise ValueError("not a URL with a host")
+    location = parts.netloc.rpartition("@")[2]
+    authorization = ""
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        authorization = "Basic " + base64.b64encode(pair.encode()).decode("ascii")
+    return Proxy(parts._replace(netloc=location).geturl(), authorization)
+
+
+def proxy_for(url: str, environ: Mapping[str, str]) -> Proxy | None:
+    """The proxy for a URL, None to connect directly. Raises ValueError for a proxy that cannot be used."""
+    scheme = urlsplit(url).scheme
+    if scheme not in _DEFAULT_PORTS:
         return None
-    if "://" not in proxy:
-        proxy = f"http://{proxy}"
-    if urlsplit(proxy).scheme.lower() not in _DEFAULT_PORTS:
-        name = f"{scheme}_proxy".upper()
+    name = f"{scheme}_proxy".upper()
+    proxy = _variable(environ, name)
+    if not proxy:
+        return None
+    if scheme == "http" and environ.get("REQUEST_METHOD"):
         raise ValueError(
-            f"{name} names a proxy that is neither http:// nor https://; exempt the host in NO_PROXY"
+            "HTTP_PROXY is refused because REQUEST_METHOD is set: "
+            "in a CGI program the client of the web server may have chosen it"
         )
-    return proxy
+    if _bypassed(url, _variable(environ, "NO_PROXY")):
+        return None
+    try:
+        return parse_proxy(proxy if _SCHEME.match(proxy) else f"http://{proxy}")
+    except ValueError as err:
+        raise ValueError(f"{name}: {err}; correct it, or exempt the host in NO_PROXY") from None
 
 
 def _variable(environ: Mapping[str, str], name: str) -> str:
-    return environ.get(name.upper()) or environ.get(name) or ""
+    return environ.get(name) or environ.get(name.lower()) or ""
 
 
-def _bypassed(parts: SplitResult, scheme: str, no_proxy: str) -> bool:
-    host = parts.hostname or ""
-    port = parts.port or _DEFAULT_PORTS.get(scheme)
-    address = _address(host)
+def _bypassed(url: str, no_proxy: str) -> bool:
+    """Whether NO_PROXY, or being local, exempts the host of a URL."""
+    host, port = _host_and_port(url)
+    address = _address(host.partition("%")[0])
     if host == "localhost" or (address is not None and address.is_loopback):
         return True
-    entries = (entry.strip().lower() for entry in no_proxy.split(","))
-    return any(_matches(entry, host, port, address) for entry in entries if entry)
+    entries = [entry for part in no_proxy.split(",") if (entry := part.strip().lower())]
+    return "*" in entries or any(_matches(entry, host.lower(), port, address) for entry in entries)
 
 
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+def _host_and_port(url: str) -> tuple[str, str]:
+    """The host of a URL in ASCII, without brackets, and its port as it is written there, else that of the scheme."""
+    parts = urlsplit(url)
+    host, colon, port = parts.netloc.rpartition("@")[2].rpartition(":")
+    if not colon or "]" in port:
+        host, port = host + colon + port, ""
+    host = unquote(host.removeprefix("[").removesuffix("]"))
+    return _ascii(host), port or _DEFAULT_PORTS[parts.scheme]
 
 
-def _address(host: str) -> _Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-def _matches(entry: str, host: str, port: int | None, address: _Address | None) -> bool:
-    if entry == "*":
-        return True
-    if "/" in entry and (block := _block(entry)) is not None:
-        return address is not None and address in block
-    name, wanted_port = _split_port(entry)
-    if wanted_port is not None and wanted_port != port:
+def _matches(entry: str, host: str, port: str, address: _Address | None) -> bool:
+    """Whether an entry of NO_PROXY, in lower case, exempts a host; ``address`` if the host is one."""
+    network = _network(entry)
+    if network is not None:
+        return address is not None and address in network
+    split = _HOST_AND_PORT.fullmatch(entry)
+    name, wanted_port = (split[1] or split[2] or "", split[3]) if split else (entry, "")
+    if not name or wanted_port not in {"", port}:
         return False
-    excepted = _address(name)
-    if excepted is not None:
-        return excepted == address
-    return _is_domain_of(name.removeprefix("*"), host)
+    if address is not None:
+        return _address(name) == address
+    name = name[1:] if name.startswith("*.") else name
+    if name.startswith("."):
+        return host.endswith(f".{_ascii(name[1:])}")
+    name = _ascii(name)
+    return host == name or host.endswith(f".{name}")
 
 
-def _block(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+def _address(text: str) -> _Address | None:
+    """An address; an IPv4 address that is written as one of IPv6 is the same."""
     try:
-        return ipaddress.ip_network(entry, strict=False)
+        address = ipaddress.ip_address(text)
     except ValueError:
         return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
-def _split_port(entry: str) -> tuple[str, int | None]:
-    name, colon, port = entry.rpartition(":")
-    if not colon or not port.isdecimal() or (":" in name and not name.endswith("]")):
-        return entry.strip("[]"), None
-    return name.strip("[]"), int(port)
+def _network(entry: str) -> _Network | None:
+    """A network in CIDR notation, as ``_address`` would have its addresses."""
+    _, slash, bits = entry.partition("/")
+    if not slash or not (bits.isascii() and bits.isdecimal()):
+        return None
+    try:
+        network = ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return None
+    mapped = getattr(network.network_address, "ipv4_mapped", None)
+    if mapped is not None and network.prefixlen >= 96:
+        return ipaddress.IPv4Network((mapped, network.prefixlen - 96))
+    return network
 
 
-def _is_domain_of(domain: str, host: str) -> bool:
-    if domain.startswith("."):
-        return host.endswith(domain)
-    return host == domain or host.endswith(f".{domain}")
+def _ascii(host: str) -> str:
+    """A host name as it is looked up: names in other alphabets in punycode."""
+    if host.isascii():
+        return host
+    try:
+        return URL.build(scheme="http", host=host).raw_host or host
+    except ValueError:
+        return host

@@ -1,6 +1,6 @@
 """Requests to the API server and streams from it, lean enough for more than a thousand binds a second.
 
-Requests go over connections of our own (app.kube.exchange); what is streamed, or goes by a proxy, over aiohttp's session.
+Requests go over connections of our own (app.kube.exchange), streams over aiohttp's session.
 
 Everything that can be decided once is decided once: headers, TLS settings, time limits, the server's part of the URL. A
 request passes the rate limit, waits for one of ``limit`` places, and only then is its guard asked and its first byte sent.
@@ -138,6 +138,9 @@ class KubeClient:
     def _default_headers(self) -> CIMultiDict[str]:
         headers = CIMultiDict({"Accept-Encoding": "identity", "User-Agent": self._agent})
         headers.extend(self._connection.headers)
+        proxy = self._connection.proxy
+        if proxy is not None and not self._connection.is_tls:
+            headers.update(proxy.headers)
         return headers
 
     def _limits(self, seconds: float) -> aiohttp.ClientTimeout:
@@ -199,11 +202,7 @@ class KubeClient:
         started = asyncio.get_running_loop().time()
         status, progress = 0, Progress()
         try:
-            if self._connection.proxy is None:
-                answer = await self._send(method, target, body, headers, limits, progress)
-            else:
-                progress.sent = True
-                answer = await self._send_by_proxy(method, target, body, headers, limits)
+            answer = await self._send(method, target, body, headers, limits, progress)
             status = answer.status
         except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError) as err:
             _fail(method, target, err, sent=progress.sent)
@@ -230,26 +229,11 @@ class KubeClient:
                 self._default_headers().items(),
                 tls=self._credentials.tls,
                 server_hostname=self._connection.tls_server_name,
+                proxy=self._connection.proxy,
             )
         head = peer.head(method, target, body, headers)
         request = head if body is None else head + body
         return await exchange(self._pool, peer, method, request, limits, progress)
-
-    async def _send_by_proxy(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        limits: aiohttp.ClientTimeout,
-    ) -> Answer:
-        url = URL(f"{self._connection.server}{target}", encoded=True)
-        answer = await self._open(method, url, body=body, headers=headers, limits=limits)
-        try:
-            content = await answer.read()
-        finally:
-            answer.release()
-        return Answer(answer.status, answer.headers, content)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -257,24 +241,18 @@ class KubeClient:
         return self._session
 
     async def _open(
-        self,
-        method: str,
-        url: URL,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str],
-        limits: aiohttp.ClientTimeout,
+        self, url: URL, headers: Mapping[str, str], limits: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
-        return await self._opened().request(
-            method,
+        proxy = self._connection.proxy
+        return await self._opened().get(
             url,
-            data=body,
             headers=headers,
             allow_redirects=False,
             timeout=limits,
             ssl=self._credentials.tls,
             server_hostname=self._connection.tls_server_name,
-            proxy=self._connection.proxy,
+            proxy=proxy.url if proxy else None,
+            proxy_headers=proxy.headers if proxy else None,
         )
 
     def _url(self, path: str, params: Mapping[str, str] | None) -> URL:
@@ -317,7 +295,7 @@ class KubeClient:
             try:
                 headers = credentials.headers(JSON, None, JSON)
                 async with asyncio.timeout(self._timeout):
-                    answer = await self._open("GET", url, headers=headers, limits=limits)
+                    answer = await self._open(url, headers, limits)
                     if answer.status < 300:
                         return answer
                     content = await answer.read()
@@ -355,11 +333,16 @@ class _Chunks:
 def _fail(method: str, target: str, err: Exception, *, sent: bool = True) -> NoReturn:
     """Raises the ConnectionFailed for an exception of aiohttp or the operating system; ``sent``: perhaps, at least."""
     never_sent = not sent or isinstance(
-        err, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
+        err,
+        aiohttp.ClientConnectorError
+        | aiohttp.ConnectionTimeoutError
+        | aiohttp.ClientHttpProxyError,
     )
     cause = str(err) or type(err).__name__
     if isinstance(err, TimeoutError) and not never_sent:
         cause = "no answer in time"
+    if isinstance(err, aiohttp.ClientHttpProxyError):
+        cause = f"proxy answered {err.status} {err.message[:100]}".rstrip()
     path = target.partition("?")[0]
     raise ConnectionFailed(f"{method} {path}: {cause}", sent=not never_sent) from err
 

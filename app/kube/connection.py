@@ -5,17 +5,16 @@ hour. Whoever needs it asks ``identify`` again when ``valid_for`` has passed or 
 """
 
 import dataclasses
-import ipaddress
-import os
 import ssl
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 
+from app.http.proxy import Proxy
 from app.kube.errors import ConfigurationError
 
 #: Seconds after which credentials kept in files are read again, as in-cluster tokens must be at least every minute.
@@ -60,7 +59,7 @@ class Connection(msgspec.Struct, frozen=True):
     verify: bool = True
     #: The name to ask for and to check in the server's certificate, None: the one in ``server``.
     tls_server_name: str | None = None
-    proxy: str | None = None
+    proxy: Proxy | None = None
     #: Headers of every request (impersonation); several values for one name are allowed.
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -104,6 +103,8 @@ def _load_certificate(context: ssl.SSLContext, certificate: ClientCertificate) -
 def normalize_server(address: str) -> str:
     """The server's address with a scheme and without the last slash. Raises ConfigurationError.
 
+    An address with a user or password is refused: addresses are logged, and API servers take no passwords.
+
     >>> normalize_server("10.0.0.1:8080/")
     'http://10.0.0.1:8080'
     """
@@ -111,6 +112,8 @@ def normalize_server(address: str) -> str:
     if "://" not in server:
         server = "http://" + server
     parts = urlsplit(server)
+    if "@" in parts.netloc:
+        raise ConfigurationError("host must not contain credentials; name them in a kubeconfig")
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigurationError(f"host must be a URL or a host:port pair: {address!r}")
     return server.rstrip("/")
@@ -157,46 +160,3 @@ def certificate_file_source(
         return Identity(authorization, certificate(), FILE_REFRESH)
 
     return identify
-
-
-def proxy_from_environment(server: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY (with CIDRs, as Go reads it) name for this server."""
-    parts = urlsplit(server)
-    name = f"{parts.scheme}_proxy"
-    proxy = environ.get(name) or environ.get(name.upper())
-    host = parts.hostname or ""
-    excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    if not proxy or _is_loopback(host) or _bypassed(host, excluded):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _bypassed(host: str, excluded: str) -> bool:
-    """Whether NO_PROXY names this host: ``*``, a domain with what is below it, an address, or a network."""
-    address = _address(host)
-    for entry in filter(None, (part.strip().lower() for part in excluded.split(","))):
-        if entry == "*" or (address is not None and _contains(entry, address)):
-            return True
-        domain = entry.lstrip("*").lstrip(".")
-        if host == domain or host.endswith(f".{domain}"):
-            return True
-    return False
-
-
-def _is_loopback(host: str) -> bool:
-    address = _address(host)
-    return host == "localhost" or (address is not None and address.is_loopback)
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-def _contains(network: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    try:
-        return address in ipaddress.ip_network(network, strict=False)
-    except ValueError:
-        return False

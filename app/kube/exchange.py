@@ -17,6 +17,7 @@ from aiohttp.http import HttpResponseParser
 from yarl import URL
 
 from app.http.pool import Pool
+from app.http.proxy import Proxy
 
 _READ_BUFFER: Final = 1024 * 1024
 #: Heads that are kept ready: few are needed until the credentials change.
@@ -61,8 +62,11 @@ class Peer:
         *,
         tls: ssl.SSLContext | bool,
         server_hostname: str | None,
+        proxy: Proxy | None,
     ) -> None:
-        """``server``: URL without a slash at its end; ``fixed``: headers of every request, names perhaps repeated."""
+        """``server``: URL without a slash at its end; ``fixed``: headers of every request, names perhaps repeated, those for
+        a proxy that forwards requests among them.
+        """
         url = URL(f"{server}/", encoded=True)
         self.tls: Final = tls
         #: What aiohttp connects by.
@@ -72,10 +76,14 @@ class Peer:
             loop=asyncio.get_running_loop(),
             ssl=tls,
             server_hostname=server_hostname,
+            proxy=URL(proxy.url) if proxy else None,
+            proxy_headers=proxy.headers if proxy else None,
         )
         #: What connections to it are kept under.
         self.key: Final = self.request.connection_key
-        self._prefix: Final = url.raw_path.removesuffix("/")
+        #: A proxy that is not tunnelled through is told the whole URL.
+        forwarded = proxy is not None and url.scheme == "http"
+        self._prefix: Final = server if forwarded else url.raw_path.removesuffix("/")
         self._fixed: Final = (("Host", self.request.headers["Host"]), *fixed)
         #: By the identity of the headers, which are kept so that it stays theirs.
         self._rest: Final[dict[int, tuple[Mapping[str, str], bytes]]] = {}

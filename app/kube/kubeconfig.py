@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from app.http.proxy import Proxy, parse_proxy, proxy_for
 from app.kube.connection import (
     FILE_REFRESH,
     ClientCertificate,
@@ -30,7 +31,6 @@ from app.kube.connection import (
     certificate_file_source,
     fixed_source,
     normalize_server,
-    proxy_from_environment,
     read_file,
     token_file_source,
 )
@@ -114,7 +114,7 @@ def load_connection(
         return _KubeConfig(kubeconfig, context, environ).connection(master, wall)
     if master:
         server = normalize_server(master)
-        return Connection(server, proxy=proxy_from_environment(server, environ))
+        return Connection(server, proxy=_environment_proxy(server, environ))
     return _in_cluster(environ, service_account)
 
 
@@ -133,8 +133,15 @@ def _in_cluster(environ: Mapping[str, str], service_account: Path) -> Connection
         server=found.host,
         identify=token_file_source(token),
         ca=read_file(ca, "certificate authority"),
-        proxy=proxy_from_environment(found.host, environ),
+        proxy=_environment_proxy(found.host, environ),
     )
+
+
+def _environment_proxy(server: str, environ: Mapping[str, str]) -> Proxy | None:
+    try:
+        return proxy_for(server, environ)
+    except ValueError as err:
+        raise ConfigurationError(str(err)) from err
 
 
 class _KubeConfig:
@@ -200,15 +207,14 @@ class _KubeConfig:
                 headers=self._impersonation(),
             )
 
-    def _proxy(self, server: str) -> str | None:
+    def _proxy(self, server: str) -> Proxy | None:
         proxy = self._cluster.safe_get("proxy-url")
         if not proxy:
-            return proxy_from_environment(server, self._environ)
-        if not str(proxy).startswith(("http://", "https://")):
-            raise ConfigurationError(
-                f"{self._paths}: proxy-url {proxy}: only http and https proxies are supported"
-            )
-        return str(proxy)
+            return _environment_proxy(server, self._environ)
+        try:
+            return parse_proxy(str(proxy))
+        except ValueError as err:
+            raise ConfigurationError(f"{self._paths}: proxy-url: {err}") from err
 
     def _impersonation(self) -> tuple[tuple[str, str], ...]:
         fields = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))

@@ -538,7 +538,9 @@ class TestConstruction:
             HTTPExtender(config(bearer_token_file=str(tmp_path / "none")))
 
     def test_a_proxy_that_is_none(self):
-        with pytest.raises(ExtenderConfigError, match="neither http:// nor https://"):
+        with pytest.raises(
+            ExtenderConfigError, match="HTTP_PROXY: only http and https proxies are supported"
+        ):
             HTTPExtender(config(), environ={"HTTP_PROXY": "socks5://p:1"})
 
     async def test_close(self):

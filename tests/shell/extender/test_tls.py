@@ -1,7 +1,6 @@
 """TLS as kube-scheduler does it: who is verified, who is warned about, what changes while we run."""
 
 import asyncio
-import contextlib
 import socket
 import ssl
 
@@ -13,10 +12,12 @@ from app.extender.errors import ExtenderError, TransportError
 from app.extender.events import ExtenderWarning
 from app.extender.tls import TLSSource
 from app.extender.transport import HTTPTransport
+from app.http.proxy import Proxy
 from app.tools.subprocesses import reserved_port
 from app.wire.extender_v1 import Body
 from tests.shell.extender.fakes import Seen, about, config, pod
 from tests.shell.extender.servers import Authority, Server, polite, server_context
+from tests.shell.http.proxies import Tunnel
 
 HTTPS = "https://127.0.0.1:1"
 
@@ -326,47 +327,14 @@ async def test_a_large_body_over_tls(tls_server, authority):
     assert body == b"".join(pieces)
 
 
-class Tunnel:
-    """A proxy that answers CONNECT, and passes bytes on when it may."""
-
-    def __init__(self, status="200 Connection established"):
-        self.status, self.lines, self.tasks = status, [], []
-
-    async def __aenter__(self):
-        self.server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = self.server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_):
-        self.server.close()
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.server.wait_closed()
-
-    async def _accept(self, reader, writer):
-        self.tasks.append(asyncio.current_task())
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        self.lines.append(head.splitlines()[0])
-        writer.write(f"HTTP/1.1 {self.status}\r\n\r\n".encode())
-        if self.status.startswith("200"):
-            host, port = head.split()[1].rsplit(":", 1)
-            there, back = await asyncio.open_connection(host, int(port))
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
-            back.close()
-        writer.close()
-
-
-async def pass_on(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-
-
 class TestThroughAProxy:
     def transport(self, authority, proxy, url):
         tls = TLSSource(config(url_prefix=url, tls=TLSConfig(ca_data=authority.pem)))
-        return HTTPTransport(tls=tls, proxy=f"http://127.0.0.1:{proxy.port}", keepalive_timeout=30)
+        return HTTPTransport(
+            tls=tls,
+            proxy_for=lambda _url: Proxy(f"http://127.0.0.1:{proxy.port}"),
+            keepalive_timeout=30,
+        )
 
     async def test_a_tunnel(self, tls_server, authority):
         async with tls_server as server, Tunnel() as proxy:

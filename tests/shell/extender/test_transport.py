@@ -12,6 +12,7 @@ from app.extender import exchange
 from app.extender.errors import Outcome, TransportError
 from app.extender.transport import ERROR_BODY_BYTES, HTTPTransport
 from app.http.connection import Connection
+from app.http.proxy import parse_proxy
 from app.tools.subprocesses import reserved_port
 from app.wire.extender_v1 import Body
 from tests.shell.clock import leap
@@ -548,23 +549,40 @@ class TestRedirect:
 
 async def test_through_a_proxy():
     async with Server(polite) as proxy:
-        transport = HTTPTransport(proxy=f"http://user:word@127.0.0.1:{proxy.port}")
+        way = parse_proxy(f"http://user:word@127.0.0.1:{proxy.port}")
+        transport = HTTPTransport(proxy_for=lambda _url: way)
         await post(transport, "http://ext.test:8080/filter")
         await transport.close()
     [(_, (line, headers, body))] = proxy.requests
     assert line == "POST http://ext.test:8080/filter HTTP/1.1"
-    assert headers["proxy-authorization"].startswith("Basic ")
+    assert headers["proxy-authorization"] == "Basic dXNlcjp3b3Jk"
     assert (headers["host"], body) == ("ext.test:8080", b'{"a":1}')
 
 
 async def test_a_proxy_is_not_told_the_password_of_the_extender():
     async with Server(polite) as proxy:
-        transport = HTTPTransport(proxy=f"http://127.0.0.1:{proxy.port}")
+        way = parse_proxy(f"http://127.0.0.1:{proxy.port}")
+        transport = HTTPTransport(proxy_for=lambda _url: way)
         await post(transport, "http://me:s3cret@ext.test:8080/filter")
         await transport.close()
     [(_, (line, headers, _))] = proxy.requests
     assert line == "POST http://ext.test:8080/filter HTTP/1.1"
     assert headers["authorization"].startswith("Basic ")
+
+
+async def test_a_redirect_is_asked_for_its_own_proxy():
+    async def serve(connection):
+        await connection.request()
+        connection.answer(b"", "307 Moved", Location="http://ext.test:8080/filter")
+
+    async with Server(polite) as proxy, Server(serve) as server:
+        way = parse_proxy(f"http://127.0.0.1:{proxy.port}")
+        transport = HTTPTransport(proxy_for=lambda url: way if "ext.test" in url else None)
+        await post(transport, server.url)
+        await transport.close()
+    assert [line for _, (line, _, _) in proxy.requests] == [
+        "POST http://ext.test:8080/filter HTTP/1.1"
+    ]
 
 
 async def test_it_works_again_after_closing(transport):

@@ -10,6 +10,7 @@ from socket import AF_INET, IPPROTO_TCP, SO_KEEPALIVE, SOCK_STREAM, SOL_SOCKET, 
 
 import pytest
 
+from app.http.proxy import Proxy, parse_proxy
 from app.kube.client import (
     KubeClient,
     _keepalive_socket,
@@ -40,10 +41,16 @@ from app.kube.kubeconfig import load_connection
 from app.kube.transport import STRATEGIC_MERGE_PATCH
 from app.tools.subprocesses import reserved_port
 from tests.shell.clock import leap
+from tests.shell.http.proxies import Tunnel
 from tests.shell.kube.servers import Authority, serving
 
 #: Longer than anything takes here.
 LONG = 60.0
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return Authority()
 
 
 def status_body(code, reason, message, **details):
@@ -208,12 +215,71 @@ async def test_an_answer_that_is_no_http():
     assert caught.value.sent is True
 
 
+async def read(client, path):
+    async with client.stream(path, params={}, read_timeout=LONG) as chunks:
+        return b"".join([chunk async for chunk in chunks])
+
+
+def by_proxy(server, port, **more):
+    return Connection(server, proxy=parse_proxy(f"http://me:s3cret@127.0.0.1:{port}"), **more)
+
+
 async def test_through_a_proxy():
-    async with serving(fine) as proxy:
-        connection = Connection("http://api.test:8080", proxy=proxy.url)
+    async def reply(request):
+        if "watch" in request.target:
+            await request.begin_stream()
+            await request.chunk(b"line")
+            await request.chunk(b"")
+        await request.answer(200)
+
+    async with serving(reply) as proxy:
+        connection = by_proxy("http://api.test:8080/path", proxy.port)
         async with KubeClient(connection, agent="test/1") as client:
             assert (await client.request("GET", "/version")).status == 200
-    assert proxy.seen[0].target == "http://api.test:8080/version"
+            assert await read(client, "/watch") == b"line"
+    assert [request.target for request in proxy.seen] == [
+        "http://api.test:8080/path/version",
+        "http://api.test:8080/path/watch",
+    ]
+    for request in proxy.seen:
+        assert request.headers["host"] == "api.test:8080"
+        assert request.headers["proxy-authorization"] == "Basic bWU6czNjcmV0"
+
+
+async def test_through_a_tunnel(authority, tmp_path):
+    async def reply(request):
+        await request.answer(200)
+
+    shown = authority.issue("server", hosts=("127.0.0.1",))
+    async with serving(reply, authority.server_tls(tmp_path, shown)) as server, Tunnel() as proxy:
+        connection = by_proxy(f"{server.url}/path", proxy.port, ca=authority.pem)
+        async with KubeClient(connection, agent="test/1") as client:
+            for _ in range(2):
+                await client.request("GET", "/version")
+            await read(client, "/watch")
+    assert [request.target for request in server.seen] == [
+        "/path/version",
+        "/path/version",
+        "/path/watch",
+    ]
+    assert not [request for request in server.seen if "proxy-authorization" in request.headers]
+    assert proxy.lines == [f"CONNECT 127.0.0.1:{server.port} HTTP/1.1"] * 2
+    assert all("Proxy-Authorization: Basic bWU6czNjcmV0" in head for head in proxy.heads)
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda client: client.request("GET", "/x"), lambda c: read(c, "/x")]
+)
+async def test_a_proxy_that_refuses(ask):
+    async with Tunnel("407 Proxy Authentication Required") as proxy:
+        connection = by_proxy("https://api.test:6443", proxy.port)
+        async with KubeClient(connection, agent="test/1") as client:
+            with pytest.raises(ConnectionFailed) as caught:
+                await ask(client)
+    assert str(caught.value) == "GET /x: proxy answered 407 Proxy Authentication Required"
+    assert caught.value.sent is False
+    for error in (caught.value, caught.value.__cause__, connection):
+        assert "s3cret" not in f"{error} {error!r}"
 
 
 def test_a_dead_peer_will_be_noticed():
@@ -348,7 +414,7 @@ async def never(request):
 @pytest.mark.parametrize("reply", [hang_up, half_an_answer, never])
 async def test_an_answer_that_is_lost(reply, by_proxy):
     async with serving(reply) as server:
-        proxied = Connection("http://api.test:8080", proxy=server.url)
+        proxied = Connection("http://api.test:8080", proxy=Proxy(server.url))
         connection = proxied if by_proxy else Connection(server.url)
         async with KubeClient(connection, agent="test/1") as client:
             with pytest.raises(ConnectionFailed) as caught:
@@ -613,11 +679,6 @@ async def test_streams_do_not_take_the_place_of_requests():
 
 
 # ---------------------------------------------------------------- TLS
-
-
-@pytest.fixture(scope="module")
-def authority():
-    return Authority()
 
 
 async def test_a_private_authority_and_a_client_certificate(authority, tmp_path):

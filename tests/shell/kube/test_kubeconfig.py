@@ -9,7 +9,8 @@ import textwrap
 import pytest
 import yaml
 
-from app.kube.connection import normalize_server, proxy_from_environment
+from app.http.proxy import Proxy
+from app.kube.connection import normalize_server
 from app.kube.errors import ConfigurationError
 from app.kube.kubeconfig import load_connection
 from tests.shell.kube.servers import Authority
@@ -84,7 +85,7 @@ def test_the_other_settings_of_a_cluster(write):
     )
     assert not connection.verify
     assert connection.tls_server_name == "other.test"
-    assert connection.proxy == "http://proxy.test:3128"
+    assert connection.proxy == Proxy("http://proxy.test:3128")
 
 
 def test_another_context(tmp_path):
@@ -264,6 +265,7 @@ def test_a_kubeconfig_that_is_not_there(tmp_path):
         ),
         ({}, {"proxy-url": "socks5://x"}, "only http and https proxies"),
         ({}, {"server": "https://"}, "host must be a URL or a host:port pair"),
+        ({}, {"server": "https://user:secret@x"}, "host must not contain credentials"),
         ({"exec": {"apiVersion": "v1"}}, {}, "missing key 'command'"),
     ],
 )
@@ -443,30 +445,6 @@ async def test_an_address_is_enough(settings):
 def test_an_address_that_is_none(address):
     with pytest.raises(ConfigurationError, match="host must be a URL"):
         normalize_server(address)
-
-
-# ---------------------------------------------------------------- proxies
-
-
-@pytest.mark.parametrize(
-    ("server", "excluded", "expected"),
-    [
-        ("https://api.test:6443", "", "http://proxy:3128"),
-        ("https://10.96.0.1:443", "10.0.0.0/8", None),
-        ("https://10.96.0.1:443", "192.168.0.0/16,example.com", "http://proxy:3128"),
-        ("https://10.96.0.1:443", "10.96.0.1", None),
-        ("https://api.example.com", ".example.com", None),
-        ("https://api.example.com", "example.com", None),
-        ("https://notexample.com", "example.com", "http://proxy:3128"),
-        ("https://api.test", "*", None),
-        ("https://127.0.0.1:6443", "", None),
-        ("https://localhost:6443", "", None),
-        ("http://api.test", "", None),
-    ],
-)
-def test_proxies_from_the_environment(server, excluded, expected):
-    environ = {"HTTPS_PROXY": "proxy:3128", "NO_PROXY": excluded}
-    assert proxy_from_environment(server, environ) == expected
 
 
 # ---------------------------------------------------------------- the library
