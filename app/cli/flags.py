@@ -1,4 +1,4 @@
-"""kube-scheduler's flags as options of ``run`` (spec: service.md 6.1).
+"""kube-scheduler's flags as options of ``run`` (docs/spec/endpoints.md#flags).
 
 Values are read as Go reads them: ``--leader-elect`` and ``--leader-elect=false``, ``-v=2``, ``1m30s``. Every flag that
 kube-scheduler 1.36 has is accepted, so that its manifests start; those that cannot mean anything here are listed with the

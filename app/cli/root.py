@@ -37,7 +37,7 @@ _OWN_OPTIONS: Final = frozenset({"-h", "--help", "--version"})
 
 @contextlib.contextmanager
 def _exit_code_of_kube_scheduler() -> Iterator[None]:
-    """Mistakes on the command line end with status 1, not with click's 2 (spec: service.md 6.1).
+    """Mistakes on the command line end with status 1, not with click's 2 (docs/spec/endpoints.md#flags).
 
     Commands for which 1 is an answer say what they end with: ``usage_status``.
     """

@@ -1,4 +1,5 @@
-"""The flags of serving, authentication and authorization (spec: service.md 6.1), and ``--insecure-http``, which is our own."""
+"""The flags of serving, authentication and authorization
+(docs/spec/endpoints.md#flags), and ``--insecure-http``, which is our own."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

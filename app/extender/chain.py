@@ -1,4 +1,6 @@
-"""All extenders of the configuration, in the order in which a pod meets them (spec: service.md 2.3, 2.7 to 2.11).
+"""All extenders of the configuration, in the order in which a pod meets them.
+
+See docs/spec/extenders.md#order-and-side-effects.
 
 Those that are not ignorable come first. Filters run one after the other, each on the survivors of the one before;
 prioritize runs side by side; preempt runs one after the other on the remaining candidates; the first binder that the pod
@@ -259,7 +261,7 @@ class _Verdicts:
 
 
 def _has_victims(name: str, victims: Victims, extender: HTTPExtender) -> bool:
-    """Whether a node stays a candidate. Raises SchedulingError (spec: service.md 2.10)."""
+    """Whether a node stays a candidate. Raises SchedulingError (docs/spec/extenders.md#preempt)."""
     if victims.pods or extender.ignorable:
         return bool(victims.pods)
     raise SchedulingError(f'expected at least one victim pod on node "{name}"')

@@ -1,4 +1,4 @@
-"""One extender: what it is asked, and what its answers mean (spec: service.md 2.4 to 2.10)."""
+"""One extender: what it is asked, and what its answers mean (docs/spec/extenders.md)."""
 
 import asyncio
 import os
@@ -107,7 +107,7 @@ class HTTPExtender:
         return self._held_back(_Call(verb))
 
     def is_interested(self, pod: Pod) -> bool:
-        """Whether this pod concerns the extender (spec: service.md 2.4)."""
+        """Whether this pod concerns the extender (docs/spec/extenders.md#interest)."""
         if not self._managed:
             return True
         interested = self._interest.get(pod.template)
@@ -159,7 +159,10 @@ class HTTPExtender:
         return args.body(whole=not self.config.node_cache_capable)
 
     def _read_filter(self, body: bytes, args: ExtenderArgs) -> tuple[wire.FilterAnswer, list[str]]:
-        """The answer to filter and the nodes that survive it: ``args.names`` if all do (spec: service.md 2.7)."""
+        """The answer to filter and the nodes that survive it: ``args.names`` if all do.
+
+        See docs/spec/extenders.md#filter.
+        """
         sent = args.names
         answer = wire.read_filter(body, args if self.config.node_cache_capable else None)
         if answer.error:
@@ -360,7 +363,7 @@ def _read_bind(body: bytes) -> None:
 
 
 def asks_for(template: PodTemplate, resources: frozenset[str]) -> bool:
-    """Whether a container asks for, or is limited in, one of these resources (spec: service.md 2.4)."""
+    """Whether a container asks for, or is limited in, one of these resources (docs/spec/extenders.md#interest)."""
     spec = template.spec
     return any(
         name in resources

@@ -5,7 +5,7 @@ import enum
 import re
 from typing import Final
 
-#: Seconds that a call may take when the configuration says 0 (spec: service.md 2.1).
+#: Seconds that a call may take when the configuration says 0 (docs/spec/extenders.md#configuration).
 DEFAULT_TIMEOUT: Final = 5.0
 
 _PASSWORD: Final = re.compile(r"(?<=://)([^/?#@:]*):[^/?#]*@")
@@ -136,5 +136,5 @@ class ExtenderConfig:
         }[verb]
 
     def url(self, verb: Verb) -> str:
-        """Where a verb is posted to (spec: service.md 2.5)."""
+        """Where a verb is posted to (docs/spec/extenders.md#transport)."""
         return f"{self.url_prefix.rstrip('/')}/{self.path(verb)}"

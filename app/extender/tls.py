@@ -1,4 +1,4 @@
-"""TLS to extenders, as kube-scheduler sets it up (spec: service.md 2.5), with warnings where that is unsafe.
+"""TLS to extenders, as kube-scheduler sets it up (docs/spec/extenders.md#tls), with warnings where that is unsafe.
 
 ``enableHTTPS`` without a CA turns verification off: deployed extenders rely on it, so it stays, loudly. Certificates, keys
 and authorities in files are read again when the files change; if the new ones are no good the old ones stay in use.

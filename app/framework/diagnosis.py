@@ -209,7 +209,7 @@ class Diagnosis:
         return counts
 
     def message(self, post_filter_message: str = "") -> str:
-        """kube-scheduler's text (spec: service.md 4.8)."""
+        """kube-scheduler's text (docs/spec/cycle.md#failedscheduling-message)."""
         if self.pre_filter_message:
             text = f"0/{self.node_count} nodes are available: {self.pre_filter_message}."
         else:

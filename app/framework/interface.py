@@ -11,7 +11,7 @@ at once: columns in, columns out. Plugins that would rather look at one node at 
 ``app.framework.per_node``. Nothing here blocks; ``pre_bind`` and ``bind`` are coroutines because they write to the API
 server through ``Effects``.
 
-Order, skipping and failure rules are kube-scheduler's (spec: plugins.md 1.4).
+Order, skipping and failure rules are kube-scheduler's (docs/spec/framework.md).
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
@@ -553,7 +553,7 @@ def registrations_of(plugin: Plugin) -> Iterable[EventRegistration] | None:
 
 
 def default_normalize(scores: Int64, *, reverse: bool = False) -> Int64:
-    """Scales int64[n] so that the largest becomes 100 (spec: plugins.md 2.0, DefaultNormalizeScore)."""
+    """Scales int64[n] so that the largest becomes 100 (docs/spec/matching.md#score-normalisation)."""
     highest = scores.item(scores.argmax()) if len(scores) else 0
     if highest <= 0:
         return np.full(len(scores), MAX_NODE_SCORE, np.int64) if reverse else scores

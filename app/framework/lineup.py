@@ -1,8 +1,8 @@
 """Who stands at each extension point of a profile: the plugins, or stand-ins for those whose preparation the profile leaves out.
 
 A profile may disable a plugin at preFilter or preScore alone. Some of kube-scheduler's plugins manage without; others then meet an
-error at every later point that would read what they had prepared, and the pod stays pending (spec: plugins.md 1.4, a missing
-key). No pod may be placed as if such a plugin had had nothing against it.
+error at every later point that would read what they had prepared, and the pod stays pending
+(docs/spec/framework.md#cycle-state). No pod may be placed as if such a plugin had had nothing against it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

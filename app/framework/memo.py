@@ -144,7 +144,10 @@ class RowLocalPlugins:
 
 
 def check_scores(name: str, scores: Int64) -> None:
-    """Raises SchedulingError for scores that are no int64, and for a normalised one outside 0 to 100 (spec: plugins.md 1.4)."""
+    """Raises SchedulingError for scores that are no int64, and for a normalised one outside 0 to 100.
+
+    See docs/spec/framework.md#prescore-and-score.
+    """
     if getattr(scores, "dtype", None) != np.int64:
         kind = getattr(scores, "dtype", type(scores).__name__)
         raise SchedulingError(f'running "{name}" score plugin: scores must be int64, not {kind}')

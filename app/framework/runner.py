@@ -1,4 +1,4 @@
-"""Runs one profile's plugins at each extension point, by kube-scheduler's rules (spec: plugins.md 1.4)."""
+"""Runs one profile's plugins at each extension point, by kube-scheduler's rules (docs/spec/framework.md)."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, cast
@@ -172,7 +172,10 @@ class Framework(CommitPoints):
     # ------------------------------------------------------------ queue
 
     def queueing_hints(self) -> list[tuple[str, EventRegistration]]:
-        """(plugin, event) for everything that can wake a pod of this profile (spec: plugins.md 2.0)."""
+        """(plugin, event) for everything that can wake a pod of this profile.
+
+        See docs/spec/cluster-events.md#registration.
+        """
         hints: list[tuple[str, EventRegistration]] = []
         for plugin in self._rejecting_plugins():
             registrations = registrations_of(plugin)
@@ -339,7 +342,9 @@ class Framework(CommitPoints):
         wide: Sequence[tuple[int, FilterPlugin]],
         nominated: PodsByRow,
     ) -> None:
-        """Replaces the verdicts on rows that the filters turn down with their nominated pods added (spec: plugins.md 7.4).
+        """Replaces the verdicts on rows that the filters turn down with their nominated pods added.
+
+        See docs/spec/node-selection.md#nominated-pods.
 
         ``arrays`` has the verdicts without these pods: a pod must fit both ways, and the first pass is the one that is told.
         """

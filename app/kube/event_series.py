@@ -37,7 +37,7 @@ class ObjectRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class EventKey(msgspec.Struct, frozen=True):
-    """What occurrences of one series have in common: everything but note and time (spec: service.md 4.10)."""
+    """What occurrences of one series have in common: everything but note and time (docs/spec/events.md#series)."""
 
     regarding: ObjectRef
     related: ObjectRef | None

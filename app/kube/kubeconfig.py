@@ -103,7 +103,7 @@ def load_connection(
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Connection:
-    """The connection that kube-scheduler would use for these settings (spec: service.md 1.4).
+    """The connection that kube-scheduler would use for these settings (docs/spec/configuration.md#client-connection).
 
     ``kubeconfig`` is a path, or several joined by ``:``; ``master`` overrides its server, and is enough by itself. With
     neither, the in-cluster settings apply. ``context`` overrides current-context. ``wall`` tells the time in seconds since

@@ -69,7 +69,7 @@ def record_from_spec(spec: dict[str, Any]) -> LeaseRecord:
 
 
 def spec_from_record(record: LeaseRecord) -> dict[str, Any]:
-    """The spec to write; strategy and preferredHolder only when there are any (spec: service.md 5.3)."""
+    """The spec to write; strategy and preferredHolder only when there are any (docs/spec/election.md#lease)."""
     spec: dict[str, Any] = {
         "holderIdentity": record.holder,
         "leaseDurationSeconds": record.duration_seconds,

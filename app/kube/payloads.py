@@ -43,7 +43,7 @@ def delete_body(uid: str) -> bytes:
 def pod_status_patch(
     pod: Pod, *, condition: ConditionChange | None, nominated_node_name: str | None, now: float
 ) -> bytes | None:
-    """A strategic merge patch of the status, None when nothing would change (spec: service.md 4.7).
+    """A strategic merge patch of the status, None when nothing would change (docs/spec/cycle.md#status-patch).
 
     ``nominated_node_name`` None leaves it as it is, empty clears it. ``now`` is in seconds since the epoch.
     """

@@ -17,7 +17,7 @@ from app.kube.transport import Transport
 
 _TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 _ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-#: Seconds for a review, repetitions included, and how often it is sent at most (spec: service.md 6.2).
+#: Seconds for a review, repetitions included, and how often it is sent at most (docs/spec/endpoints.md#authentication).
 TIMEOUT: Final = 10.0
 ATTEMPTS: Final = 5
 

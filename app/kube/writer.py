@@ -56,7 +56,7 @@ BIND_ATTEMPTS: Final = 4
 BIND_RETRY: Final = 0.05
 #: Longest wait between lookups of a pod whose binding is in doubt, seconds.
 LOOKUP_LONGEST: Final = 2.0
-#: How often a status patch is sent at most; waits of 10 ms, 50 ms, 250 ms between (spec: service.md 4.7).
+#: How often a status patch is sent at most; waits of 10 ms, 50 ms, 250 ms between (docs/spec/cycle.md#status-patch).
 PATCH_ATTEMPTS: Final = 4
 PATCH_RETRY: Final = 0.01
 

@@ -1,6 +1,6 @@
 """What follows from claims and volumes themselves: names, classes, sizes, who is bound to whom.
 
-Shared by the volume plugins and the indexes behind them (spec: plugins.md 2.10 to 2.13).
+Shared by the volume plugins and the indexes behind them (docs/spec/plugins/volume-binding.md).
 """
 
 from collections.abc import Iterator

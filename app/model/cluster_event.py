@@ -1,4 +1,4 @@
-"""Cluster events: what can make an unschedulable pod schedulable (spec: plugins.md 2.0 and 4.9)."""
+"""Cluster events: what can make an unschedulable pod schedulable (docs/spec/cluster-events.md)."""
 
 import enum
 

@@ -2,7 +2,7 @@
 
 kube-scheduler counts an in-tree disk against the limit of the CSI driver that serves it today, under the handle that
 the driver would give it, and judges an in-tree volume's zones by the driver's topology label on nodes that say they
-have migrated (spec: plugins.md 2.11 and 2.12; KEP-625).
+have migrated (docs/spec/plugins/node-volume-limits.md#filter, docs/spec/plugins/volume-binding.md#filter; KEP-625).
 """
 
 import re

@@ -62,7 +62,10 @@ class PodTemplate:
 
     @functools.cached_property
     def request(self) -> Amounts:
-        """What such a pod must find free: scheduler units by resource (spec: plugins.md 2.8, PreFilter)."""
+        """What such a pod must find free: scheduler units by resource.
+
+        See docs/spec/plugins/node-resources-fit.md#prefilter.
+        """
         return requests.accounted_units(requests.pod_requests(self.spec))
 
     @functools.cached_property
@@ -77,7 +80,7 @@ class PodTemplate:
 
     @functools.cached_property
     def host_ports(self) -> tuple[HostPort, ...]:
-        """Ports claimed on the node, from containers and sidecars (spec: plugins.md 2.0)."""
+        """Ports claimed on the node, from containers and sidecars (docs/spec/matching.md#host-ports)."""
         sidecars = (c for c in self.spec.init_containers or () if c.restart_policy == "Always")
         return tuple(
             HostPort(port.protocol or "TCP", port.host_port, port.host_ip or "0.0.0.0")  # noqa: S104 - a label, no socket

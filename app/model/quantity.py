@@ -1,7 +1,7 @@
 """Kubernetes quantities as exact integers of nano-units.
 
 A quantity is parsed once into an ``int`` of 10^-9 units; sums stay exact and are rounded only when a pod's or a
-node's total is turned into scheduler units (spec: plugins.md 3.4 and 3.5).
+node's total is turned into scheduler units (docs/spec/resources.md#quantities).
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""How much a pod asks for (spec: plugins.md 3.1 to 3.5).
+"""How much a pod asks for (docs/spec/resources.md).
 
 Amounts are summed exactly in nano-units and rounded once, into scheduler units: milli-CPUs for cpu, whole units
 (bytes, devices) for everything else.
@@ -19,7 +19,8 @@ MEMORY: Final = "memory"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
 
-# Stand-ins for containers that ask for nothing, so that they count in scores (spec: plugins.md 3.3).
+# Stand-ins for containers that ask for nothing, so that they count in scores
+# (docs/spec/resources.md#non-zero-requests).
 DEFAULT_MILLI_CPU: Final = 100
 DEFAULT_MEMORY: Final = 200 * 1024 * 1024
 
@@ -152,7 +153,7 @@ def _add(total: Amounts, amounts: Mapping[str, int]) -> None:
 def _with_status(own: Amounts, status: ContainerStatus | None, *, infeasible: bool) -> Amounts:
     """A container's request while it is resized: the largest of what it asks for, has and was allotted.
 
-    What it asks for does not count if the kubelet has found that ``infeasible`` (spec: plugins.md 3.1, step 1).
+    What it asks for does not count if the kubelet has found that ``infeasible`` (docs/spec/resources.md#pod-requests).
     """
     if status is None or status.resources is None:
         return own
@@ -162,7 +163,7 @@ def _with_status(own: Amounts, status: ContainerStatus | None, *, infeasible: bo
 
 
 class _Sum:
-    """Adds up the requests of a pod's containers, in nano-units (spec: plugins.md 3.1, steps 1 to 3)."""
+    """Adds up the requests of a pod's containers, in nano-units (docs/spec/resources.md#pod-requests)."""
 
     def __init__(self, status: StatusResources | None, stand_ins: Mapping[str, int]) -> None:
         """Args: ``status``: counts too, if given; ``stand_ins``: for what a container does not ask for."""
@@ -267,7 +268,10 @@ def pod_limits(spec: PodSpec) -> Amounts:
 
 
 def pod_resources(spec: PodSpec, status: StatusResources | None = None) -> PodResources:
-    """What a pod with this spec (and status) occupies on its node (spec: plugins.md 3.2, 3.3)."""
+    """What a pod with this spec (and status) occupies on its node.
+
+    See docs/spec/resources.md#which-requests-are-used-where.
+    """
     plain = pod_requests(spec, status)
     requested = accounted_units(plain)
     nonzero = accounted_units(_nonzero_requests(spec, status, plain))

@@ -1,4 +1,4 @@
-"""Label selectors, compiled once and matched often (spec: plugins.md 2.0)."""
+"""Label selectors, compiled once and matched often (docs/spec/matching.md#label-selectors)."""
 
 import re
 from collections.abc import Callable, Mapping

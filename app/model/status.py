@@ -1,6 +1,6 @@
 """Verdicts: a rejection is a value, a fault is an exception.
 
-Codes are kube-scheduler's seven, by number and by name (spec: service.md 4.1).
+Codes are kube-scheduler's seven, by number and by name (docs/spec/framework.md#status-codes).
 """
 
 import enum
@@ -74,5 +74,8 @@ class ConflictError(SchedulingError):
 
 
 def histogram(counts: Iterable[tuple[str, int]]) -> str:
-    """Joins reason counts as kube-scheduler does: ``3 a, 10 b`` sorted as strings (spec: service.md 4.8)."""
+    """Joins reason counts as kube-scheduler does: ``3 a, 10 b`` sorted as strings.
+
+    See docs/spec/cycle.md#failedscheduling-message.
+    """
     return ", ".join(sorted(f"{count} {reason}" for reason, count in counts if count))

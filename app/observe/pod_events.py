@@ -1,4 +1,4 @@
-"""API events about pods (spec: service.md 4.6 to 4.8)."""
+"""API events about pods (docs/spec/cycle.md#failed-attempts)."""
 
 from typing import Final, Protocol
 

@@ -1,4 +1,4 @@
-"""DefaultBinder: writes the Binding (spec: plugins.md 2.18)."""
+"""DefaultBinder: writes the Binding (docs/spec/plugins/default-binder.md)."""
 
 from typing import ClassVar
 

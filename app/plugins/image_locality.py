@@ -1,4 +1,4 @@
-"""ImageLocality: prefers nodes that have the pod's images already (spec: plugins.md 2.17)."""
+"""ImageLocality: prefers nodes that have the pod's images already (docs/spec/plugins/image-locality.md)."""
 
 from collections.abc import Hashable
 from typing import ClassVar, Final

@@ -1,4 +1,7 @@
-"""NodeAffinity: spec.nodeSelector, required and preferred node affinity, and the profile's own (spec: plugins.md 2.6)."""
+"""NodeAffinity: spec.nodeSelector, required and preferred node affinity, and the profile's own.
+
+See docs/spec/plugins/node-affinity.md.
+"""
 
 from collections.abc import Iterable
 from typing import ClassVar, Final

@@ -1,4 +1,7 @@
-"""NodeDeclaredFeatures: pods that need a kubelet feature go where it is declared (spec: plugins.md 2.19, KEP-5328)."""
+"""NodeDeclaredFeatures: pods that need a kubelet feature go where it is declared.
+
+See docs/spec/plugins/node-declared-features.md, KEP-5328.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final

@@ -1,4 +1,4 @@
-"""NodeName: a pod that names its node goes nowhere else (spec: plugins.md 2.4)."""
+"""NodeName: a pod that names its node goes nowhere else (docs/spec/plugins/node-name.md)."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Final

@@ -1,4 +1,4 @@
-"""NodePorts: a host port can be claimed once per node and address (spec: plugins.md 2.7)."""
+"""NodePorts: a host port can be claimed once per node and address (docs/spec/plugins/node-ports.md)."""
 
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final

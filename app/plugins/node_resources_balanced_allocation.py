@@ -1,4 +1,7 @@
-"""NodeResourcesBalancedAllocation: prefers nodes whose resources are used evenly (spec: plugins.md 2.9)."""
+"""NodeResourcesBalancedAllocation: prefers nodes whose resources are used evenly.
+
+See docs/spec/plugins/node-resources-balanced-allocation.md.
+"""
 
 from collections.abc import Hashable
 from typing import ClassVar, Final

@@ -1,4 +1,7 @@
-"""NodeResourcesFit: what a pod asks for must be free, and how much is free makes the score (spec: plugins.md 2.8)."""
+"""NodeResourcesFit: what a pod asks for must be free, and how much is free makes the score.
+
+See docs/spec/plugins/node-resources-fit.md.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final

@@ -1,4 +1,4 @@
-"""NodeUnschedulable: no pods on cordoned nodes, unless they tolerate it (spec: plugins.md 2.3)."""
+"""NodeUnschedulable: no pods on cordoned nodes, unless they tolerate it (docs/spec/plugins/node-unschedulable.md)."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Final

@@ -1,6 +1,6 @@
 """NodeVolumeLimits: no more volumes of a CSI driver on a node than its CSINode allows.
 
-Source of the rules: kube-scheduler 1.36 (spec: plugins.md 2.11).
+Source of the rules: kube-scheduler 1.36 (docs/spec/plugins/node-volume-limits.md).
 """
 
 from collections.abc import Iterable

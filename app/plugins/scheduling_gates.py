@@ -1,4 +1,4 @@
-"""SchedulingGates: a pod with gates is not queued (spec: plugins.md 2.1)."""
+"""SchedulingGates: a pod with gates is not queued (docs/spec/plugins/scheduling-gates.md)."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Final

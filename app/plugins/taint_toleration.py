@@ -1,4 +1,4 @@
-"""TaintToleration: nodes repel pods that do not tolerate their taints (spec: plugins.md 2.5)."""
+"""TaintToleration: nodes repel pods that do not tolerate their taints (docs/spec/plugins/taint-toleration.md)."""
 
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final

@@ -1,6 +1,6 @@
 """VolumeRestrictions: disks that pods on one node cannot share, and claims that only one pod may use at all.
 
-Source of the rules: kube-scheduler 1.36 (spec: plugins.md 2.10; KEP-2485 for ReadWriteOncePod).
+Source of the rules: kube-scheduler 1.36 (docs/spec/plugins/volume-restrictions.md; KEP-2485 for ReadWriteOncePod).
 """
 
 from collections.abc import Iterable, Mapping

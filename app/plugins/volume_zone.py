@@ -1,6 +1,6 @@
 """VolumeZone: a volume with zone or region labels is used from nodes of that zone or region only.
 
-Source of the rules: kube-scheduler 1.36 (spec: plugins.md 2.13).
+Source of the rules: kube-scheduler 1.36 (docs/spec/plugins/volume-zone.md).
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The binding cycle: what happens to a decided pod, beside the next decisions (spec: service.md 4.5 and 4.6)."""
+"""The binding cycle: what happens to a decided pod, beside the next decisions (docs/spec/cycle.md#binding-cycle)."""
 
 import asyncio
 import logging

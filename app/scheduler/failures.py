@@ -1,4 +1,7 @@
-"""What becomes of a pod whose attempt or binding failed: undone, told, and given back to the queue (spec: service.md 4.6, 4.7)."""
+"""What becomes of a pod whose attempt or binding failed: undone, told, and given back to the queue.
+
+See docs/spec/cycle.md#failed-attempts.
+"""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""Making room: what happens to the victims of a preemption, beside the scheduling of other pods (spec: service.md 3.7).
+"""Making room: what happens to the victims of a preemption, beside the scheduling of other pods.
+
+See docs/spec/preemption.md#eviction.
 
 All victims but one are evicted side by side, then the last one. From the beginning until the last is going the preemptor is
 held out of the queues (see EvictionProgress); if anything fails it is tried again at once, and also if everybody had left
@@ -224,7 +226,7 @@ class Evictor:
 
 
 class ExtenderPreemption:
-    """What the extenders say of the victims of a preemption (spec: service.md 2.10)."""
+    """What the extenders say of the victims of a preemption (docs/spec/extenders.md#preempt)."""
 
     def __init__(self, chain: ExtenderChain, state: SchedulerState) -> None:
         self._chain: Final = chain

@@ -1,4 +1,7 @@
-"""Turns the outcome of an attempt into an API event and the PodScheduled condition (spec: service.md 4.6 to 4.8)."""
+"""Turns the outcome of an attempt into an API event and the PodScheduled condition.
+
+See docs/spec/cycle.md#failed-attempts.
+"""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The status patches of pods that failed or were nominated, written beside the loop (spec: service.md 4.7).
+"""The status patches of pods that failed or were nominated, written beside the loop (docs/spec/cycle.md#status-patch).
 
 Patches of one pod are written one after another; those that wait are made one. A nomination gives way while other pods wait
 to be decided, and no patch is written once its pod is being bound: the binding says all that is left to say

@@ -1,6 +1,6 @@
 """The scheduler, put together: state, watches, loop, bindings, reports, election.
 
-Life of a process (spec: service.md 4 to 6)::
+Life of a process (docs/spec/cycle.md, docs/spec/election.md, docs/spec/endpoints.md)::
 
     connect -> watch, until every cache is whole -> wait for the lease -> schedule while it is held -> wind down
 
@@ -425,7 +425,10 @@ class Scheduler:
 
 
 def _hints(framework: Framework, *, extended: bool) -> tuple[HintRegistration, ...]:
-    """What wakes the pods of a profile; extenders do not say what theirs wait for (spec: service.md 2.3)."""
+    """What wakes the pods of a profile; extenders do not say what theirs wait for.
+
+    See docs/spec/cluster-events.md#registration.
+    """
     given = [
         HintRegistration(each.event, plugin, each.hint, each.template_only, each.narrow)
         for plugin, each in framework.queueing_hints()

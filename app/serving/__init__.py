@@ -1,4 +1,4 @@
-"""What the scheduler answers over HTTPS (spec: service.md 6.2).
+"""What the scheduler answers over HTTPS (docs/spec/endpoints.md#paths).
 
 options   how and where it listens, and who is believed
 tls       the certificate: given and reloaded, or made in memory

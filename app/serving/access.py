@@ -1,4 +1,6 @@
-"""Who asks, and whether they may: as kube-scheduler delegates it to the API server (spec: service.md 6.2).
+"""Who asks, and whether they may: as kube-scheduler delegates it to the API server.
+
+See docs/spec/endpoints.md#authentication.
 
 Who shows a client certificate of the given authority is who the certificate says; who shows a bearer token is who the API
 server says (TokenReview), or is turned away if it knows nobody with that token; anybody else is ``system:anonymous``. What they may

@@ -1,4 +1,7 @@
-"""Comparing what is known with what the watches brought, and writing both down: SIGUSR2 and ``/debug/cache`` (spec: service.md 8)."""
+"""Comparing what is known with what the watches brought, and writing both down: SIGUSR2 and ``/debug/cache``.
+
+See docs/spec/cache.md#debugger.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping

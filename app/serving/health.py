@@ -1,4 +1,7 @@
-"""``/healthz``, ``/livez`` and ``/readyz``: named checks, in Kubernetes' own form (spec: service.md 6.2)."""
+"""``/healthz``, ``/livez`` and ``/readyz``: named checks, in Kubernetes' own form.
+
+See docs/spec/endpoints.md#health-checks.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

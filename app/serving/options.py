@@ -1,4 +1,7 @@
-"""How the endpoints are served: kube-scheduler's serving, authentication and authorization flags (spec: service.md 6.1)."""
+"""How the endpoints are served: kube-scheduler's serving, authentication and authorization flags.
+
+See docs/spec/endpoints.md#flags.
+"""
 
 from typing import Final
 

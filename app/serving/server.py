@@ -1,4 +1,4 @@
-"""The listener: TLS, then who asks, then whether they may, then the page (spec: service.md 6.2)."""
+"""The listener: TLS, then who asks, then whether they may, then the page (docs/spec/endpoints.md#server)."""
 
 import errno
 import logging

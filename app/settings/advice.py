@@ -101,7 +101,10 @@ def _misspelt(path: Path, profile: KubeSchedulerProfile) -> Findings:
 def _replaced_resources(
     path: Path, profile: KubeSchedulerProfile, config: KubeSchedulerConfiguration
 ) -> Findings:
-    """The extenders' list of ignored resources takes the place of the user's own (spec: service.md 2.3)."""
+    """The extenders' list of ignored resources takes the place of the user's own.
+
+    See docs/spec/extenders.md#order-and-side-effects.
+    """
     for index, entry in enumerate(profile.plugin_config):
         if isinstance(entry.args, NodeResourcesFitArgs) and entry.args.ignored_resources:
             ignored = config.ignored_by_scheduler

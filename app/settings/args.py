@@ -1,4 +1,7 @@
-"""The arguments of the in-tree plugins, with kube-scheduler 1.36's defaults (spec: service.md 1.7)."""
+"""The arguments of the in-tree plugins, with kube-scheduler 1.36's defaults.
+
+See docs/spec/configuration.md#plugin-arguments.
+"""
 
 from typing import Annotated, Final
 

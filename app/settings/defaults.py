@@ -1,4 +1,7 @@
-"""kube-scheduler 1.36's default plugins: the multiPoint list, and what each implements (spec: plugins.md 1.1 and 1.2)."""
+"""kube-scheduler 1.36's default plugins: the multiPoint list, and what each implements.
+
+See docs/spec/configuration.md#default-plugins.
+"""
 
 from collections.abc import Mapping
 from typing import Final

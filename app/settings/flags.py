@@ -1,4 +1,6 @@
-"""kube-scheduler's command-line flags that say what a configuration could say (spec: service.md 1.1 and 6.1).
+"""kube-scheduler's command-line flags that say what a configuration could say.
+
+See docs/spec/configuration.md#decoding, docs/spec/endpoints.md#flags.
 
 Leader election's flags win over the file, where they are given. The deprecated flags count only without a file, but for
 ``--kubeconfig``, which also counts when the file names none: kube-scheduler would ignore it, which nobody can mean.

@@ -2,7 +2,7 @@
 
 The models hold what the user wrote with the simple defaults filled in; the default plugins are merged in later, by
 ``app.settings.plugins``, because that needs the user's own lists. Rules that span fields are in
-``app.settings.validation``. (spec: service.md 1.2 to 1.7 and 2.1)
+``app.settings.validation``. (docs/spec/configuration.md, docs/spec/extenders.md#configuration)
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""The grammar of Kubernetes names, with the messages that kube-scheduler prints (spec: service.md 2.2 and 1.7)."""
+"""The grammar of Kubernetes names, with the messages that kube-scheduler prints (docs/spec/extenders.md#validation)."""
 
 import re
 from typing import Final

@@ -1,7 +1,8 @@
 """Which plugins run where, in which order and with which weight.
 
 Step A merges the user's sets with the default one, step B spreads multiPoint over the extension points; both follow
-kube-scheduler 1.36 rule by rule (spec: service.md 1.6). Nothing here knows a plugin: what each implements is passed
+kube-scheduler 1.36 rule by rule
+(docs/spec/configuration.md#merging-with-the-defaults). Nothing here knows a plugin: what each implements is passed
 in. All mistakes of all profiles are reported together, with the texts of kube-scheduler's start-up errors.
 """
 

@@ -1,4 +1,6 @@
-"""The rules about values and how they go together, with kube-scheduler 1.36's texts (spec: service.md 1.2 to 1.7, 2.2).
+"""The rules about values and how they go together, with kube-scheduler 1.36's texts.
+
+See docs/spec/configuration.md#validation-and-errors, docs/spec/extenders.md#validation.
 
 What is legal and yet probably not meant is in ``app.settings.advice``.
 """
@@ -55,7 +57,7 @@ def _client_connection(client: ClientConnectionConfiguration) -> Findings:
 
 
 def leader_election(election: LeaderElectionConfiguration) -> Findings:
-    """Nothing is checked without election. The last rule is the elector's own (spec: service.md 5.2)."""
+    """Nothing is checked without election. The last rule is the elector's own (docs/spec/election.md#settings)."""
     if not election.leader_elect:
         return
     path: Path = ("leaderElection",)
@@ -241,7 +243,10 @@ def _binders(extenders: Sequence[Extender]) -> Findings:
 
 
 def _ignored_resources(config: KubeSchedulerConfiguration) -> Findings:
-    """What extenders take off NodeResourcesFit's hands needs a NodeResourcesFit (spec: service.md 2.3)."""
+    """What extenders take off NodeResourcesFit's hands needs a NodeResourcesFit.
+
+    See docs/spec/extenders.md#order-and-side-effects.
+    """
     ignoring = [
         ("extenders", index, "managedResources", number, "ignoredByScheduler")
         for index, extender in enumerate(config.extenders)

@@ -1,4 +1,4 @@
-"""The rules about plugin arguments, one function per plugin (spec: service.md 1.7).
+"""The rules about plugin arguments, one function per plugin (docs/spec/configuration.md#plugin-arguments).
 
 Paths given are those of ``args``; kube-scheduler's texts are kept. NodeResourcesFit, which kube-scheduler checks only
 when it builds the plugin, is checked here like the others.

@@ -1,4 +1,6 @@
-"""Volumes and claims as they will be once what was decided about them is written (spec: plugins.md 2.12).
+"""Volumes and claims as they will be once what was decided about them is written.
+
+See docs/spec/plugins/volume-binding.md#assumed-objects.
 
 An assumed object stands in for the stored one only while both have the same resource version; any later version from the
 watch drops it. Writing an assumed object is somebody else's job.

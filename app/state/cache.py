@@ -1,6 +1,6 @@
 """The cache: which pods sit, or are about to sit, on which node.
 
-A pod's life in it (spec: plugins.md 5.1)::
+A pod's life in it (docs/spec/cache.md#pod-states)::
 
             assume               add (the watch confirms)
     Initial ------> Assumed ---------------------------> Added --> update
@@ -188,7 +188,7 @@ class Cache:
         )
 
     def dump(self, nominated: Callable[[str], Sequence[Pod]] = lambda _name: ()) -> Iterator[str]:
-        """Every node with its pods and those nominated to it, as text (spec: service.md 8)."""
+        """Every node with its pods and those nominated to it, as text (docs/spec/cache.md#debugger)."""
         for name, row in sorted(self.table.row_of.items()):
             yield self._dump_node(name, row, nominated(name))
 

@@ -49,7 +49,7 @@ NOBODY: Final = PodsByRow(0)
 
 
 class Nominations:
-    """Which pods have to be reckoned with where (spec: service.md 3.8)."""
+    """Which pods have to be reckoned with where (docs/spec/node-selection.md#nominated-pods)."""
 
     def __init__(self, nominator: Nominator, table: NodeTable) -> None:
         self._nominator: Final = nominator

@@ -1,4 +1,4 @@
-"""Which pods are promised to which node before they are bound there (spec: plugins.md 4.10, service.md 3.9).
+"""Which pods are promised to which node before they are bound there (docs/spec/queue.md#nominator).
 
 A nomination is made in memory first and written to the pod's status afterwards, so the two may differ for a while; the
 nominator is what counts.

@@ -2,7 +2,8 @@
 ``assume``, ``forget``, ``fail`` and ``done``.
 
 Theory of operation. Watches report changes; ``apply`` brings cache, queue, nominator and listers up to date and wakes the
-pods that the change may help (spec: plugins.md 6). Whatever the shell has to do about it comes back as commands. A pod is
+pods that the change may help
+(docs/spec/cluster-events.md#pod-changes). Whatever the shell has to do about it comes back as commands. A pod is
 always in exactly one place: waiting in the queue, in flight, assumed, bound, or gone.
 """
 
@@ -306,7 +307,7 @@ class SchedulerState:
         self.queue.done(uid)
 
     def drop(self, pod: Pod) -> None:
-        """The pod is not to be tried: no room is kept for it any longer (spec: plugins.md 4.10)."""
+        """The pod is not to be tried: no room is kept for it any longer (docs/spec/queue.md#nominator)."""
         self.nominator.delete(pod)
         self.queue.done(pod.uid)
 

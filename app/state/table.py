@@ -6,7 +6,8 @@ Rules that keep it right:
    gives the row a new generation, so whoever keeps results per row refreshes just the rows that are newer.
 2. A row exists while its node object is known or pods sit on it; ``exists`` tells the first. Rows of nodes that have
    gone are used again.
-3. Columns hold what kube-scheduler's NodeInfo holds, in its units and with its integer arithmetic (spec: plugins.md 5.2).
+3. Columns hold what kube-scheduler's NodeInfo holds, in its units and with its integer arithmetic
+(docs/spec/cache.md#node-accounting).
 """
 
 from collections.abc import Callable, Iterator, Sequence

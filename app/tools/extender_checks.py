@@ -1,7 +1,8 @@
 """What is wrong with an extender's answers, in plain words (the ``check-extender`` command).
 
 Everything here is a function from one exchange, as it was seen on the wire, to findings; nothing is asked. kube-scheduler's
-own reading (spec: service.md 2.6 to 2.10) is the measure: an ERROR keeps pods from being scheduled, a WARNING is something that
+own reading
+(docs/spec/extenders.md#messages) is the measure: an ERROR keeps pods from being scheduled, a WARNING is something that
 works and surprises, a NOTE is worth knowing.
 """
 

@@ -1,4 +1,4 @@
-"""The wire contract of HTTP extenders, kube-scheduler's extender/v1 (spec: service.md 2.6; KEP-1819).
+"""The wire contract of HTTP extenders, kube-scheduler's extender/v1 (docs/spec/extenders.md#messages; KEP-1819).
 
 Requests are written as kube-scheduler writes them: Go's field names, every field present, null for what is not used.
 Pods and nodes are spliced in from the bytes they came in (app.wire.strip), never encoded again. Answers are read fast

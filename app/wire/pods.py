@@ -196,7 +196,8 @@ def _seconds(moment: dt.datetime | None) -> float | None:
 
 
 def _resized(template: PodTemplate, status: _Status) -> PodResources | None:
-    """What the pod occupies while its status and its spec disagree (spec: plugins.md 3.1); None while they agree."""
+    """What the pod occupies while its status and its spec disagree
+    (docs/spec/resources.md#pod-requests); None while they agree."""
     containers = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     if not containers and status.resources is None:
         return None

@@ -63,7 +63,8 @@ DEVICES: Final = {
 }
 #: For claims that take no patch: those of which the API server keeps bytes that JSON does not carry.
 REWRITTEN: Final = {("update", "resource.k8s.io", "resourceclaims")}
-#: No object, but the right to write in a claim's status who has which devices (spec: plugins.md 2.20).
+#: No object, but the right to write in a claim's status who has which devices
+#: (docs/spec/plugins/dynamic-resources.md#rights).
 GIVING_DEVICES: Final = {("patch", "resource.k8s.io", "resourceclaims/binding")}
 REVIEWED: Final = {
     ("create", "authentication.k8s.io", "tokenreviews"),
@@ -214,7 +215,7 @@ def rule(groups: str, resources: str, verbs: str, *names: str) -> tuple[str, Obj
 
 
 READ: Final = "get list watch"
-#: The ClusterRoles system:kube-scheduler and system:volume-scheduler (spec: service.md 9), as far as they matter.
+#: The ClusterRoles system:kube-scheduler and system:volume-scheduler (docs/spec/rbac.md), as far as they matter.
 KUBE_SCHEDULER: Final = [
     rule("core events.k8s.io", "events", "create update patch"),
     rule("resource.k8s.io", "deviceclasses resourceslices", READ),

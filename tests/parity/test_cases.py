@@ -1,4 +1,6 @@
-"""The recorded decisions of kube-scheduler 1.36.2: the same nodes, messages, scores and victims (vectors/README in docs).
+"""The recorded decisions of kube-scheduler 1.36.2: the same nodes, messages, scores and victims.
+
+See docs/spec/README.md#versions-and-sources.
 
 Every probe is judged alone, as it was recorded: first against an extender that turns every node down (feasible nodes, message,
 victims), then, if it fits anywhere, scored with all feasible nodes.

@@ -1,4 +1,4 @@
-"""What the scheduler measures of itself, as Prometheus reads it (spec: service.md 7).
+"""What the scheduler measures of itself, as Prometheus reads it (docs/spec/metrics.md).
 
 series      counters, gauges and histograms that cost a fraction of a microsecond, and how a registry collects them
 scheduler   kube-scheduler's metrics, by its own names, labels and buckets

@@ -1,4 +1,4 @@
-"""``/metrics/resources``: what each pod asks for and is limited to (spec: service.md 7).
+"""``/metrics/resources``: what each pod asks for and is limited to (docs/spec/metrics.md#pod-resources).
 
 One series per pod and resource, a few hundred thousand in a large cluster. They are written as text at once, some pods at a
 time, so that the loop can do other things in between; what follows from the spec alone is worked out once per template.

@@ -1,4 +1,5 @@
-"""kube-scheduler's metrics, by its own names, labels and buckets (spec: service.md 7), so that its dashboards and alerts work.
+"""kube-scheduler's metrics, by its own names, labels and buckets
+(docs/spec/metrics.md#scheduler-metrics), so that its dashboards and alerts work.
 
 Some readings differ, because the scheduler does:
 

@@ -1,4 +1,4 @@
-"""DefaultPreemption: when no node will do, evict pods of lower priority (spec: plugins.md 2.16, service.md 3)."""
+"""DefaultPreemption: when no node will do, evict pods of lower priority (docs/spec/preemption.md)."""
 
 from app.plugins.default_preemption.plugin import DefaultPreemption
 

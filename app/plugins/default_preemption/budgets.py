@@ -1,4 +1,4 @@
-"""Which victims a PodDisruptionBudget would rather keep (spec: service.md 3.4, step 5)."""
+"""Which victims a PodDisruptionBudget would rather keep (docs/spec/preemption.md#disruption-budgets)."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Which nodes are tried out, and what was found on them before (spec: service.md 3.3).
+"""Which nodes are tried out, and what was found on them before (docs/spec/preemption.md#candidate-nodes).
 
 Preemptors come in families, and between two of them little changes. As long as nothing but the rows themselves decides, the
 findings on a row are kept for all pods of a template, until the row, the pods nominated there or a budget changes.

@@ -1,4 +1,4 @@
-"""What evicting would take on each of some nodes, all of them at once (spec: service.md 3.4).
+"""What evicting would take on each of some nodes, all of them at once (docs/spec/preemption.md#victims-on-a-node).
 
 Every row is a world of its own in one what-if view: first all pods of lower priority are imagined away from every row, then
 they are put back step by step. Step k tries the k-th victim of every row that has so many, with one pass of the filters over

@@ -1,4 +1,4 @@
-"""Whether a pod may preempt at all (spec: service.md 3.2)."""
+"""Whether a pod may preempt at all (docs/spec/preemption.md#eligibility)."""
 
 from collections.abc import Iterable
 from typing import Final

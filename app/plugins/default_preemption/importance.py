@@ -1,4 +1,4 @@
-"""Which pods are spared first, and which node loses least (spec: service.md 3.4 and 3.5).
+"""Which pods are spared first, and which node loses least (docs/spec/preemption.md#choice-of-the-node).
 
 A pod without status.startTime counts as started last. (kube-scheduler takes the present moment for it, which is the same
 unless the clock of a node runs ahead.)

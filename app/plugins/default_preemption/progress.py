@@ -1,4 +1,7 @@
-"""The preemptions under way: a preemptor is held back until its room has been made (spec: service.md 3.7)."""
+"""The preemptions under way: a preemptor is held back until its room has been made.
+
+See docs/spec/preemption.md#held-preemptors.
+"""
 
 from typing import Final
 

@@ -1,4 +1,6 @@
-"""DynamicResources: pods go where the devices are that their claims ask for (KEP-4381, spec: plugins.md 2.20).
+"""DynamicResources: pods go where the devices are that their claims ask for.
+
+See KEP-4381, docs/spec/plugins/dynamic-resources.md.
 
 ``plugin`` has the extension points, ``hints`` what wakes pods, ``pod_claims`` which claims a pod has. The rest is for pods that have
 some: ``work`` ties it together, ``attempt`` is what is remembered from one point to the next, ``filtering`` judges nodes with the

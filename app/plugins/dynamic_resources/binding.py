@@ -1,4 +1,6 @@
-"""What is written for a pod before it is bound, and taken back if it cannot be: allocations and reservations (spec: plugins.md 2.20).
+"""What is written for a pod before it is bound, and taken back if it cannot be: allocations and reservations.
+
+See docs/spec/plugins/dynamic-resources.md#prebind.
 
 In this order for each claim that is not reserved for the pod: the claim itself, where it stands for extended resources; the
 finalizer that keeps an allocated claim; allocation and reservation in one go. A claim that has changed meanwhile is read again

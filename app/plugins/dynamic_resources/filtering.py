@@ -1,4 +1,7 @@
-"""Filter: where a pod's claims can be used, and where they can be allocated (spec: plugins.md 2.20)."""
+"""Filter: where a pod's claims can be used, and where they can be allocated.
+
+See docs/spec/plugins/dynamic-resources.md#filter.
+"""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""What may help pods that wait because of their claims (spec: plugins.md 2.20)."""
+"""What may help pods that wait because of their claims (docs/spec/plugins/dynamic-resources.md#events)."""
 
 from collections.abc import Collection, Iterable
 from typing import Final

@@ -1,4 +1,7 @@
-"""Which claims a pod has, and what its reservations and owners say (spec: plugins.md 2.20)."""
+"""Which claims a pod has, and what its reservations and owners say.
+
+See docs/spec/plugins/dynamic-resources.md#preenqueue.
+"""
 
 from collections.abc import Iterable
 

@@ -1,6 +1,7 @@
 """Extended resources that are devices, as resource scores see them: how many a node reaches, and how many are in use (KEP-5004).
 
-Here every slice counts, whatever its pool's generation, as kube-scheduler counts for scores (spec: plugins.md 2.8).
+Here every slice counts, whatever its pool's generation, as kube-scheduler counts for scores
+(docs/spec/plugins/node-resources-fit.md#score).
 """
 
 from collections import defaultdict

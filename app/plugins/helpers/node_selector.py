@@ -1,7 +1,7 @@
 """Node selectors over views: which rows a nodeSelector, a required node affinity or a volume's affinity allows.
 
 A selector is compiled once per distinct value and judged with a few array operations: a requirement is looked up in
-the dictionary of its label column and spread over the rows by their codes (spec: plugins.md 2.0, "Node selector terms").
+the dictionary of its label column and spread over the rows by their codes (docs/spec/matching.md#node-selector-terms).
 
 Rules kept from kube-scheduler: terms are alternatives; a term without expressions and fields matches nothing; a term
 that cannot be read never matches and leaves the other terms alone; a list without a usable term matches no node.

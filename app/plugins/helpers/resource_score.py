@@ -1,4 +1,7 @@
-"""What the resource scores share: which resources of a pod count, and what nodes have of them (spec: plugins.md 2.8)."""
+"""What the resource scores share: which resources of a pod count, and what nodes have of them.
+
+See docs/spec/plugins/node-resources-fit.md#score.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

@@ -1,4 +1,7 @@
-"""Broken linear functions over utilization, as RequestedToCapacityRatio is configured (spec: plugins.md 2.0)."""
+"""Broken linear functions over utilization, as RequestedToCapacityRatio is configured.
+
+See docs/spec/matching.md#broken-linear-functions.
+"""
 
 import itertools
 from collections.abc import Sequence

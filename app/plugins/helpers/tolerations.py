@@ -1,4 +1,4 @@
-"""Taints and tolerations (spec: plugins.md 2.0, "Tolerations").
+"""Taints and tolerations (docs/spec/matching.md#tolerations).
 
 Nodes share few distinct taint lists, so a pod judges each list once and looks the answer up per row.
 """

@@ -1,4 +1,7 @@
-"""Which changes may help a pod that affinity between pods turned down (spec: plugins.md 2.15, Events)."""
+"""Which changes may help a pod that affinity between pods turned down.
+
+See docs/spec/plugins/inter-pod-affinity.md#events.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Final

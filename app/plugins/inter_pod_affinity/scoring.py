@@ -1,4 +1,7 @@
-"""Preferred terms, both ways, and required affinity of pods on nodes: where the pod is wanted (spec: plugins.md 2.15, Score)."""
+"""Preferred terms, both ways, and required affinity of pods on nodes: where the pod is wanted.
+
+See docs/spec/plugins/inter-pod-affinity.md#score.
+"""
 
 from collections.abc import Iterable, Iterator
 

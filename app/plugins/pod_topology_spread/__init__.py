@@ -1,4 +1,7 @@
-"""PodTopologySpread: matching pods are kept evenly spread over topology domains (spec: plugins.md 2.14)."""
+"""PodTopologySpread: matching pods are kept evenly spread over topology domains.
+
+See docs/spec/plugins/pod-topology-spread.md.
+"""
 
 from app.plugins.pod_topology_spread.plugin import (
     ERR_REASON_CONSTRAINTS_NOT_MATCH,

@@ -1,4 +1,7 @@
-"""The selector of default constraints: what the Services and the controller of a pod select (spec: plugins.md 2.14)."""
+"""The selector of default constraints: what the Services and the controller of a pod select.
+
+See docs/spec/plugins/pod-topology-spread.md#default-selector.
+"""
 
 from collections.abc import Mapping
 from typing import Final

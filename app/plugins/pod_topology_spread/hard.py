@@ -1,4 +1,7 @@
-"""Hard constraints: no domain may have more than maxSkew pods above the emptiest one (spec: plugins.md 2.14, Filter)."""
+"""Hard constraints: no domain may have more than maxSkew pods above the emptiest one.
+
+See docs/spec/plugins/pod-topology-spread.md#filter.
+"""
 
 from typing import Final
 

@@ -1,4 +1,7 @@
-"""Which changes may help a pod that hard spread constraints turned down (spec: plugins.md 2.14, Events)."""
+"""Which changes may help a pod that hard spread constraints turned down.
+
+See docs/spec/plugins/pod-topology-spread.md#events.
+"""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,7 @@
-"""Soft constraints: the fewer matching pods a node's domains have, the better (spec: plugins.md 2.14, Score)."""
+"""Soft constraints: the fewer matching pods a node's domains have, the better.
+
+See docs/spec/plugins/pod-topology-spread.md#score.
+"""
 
 import math
 

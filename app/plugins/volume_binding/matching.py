@@ -1,6 +1,7 @@
 """Finds volumes that exist already for claims that wait: for every node the smallest that will do.
 
-The rules are those of binding a claim to a volume anywhere in Kubernetes (spec: plugins.md 2.12, "PV choice"). A volume
+The rules are those of binding a claim to a volume anywhere in Kubernetes
+(docs/spec/plugins/volume-binding.md#choice-of-a-volume). A volume
 whose claimRef is the claim is the only choice where it can be reached from, and no other is taken where it cannot. Claims
 of one pod do not take the same volume on the same node.
 """

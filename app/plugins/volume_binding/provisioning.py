@@ -1,4 +1,7 @@
-"""Where a volume can be made for a claim: provisioner, allowed topologies, free capacity (spec: plugins.md 2.12)."""
+"""Where a volume can be made for a claim: provisioner, allowed topologies, free capacity.
+
+See docs/spec/plugins/volume-binding.md#filter.
+"""
 
 from collections import defaultdict
 from typing import Final

@@ -45,7 +45,7 @@ from app.scheduler.election.rules import (
 
 logger = logging.getLogger(__name__)
 
-#: Seconds by which a leader may miss its renewals before it counts as unhealthy (spec: service.md 5.7).
+#: Seconds by which a leader may miss its renewals before it counts as unhealthy (docs/spec/election.md#health).
 HEALTH_TOLERANCE: Final = 20.0
 #: Seconds until a watch of the lease that is not allowed is tried again.
 FORBIDDEN_RETRY: Final = 60.0
@@ -58,7 +58,7 @@ _NEVER: Final = float("-inf")
 
 
 def new_identity(host: str) -> str:
-    """A name for this process in the lease, never used before (spec: service.md 5.1)."""
+    """A name for this process in the lease, never used before (docs/spec/election.md#identity)."""
     return f"{host}_{uuid.uuid4()}"
 
 
@@ -401,7 +401,7 @@ class LeaseElector:
                 self._callbacks.on_new_leader(holder)
 
     def _event(self, what: str) -> None:
-        """An event about the lease (spec: service.md 5.5)."""
+        """An event about the lease (docs/spec/election.md#loops)."""
         if self._record_event is None or self._lease is None:
             return
         lease = ObjectRef(

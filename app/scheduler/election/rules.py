@@ -1,4 +1,4 @@
-"""Who may hold the lease: the rules of leader election as plain functions (spec: service.md 5.4).
+"""Who may hold the lease: the rules of leader election as plain functions (docs/spec/election.md#acquire-or-renew).
 
 Clocks of different machines are never compared. A holder is believed in until its record has stood unchanged for the lease's
 duration by *our* clock, counted from when we first saw it; so a newcomer waits for one whole duration. A lease without a
@@ -16,7 +16,7 @@ JITTER_FACTOR: Final = 1.2
 
 
 class ElectionSettings(msgspec.Struct, frozen=True):
-    """Who we are and how patient. Durations in seconds. Raises ValueError (spec: service.md 5.2)."""
+    """Who we are and how patient. Durations in seconds. Raises ValueError (docs/spec/election.md#settings)."""
 
     identity: str
     #: How long a holder is believed in that does not renew.
@@ -44,7 +44,10 @@ class ElectionSettings(msgspec.Struct, frozen=True):
 
 
 def request_timeout(renew_deadline: float) -> float:
-    """Seconds for one request about the lease, so that one that hangs leaves time for another (spec: service.md 5.1)."""
+    """Seconds for one request about the lease, so that one that hangs leaves time for another.
+
+    See docs/spec/election.md#identity.
+    """
     return max(1.0, renew_deadline / 2)
 
 

@@ -1,4 +1,4 @@
-"""Container images on nodes, for ImageLocality (spec: plugins.md 2.17 and 5.4)."""
+"""Container images on nodes, for ImageLocality (docs/spec/plugins/image-locality.md, docs/spec/cache.md#images)."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Host ports in use, by row (spec: plugins.md 2.0).
+"""Host ports in use, by row (docs/spec/matching.md#host-ports).
 
 Claims are counted: of two pods with the same port on one node (bound there by hand, say) the last to go frees it. kube-scheduler
 forgets the port with the first, until its next restart.

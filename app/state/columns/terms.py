@@ -3,7 +3,7 @@
 Inter-pod affinity works both ways: a pod on a node may turn a new pod away, or attract it, by terms of its own. Equal
 terms are kept once, with the number of pods that have them per row. A new pod finds those that match it through an index
 over the labels they demand, and pods with the same namespace and labels share the answer until a term comes or goes.
-(Spec: plugins.md 2.15.)
+(docs/spec/plugins/inter-pod-affinity.md#terms)
 """
 
 import enum

@@ -1,6 +1,7 @@
 """Which claims and in-tree disks the pods on each row use; what VolumeRestrictions looks up.
 
-Costs nothing for pods without volumes and a few dictionary entries per volume for the others (spec: plugins.md 2.10).
+Costs nothing for pods without volumes and a few dictionary entries per volume for the others
+(docs/spec/plugins/volume-restrictions.md).
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator

@@ -1,4 +1,6 @@
-"""The index behind NodeVolumeLimits: CSI volumes on every row, and whether more would fit (spec: plugins.md 2.11).
+"""The index behind NodeVolumeLimits: CSI volumes on every row, and whether more would fit.
+
+See docs/spec/plugins/node-volume-limits.md.
 
 Pods name claims, not volumes; which volume a claim stands for follows from the claim, its PersistentVolume and its
 class. The index follows all three and moves a claim's uses from one volume to another when that changes, so that no

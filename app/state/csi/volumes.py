@@ -1,4 +1,4 @@
-"""CSI volumes: which one stands behind a claim or an in-tree disk (spec: plugins.md 2.11)."""
+"""CSI volumes: which one stands behind a claim or an in-tree disk (docs/spec/plugins/node-volume-limits.md#filter)."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,4 +1,6 @@
-"""ResourceClaims as they are known: what the API server answered to a write counts before the watch shows it (spec: plugins.md 2.20).
+"""ResourceClaims as they are known: what the API server answered to a write counts before the watch shows it.
+
+See docs/spec/plugins/dynamic-resources.md#prebind.
 
 Between a write and its watch event another pod may be decided: it must not be given the devices that the claim has got.
 """

@@ -1,4 +1,6 @@
-"""Everything about devices that profiles must agree on, so that none gives away what another has decided (spec: plugins.md 2.20).
+"""Everything about devices that profiles must agree on, so that none gives away what another has decided.
+
+See docs/spec/plugins/dynamic-resources.md#reserve.
 
 A device is in use from the decision on: first by an allocation in flight, which only this process knows of, then by the claim
 in which it was written.

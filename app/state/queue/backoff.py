@@ -1,4 +1,4 @@
-"""How long a pod that failed waits before it is tried again (spec: plugins.md 4.3, service.md 1.9)."""
+"""How long a pod that failed waits before it is tried again (docs/spec/queue.md#backoff)."""
 
 import math
 from typing import Final

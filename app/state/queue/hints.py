@@ -1,4 +1,4 @@
-"""Which cluster events are worth waking which pods for (spec: plugins.md 2.0 and 4.6).
+"""Which cluster events are worth waking which pods for (docs/spec/cluster-events.md#matching).
 
 A plugin registers the events that may cure its rejections, each with a hint: a function that looks at a rejected pod and
 the changed object and says whether trying again is worth it. Asking is the expensive part, so an event is first matched
@@ -59,7 +59,7 @@ def with_taint_registrations(
     """Adds the registration that every plugin gets which waits for new nodes but not for taint changes.
 
     Such a plugin is woken by any taint change, whatever its hints say: a node that was tainted when it was added may
-    not have been looked at by the plugin at all (spec: plugins.md 2.0, "registration side effect").
+    not have been looked at by the plugin at all (docs/spec/cluster-events.md#extra-registration-for-taints).
     """
     given = tuple(registrations)
     taint = ClusterEvent(Resource.Node, Action.UpdateNodeTaint)

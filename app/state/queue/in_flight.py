@@ -1,4 +1,7 @@
-"""What happened while pods were being tried, so that it can be looked at when one of them fails (spec: plugins.md 4.2, 4.6)."""
+"""What happened while pods were being tried, so that it can be looked at when one of them fails.
+
+See docs/spec/queue.md#in-flight-events.
+"""
 
 import itertools
 from collections import deque

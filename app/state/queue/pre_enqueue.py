@@ -1,4 +1,4 @@
-"""The gate before the queues: PreEnqueue plugins may keep a pod out (spec: plugins.md 4.7)."""
+"""The gate before the queues: PreEnqueue plugins may keep a pod out (docs/spec/queue.md#preenqueue)."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Final

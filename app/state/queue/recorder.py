@@ -11,7 +11,7 @@ HintFunction = Callable[[Pod, object | None, object | None], bool]
 
 
 class QueueRecorder(Protocol):
-    """Receives the queue's metrics (spec: service.md 7) and what plugins raised; must return quickly."""
+    """Receives the queue's metrics (docs/spec/metrics.md) and what plugins raised; must return quickly."""
 
     def incoming(self, queue: str, event: str) -> None:
         """A pod has entered ``queue`` (active, backoff or unschedulable): scheduler_queue_incoming_pods_total."""

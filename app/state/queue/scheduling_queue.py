@@ -1,4 +1,4 @@
-"""The scheduling queue: which pod is tried next, and when a pod that failed is tried again (spec: plugins.md 4).
+"""The scheduling queue: which pod is tried next, and when a pod that failed is tried again (docs/spec/queue.md).
 
 Four ideas carry it:
 

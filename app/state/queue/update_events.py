@@ -1,4 +1,4 @@
-"""What the update of a pod or a node means to pods that wait (spec: plugins.md 4.9)."""
+"""What the update of a pod or a node means to pods that wait (docs/spec/cluster-events.md#events-of-a-pod-update)."""
 
 from collections.abc import Callable, Sequence
 from typing import Final

@@ -1,4 +1,7 @@
-"""The pods that wait for an event, and the question which of them an event should wake (spec: plugins.md 4.6)."""
+"""The pods that wait for an event, and the question which of them an event should wake.
+
+See docs/spec/queue.md#requeueing-decision.
+"""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""PostFilter, and Reserve to PostBind: who is asked, what ends it, and in which words (spec: plugins.md 1.4)."""
+"""PostFilter, and Reserve to PostBind: who is asked, what ends it, and in which words (docs/spec/framework.md)."""
 
 import pytest
 

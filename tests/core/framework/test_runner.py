@@ -1,4 +1,7 @@
-"""PreFilter, Filter, PreScore and Score of a profile: who is asked, what ends it, and in which words (spec: plugins.md 1.4)."""
+"""PreFilter, Filter, PreScore and Score of a profile: who is asked, what ends it, and in which words.
+
+See docs/spec/framework.md.
+"""
 
 import numpy as np
 import pytest

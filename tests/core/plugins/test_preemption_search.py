@@ -44,7 +44,7 @@ class Cluster:
         return found.tolist(), looked_at.tolist()
 
     def one_by_one(self, rows, enough):
-        """The rule (spec: service.md 3.3): on until there are enough, one of them harmless."""
+        """The rule (docs/spec/preemption.md#candidate-nodes): on until there are enough, one of them harmless."""
         harmless, violating, looked_at = [], [], []
         for row in rows:
             looked_at.append(row)

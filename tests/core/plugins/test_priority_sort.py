@@ -13,7 +13,7 @@ def queued(priority, timestamp):
 
 
 def less(a, b):
-    """kube-scheduler's comparison (spec: plugins.md 2.2)."""
+    """kube-scheduler's comparison (docs/spec/plugins/priority-sort.md)."""
     mine, other = a.pod.spec.priority or 0, b.pod.spec.priority or 0
     return mine > other or (mine == other and a.timestamp < b.timestamp)
 

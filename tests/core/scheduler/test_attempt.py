@@ -1,4 +1,7 @@
-"""One pod's attempt: where it may go, where it goes, and who is to blame if it goes nowhere (spec: plugins.md 7.5, 7.6)."""
+"""One pod's attempt: where it may go, where it goes, and who is to blame if it goes nowhere.
+
+See docs/spec/node-selection.md.
+"""
 
 import msgspec
 import numpy as np

@@ -70,7 +70,8 @@ def errors(*profiles):
     ]
 
 
-# ---------------------------------------------------------------- the defaults (spec: plugins.md 1.2)
+# ---------------------------------------------------------------- the defaults
+# See docs/spec/configuration.md#default-plugins-by-extension-point.
 
 
 def test_default_order_of_every_extension_point():

@@ -1,4 +1,7 @@
-"""What becomes of watch events, and of what cycles decide, one rule at a time (spec: plugins.md 6, service.md 4.6 and 4.7)."""
+"""What becomes of watch events, and of what cycles decide, one rule at a time.
+
+See docs/spec/cluster-events.md#pod-changes, docs/spec/cycle.md#failed-attempts.
+"""
 
 import msgspec
 import pytest

@@ -49,7 +49,8 @@ POINT = exp(0.0001, 2, 12)
 PLUGIN = exp(0.00001, 1.5, 20)
 RESULT = {"result", "profile"}
 
-#: name: (type, stability, labels, buckets), from the table of service.md 7: everything stable and beta, and some alpha.
+#: name: (type, stability, labels, buckets), from docs/spec/metrics.md#scheduler-metrics: everything stable and beta, and
+#: some alpha.
 SPEC = {
     "scheduler_schedule_attempts": ("counter", "STABLE", RESULT, None),
     "scheduler_scheduling_attempt_duration_seconds": ("histogram", "STABLE", RESULT, ATTEMPT),

@@ -1,4 +1,4 @@
-"""ImageLocality, one node at a time (spec: plugins.md 2.17)."""
+"""ImageLocality, one node at a time (docs/spec/plugins/image-locality.md)."""
 
 MIB = 1 << 20
 

@@ -1,4 +1,4 @@
-"""Selectors, node affinity and tolerations, one object at a time (spec: plugins.md 2.0)."""
+"""Selectors, node affinity and tolerations, one object at a time (docs/spec/matching.md)."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""NodeAffinity, one node at a time (spec: plugins.md 2.6)."""
+"""NodeAffinity, one node at a time (docs/spec/plugins/node-affinity.md)."""
 
 from app.model.status import Code
 from tests.core.framework.twins.selectors import (

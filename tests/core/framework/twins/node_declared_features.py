@@ -1,4 +1,4 @@
-"""NodeDeclaredFeatures, one node at a time (spec: plugins.md 2.19)."""
+"""NodeDeclaredFeatures, one node at a time (docs/spec/plugins/node-declared-features.md)."""
 
 from app.model.status import Code
 

@@ -1,4 +1,4 @@
-"""NodeName, one node at a time (spec: plugins.md 2.4)."""
+"""NodeName, one node at a time (docs/spec/plugins/node-name.md)."""
 
 from app.model.status import Code
 

@@ -1,4 +1,4 @@
-"""NodePorts, one node at a time (spec: plugins.md 2.7)."""
+"""NodePorts, one node at a time (docs/spec/plugins/node-ports.md)."""
 
 from app.model.status import Code
 

@@ -1,4 +1,6 @@
-"""NodeResourcesFit and NodeResourcesBalancedAllocation, one node at a time (spec: plugins.md 2.8 and 2.9).
+"""NodeResourcesFit and NodeResourcesBalancedAllocation, one node at a time.
+
+See docs/spec/plugins/node-resources-fit.md, docs/spec/plugins/node-resources-balanced-allocation.md.
 
 Requests are worked out here once more, in fractions, so that the model's own arithmetic is checked as well.
 """

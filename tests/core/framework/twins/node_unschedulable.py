@@ -1,4 +1,4 @@
-"""NodeUnschedulable, one node at a time (spec: plugins.md 2.3)."""
+"""NodeUnschedulable, one node at a time (docs/spec/plugins/node-unschedulable.md)."""
 
 from app.model.objects import Taint
 from app.model.status import Code

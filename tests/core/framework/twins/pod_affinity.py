@@ -1,4 +1,4 @@
-"""InterPodAffinity, one node and one pod at a time (spec: plugins.md 2.15)."""
+"""InterPodAffinity, one node and one pod at a time (docs/spec/plugins/inter-pod-affinity.md)."""
 
 from tests.core.framework.twins.matching import is_empty, selects
 

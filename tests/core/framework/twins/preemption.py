@@ -1,4 +1,4 @@
-"""DefaultPreemption, one node and one pod at a time (spec: service.md 3, plugins.md 2.16).
+"""DefaultPreemption, one node and one pod at a time (docs/spec/preemption.md).
 
 ``judge(node_name, pods)`` says what the filters say of a node with just these pods on it: None, or (code, reasons).
 """

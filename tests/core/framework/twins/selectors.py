@@ -1,4 +1,4 @@
-"""Node selectors, one node at a time, straight from the rules (spec: plugins.md 2.0)."""
+"""Node selectors, one node at a time, straight from the rules (docs/spec/matching.md#node-selector-terms)."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""PodTopologySpread, one node and one pod at a time (spec: plugins.md 2.14)."""
+"""PodTopologySpread, one node and one pod at a time (docs/spec/plugins/pod-topology-spread.md)."""
 
 import math
 

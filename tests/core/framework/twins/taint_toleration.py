@@ -1,4 +1,4 @@
-"""TaintToleration, one node at a time (spec: plugins.md 2.5)."""
+"""TaintToleration, one node at a time (docs/spec/plugins/taint-toleration.md)."""
 
 from app.model.status import Code
 from tests.core.framework.twins.taints import untolerated

@@ -1,4 +1,4 @@
-"""Tolerations, one taint at a time, straight from the rules (spec: plugins.md 2.0)."""
+"""Tolerations, one taint at a time, straight from the rules (docs/spec/matching.md#tolerations)."""
 
 from app.model.objects import Taint, Toleration
 

@@ -1,4 +1,4 @@
-"""The volume plugins, one node at a time, straight from the rules (spec: plugins.md 2.10 to 2.13).
+"""The volume plugins, one node at a time, straight from the rules (docs/spec/plugins/README.md).
 
 Everything is looked up when it is asked for, in plain loops. A verdict is (code, reasons) or None.
 """
