@@ -16,7 +16,6 @@ from tests.helm.kubernetes_schema import mistakes
 GUIDE: Final = ROOT / "docs" / "install.md"
 README: Final = CHART / "README.md"
 _BLOCK: Final = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-_LINK: Final = re.compile(r"\]\(([^)#]*)(?:#([^)]*))?\)")
 
 
 def blocks(file: Path, language: str) -> list[str]:
@@ -101,19 +100,3 @@ def test_the_readme_s_values_are_valid(helm: Helm) -> None:
     for text in blocks(README, "yaml"):
         values: dict[str, Any] = yaml.safe_load(text)
         assert helm.render(values) != helm.render()
-
-
-@pytest.mark.parametrize("file", [GUIDE, README], ids=lambda file: file.name)
-def test_links_lead_somewhere(file: Path) -> None:
-    for path, anchor in _LINK.findall(file.read_text()):
-        if "://" in path:
-            continue
-        target = (file.parent / path).resolve() if path else file
-        assert target.exists(), path
-        if anchor:
-            assert anchor in _anchors(target), anchor
-
-
-def _anchors(file: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}

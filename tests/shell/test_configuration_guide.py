@@ -4,7 +4,6 @@ import fnmatch
 import re
 from pathlib import Path
 
-import pytest
 import yaml
 from click.testing import CliRunner
 
@@ -97,8 +96,3 @@ def test_every_flag_is_in_the_table_with_what_it_does():
     for flag in KNOWN:
         (does,) = {does for pattern, does in told if fnmatch.fnmatchcase(flag, pattern)}
         assert (flag in WITHOUT_EFFECT) == does.startswith("nothing"), flag
-
-
-@pytest.mark.parametrize("target", re.findall(r"\]\(([^)#:]+)\)", TEXT))
-def test_its_links_lead_somewhere(target):
-    assert (ROOT / "docs" / target).exists()

@@ -1,30 +1,33 @@
-"""docs/extenders.md: its configurations are valid, and what it says of metrics, fields and links is there."""
+"""docs/extenders.md: its configurations are valid, and its samples do what they say."""
 
-import re
-from pathlib import Path
+import sys
+import textwrap
 
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 
 from app.extender.config import ExtenderConfig
 from app.scheduler.extenders import extender_configs
+from app.serving.extenders import ExtenderPages, WakeRequest
 from app.settings.load import load
+from extenders import kit
+from tests.markdown import DOCUMENTS, ROOT, blocks
 
-ROOT = Path(__file__).parents[2]
-GUIDES = [ROOT / "docs" / "extenders.md", *sorted((ROOT / "extenders").rglob("README.md"))]
-GUIDES = [guide for guide in GUIDES if "node_modules" not in guide.parts]
+GUIDES = [
+    document
+    for document in DOCUMENTS
+    if document == ROOT / "docs" / "extenders.md" or ROOT / "extenders" in document.parents
+]
 KIND = "KubeSchedulerConfiguration"
 
 
-def blocks(guide, language):
-    return re.findall(rf"```{language}\n(.*?)```", guide.read_text(), re.DOTALL)
-
-
 def configurations():
+    texts = [b.text for guide in GUIDES for b in blocks(guide) if b.language == "yaml"]
     return [
         text
-        for guide in GUIDES
-        for text in blocks(guide, "yaml")
+        for text in texts
         if any(document.get("kind", "").endswith(KIND[5:]) for document in yaml.safe_load_all(text))
     ]
 
@@ -50,26 +53,84 @@ def test_there_are_some():
     assert len(configurations()) >= 3
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: str(guide.relative_to(ROOT)))
-def test_links(guide):
-    text = guide.read_text()
-    headings = {
-        re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-")
-        for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    }
-    for target in re.findall(r"\]\(([^)]+)\)", text):
-        file, _, anchor = target.partition("#")
-        assert (guide.parent / file).exists(), target
-        if not file:
-            assert anchor in headings, target
+class Pool:
+    """What the samples count: one on ``n1``, none elsewhere."""
+
+    def free(self, node):
+        return int(node == "n1")
+
+    async def reserve(self, _pod_uid, node):
+        return node == "n1"
 
 
-def test_the_samples_of_python_compile():
-    for guide in GUIDES:
-        for text in blocks(guide, "python"):
-            source = (
-                text
-                if "async with" not in text
-                else f"async def f():\n {text.replace(chr(10), chr(10) + ' ')}"
-            )
-            compile(source, str(guide), "exec")
+def python(guide):
+    return [block.text for block in blocks(guide) if block.language == "python"]
+
+
+@pytest.fixture
+def play(monkeypatch):
+    """Runs a sample and returns its application instead of serving it."""
+    monkeypatch.setitem(sys.modules, "kit", kit)
+    served = []
+    monkeypatch.setattr(kit, "run", lambda app, port: served.append((app, port)))
+
+    def run(text):
+        exec(compile(text, "sample", "exec"), {"licences": Pool(), "gpus": Pool()})
+        ((app, port),) = served
+        assert port == 8888
+        return app
+
+    return run
+
+
+REQUEST = {
+    "Pod": {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}},
+    "NodeNames": ["n1", "n2"],
+}
+
+
+async def test_the_first_sample_filters(play):
+    (text,) = python(ROOT / "docs" / "extenders.md")
+    async with TestClient(TestServer(play(text))) as client:
+        answer = await (await client.post("/filter", json=REQUEST)).json()
+    assert answer["NodeNames"] == ["n1"]
+    assert answer["FailedNodes"] == {"n2": "no licence is free"}
+
+
+async def test_the_sample_of_the_kit_filters_scores_and_binds(play):
+    text, _ = python(ROOT / "extenders" / "kit" / "README.md")
+    binding = {"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "n2"}
+    async with TestClient(TestServer(play(text))) as client:
+        filtered = await client.post("/filter", json=REQUEST)
+        refused = (await filtered.json())["FailedNodes"]
+        scores = await (await client.post("/prioritize", json=REQUEST)).json()
+        bound = await (await client.post("/bind", json=binding)).json()
+        fits = await (await client.post("/bind", json={**binding, "Node": "n1"})).json()
+    assert refused == {"n2": "no GPU is free"}
+    assert filtered.headers["Retry-After"] == "30"
+    assert scores == [{"Host": "n1", "Score": 1}, {"Host": "n2", "Score": 0}]
+    assert bound["Error"] == "the GPU was taken meanwhile"
+    assert not fits["Error"]
+
+
+async def test_the_sample_that_wakes_pods(tmp_path):
+    _, text = python(ROOT / "extenders" / "kit" / "README.md")
+    (line,) = [line for line in text.splitlines() if "wake(" in line]
+    seen = []
+
+    def wake(request):
+        seen.append(request)
+        return 2
+
+    app = web.Application()
+    app.add_routes(ExtenderPages(wake, leader=lambda: None).routes())
+    token = tmp_path / "token"
+    token.write_text("t")
+    namespace = {}
+    exec(f"async def sample(scheduler):\n    return {line.strip()}", namespace)
+    async with TestServer(app) as server:
+        url = str(server.make_url("/"))
+        async with kit.Scheduler(url, token_file=str(token)) as scheduler:
+            assert await namespace["sample"](scheduler) == 2
+    assert seen == [WakeRequest(resource="example.com/gpu")]
+    compile(f"async def sample():\n{textwrap.indent(text, '    ')}", "sample", "exec")

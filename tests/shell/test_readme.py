@@ -1,54 +1,54 @@
-"""The README does not promise what is not there."""
+"""The README shows what the program prints. Its links, commands and paths are checked by test_docs.py."""
 
 import re
-import shlex
+import tomllib
 from pathlib import Path
 
-import click
-import pytest
+from click.testing import CliRunner
 
 from app.cli import main
+from app.tools.demo.scenario import Scenario
+from tests.markdown import ROOT, blocks
 
-ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "README.md").read_text()
-LINKS = sorted({link for link in re.findall(r"\]\(([^)#]+)", TEXT) if "://" not in link})
-COMMANDS = [
-    line.removeprefix("$ ").partition(" #")[0].removesuffix(" &").strip()
-    for block in re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL)
-    for line in block.replace("\\\n", " ").splitlines()
-    if line.startswith("$ ")
-]
+README = ROOT / "README.md"
+CONSOLES = [block.text for block in blocks(README) if block.language == "console"]
 
 
-@pytest.mark.parametrize("link", LINKS)
-def test_what_it_links_to_exists(link):
-    assert (ROOT / link).exists()
+def output(command: str) -> str:
+    """What the README shows below a command."""
+    (text,) = [text for text in CONSOLES if text.startswith(f"$ {command}\n")]
+    return text.split("\n", 1)[1]
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("aiokube-scheduler ")])
-def test_its_commands_are_taken(command):
-    _, name, *arguments = shlex.split(command)
-    found = main.get_command(click.Context(main), name)
-    assert found is not None
-    found.make_context(name, arguments)
+def test_the_mistake_is_reported_as_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [
+        "apiVersion: kubescheduler.config.k8s.io/v1",
+        "kind: KubeSchedulerConfiguration",
+        "extenders:",
+        "- urlPrefix: http://127.0.0.1:8888",
+        "  filterVerb: filter",
+        "  prioritizeVerb: prioritize",
+        "  weight: 0",
+    ]
+    Path("scheduler.yaml").write_text("\n".join(lines))
+    result = CliRunner().invoke(main, ["check-config", "scheduler.yaml"])
+    assert result.exit_code == 1
+    assert result.output == output("aiokube-scheduler check-config scheduler.yaml")
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make ")])
-def test_its_targets_exist(command):
-    target = shlex.split(command)[1]
-    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+def test_the_workloads_of_the_demo_are_those_shown():
+    shown = output("make demo").partition("Where the pods went\n")[2].partition("\n\n")[0]
+    known = {workload.name: workload for workload in Scenario().workloads}
+    rows = [line for line in shown.splitlines()[2:] if line != "..."]
+    assert len(rows) == 3
+    for row in rows:
+        name, pods, *_ = row.split()
+        assert int(pods) == known[name].count
+        assert row.endswith(known[name].about)
 
 
-def test_the_files_that_its_commands_name_exist():
-    named = {word for command in COMMANDS for word in shlex.split(command) if "config/" in word}
-    assert named
-    assert all((ROOT / name).exists() for name in named)
-
-
-def test_its_benchmarks_are_taken():
-    from tests.bench.__main__ import main as bench
-
-    for command in (c for c in COMMANDS if c.startswith("make bench")):
-        arguments = shlex.split(shlex.split(command)[2].removeprefix("BENCH="))
-        arguments = [a for a in arguments if not a.endswith(".kubeconfig") and a != "--kubeconfig"]
-        bench.make_context("bench", arguments)
+def test_as_many_contracts_are_kept_as_there_are():
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (kept,) = re.findall(r"^Contracts: (\d+) kept, 0 broken\.$", output("make test"), re.MULTILINE)
+    assert int(kept) == len(config["tool"]["importlinter"]["contracts"])

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.core.framework.guide import GUIDE, ROOT, blocks
+from tests.markdown import ROOT, blocks
 
 pytestmark = pytest.mark.whole
 
+GUIDE = ROOT / "docs" / "plugins.md"
 TIMEOUT_SECONDS = 60.0
 MAINTENANCE = "example.com/maintenance"
 
@@ -151,7 +152,7 @@ class Step(NamedTuple):
 
 
 def steps() -> Iterator[Step]:
-    for block in blocks():
+    for block in blocks(GUIDE):
         if block.language == "console":
             for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
                 command, _, expected = part.partition("\n")
