@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.markdown import ROOT, blocks
 from tests.whole.harness import WAIT_SECONDS, Process, wait_for
 
 pytestmark = pytest.mark.whole
@@ -85,6 +86,20 @@ def test_what_the_extender_refused_and_the_figures(shown: str) -> None:
     assert "licences in use: 8 of 8 in zone-0, 6 of 6 in zone-1" in refused
     assert re.search(r"^288 pods bound in \d+\.\d\d s, \d+ pods/s", refused, re.MULTILINE)
     assert "2 pods that had waited for it were bound within" in refused
+
+
+def test_the_readme_shows_the_tables_as_they_are(shown: str) -> None:
+    consoles = [block.text for block in blocks(ROOT / "README.md") if block.language == "console"]
+    (sample,) = [text for text in consoles if text.startswith("$ make demo\n")]
+    printed = [" ".join(line.split()) for line in shown.splitlines()]
+    lines = [" ".join(line.split()) for line in sample.splitlines()]
+    headers = ["workload pods zone-0 zone-1 zone-2 pending", "pods workload FailedScheduling"]
+    expected = ["Where the pods went", "Pending, and why", *headers]
+    expected += [line for line in lines if line.startswith(("web ", "solver "))]
+    assert len(expected) == 6
+    for line in expected:
+        assert line in lines
+        assert line in printed
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
