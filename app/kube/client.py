@@ -3,7 +3,8 @@
 Requests go over connections of our own (app.kube.exchange), streams over aiohttp's session.
 
 Everything that can be decided once is decided once: headers, TLS settings, time limits, the server's part of the URL. A
-request passes the rate limit, waits for one of ``limit`` places, and only then is its guard asked and its first byte sent.
+request passes the rate limit, waits for one of ``limit`` places and for a connection, and only then is its guard asked and its
+first byte sent.
 aiohttp's exceptions end here (app.kube.errors).
 """
 
@@ -31,7 +32,15 @@ from app.kube.errors import (
     Unauthorized,
     error_from_response,
 )
-from app.kube.exchange import Answer, Peer, Progress, exchange, open_pool
+from app.kube.exchange import (
+    MAX_ERROR_BODY,
+    Peer,
+    Progress,
+    Request,
+    beginning,
+    exchange,
+    open_pool,
+)
 from app.kube.transport import JSON, Guard, Response
 
 #: (method, status or 0 for no answer, seconds): called once per exchange.
@@ -173,10 +182,10 @@ class KubeClient:
             if self._bucket is not None:
                 await self._wait_for_token(self._bucket)
             async with self._places:
-                if guard is not None and not guard():
-                    raise NotLeading(method, path)
                 headers = credentials.headers(content_type, body, accept)
-                response, retry_after = await self._exchange(method, target, body, headers, limits)
+                response, retry_after = await self._exchange(
+                    method, target, body, headers, limits, guard
+                )
             if response.status < 300:
                 return response
             error = error_from_response(method, path, *response, retry_after)
@@ -198,30 +207,39 @@ class KubeClient:
         body: bytes | None,
         headers: Mapping[str, str],
         limits: aiohttp.ClientTimeout,
+        guard: Guard | None,
     ) -> tuple[Response, str | None]:
-        started = asyncio.get_running_loop().time()
-        status, progress = 0, Progress()
-        try:
-            answer = await self._send(method, target, body, headers, limits, progress)
-            status = answer.status
-        except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError) as err:
-            _fail(method, target, err, sent=progress.sent)
-        finally:
-            if self._observer is not None:
-                self._observer(method, status, asyncio.get_running_loop().time() - started)
-        return Response(status, answer.body), answer.headers.get("Retry-After")
+        def ask_guard() -> None:
+            if guard is not None and not guard():
+                raise NotLeading(method, target.partition("?")[0])
 
-    async def _send(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        limits: aiohttp.ClientTimeout,
-        progress: Progress,
-    ) -> Answer:
+        ask_guard()
+        started, progress = asyncio.get_running_loop().time(), Progress()
+        peer = self._current_peer()
+        head = peer.head(method, target, body, headers)
+        request = Request(method, head if body is None else head + body, ask_guard)
+        try:
+            answer = await exchange(self._opened_pool(), peer, request, limits, progress)
+        except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError) as err:
+            self._observe(method, 0, started)
+            _fail(method, target, err, sent=progress.sent)
+        except asyncio.CancelledError:
+            self._observe(method, 0, started)
+            raise
+        self._observe(method, answer.status, started)
+        return Response(answer.status, answer.body), answer.headers.get("Retry-After")
+
+    def _observe(self, method: str, status: int, started: float) -> None:
+        if self._observer is not None:
+            self._observer(method, status, asyncio.get_running_loop().time() - started)
+
+    def _opened_pool(self) -> Pool:
         if self._pool is None:
             raise RuntimeError(_CLOSED)
+        return self._pool
+
+    def _current_peer(self) -> Peer:
+        """The server, under the identity in use."""
         peer = self._peer
         if peer is None or peer.tls is not self._credentials.tls:
             peer = self._peer = Peer(
@@ -231,9 +249,7 @@ class KubeClient:
                 server_hostname=self._connection.tls_server_name,
                 proxy=self._connection.proxy,
             )
-        head = peer.head(method, target, body, headers)
-        request = head if body is None else head + body
-        return await exchange(self._pool, peer, method, request, limits, progress)
+        return peer
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -298,7 +314,10 @@ class KubeClient:
                     answer = await self._open(url, headers, limits)
                     if answer.status < 300:
                         return answer
-                    content = await answer.read()
+                    try:
+                        content = await beginning(answer.content, MAX_ERROR_BODY)
+                    finally:
+                        answer.close()
             except (aiohttp.ClientError, TimeoutError, OSError) as err:
                 _fail("GET", url.raw_path, err)
             retry_after = answer.headers.get("Retry-After")

@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+#: What msgspec may raise for bytes that somebody else wrote: RecursionError where values are nested too deeply.
+UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 #: Characters of a server's message that are kept.
 MAX_MESSAGE: Final = 1024
 
@@ -58,6 +60,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 _STATUS: Final = msgspec.json.Decoder(_Status)
+_MAX_INT32: Final = 2**31 - 1
 
 
 class KubeApiError(KubeError):
@@ -162,7 +165,7 @@ def error_from_response(
         return error_from_status(status, message=message, retry_after=seconds)
     details = answer.details
     if seconds is None and details is not None and details.retry_after_seconds > 0:
-        seconds = float(details.retry_after_seconds)
+        seconds = float(min(details.retry_after_seconds, _MAX_INT32))
     return error_from_status(
         status, message=answer.message, reason=answer.reason, details=details, retry_after=seconds
     )
@@ -171,14 +174,16 @@ def error_from_response(
 def _decode_status(body: bytes) -> _Status | None:
     try:
         status = _STATUS.decode(body)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     return status if status.kind == "Status" and status.message else None
 
 
 def _seconds(header: str | None) -> float | None:
     """Seconds of a Retry-After header; the date form, which no API server uses, counts as absent."""
-    return float(header) if header is not None and header.isdigit() else None
+    if header is None or not (header.isascii() and header.isdecimal()):
+        return None
+    return float(header)
 
 
 def _cut(text: str) -> str:

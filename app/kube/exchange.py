@@ -8,16 +8,23 @@ here: all of a head but its first line is the same every time.
 import asyncio
 import math
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
 import aiohttp
 from aiohttp.http import HttpResponseParser
+from aiohttp.streams import StreamReader
 from yarl import URL
 
 from app.http.pool import Pool
 from app.http.proxy import Proxy
+
+#: Bytes that are read of an answer: of an error, to a read (a list may be as large as the cluster), and to a write (etcd takes
+#: objects of 1.5 MB).
+MAX_ERROR_BODY: Final = 1024 * 1024
+MAX_READ: Final = 1024 * 1024 * 1024
+MAX_WRITTEN: Final = 16 * 1024 * 1024
 
 _READ_BUFFER: Final = 1024 * 1024
 #: Heads that are kept ready: few are needed until the credentials change.
@@ -35,7 +42,7 @@ _PARSER: Final = partial(
 
 
 class Answer(NamedTuple):
-    """A whole answer, whatever its status."""
+    """An answer, whatever its status; the body of an error is cut after MAX_ERROR_BODY bytes."""
 
     status: int
     headers: Mapping[str, str]
@@ -123,21 +130,25 @@ def open_pool(connector: aiohttp.BaseConnector, *, keepalive: float) -> Pool:
     return Pool(connector, keepalive=keepalive, make_parser=_PARSER)
 
 
+class Request(NamedTuple):
+    """One request, encoded."""
+
+    method: str
+    data: bytes
+    #: Called when the connection is there, right before the first byte is written; what it raises ends the exchange.
+    before_sending: Callable[[], None] | None
+
+
 async def exchange(
-    pool: Pool,
-    peer: Peer,
-    method: str,
-    request: bytes,
-    limits: aiohttp.ClientTimeout,
-    progress: Progress,
+    pool: Pool, peer: Peer, request: Request, limits: aiohttp.ClientTimeout, progress: Progress
 ) -> Answer:
     """Sends one request and reads the answer, within ``limits``.
 
     A connection that the server has closed meanwhile is replaced, where the method allows it. Raises TimeoutError,
-    ClientError, OSError, HttpProcessingError.
+    ClientError (also for an answer that is too large), OSError, HttpProcessingError.
     """
     deadline = asyncio.get_running_loop().time() + (limits.total or math.inf)
-    if method in _REPEATABLE:
+    if request.method in _REPEATABLE:
         try:
             return await _once(pool, peer, request, limits, deadline, progress)
         except aiohttp.ClientConnectorError:
@@ -150,19 +161,43 @@ async def exchange(
 async def _once(
     pool: Pool,
     peer: Peer,
-    request: bytes,
+    request: Request,
     limits: aiohttp.ClientTimeout,
     deadline: float,
     progress: Progress,
 ) -> Answer:
     connection = await pool.take(peer.key, peer.request, limits, deadline)
     try:
+        if request.before_sending is not None:
+            request.before_sending()
         progress.sent = True
-        connection.write((request,))
+        connection.write((request.data,))
         message, payload = await connection.answer()
-        body = payload.read_nowait() if payload.is_eof() else await payload.read()
+        if message.code >= 300:
+            body = await beginning(payload, MAX_ERROR_BODY)
+        else:
+            body = await _whole(payload, MAX_READ if request.method == "GET" else MAX_WRITTEN)
     except BaseException:
         pool.drop(connection)
         raise
     pool.give_back(peer.key, connection)
     return Answer(message.code, message.headers, body)
+
+
+async def beginning(payload: StreamReader, limit: int) -> bytes:
+    """The first ``limit`` bytes of a body, or all of it."""
+    if payload.is_eof():
+        return payload.read_nowait(limit)
+    chunks: list[bytes] = []
+    while limit > 0 and not payload.at_eof():
+        chunks.append((await payload.readany())[:limit])
+        limit -= len(chunks[-1])
+    return b"".join(chunks)
+
+
+async def _whole(payload: StreamReader, limit: int) -> bytes:
+    """A body. Raises ClientPayloadError for one of more than ``limit`` bytes."""
+    body = await beginning(payload, limit + 1)
+    if len(body) > limit:
+        raise aiohttp.ClientPayloadError(f"the answer has more than {limit} bytes")
+    return body

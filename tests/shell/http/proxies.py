@@ -7,8 +7,9 @@ import contextlib
 class Tunnel:
     """A proxy that answers CONNECT, and passes bytes on when it may."""
 
-    def __init__(self, status="200 Connection established"):
-        self.status, self.heads, self.tasks = status, [], []
+    def __init__(self, status="200 Connection established", on_connect=lambda: None):
+        """``on_connect`` is called before each answer."""
+        self.status, self.on_connect, self.heads, self.tasks = status, on_connect, [], []
 
     @property
     def lines(self):
@@ -31,6 +32,7 @@ class Tunnel:
         self.tasks.append(asyncio.current_task())
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         self.heads.append(head)
+        self.on_connect()
         writer.write(f"HTTP/1.1 {self.status}\r\n\r\n".encode())
         if self.status.startswith("200"):
             host, port = head.split()[1].rsplit(":", 1)

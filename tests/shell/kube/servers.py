@@ -39,9 +39,9 @@ class Seen:
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         await self.send("\r\n".join(lines).encode() + b"\r\n\r\n" + payload)
 
-    async def begin_stream(self) -> None:
+    async def begin_stream(self, status: int = 200) -> None:
         """The head of a chunked answer."""
-        await self.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await self.send(b"HTTP/1.1 %d Whatever\r\nTransfer-Encoding: chunked\r\n\r\n" % status)
 
     async def chunk(self, data: bytes) -> None:
         """One chunk; an empty one is the end."""

@@ -6,11 +6,14 @@ Also: pace and headers. Left out: where connection settings come from (test_kube
 import asyncio
 import json
 import re
+from contextlib import suppress
 from socket import AF_INET, IPPROTO_TCP, SO_KEEPALIVE, SOCK_STREAM, SOL_SOCKET, TCP_KEEPIDLE
 
 import pytest
 
 from app.http.proxy import Proxy, parse_proxy
+from app.kube import client as client_module
+from app.kube import exchange
 from app.kube.client import (
     KubeClient,
     _keepalive_socket,
@@ -377,6 +380,79 @@ async def test_a_long_message_is_cut():
     assert len(str(caught.value)) == 1024
 
 
+async def test_a_huge_error_is_cut(monkeypatch):
+    monkeypatch.setattr(exchange, "MAX_ERROR_BODY", 1000)
+    monkeypatch.setattr(client_module, "MAX_ERROR_BODY", 1000)
+
+    async def flood(request):
+        await request.begin_stream(500)
+        with suppress(OSError):
+            while True:
+                await request.chunk(b"x" * 5000)
+
+    async with serving(flood) as server, client_of(server.url) as client:
+        for ask in (client.request("GET", "/x"), read(client, "/x")):
+            with pytest.raises(ServerUnavailable, match="answered 500 without details"):
+                await ask
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "limit"), [("GET", "MAX_READ"), ("POST", "MAX_WRITTEN"), ("PATCH", "MAX_WRITTEN")]
+)
+async def test_an_answer_that_is_too_large(method, limit, monkeypatch):
+    monkeypatch.setattr(exchange, limit, 9)
+
+    async def reply(request):
+        await request.answer(200, b"x" * (10 if request.target == "/x" else 9))
+
+    async with serving(reply) as server, client_of(server.url) as client:
+        with pytest.raises(ConnectionFailed, match="the answer has more than 9 bytes") as caught:
+            await client.request(method, "/x", body=b"{}")
+        assert caught.value.sent
+        assert (await client.request(method, "/y", body=b"{}")).body == b"x" * 9
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"kind":"Status","message":"no","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"kind":"Status","message":"\xff"}',
+        b'{"kind":"Status","message":"no","code":' + b"9" * 5000 + b"}",
+    ],
+    ids=["nested", "not UTF-8", "a long number"],
+)
+async def test_a_status_that_cannot_be_read(body):
+    async def refuse(request):
+        await request.answer(503, body)
+
+    async with serving(refuse) as server, client_of(server.url) as client:
+        with pytest.raises(ServerUnavailable, match="answered 503 without details"):
+            await client.request("GET", "/x")
+
+
+@pytest.mark.parametrize(
+    ("header", "details", "seconds"),
+    [
+        ("7", {}, 7.0),
+        ("Fri, 01 Jan 2038 00:00:00 GMT", {}, None),
+        ("\u00b2", {}, None),
+        ("-1", {}, None),
+        ("9" * 400, {}, float("inf")),
+        (None, {"retryAfterSeconds": 10**18}, 2.0**31 - 1),
+    ],
+)
+async def test_how_long_to_wait(header, details, seconds):
+    async def refuse(request):
+        headers = {"Retry_After": header} if header else {}
+        await request.answer(429, status_body(429, "TooManyRequests", "no", **details), **headers)
+
+    async with serving(refuse) as server, client_of(server.url, max_throttled=0) as client:
+        with pytest.raises(TooManyRequests) as caught:
+            await client.request("GET", "/x")
+    assert caught.value.retry_after == seconds
+
+
 async def test_a_redirect_is_not_followed():
     async def elsewhere(request):
         await request.answer(302, Location="/y")
@@ -501,6 +577,53 @@ async def test_the_guard_is_asked_when_its_turn_has_come():
         )
     assert [type(outcome) for outcome in outcomes[1:]] == [NotLeading, NotLeading]
     assert [request.target for request in server.seen] == ["/0"]
+
+
+async def test_the_guard_is_asked_once_connected(authority, tmp_path):
+    """A handshake, or a proxy, may take longer than the lease lasts."""
+    leading, sent = True, []
+    shown = authority.server_tls(tmp_path, authority.issue("server", hosts=("127.0.0.1",)))
+
+    async def slow_handshake(reader, writer):
+        nonlocal leading
+        leading = False
+        with suppress(OSError):
+            await writer.start_tls(shown)
+            sent.append(await reader.read())
+        writer.close()
+
+    listener = await asyncio.start_server(slow_handshake, "127.0.0.1", 0)
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+        connection = Connection(f"https://127.0.0.1:{port}", ca=authority.pem)
+        seen = []
+        async with KubeClient(
+            connection, agent="test/1", observer=lambda *a: seen.append(a)
+        ) as client:
+            with pytest.raises(NotLeading, match="POST /x: not sent"):
+                await client.request("POST", "/x", params={"a": "b"}, guard=lambda: leading)
+        while not sent:
+            await asyncio.sleep(0)
+    assert sent == [b""]
+    assert seen == [], "what was not sent is not observed"
+
+
+async def test_the_guard_is_asked_once_a_tunnel_is_there(authority, tmp_path):
+    leading = True
+
+    def lose_it():
+        nonlocal leading
+        leading = False
+
+    shown = authority.server_tls(tmp_path, authority.issue("server", hosts=("127.0.0.1",)))
+    async with serving(fine, shown) as server, Tunnel(on_connect=lose_it) as proxy:
+        connection = by_proxy(server.url, proxy.port, ca=authority.pem)
+        async with KubeClient(connection, agent="test/1") as client:
+            with pytest.raises(NotLeading):
+                await client.request("POST", "/x", body=b"{}", guard=lambda: leading)
+            leading = True
+            await client.request("POST", "/y", body=b"{}", guard=lambda: True)
+    assert [request.target for request in server.seen] == ["/y"]
 
 
 async def test_requests_are_paced():
