@@ -75,18 +75,20 @@ async def run(loaded: Loaded, options: RunOptions) -> int:
     """Runs the scheduler until it is told to stop (0) or loses its lease (1)."""
     gc.set_threshold(*_GC_WHILE_FILLING)
     with StopRequest().installed() as stop:
-        return await Process(loaded, options, stop.requested).run()
+        return await Process(loaded, options, stop.requested, SystemClock()).run()
 
 
 class Process:
     """One run of the scheduler; ends when ``stop`` is set."""
 
-    def __init__(self, loaded: Loaded, options: RunOptions, stop: asyncio.Event) -> None:
+    def __init__(
+        self, loaded: Loaded, options: RunOptions, stop: asyncio.Event, clock: Clock
+    ) -> None:
         self._loaded: Final = loaded
         self._settings: Final = loaded.settings
         self._options: Final = options
         self._stop: Final = stop
-        self._clock: Final[Clock] = SystemClock()
+        self._clock: Final = clock
         self._rng, seed = make_rng(options.seed)
         self._telemetry: Final = Telemetry(self._clock, self._child_rng())
         self._elector: LeaseElector | None = None

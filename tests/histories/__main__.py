@@ -1,0 +1,51 @@
+"""Plays histories: ``python -m tests.histories --seed 7`` or ``python -m tests.histories --histories 10000 --table``."""
+
+import argparse
+import multiprocessing
+import os
+import sys
+from collections import Counter
+
+from tests.histories.history import Outcome
+from tests.histories.playing import play, table, told
+
+#: Seeds that one worker plays in one go.
+_BATCH = 50
+
+
+def _batch(seeds: range) -> list[Outcome]:
+    """The histories of some seeds; without the stories of those that went well."""
+    return [o if o.violations else o._replace(story=[]) for o in play(seeds)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.histories", description=__doc__)
+    parser.add_argument("--seed", type=int, help="play this one and print its story")
+    parser.add_argument("--histories", type=int, default=1000, help="how many (default: 1000)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes side by side")
+    parser.add_argument("--table", action="store_true", help="which faults hit which requests")
+    given = parser.parse_args()
+    if given.seed is not None:
+        [outcome] = play([given.seed])
+        print(told(outcome))
+        return int(bool(outcome.violations))
+    last = given.first + given.histories
+    batches = [range(n, min(n + _BATCH, last)) for n in range(given.first, last, _BATCH)]
+    counts: Counter[tuple[str, str]] = Counter()
+    failed = 0
+    with multiprocessing.Pool(given.jobs) as pool:
+        for outcomes in pool.imap_unordered(_batch, batches):
+            for outcome in outcomes:
+                counts.update(outcome.counts)
+                if outcome.violations:
+                    failed += 1
+                    print(f"history {outcome.seed}: {outcome.violations[0]}")
+    if given.table:
+        print(table(counts))
+    print(f"{given.histories} histories, {failed} of them broke a rule")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""What must hold, judged by what the model server has stored and what each process had been told.
+
+After each request that leaves a process and each write that the server stores:
+
+* nothing is written by a process that does not hold the lease, by its own clock and the renewals it has had confirmed;
+* no pod is bound twice, and none that was not decided about;
+* no binding puts more on a node than it has, or breaks anti-affinity or a host port, or goes to a node that takes no such pod;
+* no status is written to a pod other than the one it is about, and none that says a bound pod cannot be scheduled.
+
+A process cannot know what it has not been told. So a rule is broken only if it is broken as things are *and* as the process had
+been told when it decided; and what a request does after its sender has given it up is nobody's fault.
+
+Every second: each pod is in at most one place of the scheduler's books. Once nothing fails any more: what fits is bound, and the
+books of the scheduler say what the server says, no more and no less (``unsettled``).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from app.state.queue.queued_pod import OUTSIDE
+from tests.histories import apiserver, rules
+from tests.histories.apiserver import NODES, PODS, ApiServer, Manifest, Write, is_live, key_of
+from tests.histories.network import Request
+from tests.histories.replica import Decision, Replica, View, Watcher
+from tests.histories.workload import PROFILE
+
+#: Requests that only a leader may send.
+_GUARDED = frozenset({"bind", "patch status", "delete pod", "patch volume", "event"})
+#: Tasks that a process has while it runs; all others end.
+_ETERNAL = ("process", "watch ", "events", "lease events", "event loop lag", "election", "schedule", "wait for",
+            "flush queue", "scheduling loop")  # fmt: skip
+
+
+class Checker(Watcher):
+    """Watches one history. ``violations`` says what went wrong."""
+
+    def __init__(self, server: ApiServer, tell: Callable[[str, str], None]) -> None:
+        self._server = server
+        self._tell = tell
+        self.violations: list[str] = []
+        #: By uid: the process that has bound a pod, and knew, or could have asked, that it had.
+        self._bound_by: dict[str, Replica] = {}
+
+    def violated(self, text: str) -> None:
+        self._tell("VIOLATION", text)
+        self.violations.append(text)
+
+    # ------------------------------------------------------------ what leaves a process
+
+    def sent(self, request: Request) -> None:
+        """See Watcher."""
+        sender = request.sender
+        if request.kind in _GUARDED and not sender.leads:
+            late = request.sent_at - sender.trusted_until
+            self.violated(f"{sender.name} sends {request} {late:.3f} s after it has lost the lease")
+        if request.kind == "bind":
+            self._binds(request)
+
+    def _binds(self, request: Request) -> None:
+        binding = apiserver.decode(request.body)
+        uid, node = binding["metadata"].get("uid"), binding["target"]["name"]
+        pod = self._server.get(PODS, f"default/{binding['metadata']['name']}")
+        if not uid:
+            self.violated(f"{request} does not say which pod it means")
+        if self._bound_by.get(uid) is request.sender and pod is not None:
+            before = pod["spec"].get("nodeName")
+            if pod["metadata"]["uid"] == uid and before != node:
+                self.violated(
+                    f"{request.sender.name} binds {pod['metadata']['name']} to {node}, having bound it to {before}"
+                )
+
+    def complains(self, replica: Replica, text: str) -> None:
+        """See Watcher."""
+        self.violated(f"{replica.name}: {text}")
+
+    # ------------------------------------------------------------ what the server stores
+
+    def wrote(self, write: Write) -> None:
+        """The server has stored something."""
+        request = write.request
+        if write.resource != PODS or request is None:
+            return
+        if request.kind == "bind":
+            assert write.new is not None
+            self._tell("server", f"{write.key} is bound to {write.new['spec']['nodeName']}")
+            self._bound(request, write.new)
+        elif request.kind == "patch status":
+            assert write.old is not None
+            assert write.new is not None
+            self._status_patched(request, write.old, write.new)
+        else:
+            self._tell("server", f"{write.key} is deleted")
+
+    def _status_patched(self, request: Request, old: Manifest, new: Manifest) -> None:
+        meta = new["metadata"]
+        self._tell("server", f"status of {meta['name']} is patched: {request.body.decode()}")
+        if request.intended_uid not in {meta["uid"], ""}:
+            self.violated(
+                f"a status patch for {request.intended_uid} was written to {meta['name']} ({meta['uid']})"
+            )
+        says_false = b'"PodScheduled"' in request.body
+        ours = self._bound_by.get(meta["uid"]) is request.sender
+        if says_false and ours and old["spec"].get("nodeName") and not request.settled:
+            self.violated(f"{meta['name']} is said to be unschedulable after it was bound")
+
+    def _bound(self, request: Request, pod: Manifest) -> None:
+        sender, meta, node = request.sender, pod["metadata"], pod["spec"]["nodeName"]
+        if request.settled:
+            return
+        self._bound_by[meta["uid"]] = sender
+        decision = sender.decisions.get(meta["uid"])
+        if decision is None or decision.node != node:
+            self.violated(f"{meta['name']} was bound to {node}, which was not decided")
+            return
+        for problem in self._problems(pod, decision, sender):
+            self.violated(f"{sender.name} bound {meta['name']} to {node}: {problem}")
+
+    def _problems(self, pod: Manifest, decision: Decision, sender: Replica) -> Iterator[str]:
+        """What is wrong with a binding as things are, and as the process knew them."""
+        name = decision.node
+        now = View()
+        now.pods = {p["metadata"]["uid"]: p for p in rules.on_nodes(self._server.all(PODS))}
+        now.nodes = {n["metadata"]["name"]: n for n in self._server.all(NODES)}
+        found = [self._problem(pod, name, view, now, sender) for view in (*decision.views, now)]
+        if all(found):
+            yield found[0]
+
+    def _problem(self, pod: Manifest, name: str, view: View, now: View, sender: Replica) -> str:
+        """What is wrong with a pod on a node in one view; empty for nothing.
+
+        Only those other pods count that the process had been told of or has bound itself, and that are still there.
+        """
+        node = view.nodes.get(name)
+        if node is None:
+            return "there is no such node"
+        if reason := rules.accepts(node, pod):
+            return reason
+        others = [
+            other
+            for uid, other in now.pods.items()
+            if uid != pod["metadata"]["uid"]
+            and (self._bound_by.get(uid) is sender or self._is_known(other, view))
+        ]
+        here = [other for other in others if other["spec"]["nodeName"] == name]
+        if short := rules.overfull(pod, node, here):
+            return f"too little {short}"
+        for other in here:
+            if rules.host_ports(pod) & rules.host_ports(other):
+                return f"the host port of {other['metadata']['name']}"
+        for other in others:
+            there = view.nodes.get(other["spec"]["nodeName"])
+            if there is not None and rules.at_odds(pod, other, node, there):
+                return f"anti-affinity with {other['metadata']['name']}"
+        return ""
+
+    def _is_known(self, pod: Manifest, view: View) -> bool:
+        known = view.pods.get(pod["metadata"]["uid"])
+        return known is not None and known["spec"].get("nodeName") == pod["spec"]["nodeName"]
+
+    # ------------------------------------------------------------ the scheduler's books
+
+    def look_at_books(self, replica: Replica) -> None:
+        """Each pod is in at most one place."""
+        if replica.scheduler is None:
+            return
+        state = replica.scheduler.state
+        for pod in state.pods.values():
+            place, cached = state.queue.where(pod.uid), state.cache.get(pod.uid)
+            if place not in {None, OUTSIDE} and cached is not None:
+                assumed = state.cache.is_assumed(pod.uid)
+                if not assumed or place.name != "IN_FLIGHT":
+                    self.violated(f"{replica.name}: {pod.name} is in the cache and {place.name}")
+
+    def unsettled(self, replica: Replica, *, leads: bool) -> Iterator[str]:
+        """What is not yet as it must be in the end, for people."""
+        scheduler = replica.scheduler
+        if scheduler is None:
+            yield f"{replica.name} has not begun"
+            return
+        for informer in scheduler.informers:
+            yield from self._unlike(informer)
+        if leads:
+            yield from self._unbound()
+            yield from self._books(scheduler)
+        names = [task.get_name() for task in replica_tasks(replica)]
+        yield from (
+            f"task {name!r} has not ended" for name in names if not name.startswith(_ETERNAL)
+        )
+
+    def _unlike(self, informer: Any) -> Iterator[str]:
+        """Where an informer's objects differ from the server's."""
+        resource = apiserver.parse(informer.kind.path).resource
+        stored = self._server.all(resource)
+        theirs = {
+            key_of(m): m["metadata"]["resourceVersion"]
+            for m in stored
+            if resource != PODS or is_live(m)
+        }
+        ours = {key: each.resource_version for key, each in informer.objects.items()}
+        for key in sorted(theirs.keys() | ours.keys()):
+            if theirs.get(key) != ours.get(key):
+                yield f"{informer.kind.name} {key}: version {ours.get(key)} instead of {theirs.get(key)}"
+
+    def _unbound(self) -> Iterator[str]:
+        pods, nodes = self._server.all(PODS), self._server.all(NODES)
+        for pod in pods:
+            if (
+                pod["spec"].get("nodeName")
+                or pod["spec"]["schedulerName"] != PROFILE
+                or not is_live(pod)
+            ):
+                continue
+            for node in nodes:
+                if rules.fits(pod, node, pods, nodes):
+                    yield f"{pod['metadata']['name']} is not bound, though it fits {node['metadata']['name']}"
+                    break
+
+    def _books(self, scheduler: Any) -> Iterator[str]:
+        """What the scheduler remembers beyond what there is."""
+        state = scheduler.state
+        live = [pod for pod in self._server.all(PODS) if is_live(pod)]
+        bound = {p["metadata"]["uid"] for p in live if p["spec"].get("nodeName")}
+        waiting = {
+            p["metadata"]["uid"]
+            for p in live
+            if not p["spec"].get("nodeName") and p["spec"]["schedulerName"] == PROFILE
+        }
+        queue, cache = state.queue.statistics(), state.cache.statistics()
+        cached = {pod.uid for pod in state.cache}
+        if cached != bound:
+            yield f"the cache has {sorted(cached - bound)} and lacks {sorted(bound - cached)}"
+        if cache.assumed_pods:
+            yield f"{cache.assumed_pods} pods are assumed"
+        if queue.in_flight:
+            yield f"{queue.in_flight} pods are in flight"
+        in_queue = {p["metadata"]["uid"] for p in live if state.queue.get(p["metadata"]["uid"])}
+        if in_queue != waiting:
+            yield f"the queue has {sorted(in_queue - waiting)} and lacks {sorted(waiting - in_queue)}"
+        counts = {
+            "pods in the queue": (
+                queue.active + queue.backoff + queue.unschedulable + queue.gated,
+                len(waiting),
+            ),
+            "pods": (len(state.pods), len(live)),
+            "bindings": (scheduler.binder.running, 0),
+            "preemptions": (scheduler.evictor.running, 0),
+            "status patches": (len(scheduler.patcher), 0),
+            "pods that extenders refused": (max(0, len(scheduler.requeue) - len(waiting)), 0),
+        }
+        yield from (
+            f"{n} {what} instead of {wanted}" for what, (n, wanted) in counts.items() if n != wanted
+        )
+        yield from self._table(state.table)
+
+    def _table(self, table: Any) -> Iterator[str]:
+        """Where the node table's sums are wrong."""
+        pods = rules.on_nodes(self._server.all(PODS))
+        for node in self._server.all(NODES):
+            name = node["metadata"]["name"]
+            here = [pod for pod in pods if pod["spec"]["nodeName"] == name]
+            row = table.row_of.get(name)
+            if row is None:
+                yield f"node {name} has no row"
+                continue
+            cpu = sum(rules.usage(pod)["cpu"] for pod in here)
+            of = table.requested.of(row)
+            if of.get("cpu", 0) != cpu or int(table.pod_count[row]) != len(here):
+                yield f"node {name}: {of}, {int(table.pod_count[row])} pods instead of {cpu} and {len(here)}"
+
+
+def replica_tasks(replica: Replica) -> list[Any]:
+    """The tasks of a process, by name."""
+    return sorted(asyncio.all_tasks(replica.loop), key=lambda task: task.get_name())

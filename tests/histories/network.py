@@ -1,0 +1,620 @@
+"""Between the processes and the API server: requests and watches take time here, and fail.
+
+The product's own KubeClient runs above this; what is replaced is what it makes connections with (app.http.pool.Pool) and what it
+opens streams with (aiohttp's session). So its guards, its time limits, its repetitions and its reading of errors are part of each
+history, but no socket is.
+"""
+
+import asyncio
+import errno
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Self
+from urllib.parse import parse_qsl
+
+import aiohttp
+from aiohttp.client_reqrep import ConnectionKey
+
+from app.kube.client import KubeClient
+from tests.histories import apiserver
+from tests.histories.apiserver import Answer, ApiServer, Entry, Watch, status_answer
+from tests.histories.faults import CONNECTS, LINE, WRITES, Faults
+from tests.histories.simulation import ProcessLoop, Simulation
+
+if TYPE_CHECKING:
+    from tests.histories.replica import Replica
+
+HTML = b"<html><body><h1>Bad gateway</h1></body></html>\n"
+_TEXTS = {
+    401: ("Unauthorized", "Unauthorized"),
+    403: ("Forbidden", "forbidden: RBAC: not yet known"),
+    404: ("NotFound", "the server could not find the requested resource"),
+    409: (
+        "Conflict",
+        "Operation cannot be fulfilled: please apply your changes to the latest version",
+    ),
+    410: ("Expired", "too old resource version"),
+    422: ("Invalid", "admission webhook denied the request"),
+    429: ("TooManyRequests", "too many requests, please try again later"),
+    500: ("InternalError", "etcdserver: leader changed"),
+    503: ("ServiceUnavailable", "apiserver is shutting down"),
+    504: ("Timeout", "request did not complete within the allotted timeout"),
+}
+
+
+class Request:
+    """One request as it was sent, and what became of it."""
+
+    def __init__(self, sender: "Replica", method: str, target: str, body: bytes) -> None:
+        self.sender = sender
+        self.method = method
+        self.path, _, query = target.partition("?")
+        self.params = _parameters(query)
+        self.body = body
+        self.kind = kind_of(self)
+        #: What the sender's own clock showed when it was sent.
+        self.sent_at = 0.0
+        #: Whether the sender has given it up, or has its answer: it cannot know of what comes of it from now on.
+        self.settled = False
+        #: The uid of the pod that a status patch is meant for.
+        self.intended_uid = ""
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class Head(NamedTuple):
+    """What aiohttp's parser gives of the head of an answer."""
+
+    code: int
+    headers: Mapping[str, str]
+
+
+class Body:
+    """The body of an answer, all of which is in, or breaks off: a StreamReader."""
+
+    def __init__(self, content: bytes, whole: bool) -> None:
+        self._content = content
+        self._whole = whole
+
+    def is_eof(self) -> bool:
+        return self._whole
+
+    def read_nowait(self) -> bytes:
+        return self._content
+
+    async def read(self) -> bytes:
+        raise aiohttp.ClientPayloadError("Response payload is not completed")
+
+
+def _parameters(query: str) -> Mapping[str, str]:
+    return dict(parse_qsl(query)) if query else {}
+
+
+def kind_of(request: Request) -> str:
+    """The kind of a request, as in faults."""
+    method, path = request.method, apiserver.parse(request.path)
+    resource = path.resource
+    if method == "GET":
+        if not resource[1]:
+            return "discovery"
+        if not path.name:
+            return "watch" if "watch" in request.params else "list"
+        if resource == apiserver.LEASES:
+            return "get lease"
+        return "lookup" if resource == apiserver.PODS else "get claim"
+    if resource[1] == "events":
+        return "lease event" if b'"Lease"' in request.body else "event"
+    if resource == apiserver.LEASES:
+        return "create lease" if method == "POST" else "update lease"
+    if resource == apiserver.PODS:
+        if path.subresource == "binding":
+            return "bind"
+        return "delete pod" if method == "DELETE" else "patch status"
+    return "patch volume"
+
+
+class Network:
+    """Everything between processes and server."""
+
+    def __init__(self, simulation: Simulation, server: ApiServer, faults: Faults) -> None:
+        self.simulation = simulation
+        self.server = server
+        self.faults = faults
+        self.rng = faults.rng
+        #: Nobody listens until then. ``crashes`` counts how often that began: no connection outlives it.
+        self.down_until, self.crashes = -math.inf, 0
+        #: Every request is refused with this status until then.
+        self.refusing_until, self.refusal = -math.inf, 0
+        #: Writes fail until then, some of them done.
+        self.failing_writes_until = -math.inf
+        #: When the last fault must have ended.
+        self.quiet_at = math.inf
+        #: Every request and every stream under way.
+        self.open: dict[Exchange | Stream, None] = {}
+
+    def crash(self, seconds: float) -> None:
+        """The server is gone for so long: connections break, and what it has not done yet it never will."""
+        self.down_until = self.simulation.now + seconds
+        self.crashes += 1
+        for each in list(self.open):
+            each.break_off()
+
+    def latency(self) -> float:
+        """Seconds, one way."""
+        return 0.0002 + 0.003 * self.rng.random()
+
+    def pause(self, longest: float) -> float:
+        """Some seconds, short ones as often as long ones; never beyond the time of faults."""
+        seconds = longest ** self.rng.random() * 0.1 ** (1.0 - self.rng.random())
+        return min(seconds, max(0.0, self.quiet_at - self.simulation.now))
+
+    def fault(self, request: Request) -> str:
+        """What goes wrong with a request that is sent now; empty for nothing."""
+        now = self.simulation.now
+        if now < request.sender.cut_off_until:
+            fault = "no answer, not done"
+        elif now < self.refusing_until:
+            fault = str(self.refusal)
+        elif now < self.failing_writes_until and request.kind in WRITES:
+            fault = self.rng.choice(("500", "504", "500, done", "504, done", "no answer, not done"))
+        else:
+            fault = self.faults.strike(request.kind)
+        if fault:
+            self.faults.counts[request.kind, fault] += 1
+        return fault
+
+    def refuse(self, fault: str) -> Answer:
+        """The answer of a fault that is called by its status."""
+        status = int(fault[:3])
+        if "proxy" in fault:
+            return Answer(status, HTML)
+        headers = {}
+        if status == 429:
+            headers = {"Retry-After": self.rng.choice(("0", "1", "3", "8"))}
+        return status_answer(status, *_TEXTS[status], headers)
+
+
+class SimulatedClient(KubeClient):
+    """A KubeClient over the simulated network, for the process whose loop makes it."""
+
+    async def __aenter__(self) -> Self:
+        await self._credentials.load()
+        purposes = {"events": CONNECTS[1], "leader-election": CONNECTS[2]}
+        purpose = purposes.get(self._agent.rpartition(" ")[2], CONNECTS[0])
+        self._wire = Wire(asyncio.get_running_loop().replica, purpose)
+        self._pool = self._wire
+        return self
+
+    async def aclose(self) -> None:
+        self._pool = None
+
+    async def _open(self, method, url, *, body=None, headers, limits):
+        request = Request(self._wire.replica, method, url.raw_path_qs, b"")
+        return await Stream(self._wire, request, limits).opened()
+
+
+class Wire:
+    """One client's connections: a Pool (app.http.pool)."""
+
+    def __init__(self, replica: "Replica", purpose: str) -> None:
+        self.replica = replica
+        self.network: Network = replica.network
+        self._purpose = purpose
+        self._kept = self._crashes = 0
+
+    async def take(
+        self,
+        key: ConnectionKey,
+        request: aiohttp.ClientRequest,
+        limits: aiohttp.ClientTimeout,
+        deadline: float,
+    ) -> "Exchange":
+        if self._crashes != self.network.crashes:
+            self._crashes, self._kept = self.network.crashes, 0
+        if self._kept and not self.replica.killed:
+            self._kept -= 1
+        else:
+            async with asyncio.timeout_at(deadline):
+                await self.connect(key, limits)
+        return Exchange(self, deadline)
+
+    async def connect(self, key: ConnectionKey | None, limits: aiohttp.ClientTimeout) -> None:
+        network = self.network
+        seconds, fault = network.latency(), ""
+        if self.replica.killed or network.simulation.now < network.down_until:
+            fault = "no connection"
+        elif network.simulation.now < self.replica.cut_off_until:
+            seconds = math.inf
+        else:
+            fault = network.faults.strike(self._purpose)
+        if fault:
+            network.faults.counts[self._purpose, fault] += 1
+            self.replica.tell(f"{self._purpose}: {fault}")
+        if fault == "slow connection":
+            seconds = network.pause(12.0)
+        if not self.replica.killed:
+            await asyncio.sleep(min(seconds, limits.sock_connect or math.inf))
+        if seconds > (limits.sock_connect or math.inf):
+            raise aiohttp.ConnectionTimeoutError("Connection timeout")
+        if fault == "no connection":
+            raise aiohttp.ClientConnectorError(
+                key or _NO_KEY, OSError(errno.ECONNREFUSED, "refused")
+            )
+
+    def give_back(self, key: ConnectionKey, exchange: "Exchange") -> None:
+        self._kept += 1
+
+    def drop(self, exchange: "Exchange") -> None:
+        exchange.give_up()
+
+
+class Exchange:
+    """One request and its answer, over one connection (app.http.connection)."""
+
+    def __init__(self, wire: Wire, deadline: float) -> None:
+        self._wire = wire
+        self._network = wire.network
+        self._simulation = wire.network.simulation
+        self._deadline = deadline
+        self._answer: asyncio.Future[tuple[Head, Body]] | None = None
+        self.request: Request | None = None
+
+    # ------------------------------------------------------------ what the client does
+
+    def write(self, pieces: Sequence[bytes]) -> None:
+        """Sends the request, all of which is in ``pieces``."""
+        head, _, body = b"".join(pieces).partition(b"\r\n\r\n")
+        method, target, _ = head.partition(b"\r\n")[0].decode().split(" ")
+        self._answer = self._wire.replica.loop.create_future()
+        self.request = request = Request(self._wire.replica, method, target, body)
+        request.sender.sends(request)
+        self._network.open[self] = None
+        fault = self._network.fault(request)
+        request.sender.tell(f"{request}: {fault}" if fault else str(request))
+        self._meet(request, fault)
+
+    async def answer(self) -> tuple[Head, Body]:
+        assert self._answer is not None
+        return await self._answer
+
+    def give_up(self) -> None:
+        """The client does not wait any longer."""
+        self._network.open.pop(self, None)
+        if self.request is not None:
+            self.request.settled = True
+
+    # ------------------------------------------------------------ what becomes of it
+
+    def _meet(self, request: Request, fault: str) -> None:
+        """Lets the request go its way, or what is left of it."""
+        network, there = self._network, self._network.latency()
+        match fault:
+            case "" | "half an answer" | "answer breaks off":
+                self._later(there, self._arrive, fault)
+            case "slow request":
+                self._later(network.pause(40.0), self._arrive)
+                self._time_out()
+            case "slow answer":
+                self._later(there, self._arrive, "", network.pause(40.0))
+                self._time_out()
+            case "reset before":
+                self._later(there, self.break_off)
+            case "reset after":
+                self._later(there, self._arrive, fault)
+            case "no answer, not done":
+                self._time_out()
+            case "no answer, done":
+                self._later(there, self._do, request)
+                self._time_out()
+            case "reset, done later":
+                self._later(there, self.break_off)
+                self._later(there + network.pause(6.0), self._do, request)
+            case "done twice":
+                self._later(there, self._arrive)
+                self._later(there + network.pause(6.0), self._do, request)
+            case "done twice, second answer":
+                self._later(there, self._do, request)
+                self._later(there + network.pause(3.0), self._arrive)
+            case "a page of HTML for an answer":
+                self._later(there, self._resolve, Answer(200, HTML))
+            case _:
+                if "done" in fault:
+                    self._later(there, self._do, request)
+                self._later(there + 0.001, self._resolve, network.refuse(fault))
+
+    def _later(self, seconds: float, action: Callable[..., object], *args: object) -> None:
+        self._simulation.after(seconds, action, *args)
+
+    def _do(self, request: Request) -> Answer:
+        """The request reaches the server, whoever waits for it."""
+        if self._simulation.now < self._network.down_until:
+            return Answer(503, b"")
+        return self._network.server.handle(request)
+
+    def _arrive(self, fault: str = "", slow: float = 0.0) -> None:
+        """The request reaches the server, and its answer goes back."""
+        request = self.request
+        assert request is not None
+        if request.settled and self._network.rng.random() < 0.5:
+            return  # nobody waits for it: the server has noticed
+        if request.settled and self._simulation.now < self._network.down_until:
+            return
+        answer = self._network.server.handle(request)
+        request.sender.tell(f"{request} answered {answer.status}")
+        if fault == "reset after":
+            self._later(self._network.latency(), self.break_off)
+        elif fault == "answer breaks off":
+            self._later(self._network.latency(), self._resolve, answer, False)
+        else:
+            if fault and answer.status < 300:
+                answer = answer._replace(body=answer.body[: len(answer.body) // 2])
+            self._later(self._network.latency() + slow, self._resolve, answer)
+
+    def _resolve(self, answer: Answer, whole: bool = True) -> None:
+        """The answer is back."""
+        if self._network.open.pop(self, self) is self:
+            return
+        request = self.request
+        assert request is not None
+        request.settled = True
+        request.sender.receives(request, answer)
+        result = (Head(answer.status, answer.headers), Body(answer.body, whole))
+        self._wire.replica.loop.call_from_world(self._set, result, None)
+
+    def break_off(self) -> None:
+        """The connection is reset."""
+        self._fail(aiohttp.ClientOSError(errno.ECONNRESET, "Connection reset by peer"))
+
+    def _time_out(self) -> None:
+        self._simulation.at(self._deadline, self._fail, TimeoutError())
+
+    def _fail(self, error: Exception) -> None:
+        if self._network.open.pop(self, self) is self:
+            return
+        assert self.request is not None
+        self.request.settled = True
+        self._wire.replica.loop.call_from_world(self._set, None, error)
+
+    def _set(self, result: tuple[Head, Body] | None, error: Exception | None) -> None:
+        assert self._answer is not None
+        if self._answer.done():
+            return
+        if error is not None:
+            self._answer.set_exception(error)
+        else:
+            self._answer.set_result(result)
+
+
+class Stream:
+    """One watch: a ClientResponse of aiohttp, and its content."""
+
+    def __init__(self, wire: Wire, request: Request, limits: aiohttp.ClientTimeout) -> None:
+        self._wire = wire
+        self._network = wire.network
+        self._simulation = wire.network.simulation
+        self.request = request
+        self._limits = limits
+        self._loop: ProcessLoop = wire.replica.loop
+        self._waiter: asyncio.Future[None] | None = None
+        self._watch: Watch | None = None
+        self._answer: Answer | None = None
+        #: What has come in and was not read yet; whose changes are told with each piece.
+        self._pieces: list[tuple[bytes, Entry | None]] = []
+        self._end: Exception | None = None
+        self._ended = False
+        #: Lines come in order: none before this time.
+        self._free_at = self._heard_at = 0.0
+        #: Whether a line was spoilt: nobody needs to believe those that follow.
+        self._spoilt = False
+        self.content = self
+
+    # ------------------------------------------------------------ what the client does
+
+    async def opened(self) -> "Stream":
+        await self._wire.connect(None, self._limits)
+        request, network = self.request, self._network
+        request.sender.sends(request)
+        network.open[self] = None
+        fault = network.fault(request)
+        request.sender.tell(f"watch {request.path}: {fault}" if fault else f"watch {request.path}")
+        self._meet(request, fault)
+        try:
+            while self._answer is None:
+                await self._wait()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    @property
+    def status(self) -> int:
+        assert self._answer is not None
+        return self._answer.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        assert self._answer is not None
+        return self._answer.headers
+
+    async def read(self) -> bytes:
+        assert self._answer is not None
+        return self._answer.body
+
+    async def readany(self) -> bytes:
+        """What has come in; empty at the end."""
+        while not self._pieces:
+            if self._ended:
+                if self._end is not None:
+                    raise self._end
+                return b""
+            await self._wait()
+        pieces, self._pieces = self._pieces, []
+        told = self._wire.replica.told
+        for _, entry in pieces:
+            if entry is not None:
+                told.line(self.request, entry)
+        return b"".join([piece for piece, _ in pieces])
+
+    async def _wait(self) -> None:
+        if self._ended and self._answer is None:
+            raise self._end or aiohttp.ServerDisconnectedError
+        self._waiter = self._loop.create_future()
+        await self._waiter
+
+    def close(self) -> None:
+        self._network.open.pop(self, None)
+        if self._watch is not None:
+            self._watch.close()
+
+    give_up = close
+
+    # ------------------------------------------------------------ what becomes of it
+
+    def _meet(self, request: Request, fault: str) -> None:
+        after, there = self._simulation.after, self._network.latency()
+        match fault:
+            case "":
+                after(there, self._arrive)
+            case "slow request" | "slow answer":
+                after(self._network.pause(40.0), self._arrive)
+            case "no answer, not done" | "no answer, done":
+                pass
+            case "half an answer" | "a page of HTML for an answer":
+                after(there, self._hear_answer, Answer(200, b""))
+                after(there, self._come, HTML if "HTML" in fault else b'{"type":"ADDED","obj', None)
+                after(there + 0.01, self._finish, None)
+            case "reset before" | "reset after" | "answer breaks off":
+                after(there, self.break_off)
+            case _:
+                after(there, self._hear_answer, self._network.refuse(fault))
+
+    def _arrive(self) -> None:
+        """The request reaches the server."""
+        if self not in self._network.open:
+            return
+        self._free_at = self._simulation.now
+        opened = self._network.server.watch(self.request, self._line)
+        if isinstance(opened, Answer):
+            self._simulation.after(self._network.latency(), self._hear_answer, opened)
+            return
+        self._watch = opened
+        self._hear_answer(Answer(200, b""))
+        self._heard_at = self._simulation.now
+        life = int(self.request.params.get("timeoutSeconds", "60"))
+        self._simulation.after(life, self._queue, b"", None, True)
+        self._simulation.after(self._network.rng.uniform(3.0, 60.0), self._bookmark)
+        if self._limits.sock_read:
+            self._simulation.after(self._limits.sock_read, self._look_for_silence)
+
+    def _hear_answer(self, answer: Answer) -> None:
+        self._answer = answer
+        if answer.status < 300:
+            self._wire.replica.told.follows(self.request)
+        self._loop.call_from_world(self._wake)
+
+    def _line(self, line: bytes, entry: Entry) -> None:
+        """The server has a line for this watch."""
+        fault = self._network.faults.strike(LINE)
+        if not fault:
+            self._queue(line, entry)
+            return
+        network, rng = self._network, self._network.rng
+        network.faults.counts[LINE, fault] += 1
+        name = entry.stored.manifest["metadata"]["name"]
+        self._wire.replica.tell(f"watch {self.request.path}: {entry.type} {name}: {fault}")
+        cut = rng.randrange(1, len(line) - 1)
+        match fault:
+            case "cut":
+                self._queue(line, entry)
+                self._queue(b"", None, True, broken=True)
+            case "cut in a line":
+                self._queue(line[:cut], None, True, broken=True)
+            case "ended":
+                self._queue(line, entry, True)
+            case "garbage line":
+                self._spoil(b"\x00\xff{]garbage\n")
+            case "HTML line":
+                self._spoil(HTML)
+            case "half a line":
+                self._spoil(line[:cut] + b"\n")
+            case "silence":
+                self._hold_up(network.pause(100.0))
+                self._queue(line, entry)
+            case "slow line":
+                self._hold_up(network.pause(8.0))
+                self._queue(line, entry)
+            case "line in pieces":
+                self._queue(line[:cut], None)
+                self._hold_up(network.pause(3.0))
+                self._queue(line[cut:], entry)
+            case "line twice":
+                self._queue(line, entry)
+                self._queue(line, entry)
+            case _:
+                status = int(fault[-3:])
+                body = status_answer(status, *_TEXTS[status]).body
+                self._queue(b'{"type":"ERROR","object":%b}\n' % body, None, True)
+
+    def _hold_up(self, seconds: float) -> None:
+        """Lets nothing through for so long."""
+        self._free_at = max(self._free_at, self._simulation.now) + seconds
+
+    def _spoil(self, line: bytes) -> None:
+        """A line that nobody can read comes instead of the true one, and the stream goes on."""
+        self._queue(line, None)
+        self._spoilt = True
+
+    def _queue(
+        self, piece: bytes, entry: Entry | None, last: bool = False, broken: bool = False
+    ) -> None:
+        """Sends a piece on its way, behind those before it."""
+        self._free_at = max(self._free_at, self._simulation.now + self._network.latency())
+        self._simulation.at(self._free_at, self._come, piece, None if self._spoilt else entry)
+        if last:
+            error = aiohttp.ClientPayloadError("Response payload is not completed")
+            self._simulation.at(self._free_at, self._finish, error if broken else None)
+
+    def _bookmark(self) -> None:
+        if self._watch is not None and self in self._network.open:
+            meta = {"metadata": {"resourceVersion": str(self._network.server.version)}}
+            self._queue(b'{"type":"BOOKMARK","object":%b}\n' % apiserver.encode(meta), None)
+
+    def _come(self, piece: bytes, entry: Entry | None) -> None:
+        """A piece is there."""
+        if self._ended or self not in self._network.open:
+            return
+        if self._simulation.now < self._wire.replica.cut_off_until:
+            self._simulation.at(self._wire.replica.cut_off_until, self._come, piece, entry)
+            return
+        self._heard_at = self._simulation.now
+        if piece:
+            self._pieces.append((piece, entry))
+            self._loop.call_from_world(self._wake)
+
+    def _look_for_silence(self) -> None:
+        if self not in self._network.open:
+            return
+        assert self._limits.sock_read
+        until = self._heard_at + self._limits.sock_read
+        if self._simulation.now >= until:
+            self._finish(aiohttp.SocketTimeoutError("Timeout on reading data from socket"))
+        else:
+            self._simulation.at(until, self._look_for_silence)
+
+    def break_off(self) -> None:
+        """The connection is reset."""
+        self._finish(aiohttp.ClientOSError(errno.ECONNRESET, "Connection reset by peer"))
+
+    def _finish(self, error: Exception | None) -> None:
+        if not self._ended and self in self._network.open:
+            self._ended, self._end = True, error
+            self.close()
+            self._loop.call_from_world(self._wake)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+_NO_KEY = ConnectionKey("apiserver", 80, False, True, None, None, None)

@@ -1,0 +1,47 @@
+"""Many histories one after the other, and what is said about those that went wrong."""
+
+import gc
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from tests.histories.history import Outcome, run
+from tests.histories.replica import simulated
+
+#: Histories between two collections of garbage.
+_COLLECT_EVERY = 50
+
+
+def play(seeds: Iterable[int]) -> Iterator[Outcome]:
+    """Plays histories, in the order of the seeds."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        with simulated():
+            for number, seed in enumerate(seeds, start=1):
+                yield run(seed)
+                if number % _COLLECT_EVERY == 0:
+                    gc.collect()
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def told(outcome: Outcome) -> str:
+    """The story of a history, for people."""
+    lines = [f"history {outcome.seed}"]
+    lines += [f"{time:11.6f}  {who:20} {what}" for time, who, what in outcome.story]
+    lines += [f"violated: {text}" for text in outcome.violations]
+    lines.append(f"repeat it: python -m tests.histories --seed {outcome.seed}")
+    return "\n".join(lines)
+
+
+def table(counts: Counter[tuple[str, str]]) -> str:
+    """Which faults have hit which kinds of requests, how often."""
+    by_kind: dict[str, list[str]] = {}
+    for (kind, fault), count in sorted(counts.items()):
+        by_kind.setdefault(kind, []).append(f"    {fault:30} {count:8}")
+    lines: list[str] = []
+    for kind, rows in by_kind.items():
+        lines += [kind, *rows]
+    return "\n".join(lines)

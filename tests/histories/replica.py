@@ -1,0 +1,312 @@
+"""The process under test: the product's own Process, with a clock, connections and extenders of the simulation.
+
+A replica is one life of it, from start to exit; whoever keeps it running (``history``) starts the next.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import math
+import types
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from app.kube.connection import Connection
+from app.kube.writer import KubeWriter
+from app.scheduler import process
+from app.scheduler.options import RunOptions
+from app.scheduler.wiring import Scheduler
+from app.settings.load import Loaded
+from tests.histories import apiserver
+from tests.histories.apiserver import Answer, Entry, Manifest
+from tests.histories.network import Network, Request, SimulatedClient
+from tests.histories.simulation import ProcessLoop, Simulation
+
+#: What the wall clocks show at the beginning, in seconds since the epoch.
+WALL = 1_700_000_000.0
+
+
+class ProcessClock:
+    """The clocks of one machine (app.runtime.clock). Each look at them takes ``cost`` seconds, as all work does."""
+
+    def __init__(self, simulation: Simulation, *, offset: float, rate: float, cost: float) -> None:
+        self._simulation = simulation
+        self._offset = offset
+        self._rate = rate
+        self._cost = cost
+        #: By how much the wall clock has been put forward.
+        self.jumped = 0.0
+
+    def look(self) -> float:
+        """What ``monotonic`` shows, for those outside."""
+        return self._offset + self._rate * self._simulation.now
+
+    def monotonic(self) -> float:
+        """See Clock."""
+        self._simulation.now += self._cost
+        return self.look()
+
+    def wall(self) -> float:
+        """See Clock."""
+        return WALL + self._simulation.now + self.jumped
+
+    def steady(self) -> float:
+        """See Clock."""
+        return WALL + self.look()
+
+
+class View:
+    """What a process has been told of pods and nodes."""
+
+    def __init__(self) -> None:
+        #: By uid.
+        self.pods: dict[str, Manifest] = {}
+        #: By name.
+        self.nodes: dict[str, Manifest] = {}
+
+    def copy(self) -> "View":
+        new = View()
+        new.pods, new.nodes = dict(self.pods), dict(self.nodes)
+        return new
+
+
+class Told:
+    """Follows what a process has been told, line by line, as a faultless informer would take it."""
+
+    def __init__(self) -> None:
+        self.view = View()
+        #: Pages of lists that the process has, but perhaps not all of them, or has not yet looked at: by resource.
+        self._pages: dict[tuple[str, str], tuple[str, list[Manifest]]] = {}
+
+    def page(self, request: Request, answer: Answer) -> None:
+        """A page of a list is in."""
+        resource = apiserver.parse(request.path).resource
+        if resource not in {apiserver.PODS, apiserver.NODES}:
+            return
+        try:
+            page = apiserver.decode(answer.body)
+        except msgspec.DecodeError:
+            return
+        version = page["metadata"]["resourceVersion"]
+        known = self._pages.get(resource)
+        items = known[1] if known is not None and "continue" in request.params else []
+        self._pages[resource] = (version, items + page["items"])
+
+    def follows(self, request: Request) -> None:
+        """A watch begins; when it begins where a list has ended, the process has taken the list over."""
+        resource = apiserver.parse(request.path).resource
+        version, items = self._pages.get(resource, ("", []))
+        if not version or request.params.get("resourceVersion") != version:
+            return
+        del self._pages[resource]
+        if resource == apiserver.PODS:
+            self.view.pods = {item["metadata"]["uid"]: item for item in items}
+        else:
+            self.view.nodes = {item["metadata"]["name"]: item for item in items}
+
+    def views(self) -> list[View]:
+        """What the process may believe: with and without lists that it has perhaps not looked at."""
+        if not self._pages:
+            return [self.view.copy()]
+        newer = self.view.copy()
+        for resource, (_, items) in self._pages.items():
+            if resource == apiserver.PODS:
+                newer.pods = {item["metadata"]["uid"]: item for item in items}
+            else:
+                newer.nodes = {item["metadata"]["name"]: item for item in items}
+        return [self.view.copy(), newer]
+
+    def line(self, request: Request, entry: Entry) -> None:
+        """A line of a watch was read."""
+        resource, manifest = apiserver.parse(request.path).resource, entry.stored.manifest
+        known = {apiserver.PODS: self.view.pods, apiserver.NODES: self.view.nodes}.get(resource)
+        if known is None:
+            return
+        key = manifest["metadata"]["uid" if resource == apiserver.PODS else "name"]
+        if entry.type == "DELETED":
+            known.pop(key, None)
+        else:
+            known[key] = manifest
+
+
+class Decision:
+    """A pod was given a node: when, and what the process knew then."""
+
+    def __init__(self, node: str, views: list[View]) -> None:
+        self.node = node
+        self.views = views
+
+
+class Watcher:
+    """What looks on (checker)."""
+
+    def sent(self, request: Request) -> None:
+        """A replica sends a request."""
+
+    def assumed(self, replica: "Replica", uid: str) -> None:
+        """A replica has decided about a pod."""
+
+    def complains(self, replica: "Replica", text: str) -> None:
+        """Something happened in a replica that never should."""
+
+
+class Replica(process.Process):
+    """One life of the scheduler's process."""
+
+    def __init__(
+        self,
+        name: str,
+        simulation: Simulation,
+        network: Network,
+        watcher: Watcher,
+        tell: Callable[[str, str], None],
+        loaded: Loaded,
+        options: RunOptions,
+        clock: ProcessClock,
+    ) -> None:
+        self.name = name
+        self.network = network
+        self.watcher = watcher
+        self.clock = clock
+        self._told_to = tell
+        self.loop = ProcessLoop(simulation)
+        self.loop.replica = self
+        self.loop.set_exception_handler(self._lost_exception)
+        self.told = Told()
+        #: Nothing goes through to or from this process until then.
+        self.cut_off_until = -math.inf
+        #: Until when, by its own clock, it holds the lease as far as it can know; inf where there is none.
+        self.trusted_until = (
+            -math.inf if loaded.settings.configuration.leader_election.leader_elect else math.inf
+        )
+        #: By uid of the pod.
+        self.decisions: dict[str, Decision] = {}
+        self.killed = False
+        self.scheduler: Scheduler | None = None
+        self.stop = asyncio.Event()
+        super().__init__(loaded, options, self.stop, clock)
+        self.task = self.loop.create_task(self.run(), name="process")
+
+    def tell(self, what: str) -> None:
+        """Puts something into the story."""
+        self._told_to(self.name, what)
+
+    @property
+    def alive(self) -> bool:
+        return not self.killed and not self.task.done()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it may write, by its own clock."""
+        return self.clock.look() < self.trusted_until
+
+    def kill(self) -> None:
+        """As by SIGKILL."""
+        self.killed = True
+        self.loop.freeze(math.inf)
+        self.cut_off_until = math.inf
+        for each in list(self.network.open):
+            if each.request is not None and each.request.sender is self:
+                each.give_up()
+
+    # ------------------------------------------------------------ looking on
+
+    def sends(self, request: Request) -> None:
+        """A request leaves."""
+        request.sent_at = self.clock.look()
+        request.intended_uid = _intended.get(asyncio.current_task(self.loop), "")
+        if request.kind == "update lease" and b'"holderIdentity":""' in request.body:
+            self.trusted_until = -math.inf
+        self.watcher.sent(request)
+
+    def receives(self, request: Request, answer: Answer) -> None:
+        """An answer is in."""
+        if answer.status >= 300:
+            return
+        if request.kind == "list":
+            self.told.page(request, answer)
+        elif request.kind in {"create lease", "update lease"}:
+            spec = apiserver.decode(request.body)["spec"]
+            if spec["holderIdentity"]:
+                deadline = self._settings.configuration.leader_election.renew_deadline
+                self.trusted_until = max(self.trusted_until, request.sent_at + deadline.seconds)
+
+    def _assumed(self, uid: str, node: str) -> None:
+        self.decisions[uid] = Decision(node, self.told.views())
+        self.watcher.assumed(self, uid)
+
+    def _lost_exception(self, _loop: object, context: dict[str, Any]) -> None:
+        self.watcher.complains(self, f"{context.get('message')}: {context.get('exception')!r}")
+
+    # ------------------------------------------------------------ parts of Process
+
+    @functools.cached_property
+    def _connection(self) -> Connection:
+        return Connection("http://apiserver")
+
+    @contextlib.asynccontextmanager
+    async def _endpoints(self, scheduler: Scheduler) -> AsyncIterator[None]:
+        yield
+
+    def _make_scheduler(self, *args: Any) -> Scheduler:
+        scheduler = self.scheduler = super()._make_scheduler(*args)
+        assume = scheduler.state.assume
+
+        def noted(pod, node_name):
+            assumed = assume(pod, node_name)
+            self._assumed(pod.uid, node_name)
+            return assumed
+
+        scheduler.state.assume = noted
+        return scheduler
+
+
+_intended: dict[Any, str] = {}
+
+
+class _Log(logging.Handler):
+    """Puts errors into the story of the process that logs them; what was logged with a traceback is a defect."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            replica = asyncio.get_running_loop().replica
+        except (RuntimeError, AttributeError):
+            return
+        replica.tell(f"log: {record.levelname} {record.getMessage()}")
+        if record.exc_info:
+            replica.watcher.complains(replica, f"{record.getMessage()}: {record.exc_info[1]!r}")
+
+
+@contextlib.contextmanager
+def simulated() -> Iterator[None]:
+    """Puts the simulation in the place of what the product's process uses of the machine."""
+    log, handler = logging.getLogger("app"), _Log(logging.WARNING)
+    before = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.WARNING)
+    log.propagate = False
+    patch_pod_status = KubeWriter.patch_pod_status
+
+    async def patch_noted(self, pod, **more):
+        task = asyncio.current_task()
+        _intended[task] = pod.uid
+        try:
+            return await patch_pod_status(self, pod, **more)
+        finally:
+            del _intended[task]
+
+    nothing = types.SimpleNamespace(freeze=lambda: None, set_threshold=lambda *_: None)
+    with (
+        mock.patch.object(process, "KubeClient", SimulatedClient),
+        mock.patch.object(process, "entry_points", return_value=()),
+        mock.patch.object(process, "gc", nothing),
+        mock.patch.object(KubeWriter, "patch_pod_status", patch_noted),
+        mock.patch("app.observe.metrics.client.LAG_INTERVAL", 30.0),
+    ):
+        yield
+    log.removeHandler(handler)
+    log.level, log.propagate = before

@@ -1,0 +1,80 @@
+"""What a seed decides before anything happens: the configuration, the replicas, what there is, and what will fail."""
+
+import functools
+import random
+from typing import Any, NamedTuple
+
+from app.settings.load import Settings, load
+from tests.histories.faults import MenuItem, draw_menu
+
+_CONFIGURATION = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {{leaderElect: {elect}}}
+clientConnection: {{qps: {qps}, burst: 100}}
+profiles:
+- schedulerName: default-scheduler
+  plugins: {{multiPoint: {{disabled: [{disabled}]}}}}
+"""
+_VOLUMES = ("VolumeBinding", "VolumeRestrictions", "VolumeZone", "NodeVolumeLimits")
+#: Plugins whose kinds nobody has in these histories: every kind that is watched costs time.
+_UNUSED = ("DynamicResources", "PodTopologySpread", "ImageLocality")
+
+
+class Configuration:
+    """A configuration that was read (app.settings.load.Loaded), worked out once for all histories."""
+
+    def __init__(self, text: str) -> None:
+        loaded = load(text)
+        self.settings: Settings = loaded.settings
+        self._profiles = loaded.to_plain()
+
+    def to_plain(self, _capabilities: object = None) -> Any:
+        """The profiles."""
+        return self._profiles
+
+
+@functools.cache
+def configuration(elect: bool, volumes: bool) -> Configuration:
+    """One of the few configurations that there are."""
+    disabled = (*_UNUSED, *(() if volumes else _VOLUMES))
+    text = _CONFIGURATION.format(
+        elect=str(elect).lower(),
+        qps=-1,
+        disabled=", ".join(f"{{name: {name}}}" for name in disabled),
+    )
+    return Configuration(text)
+
+
+class Shape(NamedTuple):
+    """The frame of one history. Times in seconds."""
+
+    seed: int
+    configuration: Configuration
+    elects: bool
+    replicas: int
+    nodes: int
+    pods: int
+    #: When users stop and everything works again.
+    quiet_at: float
+    #: What a look at the clock costs.
+    cost: float
+    menu: list[MenuItem]
+
+
+def draw(seed: int) -> Shape:
+    """The frame that follows from a seed."""
+    rng = random.Random(f"shape {seed}")
+    elects = rng.random() < 0.7
+    replicas = 2 if elects and rng.random() < 0.4 else 1
+    return Shape(
+        seed=seed,
+        configuration=configuration(elects, False),
+        elects=elects,
+        replicas=replicas,
+        nodes=rng.randint(2, 5),
+        pods=rng.randint(5, 12),
+        quiet_at=rng.choice((8.0, 15.0, 30.0)),
+        cost=rng.choice((0.0, 0.00002, 0.00002, 0.003)),
+        menu=draw_menu(rng),
+    )
