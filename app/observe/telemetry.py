@@ -32,6 +32,7 @@ from app.observe.metrics.scheduler import (
     WatchMetrics,
 )
 from app.observe.metrics.series import Families
+from app.observe.metrics.serving import ServingMetrics
 from app.runtime import logs
 from app.runtime.clock import Clock, stopwatch
 
@@ -56,6 +57,7 @@ class Telemetry:
         self.extender_reports: Final = ExtenderReports(wall=clock.wall, monotonic=clock.monotonic)
         self.client: Final = ClientMetrics(self.families)
         self.lag: Final = LoopLag(self.families, self.probe.now)
+        self.serving: Final = ServingMetrics(self.families)
         self._attempts: Final = AttemptMetrics(self.families)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)

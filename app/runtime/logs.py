@@ -11,6 +11,7 @@ Levels as in kube-scheduler: 2 for pods bound and pods that fit nowhere, 3 for e
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ _LETTERS: Final = {
     logging.ERROR: "E",
     logging.CRITICAL: "F",
 }
+#: Control characters and line separators but \n and \t.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 #: From this verbosity on, debugging messages are shown too.
 _DEBUGGING: Final = 4
 
@@ -116,8 +119,15 @@ def _pairs(record: logging.LogRecord) -> Mapping[str, object] | None:
 def _text(record: logging.LogRecord) -> str:
     pairs = _pairs(record)
     if pairs is None:
-        return record.getMessage()
+        return _unforgeable(record.getMessage())
     return " ".join([_quoted(record.getMessage()), *(f"{k}={_shown(v)}" for k, v in pairs.items())])
+
+
+def _unforgeable(text: str) -> str:
+    """A text that may quote what others sent: further lines are indented, so that none looks like a record."""
+    if text.isprintable():
+        return text
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text).replace("\n", "\n\t")
 
 
 def _quoted(text: str) -> str:

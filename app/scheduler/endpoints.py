@@ -64,6 +64,7 @@ class Endpoints:
             leadership=self._leadership,
             rng=rng,
         )
+        self.metrics: Final = telemetry.serving
         slis = CollectorRegistry()
         self._pages: Final[Sequence[_Pages]] = (
             HealthEndpoints(self._checks(), Families(slis)),
@@ -160,6 +161,7 @@ async def served(
         options,
         authenticator=Authenticator(options, authentication),
         authorizer=Authorizer(options, authorization),
+        metrics=endpoints.metrics,
         wall=wall,
     ) as listening:
         yield listening

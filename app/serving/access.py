@@ -95,6 +95,8 @@ class Authenticator:
     async def _of_token(self, token: str) -> User | None:
         if not token or self._reviews is None:
             return None
+        if not token.isascii():  # no token has other characters, and not all of them can be encoded
+            raise Refused(_unauthorized())
         reviews, digest = self._reviews, hashlib.sha256(token.encode()).digest()
         try:
             user = await self._cache.get(digest, lambda: reviews.who_has(token))
@@ -102,7 +104,7 @@ class Authenticator:
             log.error("Unable to authenticate the request: %s", err)
             user = None
         if user is None:
-            raise Refused(status_response(401, "Unauthorized", "Unauthorized"))
+            raise Refused(_unauthorized())
         return user
 
 
@@ -146,7 +148,7 @@ class Authorizer:
         try:
             return await self._cache.get(key, lambda: reviews.may(user, verb, path))
         except KubeError as err:
-            log.error("Unable to authorize a request for %s: %s", path, err)
+            log.error("Unable to authorize a request for %r: %s", path, err)
             text = f"Internal Server Error: {msgspec.json.encode(path).decode()}: {err}\n"
             raise Refused(web.Response(status=500, text=text)) from err
 
@@ -165,6 +167,10 @@ def _of_certificate(request: web.Request) -> User | None:
 def _bearer_token(request: web.Request) -> str:
     scheme, _, token = request.headers.get("Authorization", "").strip().partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _unauthorized() -> web.Response:
+    return status_response(401, "Unauthorized", "Unauthorized")
 
 
 def _forbidden(user: User, request: web.Request, reason: str) -> web.Response:

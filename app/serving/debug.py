@@ -29,6 +29,7 @@ from app.runtime import logs
 from app.serving.access import status_response
 from app.serving.debugger import CacheDebugger
 from app.serving.pages import as_json, streamed
+from app.serving.requests import body_of, whole_number
 from app.state.queue.report import QueueEntry
 from app.state.queue.scheduling_queue import SchedulingQueue
 
@@ -102,7 +103,7 @@ class DebugPages:
 
     async def _pods(self, request: web.Request) -> web.Response:
         limit = request.query.get("limit", "")
-        histories = self._histories.latest(int(limit) if limit.isdecimal() else _LATEST)
+        histories = self._histories.latest(whole_number(limit, "limit") if limit else _LATEST)
         return as_json(
             [
                 {
@@ -127,11 +128,10 @@ class DebugPages:
         return web.Response(text="".join(map(_task, tasks)))
 
     async def _set_verbosity(self, request: web.Request) -> web.Response:
-        text = (await request.text()).strip()
-        if not text.isdecimal():
-            return web.Response(status=400, text=f"{text!r} is no verbosity; send a number\n")
-        logs.set_verbosity(int(text))
-        return web.Response(text=f"successfully set verbosity to {text}")
+        text = (await body_of(request)).decode("ascii", "replace").strip()
+        verbosity = whole_number(text, "the verbosity")
+        logs.set_verbosity(verbosity)
+        return web.Response(text=f"successfully set verbosity to {verbosity}")
 
 
 def _entry(entry: QueueEntry) -> dict[str, Any]:

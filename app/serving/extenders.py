@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import web
 
 from app.serving.access import status_response
+from app.serving.requests import bad_request, body_of
 
 PATH: Final = "/extenders/requeue"
 
@@ -58,7 +59,7 @@ class ExtenderPages:
         return [web.post(PATH, self._wake)]
 
     async def _wake(self, request: web.Request) -> web.Response:
-        body = await request.read()
+        body = await body_of(request)
         leader = self._leader()
         if leader is not None:
             who = leader or "nobody"
@@ -66,8 +67,8 @@ class ExtenderPages:
             return status_response(503, "ServiceUnavailable", text)
         try:
             woken = self._wake_pods(_DECODER.decode(body.strip() or b"{}"))
-        except (msgspec.MsgspecError, ValueError) as error:
-            return status_response(400, "BadRequest", str(error))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            bad_request(str(error))
         return web.Response(
             body=msgspec.json.encode({"woken": woken}), content_type="application/json"
         )

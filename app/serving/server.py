@@ -1,25 +1,41 @@
 """The listener: TLS, then who asks, then whether they may, then the page (docs/spec/endpoints.md#server)."""
 
+import asyncio
 import errno
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
+from aiohttp.typedefs import Handler, Middleware
 
+from app.observe.metrics.serving import ServingMetrics
 from app.serving.access import Authenticator, Authorizer, Refused, status_response
 from app.serving.options import ServingError, ServingOptions
 from app.serving.tls import ServerTLS
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Seconds from the head of a request to the end of its answer.
+REQUEST_SECONDS: Final = 60.0
 #: Nobody sends us anything large.
 _MAX_BODY: Final = 64 * 1024
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104
 _BACKLOG: Final = 128
+
+
+class _RequestLog(logging.LoggerAdapter[logging.Logger]):
+    """The log that aiohttp writes to: malformed requests and lost connections are no reason for a traceback."""
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **kwargs: Any) -> None:
+        """See Logger.exception."""
+        if isinstance(exc_info, HttpProcessingError | web.RequestPayloadError | ConnectionError):
+            self.debug("Request not served: %r", str(exc_info))
+        else:
+            self.error(msg, *args, exc_info=exc_info, **kwargs)
 
 
 class Listening:
@@ -39,6 +55,7 @@ async def serving(
     *,
     authenticator: Authenticator,
     authorizer: Authorizer,
+    metrics: ServingMetrics,
     wall: Callable[[], float],
 ) -> AsyncIterator[Listening]:
     """Serves the routes for the length of the block, then lets answers under way finish. Raises ServingError.
@@ -47,11 +64,17 @@ async def serving(
     """
     tls = None if options.insecure_http else ServerTLS(options, wall)
     app = web.Application(
-        middlewares=[_recover, _access(authenticator, authorizer)], client_max_size=_MAX_BODY
+        middlewares=[guarded(metrics), _access(authenticator, authorizer)],
+        client_max_size=_MAX_BODY,
     )
     app.add_routes(routes)
     runner = web.AppRunner(
-        app, access_log=None, handle_signals=False, shutdown_timeout=options.grace
+        app,
+        access_log=None,
+        logger=_RequestLog(log),
+        auto_decompress=False,
+        handle_signals=False,
+        shutdown_timeout=options.grace,
     )
     await runner.setup()
     try:
@@ -104,20 +127,48 @@ def _announce(listening: Listening, options: ServingOptions) -> None:
         log.info("Serving securely at %s", listening.address)
 
 
-@web.middleware
-async def _recover(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers for those who cannot, and sets the headers that all answers have."""
+def guarded(metrics: ServingMetrics) -> Middleware:
+    """The middleware around every handler: whatever one raises becomes an answer, and the time for that is limited.
+
+    An exception that is no answer is logged, counted and answered with 500. An answer that cannot be sent within
+    REQUEST_SECONDS of the request's head ends the connection.
+    """
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                response = await _answered(request, handler, metrics)
+                if not response.prepared:
+                    response.headers["Cache-Control"] = "no-cache, private"
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError as error:
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionAbortedError("the answer was not sent in time") from error
+        return response
+
+    return guard
+
+
+async def _answered(
+    request: web.Request, handler: Handler, metrics: ServingMetrics
+) -> web.StreamResponse:
     try:
-        response = await handler(request)
+        return await handler(request)
+    except Refused as refused:
+        return refused.response
     except web.HTTPException as error:
-        response = _http_error(error)
+        return _http_error(error)
+    except ConnectionError:
+        raise
     except Exception:
-        log.exception("Error serving %s %s", request.method, request.path)
+        resource = request.match_info.route.resource
+        metrics.failed("" if resource is None else resource.canonical)
+        log.exception("Error serving %s %r", request.method, request.path)
         text = "This request caused the scheduler to fail; see its log.\n"
-        response = web.Response(status=500, text=text)
-    if not response.prepared:
-        response.headers["Cache-Control"] = "no-cache, private"
-    return response
+        return web.Response(status=500, text=text)
 
 
 def _http_error(error: web.HTTPException) -> web.StreamResponse:
@@ -129,17 +180,12 @@ def _http_error(error: web.HTTPException) -> web.StreamResponse:
     return web.Response(status=error.status, text=f"{error.reason}\n")
 
 
-def _access(
-    authenticator: Authenticator, authorizer: Authorizer
-) -> Callable[..., Awaitable[web.StreamResponse]]:
+def _access(authenticator: Authenticator, authorizer: Authorizer) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            user = await authenticator.user(request)
-            if not authorizer.is_open(request.path):
-                await authorizer.check(user, request)
-        except Refused as refused:
-            return refused.response
+        user = await authenticator.user(request)
+        if not authorizer.is_open(request.path):
+            await authorizer.check(user, request)
         return await handler(request)
 
     return check

@@ -10,11 +10,14 @@ import msgspec
 import pytest
 from aiohttp import web
 from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
 
 from app.cli.explain import ExplainError, Target, ask, command, split_name
 from app.kube.errors import ConfigurationError
 from app.observe.explain import Chances, Explanation, Leadership, Waiting
 from app.observe.histories import Rejection
+from app.observe.metrics.series import Families
+from app.observe.metrics.serving import ServingMetrics
 from app.runtime.clock import SystemClock
 from app.serving.access import Authenticator, Authorizer
 from app.serving.options import ServingOptions
@@ -54,6 +57,7 @@ async def scheduler(reviews, **options):
         settings,
         authenticator=Authenticator(settings, reviews),
         authorizer=Authorizer(settings, reviews),
+        metrics=ServingMetrics(Families(CollectorRegistry())),
         wall=SystemClock().wall,
     ) as listening:
         yield listening.address

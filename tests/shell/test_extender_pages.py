@@ -3,8 +3,12 @@
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client import CollectorRegistry
 
+from app.observe.metrics.series import Families
+from app.observe.metrics.serving import ServingMetrics
 from app.serving.extenders import ExtenderPages, PodName, WakeRequest
+from app.serving.server import guarded
 
 
 class Desk:
@@ -23,7 +27,8 @@ class Desk:
 @pytest.fixture
 async def client():
     desk, leader = Desk(), [None]
-    app = web.Application()
+    metrics = ServingMetrics(Families(CollectorRegistry()))
+    app = web.Application(middlewares=[guarded(metrics)])
     app.add_routes(ExtenderPages(desk.wake, leader=lambda: leader[0]).routes())
     async with TestClient(TestServer(app)) as made:
         made.desk, made.leader = desk, leader

@@ -5,7 +5,6 @@ time, so that the loop can do other things in between; what follows from the spe
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -15,7 +14,7 @@ from app.model.quantity import QuantityError, milli, whole
 from app.model.requests import CPU, EPHEMERAL_STORAGE, MEMORY, Amounts, pod_limits, pod_requests
 from app.observe.metrics.series import go_float
 
-#: Pods written between two chances for others to run.
+#: Pods and samples written between two chances for others to run.
 SLICE: Final = 500
 
 _BYTES: Final = frozenset({MEMORY, "storage", EPHEMERAL_STORAGE})
@@ -44,7 +43,7 @@ _Sample = tuple[str, str]
 
 
 def pod_resource_metrics(pods: Sequence[Pod]) -> Iterator[bytes]:
-    """Prometheus' text, in pieces of SLICE pods."""
+    """Prometheus' text, in pieces of about SLICE samples."""
     for metric in (_REQUEST, _LIMIT):
         head = f"# HELP {metric.name} [STABLE] {metric.text}\n# TYPE {metric.name} gauge\n"
         yield head.encode()
@@ -53,35 +52,44 @@ def pod_resource_metrics(pods: Sequence[Pod]) -> Iterator[bytes]:
 
 def _samples(metric: _Metric, pods: Iterable[Pod]) -> Iterator[bytes]:
     known: WeakKeyDictionary[PodTemplate, tuple[_Sample, ...]] = WeakKeyDictionary()
-    rest = (pod for pod in pods if not (pod.node_name and pod.phase in _ENDED))
-    while part := list(islice(rest, SLICE)):
-        lines: list[str] = []
-        for pod in part:
-            samples = known.get(pod.template)
-            if samples is None:
-                samples = known[pod.template] = tuple(_of_template(metric, pod.spec))
-            lines += [
-                f'{metric.name}{{namespace="{pod.namespace}",node="{pod.node_name}",pod="{pod.name}",{tail}}} {value}\n'
-                for tail, value in samples
-            ]
-        yield "".join(lines).encode()
+    lines: list[str] = []
+    work = 0
+    for pod in pods:
+        if pod.node_name and pod.phase in _ENDED:
+            continue
+        samples = known.get(pod.template)
+        if samples is None:
+            samples = known[pod.template] = tuple(_of_template(metric, pod.spec))
+        if samples:
+            whose = f'namespace="{_escape(pod.namespace)}",node="{_escape(pod.node_name)}",pod="{_escape(pod.name)}"'
+            lines += [f"{metric.name}{{{whose},{tail}}} {value}\n" for tail, value in samples]
+        work += 1 + len(samples)
+        if work >= SLICE:
+            yield "".join(lines).encode(errors="replace")
+            lines.clear()
+            work = 0
+    yield "".join(lines).encode(errors="replace")
 
 
 def _of_template(metric: _Metric, spec: PodSpec) -> Iterator[_Sample]:
-    """What all pods of a template have in common; nothing for quantities that cannot be read."""
+    """What all pods of a template have in common; nothing for quantities that cannot be read or written as a number."""
     try:
         amounts = metric.amounts(spec)
-    except QuantityError:
+    except (QuantityError, ArithmeticError):
         return
     priority = "" if spec.priority is None else str(spec.priority)
     for resource, nanos in sorted(amounts.items()):
-        if nanos:
+        if not nanos:
+            continue
+        try:
             unit, value = _in_unit(resource, nanos)
-            tail = (
-                f'priority="{priority}",resource="{_escape(resource)}",'
-                f'scheduler="{_escape(spec.scheduler_name)}",unit="{unit}"'
-            )
-            yield tail, go_float(value)
+        except ArithmeticError:
+            continue
+        tail = (
+            f'priority="{priority}",resource="{_escape(resource)}",'
+            f'scheduler="{_escape(spec.scheduler_name)}",unit="{unit}"'
+        )
+        yield tail, go_float(value)
 
 
 def _in_unit(resource: str, nanos: int) -> tuple[str, float]:

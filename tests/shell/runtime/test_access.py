@@ -8,8 +8,11 @@ import ssl
 import aiohttp
 import pytest
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from app.kube.reviews import User
+from app.observe.metrics.series import Families
+from app.observe.metrics.serving import ServingMetrics
 from app.runtime.clock import SystemClock
 from app.serving.access import Authenticator, Authorizer, TtlCache
 from app.serving.options import ServingOptions
@@ -48,6 +51,7 @@ async def served(reviews, **options):
         settings,
         authenticator=Authenticator(settings, reviews),
         authorizer=Authorizer(settings, reviews),
+        metrics=ServingMetrics(Families(CollectorRegistry())),
         wall=SystemClock().wall,
     ) as listening:
         trusting = aiohttp.TCPConnector(ssl=False)

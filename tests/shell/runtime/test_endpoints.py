@@ -8,9 +8,11 @@ import logging
 
 import msgspec
 import numpy as np
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
+from yarl import URL
 
 from app.framework.testing import make_node, make_pod
 from app.model.objects import Node
@@ -19,6 +21,7 @@ from app.observe.events import ElectionStatistics
 from app.runtime import logs
 from app.scheduler.endpoints import Endpoints, served
 from app.serving.options import ServingOptions
+from app.serving.server import guarded
 from tests.shell.clock import WALL, StoppedClock
 from tests.shell.runtime.world import running
 
@@ -70,7 +73,7 @@ async def browsing(*nodes, elector=None, profiling=True):
             clock=StoppedClock(),
             rng=np.random.default_rng(0),
         )
-        app = web.Application()
+        app = web.Application(middlewares=[guarded(endpoints.metrics)])
         app.add_routes(endpoints.routes())
         async with TestClient(TestServer(app)) as client:
             browser = Browser(world, client, elector, endpoints)
@@ -282,7 +285,18 @@ async def test_pods_dealt_with_last():
         pods = await browser.json("/debug/pods?limit=1")
         assert [pod["pod"] for pod in pods] == ["default/q"]
         assert pods[0]["last"]["result"] == "bound"
-        assert len(await browser.json("/debug/pods?limit=nonsense")) == 2
+        assert len(await browser.json("/debug/pods?limit=")) == 2
+
+
+@pytest.mark.parametrize(
+    "limit", ["nonsense", "-1", "1e9", "9" * 5000, "%D9%A3", "%C2%B2", "%ff", "%201", "9999999999"]
+)
+async def test_a_limit_that_is_no_number(limit):
+    async with browsing() as browser:
+        status = await browser.json(URL(f"/debug/pods?limit={limit}", encoded=True), status=400)
+    assert status["reason"] == "BadRequest"
+    assert status["message"].startswith("limit must be a whole number from 0 to 999999999, not ")
+    assert len(status["message"]) < 500
 
 
 async def test_a_pod_nobody_knows():
@@ -312,9 +326,34 @@ async def test_verbosity_can_be_changed():
             assert logs.enabled(5)
         finally:
             logs.set_verbosity(0)
-        assert "no verbosity" in await browser.get(
-            "/debug/flags/v", method="PUT", data="many", status=400
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"many", {}),
+        (b"", {}),
+        (b"-1", {}),
+        (b"9" * 20, {}),
+        (b"9" * 5000, {}),
+        (b"\xff\xfe", {}),
+        ("\u0663".encode(), {}),
+        (b"2", {"Content-Type": "text/plain; charset=utf-16"}),
+        (b"2", {"Content-Type": "text/plain; charset=bogus"}),
+    ],
+)
+async def test_a_verbosity_that_is_no_number(body, headers):
+    plain = body == b"2"
+    async with browsing() as browser:
+        said = await browser.get(
+            "/debug/flags/v",
+            method="PUT",
+            data=body,
+            headers=headers,
+            status=200 if plain else 400,
         )
+    logs.set_verbosity(0)
+    assert plain or "the verbosity must be a whole number" in said
 
 
 async def test_without_profiling_there_are_no_tasks_and_no_verbosity():

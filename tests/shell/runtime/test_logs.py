@@ -60,6 +60,14 @@ def test_texts_cannot_forge_lines_or_keys(written):
     assert stream.getvalue().rstrip("\n").endswith(r'"Failed" err="no\" pod=\"other"')
 
 
+def test_plain_texts_cannot_forge_lines(written):
+    stream = written()
+    log.info("Serving %s", "/a\nE1121 10:15:00.000000 1 x.py:1] no\rE\x1b[2J\u2028\ttab")
+    first, second = stream.getvalue().rstrip("\n").split("\n")
+    assert first.endswith("] Serving /a")
+    assert second == r"	E1121 10:15:00.000000 1 x.py:1] no\rE\x1b[2J\u2028" + "\ttab"
+
+
 def test_long_texts_become_blocks(written):
     stream = written()
     logs.info(log, "Dump", nodes="one\ntwo")

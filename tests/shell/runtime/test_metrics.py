@@ -26,6 +26,7 @@ from app.model.objects import Node, PodSpec, Service, StorageClass
 from app.model.pod import Pod, PodTemplate
 from app.observe.events import BindingStepFinished, ElectionStatistics, PreemptionFinished
 from app.observe.metrics import gauges
+from app.observe.metrics import resources as resources_module
 from app.observe.metrics.client import LAG_INTERVAL, ClientMetrics, LoopLag
 from app.observe.metrics.exposition import exposition
 from app.observe.metrics.extenders import ExtenderMetrics
@@ -470,6 +471,24 @@ def test_a_quantity_that_cannot_be_read_costs_no_other_pod_its_metrics():
     fine = {"name": "c", "resources": {"limits": {"cpu": "1"}}}
     pods = [make_pod(n, spec={"containers": [c]}) for n, c in (("bad", broken), ("good", fine))]
     assert [pod for _, pod, _ in resources_of(*pods)] == ["good"]
+
+
+def test_an_amount_that_is_no_float_costs_nobody_else_a_sample(monkeypatch):
+    amounts = resources_module._REQUEST.amounts
+
+    def with_a_huge_one(spec):
+        return {**amounts(spec), "example.com/huge": 10**400}
+
+    request = resources_module._REQUEST._replace(amounts=with_a_huge_one)
+    monkeypatch.setattr(resources_module, "_REQUEST", request)
+    pod = make_pod("p", spec={"containers": [requests("1")]})
+    assert [resource for _, _, resource in resources_of(pod)] == ["cpu"]
+
+
+def test_names_that_only_etcd_could_hold_are_escaped():
+    pod = make_pod("p", spec={"containers": [requests("1")]})
+    name = 'a"} 7\nb\\'
+    assert [pod for _, pod, _ in resources_of(msgspec.structs.replace(pod, name=name))] == [name]
 
 
 def test_many_pods_come_in_slices():

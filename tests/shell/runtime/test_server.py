@@ -11,7 +11,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 from cryptography import x509
+from prometheus_client import CollectorRegistry
 
+from app.observe.metrics.series import Families
+from app.observe.metrics.serving import ServingMetrics
 from app.runtime.clock import SystemClock
 from app.serving.access import Authenticator, Authorizer
 from app.serving.options import ServingError, ServingOptions
@@ -37,6 +40,7 @@ async def served(routes=ROUTES, **options):
         settings,
         authenticator=Authenticator(settings, None),
         authorizer=Authorizer(settings, None),
+        metrics=ServingMetrics(Families(CollectorRegistry())),
         wall=WALL,
     ) as listening:
         yield listening
