@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -12,14 +12,13 @@ from app.framework.runner import Framework
 from app.kube.errors import KubeError
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
-from app.observe.events import BindingStepFinished, PodBound, Sink
-from app.runtime.clock import Clock
-from app.runtime.spawn import Spawn
+from app.observe.events import BindingStepFinished, PodBound
 from app.scheduler.attempt import Choice
+from app.scheduler.extender_cycle import ChainBinder
+from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPod, WaitingPods
 from app.scheduler.reports import Reports
 from app.state.queue.queued_pod import QueuedPod
-from app.state.scheduler_state import SchedulerState
 
 log = logging.getLogger(__name__)
 
@@ -37,41 +36,28 @@ class Decided(msgspec.Struct, frozen=True):
     started: float
 
 
-class ExtenderBinder(Protocol):
-    """Binds pods through extenders that have a bind verb."""
-
-    async def bind(self, pod: Pod, node_name: str) -> bool:
-        """True if an extender bound the pod, False if none is asked or all that were may be ignored.
-
-        Raises SchedulingError.
-        """
-
-
 class Binder:
     """Runs binding cycles as tasks; at most ``max_writing`` of them are about to write, so the loop cannot run away."""
 
     def __init__(
         self,
+        parts: Parts,
         *,
-        state: SchedulerState,
         effects: Effects,
-        extenders: ExtenderBinder | None,
+        extenders: ChainBinder | None,
         waiting: WaitingPods,
         reports: Reports,
-        sink: Sink,
-        clock: Clock,
-        spawn: Spawn,
         undo: Callable[[Decided, Status], None],
         max_writing: int,
     ) -> None:
-        self._state: Final = state
+        self._state: Final = parts.state
         self._effects: Final = effects
         self._extenders: Final = extenders
         self._waiting: Final = waiting
         self._reports: Final = reports
-        self._emit: Final = sink
-        self._clock: Final = clock
-        self._spawn: Final = spawn
+        self._emit: Final = parts.sink
+        self._clock: Final = parts.clock
+        self._spawn: Final = parts.spawn
         self._undo: Final = undo
         self._max_writing: Final = max_writing
         self._writing = 0
@@ -218,7 +204,7 @@ class Binder:
 
     def _bound(self, decided: Decided) -> None:
         pod = decided.assumed
-        self._state.cache.finish_binding(pod.uid)
+        self._state.finish_binding(pod.uid)
         self._reports.scheduled(pod, self._clock.wall())
         self._emit(
             PodBound(

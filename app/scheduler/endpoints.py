@@ -91,7 +91,7 @@ class Endpoints:
         scheduler = self._scheduler
         if not scheduler.settings.extension.requeue_endpoint.enabled:
             return ()
-        return (ExtenderPages(scheduler.requeue.wake, leader=self._other_leader),)
+        return (ExtenderPages(scheduler.retries.wake, leader=self._other_leader),)
 
     def routes(self) -> list[web.RouteDef]:
         """All paths."""

@@ -5,8 +5,8 @@ goes on with the next ones. Nothing is asked twice. The node is chosen from the 
 come, with no await in between (docs/architecture.md).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -25,6 +25,7 @@ from app.scheduler.attempt import (
     best_first,
     feasible_nodes_to_find,
 )
+from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.serial_extenders import SerialGate, extenders_of
 from app.state.columns.resources import Int64
 from app.state.queue.active_queue import Admits
@@ -36,19 +37,6 @@ _CHOOSER: Final = (
     "the only node that it left of several had filled up before the decision, because calls overlap; if it reserves nodes "
     "while it filters, take 'serial: false' away (aiokube-scheduler.io/v1alpha1)"
 )
-
-
-class Refusals(Protocol):
-    """Hears how attempts with extenders end."""
-
-    def turned_down(self, pod: Pod, extenders: Iterable[str], retry_after: float | None) -> None:
-        """No node is left; these extenders turned some down, the earliest asking to be called again after seconds."""
-
-    def failed(self, pod: Pod, error: ExtenderError) -> None:
-        """An extender that counts failed, at filter or at bind."""
-
-    def placed(self, pod: Pod) -> None:
-        """A node was found."""
 
 
 class _FilterTotals:
@@ -77,7 +65,7 @@ class _Candidates(msgspec.Struct, frozen=True):
 
 
 class ExtenderCycle:
-    """Finds a node for a pod together with the extenders (ExtenderSearch of app.scheduler.loop)."""
+    """Finds a node for a pod together with the extenders."""
 
     def __init__(
         self,
@@ -86,18 +74,18 @@ class ExtenderCycle:
         *,
         percentages: Mapping[str, int],
         rng: np.random.Generator,
-        refusals: Refusals,
-        poke: Callable[[], None],
+        retries: ExtenderRetries,
+        notify: Callable[[], None],
     ) -> None:
-        """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one; ``poke``: pods may go on."""
+        """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one; ``notify``: pods may go on."""
         self._chain: Final = chain
         self._table: Final = table
         self._percentages: Final = percentages
         self._rng: Final = rng
-        self._refusals: Final = refusals
+        self._retries: Final = retries
         #: Those whose calls overlap whatever they leave, until there is something to say of it.
         self._overlapping: Final = {e.name for e in chain.extenders if e.config.serial is False}
-        self._turns: Final = SerialGate(chain.extenders, poke)
+        self._turns: Final = SerialGate(chain.extenders, notify)
         self._lane: Final = extenders_of(chain.extenders)
 
     def concerns(self, pod: Pod) -> bool:
@@ -124,12 +112,12 @@ class ExtenderCycle:
         try:
             choice = await self._search(attempt, heard)
         except Unfit:
-            self._refusals.turned_down(attempt.pod, heard.refused_by, heard.retry_after)
+            self._retries.rejected(attempt.pod, heard.refused_by, heard.retry_after)
             raise
         except ExtenderError as error:
-            self._refusals.failed(attempt.pod, error)
+            self._retries.failed(attempt.pod, error)
             raise
-        self._refusals.placed(attempt.pod)
+        self._retries.gone(attempt.pod.uid)
         return choice
 
     async def _search(self, attempt: Attempt, heard: _FilterTotals) -> Choice:
@@ -242,7 +230,7 @@ class ChainBinder(msgspec.Struct, frozen=True):
 
     chain: ExtenderChain
     writer: KubeWriter
-    refusals: Refusals
+    retries: ExtenderRetries
 
     async def bind(self, pod: Pod, node_name: str) -> bool:
         """True if an extender bound the pod. An answer that was lost is looked up."""
@@ -255,5 +243,5 @@ class ChainBinder(msgspec.Struct, frozen=True):
         try:
             return await self.chain.bind(pod, node_name, look_up)
         except ExtenderError as error:
-            self.refusals.failed(pod, error)
+            self.retries.failed(pod, error)
             raise

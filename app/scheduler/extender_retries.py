@@ -10,8 +10,8 @@ Only pods that an extender turned down in their last attempt are woken; what the
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -19,23 +19,13 @@ from app.extender.client import asks_for
 from app.extender.errors import ExtenderError
 from app.model.pod import Pod
 from app.observe.extender_reports import ExtenderReports
+from app.scheduler.parts import Parts
 from app.serving.extenders import WakeRequest
-from app.state.queue.queued_pod import QueuedPod
 
 #: Seconds: what an extender that asks for less gets, so that a pod cannot be tried in a tight loop.
 SHORTEST_RETRY: Final = 1.0
 #: Timers at most; beyond, pods are tried again when something changes, or when they are asked for.
 MAX_TIMERS: Final = 50_000
-
-
-class Queue(Protocol):
-    """The part of the scheduling queue that is needed (app.state.queue.scheduling_queue)."""
-
-    def get(self, uid: str) -> QueuedPod | None:
-        """The pod, if it waits or is in flight."""
-
-    def activate(self, pods: Iterable[Pod], now: float) -> int:
-        """Makes pods active whatever they wait for."""
 
 
 class _Refusal(msgspec.Struct):
@@ -44,27 +34,22 @@ class _Refusal(msgspec.Struct):
     timer: asyncio.TimerHandle | None = None
 
 
-class Requeue:
-    """Remembers who turned down which pods, and wakes them. Used from one event loop."""
+class ExtenderRetries:
+    """Remembers which extenders rejected which pods, and makes these pods active again. Used from one event loop."""
 
     def __init__(
         self,
-        queue: Queue,
+        parts: Parts,
         extenders: Iterable[str],
+        reports: ExtenderReports,
         *,
-        is_unbound: Callable[[Pod], bool],
-        now: Callable[[], float],
-        poke: Callable[[], None],
         max_timers: int = MAX_TIMERS,
     ) -> None:
-        """``extenders``: the names of all; ``is_unbound``: whether a pod still exists and needs a node; ``now``: the
-        queue's clock; ``poke``: pods may have become active.
-        """
-        self._queue: Final = queue
-        self._is_unbound: Final = is_unbound
+        """``extenders``: the names of all."""
+        self._state: Final = parts.state
         self._names: Final = tuple(extenders)
-        self._now: Final = now
-        self._poke: Final = poke
+        self._reports: Final = reports
+        self._now: Final = parts.clock.steady
         self._max_timers: Final = max_timers
         self._refusals: Final[dict[str, _Refusal]] = {}
         self._timers = 0
@@ -75,20 +60,25 @@ class Requeue:
 
     # ------------------------------------------------------------ attempts
 
-    def turned_down(self, pod: Pod, extenders: Iterable[str], retry_after: float | None) -> None:
+    def rejected(self, pod: Pod, extenders: Iterable[str], retry_after: float | None) -> None:
         """An attempt is about to fail, in which these extenders turned down nodes or failed.
 
         ``retry_after``: seconds after which one of them asked to be called again.
         """
         self.gone(pod.uid)
         names = frozenset(extenders)
-        if names and self._is_unbound(pod):  # else nobody would call ``gone`` any more
+        if names and self._state.is_unbound(pod):  # else nobody would call ``gone`` any more
             self._refusals[pod.uid] = _Refusal(pod, names)
             if retry_after is not None:
                 self.retry_at(pod, retry_after)
 
+    def failed(self, pod: Pod, error: ExtenderError) -> None:
+        """An extender that is not ignorable failed, at filter or at bind."""
+        self._reports.failed(error, pod)
+        self.rejected(pod, (error.extender,), error.retry_after)
+
     def gone(self, uid: str) -> None:
-        """The pod has a node, or is no more."""
+        """The pod has a node, or no longer exists."""
         refusal = self._refusals.pop(uid, None)
         if refusal is not None:
             self._stop(refusal)
@@ -145,14 +135,13 @@ class Requeue:
         self._activate([refusal])
 
     def _activate(self, refusals: Sequence[_Refusal]) -> int:
-        found = [self._queue.get(refusal.pod.uid) for refusal in refusals]
+        found = [self._state.queue.get(refusal.pod.uid) for refusal in refusals]
         for refusal, queued in zip(refusals, found, strict=True):
             if queued is None:
                 self.gone(refusal.pod.uid)
         pods = [queued.pod for queued in found if queued is not None]
         if pods:
-            self._queue.activate(pods, self._now())
-            self._poke()
+            self._state.activate(pods, self._now())
         return len(pods)
 
     def _stop(self, refusal: _Refusal) -> None:
@@ -160,27 +149,6 @@ class Requeue:
             refusal.timer.cancel()
             refusal.timer = None
             self._timers -= 1
-
-
-class ExtenderOutcomes:
-    """What follows from what extenders say: who is woken when, and what people are told (Refusals of app.scheduler.extender_cycle)."""
-
-    def __init__(self, requeue: Requeue, reports: ExtenderReports) -> None:
-        self._requeue: Final = requeue
-        self._reports: Final = reports
-
-    def turned_down(self, pod: Pod, extenders: Iterable[str], retry_after: float | None) -> None:
-        """See Refusals."""
-        self._requeue.turned_down(pod, extenders, retry_after)
-
-    def failed(self, pod: Pod, error: ExtenderError) -> None:
-        """See Refusals."""
-        self._reports.failed(error, pod)
-        self._requeue.turned_down(pod, (error.extender,), error.retry_after)
-
-    def placed(self, pod: Pod) -> None:
-        """See Refusals."""
-        self._requeue.gone(pod.uid)
 
 
 def _wants(pod: Pod, resource: str) -> bool:

@@ -4,19 +4,17 @@ See docs/spec/cycle.md#failed-attempts.
 """
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from app.framework.diagnosis import Diagnosis
 from app.model.pod import Pod
 from app.model.status import Code, Status
-from app.observe.events import AttemptFailed, Sink
+from app.observe.events import AttemptFailed
 from app.observe.pod_events import SCHEDULER_ERROR, UNSCHEDULABLE
-from app.runtime.clock import Clock
 from app.scheduler.binding import Decided
+from app.scheduler.parts import Parts
 from app.scheduler.reports import Reports
 from app.state.queue.queued_pod import QueuedPod
-from app.state.scheduler_state import SchedulerState
 
 log = logging.getLogger(__name__)
 
@@ -26,19 +24,13 @@ class FailureHandler:
 
     def __init__(
         self,
-        *,
-        state: SchedulerState,
+        parts: Parts,
         reports: Reports,
-        sink: Sink,
-        clock: Clock,
-        poke: Callable[[], None],
     ) -> None:
-        """``poke`` is called whenever pods may have become active or begun to back off: nobody else would notice."""
-        self._state: Final = state
+        self._state: Final = parts.state
         self._reports: Final = reports
-        self._emit: Final = sink
-        self._clock: Final = clock
-        self._poke: Final = poke
+        self._emit: Final = parts.sink
+        self._clock: Final = parts.clock
 
     def skipped_deleting(self, pod: Pod) -> None:
         """A pod that is being deleted was popped."""
@@ -89,7 +81,6 @@ class FailureHandler:
             started=decided.started,
         )
         self._state.freed(pod, self._clock.steady(), but=pod.uid)
-        self._poke()
 
     def give_back(
         self,
@@ -120,4 +111,3 @@ class FailureHandler:
                 nominated_node=nominated_node,
                 now=self._clock.wall(),
             )
-        self._poke()

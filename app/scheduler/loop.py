@@ -10,50 +10,28 @@ import logging
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-import numpy as np
-
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import Effects
 from app.framework.runner import Framework
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
-from app.observe.events import AttemptStarted, NodeSelected, Sink
+from app.observe.events import AttemptStarted, NodeSelected
 from app.observe.pod_events import UNSCHEDULABLE
 from app.runtime import logs
-from app.runtime.clock import Clock
-from app.runtime.spawn import Spawn
 from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit
 from app.scheduler.binding import Binder, Decided
+from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import FailureHandler
+from app.scheduler.parts import Parts
 from app.scheduler.slots import Slots, Work
 from app.state.cache import CacheError
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
-from app.state.scheduler_state import SchedulerState
 
 log = logging.getLogger(__name__)
 
 #: The loop lets other tasks run after deciding for this long, in seconds.
 _SLICE: Final = 0.002
-
-
-class ExtenderSearch(Protocol):
-    """Decides about a pod with the extenders' help."""
-
-    def concerns(self, pod: Pod) -> bool:
-        """Whether any extender wants a say in where this pod goes."""
-
-    def gate(self, *, room: bool) -> Admits | None:
-        """Which pods may be tried now, None for all; without ``room`` only those that concern no extender."""
-
-    def begin(self, pod: Pod) -> None:
-        """A pod that concerns extenders was popped; ``choose`` follows."""
-
-    async def choose(self, attempt: Attempt) -> Choice:
-        """The chosen node; nothing is awaited after the last look at the table.
-
-        Raises NoNodesError, Unfit, SchedulingError.
-        """
 
 
 class Room(Protocol):
@@ -72,34 +50,34 @@ class SchedulingLoop:
 
     def __init__(
         self,
+        parts: Parts,
         *,
-        state: SchedulerState,
         frameworks: Mapping[str, Framework],
-        search: ExtenderSearch | None,
+        search: ExtenderCycle | None,
         binder: Binder,
-        failures: "FailureHandler",
+        failures: FailureHandler,
         effects: Effects,
-        sink: Sink,
-        clock: Clock,
-        rng: np.random.Generator,
         parallelism: int,
-        spawn: Spawn,
         evictor: Room | None = None,
     ) -> None:
         """``parallelism``: attempts waiting for extenders at the same time; ``evictor``: where room is being made."""
-        self._state: Final = state
+        self._state: Final = parts.state
         self._frameworks: Final = frameworks
         self._search: Final = search
         self._binder: Final = binder
         self._failures: Final = failures
         self._effects: Final = effects
-        self._emit: Final = sink
-        self._clock: Final = clock
-        self._rng: Final = rng
+        self._emit: Final = parts.sink
+        self._clock: Final = parts.clock
+        self._rng: Final = parts.rng
         self._rooms: Final = (binder,) if evictor is None else (binder, evictor)
         self._in_order: Final = parallelism == 1
         self._slots: Final = Slots(
-            parallelism, more=self._next_to_ask, freed=self.wake, clock=clock, spawn=spawn
+            parallelism,
+            more=self._next_to_ask,
+            freed=self.wake,
+            clock=parts.clock,
+            spawn=parts.spawn,
         )
         self._wake: Final = asyncio.Event()
         self._running = False
@@ -164,7 +142,7 @@ class SchedulingLoop:
             and self._running
             and all(room.has_room for room in self._rooms)
         ):
-            queued = self._state.queue.peek(self._gate(room=True))
+            queued = self._state.peek(self._gate(room=True))
             if queued is None or not self._search.concerns(queued.pod):
                 return None
             self._state.pop(self._clock.steady(), self._gate(room=True))
@@ -200,7 +178,7 @@ class SchedulingLoop:
         return self._state.cache.is_assumed(pod.uid)
 
     async def _schedule(
-        self, queued: QueuedPod, attempt: Attempt, search: ExtenderSearch | None
+        self, queued: QueuedPod, attempt: Attempt, search: ExtenderCycle | None
     ) -> None:
         started = self._clock.monotonic()
         profile = attempt.framework.profile_name

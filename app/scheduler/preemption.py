@@ -20,10 +20,9 @@ from app.framework.interface import Eviction
 from app.kube.errors import KubeError, NotFound
 from app.kube.payloads import ConditionChange
 from app.model.pod import Pod
-from app.observe.events import PreemptionFinished, PreemptionStarted, Sink
+from app.observe.events import PreemptionFinished, PreemptionStarted
 from app.observe.pod_events import PodEvents
-from app.runtime.clock import Clock
-from app.runtime.spawn import Spawn
+from app.scheduler.parts import Parts
 from app.scheduler.status_patches import StatusPatch, StatusPatcher
 from app.state.queue.queued_pod import GATED
 from app.state.scheduler_state import SchedulerState
@@ -69,27 +68,22 @@ class Evictor:
 
     def __init__(
         self,
+        parts: Parts,
         *,
-        state: SchedulerState,
         writer: VictimWriter,
         events: PodEvents,
         patcher: StatusPatcher,
-        sink: Sink,
-        clock: Clock,
-        spawn: Spawn,
         stop_unbound: Stop,
-        poke: Callable[[], None],
     ) -> None:
-        """``stop_unbound`` is asked first; ``poke`` is called when pods may have become active."""
-        self._state: Final = state
+        """``stop_unbound`` is asked first."""
+        self._state: Final = parts.state
         self._writer: Final = writer
         self._events: Final = events
         self._patcher: Final = patcher
-        self._emit: Final = sink
-        self._clock: Final = clock
-        self._spawn: Final = spawn
+        self._emit: Final = parts.sink
+        self._clock: Final = parts.clock
+        self._spawn: Final = parts.spawn
         self._stop_unbound: Final = stop_unbound
-        self._poke: Final = poke
         self._slots: Final = asyncio.Semaphore(MAX_EVICTING)
         self._running = 0
         self._room: Final = asyncio.Event()
@@ -160,8 +154,7 @@ class Evictor:
             self._run_more(-1)
             self._emit(PreemptionFinished(self._clock.monotonic() - started, succeeded=done))
         if not done or (free and self._state.queue.where(uid) is GATED):
-            self._state.queue.activate((eviction.preemptor,), self._clock.steady())
-            self._poke()
+            self._state.activate((eviction.preemptor,), self._clock.steady())
 
     async def _make_room(self, eviction: Eviction, victims: Sequence[Pod]) -> bool:
         """Whether everybody is gone or going."""

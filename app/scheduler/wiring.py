@@ -37,10 +37,11 @@ from app.scheduler import kinds
 from app.scheduler.binding import Binder
 from app.scheduler.effects import ApiEffects, ApiStatusWriter
 from app.scheduler.extender_cycle import ChainBinder, ExtenderCycle
-from app.scheduler.extender_retries import ExtenderOutcomes, Requeue
+from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.extenders import wants_whole_nodes, wants_whole_victims
 from app.scheduler.failures import FailureHandler
 from app.scheduler.loop import SchedulingLoop
+from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_framework, plugin_names
@@ -104,24 +105,18 @@ class Scheduler:
         self.frameworks: Final[dict[str, Framework]] = {}
         self.waiting: Final = WaitingPods()
         self.state: Final = self._make_state(profiles, plugin_classes, max_unschedulable_seconds)
-        self.flusher: Final = QueueFlusher(self.state.queue, clock, self._wake)
+        self._parts: Final = Parts(self.state, clock, rng, self._spawn, telemetry.on)
+        self.flusher: Final = QueueFlusher(self.state, clock, self._wake)
 
         self._writer: Final = KubeWriter(transport, may_write=may_write, rng=rng)
         self.patcher: Final = StatusPatcher(
-            ApiStatusWriter(self._writer), self._spawn, backlog=lambda: self.state.queue.ready
+            ApiStatusWriter(self._writer), self._spawn, backlog=lambda: self.state.ready
         )
         self._pod_events: Final = PodEventRecorder(events)
         self._reports: Final = Reports(self._pod_events, self.patcher)
-        self.failures: Final = FailureHandler(
-            state=self.state,
-            reports=self._reports,
-            sink=telemetry.on,
-            clock=clock,
-            poke=self.flusher.poke,
-        )
+        self.failures: Final = FailureHandler(self._parts, self._reports)
         telemetry.extender_reports.tell(self._pod_events)
-        self.requeue: Final = self._make_requeue()
-        self._refusals: Final = ExtenderOutcomes(self.requeue, telemetry.extender_reports)
+        self.retries: Final = self._make_retries()
 
         self.evictor: Final = self._make_evictor()
         self.effects: Final = ApiEffects(
@@ -167,6 +162,7 @@ class Scheduler:
             cluster=cluster,
             make_queue=make_queue,
             profiles=[p.scheduler_name for p in profiles],
+            notify=self._notify,
         )
 
     def _make_queue(
@@ -240,8 +236,7 @@ class Scheduler:
             change = Change(model, before, after)
             self._carry_out(self.state.apply(change, self._clock.steady()))
             if model is Pod and (kind == DELETED or new.node_name):
-                self.requeue.gone(old.uid if kind == DELETED else new.uid)
-            self.flusher.poke()
+                self.retries.gone(old.uid if kind == DELETED else new.uid)
             handled(change, now() - started)
 
         return handle
@@ -252,67 +247,53 @@ class Scheduler:
         def handle(objects: Mapping[str, Any]) -> None:
             started = now()
             self._carry_out(self.state.apply_new(model, objects, self._clock.steady()))
-            if model is Pod and self.requeue:
+            if model is Pod and self.retries:
                 for pod in objects.values():
                     if pod.node_name:
-                        self.requeue.gone(pod.uid)
-            self.flusher.poke()
+                        self.retries.gone(pod.uid)
             listed(model, objects.values(), now() - started)
 
         return handle
 
     # ------------------------------------------------------------ deciding, and what follows
 
-    def _make_requeue(self) -> Requeue:
-        return Requeue(
-            self.state.queue,
+    def _make_retries(self) -> ExtenderRetries:
+        return ExtenderRetries(
+            self._parts,
             [extender.name for extender in self._chain.extenders],
-            is_unbound=self.state.is_unbound,
-            now=self._clock.steady,
-            poke=self.flusher.poke,
+            self._telemetry.extender_reports,
         )
 
     def _make_evictor(self) -> Evictor:
         return Evictor(
-            state=self.state,
+            self._parts,
             writer=self._writer,
             events=self._pod_events,
             patcher=self.patcher,
-            sink=self._telemetry.on,
-            clock=self._clock,
-            spawn=self._spawn,
             stop_unbound=self._stop_unbound,
-            poke=self.flusher.poke,
         )
 
     def _make_binder(self) -> Binder:
         chain = self._chain
         return Binder(
-            state=self.state,
+            self._parts,
             effects=self.effects,
-            extenders=ChainBinder(chain, self._writer, self._refusals) if chain else None,
+            extenders=ChainBinder(chain, self._writer, self.retries) if chain else None,
             waiting=self.waiting,
             reports=self._reports,
-            sink=self._telemetry.on,
-            clock=self._clock,
-            spawn=self._spawn,
             undo=self.failures.undo,
             max_writing=self.settings.extension.max_bindings_in_flight,
         )
 
     def _make_loop(self, profiles: Sequence[Profile]) -> SchedulingLoop:
         return SchedulingLoop(
-            state=self.state,
+            self._parts,
             frameworks=self.frameworks,
             search=self._make_search(profiles) if self._chain else None,
             binder=self.binder,
             failures=self.failures,
             effects=self.effects,
-            sink=self._telemetry.on,
-            clock=self._clock,
-            rng=self._rng,
             parallelism=self.settings.configuration.parallelism,
-            spawn=self._spawn,
             evictor=self.evictor,
         )
 
@@ -322,8 +303,8 @@ class Scheduler:
             self.state.table,
             percentages={p.scheduler_name: p.percentage_of_nodes_to_score or 0 for p in profiles},
             rng=self._rng,
-            refusals=self._refusals,
-            poke=self.flusher.poke,
+            retries=self.retries,
+            notify=self.flusher.notify,
         )
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -339,12 +320,15 @@ class Scheduler:
 
     def _has_urgent_writes(self) -> bool:
         """Whether bindings or evictions are being written, or soon will be: there are pods to be decided."""
-        return bool(self.binder.writing or self.evictor.running or self.state.queue.ready)
+        return bool(self.binder.writing or self.evictor.running or self.state.ready)
 
     # ------------------------------------------------------------ what happened
 
     def _wake(self) -> None:
         self.loop.wake()
+
+    def _notify(self) -> None:
+        self.flusher.notify()
 
     def _carry_out(self, commands: Sequence[Command]) -> None:
         for command in commands:
@@ -408,7 +392,7 @@ class Scheduler:
 
     async def wind_down(self, seconds: float) -> None:
         """Lets bindings and preemptions finish and status patches be written, for at most this long."""
-        self.requeue.close()
+        self.retries.close()
         try:
             async with asyncio.timeout(seconds):
                 await self.binder.wait_until_idle()

@@ -7,7 +7,7 @@ pods that the change may help
 always in exactly one place: waiting in the queue, in flight, assumed, bound, or gone.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -91,6 +91,10 @@ class Failure(msgspec.Struct, frozen=True):
     requeued: bool
 
 
+def _nothing() -> None:
+    pass
+
+
 class SchedulerState:
     """Cache, queue, nominator and listers, changed together."""
 
@@ -101,7 +105,9 @@ class SchedulerState:
         cluster: Cluster,
         make_queue: Callable[[Nominator], SchedulingQueue],
         profiles: Collection[str],
+        notify: Callable[[], None] = _nothing,
     ) -> None:
+        """``notify`` is called after every change that may have made pods active, or let them begin to back off."""
         self.cache: Final = cache
         self.cluster: Final = cluster
         #: Every pod as the watch last showed it, by namespace/name.
@@ -110,6 +116,7 @@ class SchedulerState:
         self._nominations: Final = Nominations(self.nominator, cache.table)
         self.queue: Final = make_queue(self.nominator)
         self._profiles = frozenset(profiles)
+        self._notify: Final = notify
 
     @property
     def table(self) -> NodeTable:
@@ -129,6 +136,11 @@ class SchedulerState:
 
     def apply(self, change: Change, now: float) -> Sequence[Command]:
         """Takes over one change that a watch reported."""
+        commands = self._apply(change, now)
+        self._notify()
+        return commands
+
+    def _apply(self, change: Change, now: float) -> Sequence[Command]:
         try:
             if change.kind is Pod:
                 return self._apply_pod(change.old, change.new, now)
@@ -143,9 +155,12 @@ class SchedulerState:
     def apply_new(self, kind: type, objects: Mapping[str, Any], now: float) -> Sequence[Command]:
         """Takes over objects of a list, by namespace/name, that nobody has heard of before: the same as one change each."""
         if kind is Pod:
-            return self._new_pods(objects, now)
-        changes = (Change(kind, None, new) for new in objects.values())
-        return [command for change in changes for command in self.apply(change, now)]
+            commands = self._new_pods(objects, now)
+        else:
+            changes = (Change(kind, None, new) for new in objects.values())
+            commands = [command for change in changes for command in self._apply(change, now)]
+        self._notify()
+        return commands
 
     def _new_pods(self, pods: Mapping[str, Pod], now: float) -> Sequence[Command]:
         """Bound pods are counted first, all in one go: after a start there are tens of thousands of them."""
@@ -275,7 +290,33 @@ class SchedulerState:
         )
         self.queue.move_all(ClusterEvent(resource, action), change.old, change.new, now)
 
+    # ------------------------------------------------------------ the queue's time
+
+    @property
+    def ready(self) -> bool:
+        """Whether any pod is active."""
+        return self.queue.ready
+
+    def next_flush_time(self, now: float) -> float | None:
+        """When ``flush`` has something to do; None if never."""
+        return self.queue.next_flush_time(now)
+
+    def flush(self, now: float) -> int:
+        """Moves pods whose backoff ended, or that waited too long, and goes on with pending events; returns how many."""
+        queue = self.queue
+        return queue.continue_waking() + queue.flush_backoff(now) + queue.flush_unschedulable(now)
+
+    def activate(self, pods: Iterable[Pod], now: float) -> int:
+        """Makes pods active whatever they wait for; returns how many (see SchedulingQueue.activate)."""
+        activated = self.queue.activate(pods, now)
+        self._notify()
+        return activated
+
     # ------------------------------------------------------------ what a cycle decided
+
+    def peek(self, admits: Admits | None = None) -> QueuedPod | None:
+        """The pod that ``pop`` would return."""
+        return self.queue.peek(admits)
 
     def pop(self, now: float, admits: Admits | None = None) -> QueuedPod | None:
         """The next pod to try, of an open lane; it is in flight until ``assume`` and ``done``, or ``fail``."""
@@ -301,6 +342,11 @@ class SchedulerState:
         """Wakes the pods that a forgotten pod's place may help, all but the one with uid ``but``."""
         precheck = (lambda other: other.uid != but) if but else None
         self.queue.move_all(ASSIGNED_POD_DELETE, assumed, None, now, precheck=precheck)
+        self._notify()
+
+    def finish_binding(self, uid: str) -> None:
+        """The binding of an assumed pod was written; the watch will confirm it."""
+        self.cache.finish_binding(uid)
 
     def done(self, uid: str) -> None:
         """The pod is past the point where events matter to it: its binding begins."""
@@ -316,6 +362,11 @@ class SchedulerState:
 
         ``nominated_node``: None leaves the nomination, "" clears it, a name sets it.
         """
+        failure = self._fail(queued, now, nominated_node)
+        self._notify()
+        return failure
+
+    def _fail(self, queued: QueuedPod, now: float, nominated_node: str | None) -> Failure:
         pod = queued.pod
         current = self.pods.get(pod.key)
         if current is None or current.node_name:

@@ -19,9 +19,10 @@ from app.observe.extender_reports import ExtenderReports
 from app.plugins import registry
 from app.scheduler.binding import Binder
 from app.scheduler.extender_cycle import ChainBinder, ExtenderCycle
-from app.scheduler.extender_retries import ExtenderOutcomes, Requeue
+from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.failures import FailureHandler
 from app.scheduler.loop import SchedulingLoop
+from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.profiles import build_framework
 from app.scheduler.queue_flusher import QueueFlusher
@@ -53,33 +54,22 @@ class World:
         rng = np.random.default_rng(seed)
         self.chain = ExtenderChain(extenders)
         self.state = self._make_state(rng)
-        self.flusher = QueueFlusher(self.state.queue, self.clock, self._wake)
+        self.flusher = QueueFlusher(self.state, self.clock, self._wake)
+        parts = Parts(self.state, self.clock, rng, self._spawn, ignore)
         reports = ExtenderReports(wall=self.clock.wall, monotonic=self.clock.monotonic)
         reports.tell(self)
-        self.requeue = Requeue(
-            self.state.queue,
+        self.retries = ExtenderRetries(
+            parts,
             [e.name for e in self.chain.extenders],
-            is_unbound=self.state.is_unbound,
-            now=self.clock.steady,
-            poke=self.flusher.poke,
+            reports,
         )
-        refusals = ExtenderOutcomes(self.requeue, reports)
-        failures = FailureHandler(
-            state=self.state,
-            reports=self,
-            sink=ignore,
-            clock=self.clock,
-            poke=self.flusher.poke,
-        )
+        failures = FailureHandler(parts, self)
         self.binder = Binder(
-            state=self.state,
+            parts,
             effects=self,
-            extenders=ChainBinder(self.chain, self, refusals),
+            extenders=ChainBinder(self.chain, self, self.retries),
             waiting=WaitingPods(),
             reports=self,
-            sink=ignore,
-            clock=self.clock,
-            spawn=self._spawn,
             undo=failures.undo,
             max_writing=max_writing,
         )
@@ -88,21 +78,17 @@ class World:
             self.state.table,
             percentages={PROFILE: percentage},
             rng=rng,
-            refusals=refusals,
-            poke=self.flusher.poke,
+            retries=self.retries,
+            notify=self.flusher.notify,
         )
         self.loop = SchedulingLoop(
-            state=self.state,
+            parts,
             frameworks={PROFILE: self.framework},
             search=search,
             binder=self.binder,
             failures=failures,
             effects=self,
-            sink=ignore,
-            clock=self.clock,
-            rng=rng,
             parallelism=parallelism,
-            spawn=self._spawn,
         )
 
     def _make_state(self, rng):
@@ -137,7 +123,11 @@ class World:
             )
 
         return SchedulerState(
-            cache=Cache(table), cluster=cluster, make_queue=make_queue, profiles=[PROFILE]
+            cache=Cache(table),
+            cluster=cluster,
+            make_queue=make_queue,
+            profiles=[PROFILE],
+            notify=self._notify,
         )
 
     # -------------------------------------------------- driving it
@@ -147,7 +137,7 @@ class World:
         async with self._group:
             tasks = [self._group.create_task(t) for t in (self.loop.run(), self.flusher.run())]
             yield self
-            self.requeue.close()
+            self.retries.close()
             for task in tasks:
                 task.cancel()
 
@@ -157,9 +147,11 @@ class World:
     def _wake(self):
         self.loop.wake()
 
+    def _notify(self):
+        self.flusher.notify()
+
     def apply(self, kind, old, new):
         self.state.apply(Change(kind, old, new), self.clock.steady())
-        self.flusher.poke()
 
     def nodes(self, *names, cpu="4", **others):
         for name in names:
@@ -192,7 +184,7 @@ class World:
 
     def gone(self, pod):
         self.apply(Pod, pod, None)
-        self.requeue.gone(pod.uid)
+        self.retries.gone(pod.uid)
 
     def place(self, pod):
         return self.state.queue.where(pod.uid).value

@@ -19,6 +19,7 @@ from app.plugins.priority_sort import PrioritySort
 from app.scheduler.binding import Binder
 from app.scheduler.failures import FailureHandler
 from app.scheduler.loop import SchedulingLoop
+from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.profiles import build_framework
 from app.state.cache import Cache
@@ -72,40 +73,31 @@ class World:
             )
 
         self.state = SchedulerState(
-            cache=Cache(table), cluster=cluster, make_queue=make_queue, profiles=[PROFILE]
+            cache=Cache(table),
+            cluster=cluster,
+            make_queue=make_queue,
+            profiles=[PROFILE],
+            notify=self._wake,
         )
-        sink = ignore
-        self._failures = FailureHandler(
-            state=self.state,
-            reports=self,
-            sink=sink,
-            clock=self._clock,
-            poke=self._wake,
-        )
+        parts = Parts(self.state, self._clock, rng, self._spawn, ignore)
+        self._failures = FailureHandler(parts, self)
         self.binder = Binder(
-            state=self.state,
+            parts,
             effects=self,
             extenders=None,
             waiting=self.waiting,
             reports=self,
-            sink=sink,
-            clock=self._clock,
-            spawn=self._spawn,
             undo=self._failures.undo,
             max_writing=8,
         )
         self.loop = SchedulingLoop(
-            state=self.state,
+            parts,
             frameworks={PROFILE: self.framework},
             search=None,
             binder=self.binder,
             failures=self._failures,
             effects=self,
-            sink=sink,
-            clock=self._clock,
-            rng=rng,
             parallelism=1,
-            spawn=self._spawn,
         )
         self.apply(Node, make_node("node-1"))
 

@@ -505,7 +505,7 @@ class TestRequeue:
             ext.fake.reply = everything
             await asyncio.sleep(1.5)
         assert world.bound == {"p": "n1"}
-        assert len(world.requeue) == 0
+        assert len(world.retries) == 0
 
     async def test_the_retry_after_of_an_error(self):
         ext = scripted(
@@ -515,7 +515,7 @@ class TestRequeue:
             world.nodes("n1")
             world.pod("p")
             await asyncio.sleep(0.2)
-            assert len(world.requeue) == 1
+            assert len(world.retries) == 1
             told = [entry for entry in world.told if entry[1] == "ExtenderFailed"]
             world.gone(world.state.queue.pending_pods()[0])
         code = f"failed filter with extender at URL {URL}/filter, code 503"
@@ -548,7 +548,7 @@ class TestRequeue:
             pod = world.pod("p")
             await asyncio.sleep(1)
             world.gone(pod)
-            assert (len(world.requeue), world.requeue._timers) == (0, 0)
+            assert (len(world.retries), world.retries._timers) == (0, 0)
             await asyncio.sleep(20)
         assert len(shown(ext)) == 1
 
@@ -560,7 +560,7 @@ class TestRequeue:
             gone, stays = world.pod("gone"), world.pod("stays")
             await asyncio.sleep(0.5)
             world.gone(gone)
-            await until(lambda: world.place(stays) == "unschedulable" and len(world.requeue) == 1)
+            await until(lambda: world.place(stays) == "unschedulable" and len(world.retries) == 1)
 
     async def test_without_a_header_a_pod_waits_for_an_event(self):
         ext = scripted(refuses())
@@ -581,13 +581,13 @@ class TestRequeue:
             world.pod("q")
             await asyncio.sleep(30)
             ext.fake.reply = everything
-            assert world.requeue.wake(WakeRequest(pods=(PodName("ns", "q"),))) == 1
+            assert world.retries.wake(WakeRequest(pods=(PodName("ns", "q"),))) == 1
             await asyncio.sleep(0.1)
             assert world.bound == {"q": "n1"}
-            assert world.requeue.wake(WakeRequest(extender=f"{URL}/")) == 1
+            assert world.retries.wake(WakeRequest(extender=f"{URL}/")) == 1
             await asyncio.sleep(0.1)
             assert set(world.bound) == {"p", "q"}
-            assert world.requeue.wake(WakeRequest()) == 0
+            assert world.retries.wake(WakeRequest()) == 0
 
     async def test_woken_while_being_tried(self):
         ext = scripted(refuses())
@@ -596,9 +596,9 @@ class TestRequeue:
             world.pod("p")
             await asyncio.sleep(30)
             ext.fake.reply = lambda verb, request: after(5, refuses()(verb, request))
-            world.requeue.wake(WakeRequest())
+            world.retries.wake(WakeRequest())
             await asyncio.sleep(1)
-            assert world.requeue.wake(WakeRequest()) == 1
+            assert world.retries.wake(WakeRequest()) == 1
             ext.fake.reply = everything
             await until(lambda: world.bound)
         assert len(shown(ext)) == 3
@@ -612,7 +612,7 @@ class TestRequeue:
             await asyncio.sleep(30)
 
             def woken(**conditions):
-                return world.requeue.wake(WakeRequest(**conditions))
+                return world.retries.wake(WakeRequest(**conditions))
 
             assert woken(extender="http://other.test") == 0
             assert (
@@ -638,7 +638,7 @@ class TestRequeue:
             world.nodes("n1")
             world.pod("p")
             await asyncio.sleep(0.1)
-            assert len(world.requeue) == 1
+            assert len(world.retries) == 1
             await until(lambda: not answers)
             await asyncio.sleep(0.1)
         assert world.bound == {}  # the extender did it
@@ -648,12 +648,12 @@ class TestRequeue:
     async def test_timers_are_bounded(self):
         ext = scripted(refuses(**{"Retry-After": "50"}))
         async with World(ext).running() as world:
-            world.requeue._max_timers = 2
+            world.retries._max_timers = 2
             world.nodes("n1")
             for number in range(5):
                 world.pod(f"p{number}")
             await asyncio.sleep(1)
-            assert (len(world.requeue), world.requeue._timers) == (5, 2)
+            assert (len(world.retries), world.retries._timers) == (5, 2)
             await asyncio.sleep(51)
             assert len(shown(ext)) == 7
 

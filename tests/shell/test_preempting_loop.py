@@ -19,6 +19,7 @@ from app.scheduler.binding import Binder
 from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import FailureHandler
 from app.scheduler.loop import SchedulingLoop
+from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_framework
@@ -57,51 +58,46 @@ class World:
         chain = ExtenderChain(extenders)
         self.waiting = WaitingPods()
         self.state = self._make_state(rng)
-        self.flusher = QueueFlusher(self.state.queue, self.clock, self._wake)
-        common = {"state": self.state, "sink": ignore, "clock": self.clock}
+        self.flusher = QueueFlusher(self.state, self.clock, self._wake)
+        parts = Parts(self.state, self.clock, rng, self._spawn, ignore)
         patcher = StatusPatcher(self, self._spawn)
         reports = Reports(self, patcher)
-        failures = FailureHandler(reports=reports, poke=self.flusher.poke, **common)
+        failures = FailureHandler(parts, reports)
         self.agreement = ExtenderPreemption(chain, self.state)
         self.evictor = Evictor(
+            parts,
             writer=self,
             events=self,
             patcher=patcher,
-            spawn=self._spawn,
             stop_unbound=lambda _uid: False,
-            poke=self.flusher.poke,
-            **common,
         )
         binder = Binder(
+            parts,
             effects=self,
             extenders=None,
             waiting=self.waiting,
             reports=reports,
-            spawn=self._spawn,
             undo=failures.undo,
             max_writing=8,
-            **common,
         )
         self.loop = SchedulingLoop(
+            parts,
             frameworks={PROFILE: self.framework},
             search=ExtenderCycle(
                 chain,
                 self.state.table,
                 percentages={},
                 rng=rng,
-                refusals=None,
-                poke=self.flusher.poke,
+                retries=None,
+                notify=self.flusher.notify,
             )
             if chain
             else None,
             binder=binder,
             failures=failures,
             effects=self,
-            rng=rng,
             parallelism=4,
-            spawn=self._spawn,
             evictor=self.evictor,
-            **common,
         )
 
     def _make_state(self, rng):
@@ -135,7 +131,11 @@ class World:
             )
 
         return SchedulerState(
-            cache=Cache(table), cluster=cluster, make_queue=make_queue, profiles=[PROFILE]
+            cache=Cache(table),
+            cluster=cluster,
+            make_queue=make_queue,
+            profiles=[PROFILE],
+            notify=self._notify,
         )
 
     # -------------------------------------------------- driving it
@@ -154,9 +154,11 @@ class World:
     def _wake(self):
         self.loop.wake()
 
+    def _notify(self):
+        self.flusher.notify()
+
     def apply(self, kind, old, new):
         self.state.apply(Change(kind, old, new), self.clock.steady())
-        self.flusher.poke()
 
     def node(self, name, cpu="4"):
         status = {"allocatable": {"cpu": cpu, "memory": "16Gi", "pods": "110"}}

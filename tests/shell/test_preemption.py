@@ -20,6 +20,7 @@ from app.observe.events import PreemptionFinished, PreemptionStarted, ignore
 from app.runtime.tasks import spawn
 from app.scheduler.attempt import Choice
 from app.scheduler.binding import Binder, Decided
+from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import (
     MAX_EVICTING,
@@ -117,28 +118,28 @@ class World:
         self.nominator = Nominator(lambda _: True)
         self.pods = {BOSS.key: BOSS}
         self.activated = []
-        self.pokes = 0
         self.events = []
         self.preempting = []
         self.preempted = []
         self.unbound = set()
         self.stopped = []
         self.place = GATED
-        queue = SimpleNamespace(activate=self._activate, where=lambda _uid: self.place)
+        state = SimpleNamespace(
+            queue=SimpleNamespace(where=lambda _uid: self.place),
+            activate=self._activate,
+            nominator=self.nominator,
+            pods=self.pods,
+        )
 
         def start(coroutine, name):
             return spawn(group, coroutine, name=name)
 
         self.evictor = Evictor(
-            state=SimpleNamespace(queue=queue, nominator=self.nominator, pods=self.pods),
+            Parts(state, StoppedClock(), None, start, self._on),
             writer=self.server,
             events=SimpleNamespace(pod_event=self._event),
             patcher=StatusPatcher(self.server, start),
-            sink=self._on,
-            clock=StoppedClock(),
-            spawn=start,
             stop_unbound=self._stop,
-            poke=self._poke,
         )
 
     def _on(self, event):
@@ -151,9 +152,6 @@ class World:
     def _activate(self, pods, now):
         assert now == NOW
         self.activated += [each.name for each in pods]
-
-    def _poke(self):
-        self.pokes += 1
 
     def _event(self, pod, **fields):
         self.events.append((pod.name, fields))
@@ -236,7 +234,7 @@ async def test_a_failure_spares_the_last_victim_and_activates_the_preemptor(verb
     assert "c" not in w.server.times("patch")
     assert "b" in w.server.times("delete")
     assert w.progress.steps == [("begin", "uid-boss"), ("end", "uid-boss")]
-    assert (w.activated, w.pokes) == (["boss"], 1)
+    assert w.activated == ["boss"]
     assert w.noted() == [("b", NOTE)]
     assert "Error preempting pod ns/a for pod ns/boss: no" in caplog.text
     assert w.preempted == [False]
@@ -431,20 +429,19 @@ class Bindings:
         self.bound, self.undone = [], []
         by_point = {"preBind": [plugin], "bind": [self]}
         self.framework = Framework("p", ProfilePlugins(by_point, {}), NodeTable())
-        state = SimpleNamespace(
-            done=lambda uid: None, cache=SimpleNamespace(finish_binding=lambda uid: None)
-        )
+        state = SimpleNamespace(done=lambda uid: None, finish_binding=lambda uid: None)
+
+        def start(coroutine, name):
+            return spawn(group, coroutine, name=name)
+
         self.binder = Binder(
-            state=state,
+            Parts(state, StoppedClock(), None, start, ignore),
             effects=None,
             extenders=None,
             waiting=WaitingPods(),
             reports=SimpleNamespace(
                 nominated=lambda *_: None, scheduled=lambda *_: None, withdraw=self._withdraw
             ),
-            sink=ignore,
-            clock=StoppedClock(),
-            spawn=lambda coroutine, name: spawn(group, coroutine, name=name),
             undo=lambda decided, status: self.undone.append((decided.assumed.name, status)),
             max_writing=5,
         )

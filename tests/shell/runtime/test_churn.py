@@ -281,7 +281,7 @@ async def test_nothing_is_remembered_of_what_has_gone():
         remembered = (
             world.state,
             world.scheduler.frameworks,
-            world.scheduler.requeue,
+            world.scheduler.retries,
             world.telemetry,
         )
         churn.report(ADDED, None, make_pod("kept", spec=SHARED).on("base-0"))
@@ -292,4 +292,4 @@ async def test_nothing_is_remembered_of_what_has_gone():
         for number in range(ROUNDS // 2, ROUNDS):
             await churn.round(number)
         assert not grown(before, entries(remembered))
-        world.scheduler.requeue.close()
+        world.scheduler.retries.close()

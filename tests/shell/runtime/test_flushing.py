@@ -1,4 +1,4 @@
-"""The queue is flushed when its first pod is due, sooner if that changes, and not looked at in between."""
+"""The state is flushed when its first pod is due, sooner if that changes, and not looked at in between."""
 
 import asyncio
 import contextlib
@@ -6,17 +6,21 @@ import contextlib
 import pytest
 
 from app.scheduler.queue_flusher import QueueFlusher
+from app.state.scheduler_state import SchedulerState
 from tests.shell.clock import WALL, LoopClock
 
 pytestmark = pytest.mark.looptime
 
 
-class Queue:
-    """A queue with one pod that is due at a time, and that one of the three ways makes active."""
+class State:
+    """A state with one pod that is due at a time, and that one of the queue's three ways makes active."""
+
+    flush = SchedulerState.flush
 
     def __init__(self, way="flush_backoff"):
         self.way, self.due = way, None
         self.ready, self.looks = False, 0
+        self.queue = self
 
     def next_flush_time(self, _now):
         self.looks += 1
@@ -39,10 +43,10 @@ class Queue:
 
 
 @contextlib.asynccontextmanager
-async def flushing(queue):
+async def flushing(state):
     """The flusher, and the seconds at which it said that pods may be active."""
     loop, woken = asyncio.get_running_loop(), []
-    flusher = QueueFlusher(queue, LoopClock(), lambda: woken.append(round(loop.time(), 1)))
+    flusher = QueueFlusher(state, LoopClock(), lambda: woken.append(round(loop.time(), 1)))
     running = asyncio.create_task(flusher.run())
     await asyncio.sleep(0)
     yield flusher, woken
@@ -51,46 +55,46 @@ async def flushing(queue):
 
 @pytest.mark.parametrize("way", ["continue_waking", "flush_backoff", "flush_unschedulable"])
 async def test_a_pod_that_is_due_is_made_active_in_its_time(way):
-    queue = Queue(way)
-    queue.due = WALL + 7
-    async with flushing(queue) as (_, woken):
+    state = State(way)
+    state.due = WALL + 7
+    async with flushing(state) as (_, woken):
         await asyncio.sleep(60)
     assert woken == [7]
 
 
 async def test_a_pod_that_is_due_sooner_is_not_kept_waiting():
-    queue = Queue()
-    queue.due = WALL + 7
-    async with flushing(queue) as (flusher, woken):
+    state = State()
+    state.due = WALL + 7
+    async with flushing(state) as (flusher, woken):
         await asyncio.sleep(1)
-        queue.due = WALL + 3
-        flusher.poke()
+        state.due = WALL + 3
+        flusher.notify()
         await asyncio.sleep(60)
     assert woken == [3]
 
 
 async def test_a_change_that_makes_nothing_due_sooner_does_not_end_the_sleep():
-    queue = Queue()
-    queue.due = WALL + 7
-    async with flushing(queue) as (flusher, _):
-        looks = queue.looks
-        flusher.poke()
+    state = State()
+    state.due = WALL + 7
+    async with flushing(state) as (flusher, _):
+        looks = state.looks
+        flusher.notify()
         await asyncio.sleep(1)
-    assert queue.looks == looks + 1, "but the poke's own"
+    assert state.looks == looks + 1, "but that of notify itself"
 
 
 async def test_active_pods_are_told_of_at_once():
-    queue = Queue()
-    async with flushing(queue) as (flusher, woken):
+    state = State()
+    async with flushing(state) as (flusher, woken):
         await asyncio.sleep(2)
-        queue.ready = True
-        flusher.poke()
+        state.ready = True
+        flusher.notify()
         assert woken == [2]
 
 
 async def test_a_queue_in_which_nothing_is_due_is_left_alone():
-    queue = Queue()
-    async with flushing(queue) as (_, woken):
-        looks = queue.looks
+    state = State()
+    async with flushing(state) as (_, woken):
+        looks = state.looks
         await asyncio.sleep(3600)
-        assert (queue.looks, woken) == (looks, [])
+        assert (state.looks, woken) == (looks, [])

@@ -67,7 +67,6 @@ class World:
 
     def change(self, kind: type, old: object, new: object) -> None:
         self.state.apply(Change(kind, old, new), self.clock.steady())
-        self.scheduler.flusher.poke()
 
     async def settle(self) -> None:
         """Schedules until nothing is active or being bound."""
