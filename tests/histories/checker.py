@@ -246,7 +246,7 @@ class Checker(Watcher):
             "bindings": (scheduler.binder.running, 0),
             "preemptions": (scheduler.evictor.running, 0),
             "status patches": (len(scheduler.patcher), 0),
-            "pods that extenders refused": (max(0, len(scheduler.requeue) - len(waiting)), 0),
+            "pods that extenders refused": (max(0, len(scheduler.retries) - len(waiting)), 0),
         }
         yield from (
             f"{n} {what} instead of {wanted}" for what, (n, wanted) in counts.items() if n != wanted

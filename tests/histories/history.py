@@ -10,6 +10,7 @@ from app.scheduler.options import RunOptions
 from tests.histories.apiserver import ApiServer, Write
 from tests.histories.checker import Checker
 from tests.histories.faults import Faults
+from tests.histories.incidents import Incidents
 from tests.histories.network import Network
 from tests.histories.replica import ProcessClock, Replica
 from tests.histories.shape import Shape, draw
@@ -75,6 +76,7 @@ class History:
             self.workload.begin()
             for number in range(shape.replicas):
                 simulation.at(number * self._rng.random(), self._start, number)
+            Incidents(self).plan(shape.incidents)
             simulation.at(shape.quiet_at, self._calm)
             simulation.at(1.0, self._look)
             simulation.run()
@@ -120,8 +122,14 @@ class History:
         self._all.append(replica)
         replica.task.add_done_callback(lambda task: self._exited(number, replica, task))
 
+    def kill(self, replica: Replica) -> None:
+        """As by SIGKILL; whoever keeps it running starts it again."""
+        replica.kill()
+        [number] = [n for n, each in self.replicas.items() if each is replica]
+        self.simulation.after(self._rng.uniform(0.2, 2.0), self._start, number)
+
     def _exited(self, number: int, replica: Replica, task: asyncio.Task[int]) -> None:
-        if self._stopping and task.cancelled():
+        if task.cancelled() or replica.killed:
             return
         if task.exception() is not None:
             self.checker.complains(replica, f"ends with {task.exception()!r}")

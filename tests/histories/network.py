@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import parse_qsl
 
 import aiohttp
+from aiohttp.base_protocol import BaseProtocol
 from aiohttp.client_reqrep import ConnectionKey
+from yarl import URL
 
 from app.kube.client import KubeClient
 from tests.histories import apiserver
@@ -70,21 +72,15 @@ class Head(NamedTuple):
     headers: Mapping[str, str]
 
 
-class Body:
-    """The body of an answer, all of which is in, or breaks off: a StreamReader."""
-
-    def __init__(self, content: bytes, whole: bool) -> None:
-        self._content = content
-        self._whole = whole
-
-    def is_eof(self) -> bool:
-        return self._whole
-
-    def read_nowait(self) -> bytes:
-        return self._content
-
-    async def read(self) -> bytes:
-        raise aiohttp.ClientPayloadError("Response payload is not completed")
+def body(loop: ProcessLoop, content: bytes, *, whole: bool = True) -> aiohttp.StreamReader:
+    """The body of an answer, all of which is in, or which breaks off."""
+    reader = aiohttp.StreamReader(BaseProtocol(loop), 2**16, loop=loop)
+    reader.feed_data(content)
+    if whole:
+        reader.feed_eof()
+    else:
+        reader.set_exception(aiohttp.ClientPayloadError("Response payload is not completed"))
+    return reader
 
 
 def _parameters(query: str) -> Mapping[str, str]:
@@ -182,20 +178,15 @@ class SimulatedClient(KubeClient):
         await self._credentials.load()
         purposes = {"events": CONNECTS[1], "leader-election": CONNECTS[2]}
         purpose = purposes.get(self._agent.rpartition(" ")[2], CONNECTS[0])
-        self._wire = Wire(asyncio.get_running_loop().replica, purpose)
-        self._pool = self._wire
+        self._pool = self._session = Wire(asyncio.get_running_loop().replica, purpose)
         return self
 
     async def aclose(self) -> None:
-        self._pool = None
-
-    async def _open(self, method, url, *, body=None, headers, limits):
-        request = Request(self._wire.replica, method, url.raw_path_qs, b"")
-        return await Stream(self._wire, request, limits).opened()
+        self._pool = self._session = None
 
 
 class Wire:
-    """One client's connections: a Pool (app.http.pool)."""
+    """One client's connections: a Pool (app.http.pool), and the ClientSession of aiohttp that opens its streams."""
 
     def __init__(self, replica: "Replica", purpose: str) -> None:
         self.replica = replica
@@ -242,6 +233,11 @@ class Wire:
                 key or _NO_KEY, OSError(errno.ECONNREFUSED, "refused")
             )
 
+    async def get(self, url: URL, *, timeout: aiohttp.ClientTimeout, **_more: object) -> "Stream":
+        """Opens a watch."""
+        request = Request(self.replica, "GET", url.raw_path_qs, b"")
+        return await Stream(self, request, timeout).opened()
+
     def give_back(self, key: ConnectionKey, exchange: "Exchange") -> None:
         self._kept += 1
 
@@ -257,7 +253,7 @@ class Exchange:
         self._network = wire.network
         self._simulation = wire.network.simulation
         self._deadline = deadline
-        self._answer: asyncio.Future[tuple[Head, Body]] | None = None
+        self._answer: asyncio.Future[tuple[Head, aiohttp.StreamReader]] | None = None
         self.request: Request | None = None
 
     # ------------------------------------------------------------ what the client does
@@ -274,7 +270,7 @@ class Exchange:
         request.sender.tell(f"{request}: {fault}" if fault else str(request))
         self._meet(request, fault)
 
-    async def answer(self) -> tuple[Head, Body]:
+    async def answer(self) -> tuple[Head, aiohttp.StreamReader]:
         assert self._answer is not None
         return await self._answer
 
@@ -359,8 +355,9 @@ class Exchange:
         assert request is not None
         request.settled = True
         request.sender.receives(request, answer)
-        result = (Head(answer.status, answer.headers), Body(answer.body, whole))
-        self._wire.replica.loop.call_from_world(self._set, result, None)
+        loop = self._wire.replica.loop
+        result = Head(answer.status, answer.headers), body(loop, answer.body, whole=whole)
+        loop.call_from_world(self._set, result, None)
 
     def break_off(self) -> None:
         """The connection is reset."""
@@ -376,7 +373,9 @@ class Exchange:
         self.request.settled = True
         self._wire.replica.loop.call_from_world(self._set, None, error)
 
-    def _set(self, result: tuple[Head, Body] | None, error: Exception | None) -> None:
+    def _set(
+        self, result: tuple[Head, aiohttp.StreamReader] | None, error: Exception | None
+    ) -> None:
         assert self._answer is not None
         if self._answer.done():
             return
@@ -407,7 +406,6 @@ class Stream:
         self._free_at = self._heard_at = 0.0
         #: Whether a line was spoilt: nobody needs to believe those that follow.
         self._spoilt = False
-        self.content = self
 
     # ------------------------------------------------------------ what the client does
 
@@ -437,9 +435,11 @@ class Stream:
         assert self._answer is not None
         return self._answer.headers
 
-    async def read(self) -> bytes:
+    @property
+    def content(self) -> "Stream | aiohttp.StreamReader":
+        """What the body is read from."""
         assert self._answer is not None
-        return self._answer.body
+        return self if self._answer.status < 300 else body(self._loop, self._answer.body)
 
     async def readany(self) -> bytes:
         """What has come in; empty at the end."""

@@ -46,6 +46,31 @@ def configuration(elect: bool, volumes: bool) -> Configuration:
     return Configuration(text)
 
 
+class Incident(NamedTuple):
+    """Something that happens once. Times in seconds."""
+
+    name: str
+    at: float
+    seconds: float
+
+
+#: Incidents by name, and how long they last at most, seconds. Those of the lease come last.
+INCIDENTS = {
+    "API server restarts": 6.0,
+    "etcd stops": 10.0,
+    "history is compacted": 0.0,
+    "process freezes": 30.0,
+    "process is killed": 0.0,
+    "process is told to stop": 0.0,
+    "process is cut off": 25.0,
+    "wall clock jumps": 100.0,
+    "lease is deleted": 0.0,
+    "lease is emptied": 0.0,
+    "lease is taken": 20.0,
+    "lease is touched": 0.0,
+}
+
+
 class Shape(NamedTuple):
     """The frame of one history. Times in seconds."""
 
@@ -60,6 +85,7 @@ class Shape(NamedTuple):
     #: What a look at the clock costs.
     cost: float
     menu: list[MenuItem]
+    incidents: list[Incident]
 
 
 def draw(seed: int) -> Shape:
@@ -67,6 +93,7 @@ def draw(seed: int) -> Shape:
     rng = random.Random(f"shape {seed}")
     elects = rng.random() < 0.7
     replicas = 2 if elects and rng.random() < 0.4 else 1
+    quiet_at = rng.choice((8.0, 15.0, 30.0))
     return Shape(
         seed=seed,
         configuration=configuration(elects, False),
@@ -74,7 +101,19 @@ def draw(seed: int) -> Shape:
         replicas=replicas,
         nodes=rng.randint(2, 5),
         pods=rng.randint(5, 12),
-        quiet_at=rng.choice((8.0, 15.0, 30.0)),
+        quiet_at=quiet_at,
         cost=rng.choice((0.0, 0.00002, 0.00002, 0.003)),
         menu=draw_menu(rng),
+        incidents=_draw_incidents(rng, elects, quiet_at),
     )
+
+
+def _draw_incidents(rng: random.Random, elects: bool, quiet_at: float) -> list[Incident]:
+    """Some incidents, all over by the time of quiet."""
+    names = [name for name in INCIDENTS if elects or not name.startswith("lease")]
+    incidents = []
+    for name in rng.choices(names, k=rng.choice((0, 0, 1, 1, 2, 3))):
+        at = rng.random() * quiet_at
+        seconds = min(INCIDENTS[name] * rng.random(), quiet_at - at)
+        incidents.append(Incident(name, at, seconds))
+    return incidents
