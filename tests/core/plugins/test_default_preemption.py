@@ -35,8 +35,8 @@ from app.state.nominator import Nominator, nominate
 from app.state.table import NodeTable
 from app.wire.extender_v1 import Victims
 from tests.core.framework.coroutines import finish
-from tests.core.framework.preemption_world import Crowd, Extenders, frameworks
-from tests.core.framework.twins import preemption as twin
+from tests.core.plugins.preemption_world import Crowd, Extenders, frameworks
+from tests.core.plugins.twins import preemption as twin
 
 
 def statuses(crowd, diagnosis):

@@ -12,7 +12,7 @@ from app.plugins.dynamic_resources.allocator import (
     AllocationFailed,
     AllocationTimeout,
 )
-from tests.core.framework.device_world import (
+from tests.core.plugins.device_world import (
     DRIVER,
     DeviceWorld,
     Patience,

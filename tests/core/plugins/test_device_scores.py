@@ -8,7 +8,7 @@ from app.plugins.node_resources_balanced_allocation import (
     NodeResourcesBalancedAllocation,
 )
 from app.plugins.node_resources_fit import NodeResourcesFit
-from tests.core.framework.claim_world import a_claim, a_class, a_slice, allocated
+from tests.core.plugins.claim_world import a_claim, a_class, a_slice, allocated
 
 GPU = "example.com/gpu"
 FIT = NodeResourcesFitArgs(resources=(ResourceSpec(GPU, 1),))

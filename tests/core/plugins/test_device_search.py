@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.model.devices import AllocationResult
 from app.model.quantity import parse
-from tests.core.framework.device_world import (
+from tests.core.plugins.device_world import (
     DRIVER,
     DeviceWorld,
     asked,

@@ -17,7 +17,8 @@ from app.plugins.dynamic_resources import DynamicResources
 from app.plugins.dynamic_resources.budget import Budget
 from app.state.nominations import NOBODY
 from app.state.view import View
-from tests.core.framework.claim_world import (
+from tests.core.framework.coroutines import finish
+from tests.core.plugins.claim_world import (
     Clock,
     Devices,
     a_claim,
@@ -27,7 +28,6 @@ from tests.core.framework.claim_world import (
     exactly,
     using,
 )
-from tests.core.framework.coroutines import finish
 
 CANNOT = "cannot allocate all claims"
 AWAY = "resourceclaim not available on the node"

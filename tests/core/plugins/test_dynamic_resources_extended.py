@@ -8,7 +8,7 @@ from app.model.status import Code, SchedulingError
 from app.plugins.dynamic_resources.extended import RequestMapping, requests_for
 from app.plugins.node_resources_fit import NodeResourcesFit
 from app.state.cluster import Cluster
-from tests.core.framework.claim_world import Devices, a_claim, a_class, a_slice, exactly
+from tests.core.plugins.claim_world import Devices, a_claim, a_class, a_slice, exactly
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 

@@ -14,8 +14,8 @@ from app.model.devices import ResourceClaim
 from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.state.nominations import NOBODY
-from tests.core.framework.claim_world import Devices, a_claim, a_slice, exactly, using
 from tests.core.framework.coroutines import finish
+from tests.core.plugins.claim_world import Devices, a_claim, a_slice, exactly, using
 
 NODES = {"a": ("d0", "d1"), "b": ("d0",), "c": ()}
 

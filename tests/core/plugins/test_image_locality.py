@@ -7,8 +7,8 @@ from app.model.pod import make_pod
 from app.plugins.image_locality import ImageLocality, normalized
 from app.state.table import NodeTable
 from app.state.view import View
-from tests.core.framework.twins import image_locality as twin
 from tests.core.framework.worlds import World, check_score
+from tests.core.plugins.twins import image_locality as twin
 
 
 def against(world):

@@ -19,8 +19,8 @@ from app.model.pod import make_pod
 from app.model.status import Code
 from app.plugins.inter_pod_affinity import InterPodAffinity
 from app.state.view import DryRunView
-from tests.core.framework.twins import pod_affinity as twin
-from tests.core.framework.twins.compare import (
+from tests.core.plugins.twins import pod_affinity as twin
+from tests.core.plugins.twins.compare import (
     check_filter,
     garbage_of_a_cycle,
     judge,
@@ -29,7 +29,7 @@ from tests.core.framework.twins.compare import (
     scored,
     verdicts,
 )
-from tests.core.framework.twins.world import HOSTNAME, RACK, ZONE, Dice, World, make_node, two_zones
+from tests.core.plugins.twins.world import HOSTNAME, RACK, ZONE, Dice, World, make_node, two_zones
 
 AFFINITY = (3, "node(s) didn't match pod affinity rules")
 ANTI = (2, "node(s) didn't match pod anti-affinity rules")

@@ -22,7 +22,6 @@ from app.model.selectors import Requirement
 from app.model.status import SKIP, SUCCESS, Code, unresolvable
 from app.plugins.node_affinity import NodeAffinity
 from app.state.view import View
-from tests.core.framework.twins import node_affinity as twin
 from tests.core.framework.worlds import (
     World,
     check_filter,
@@ -30,6 +29,7 @@ from tests.core.framework.worlds import (
     random_readable_term,
     verdict,
 )
+from tests.core.plugins.twins import node_affinity as twin
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

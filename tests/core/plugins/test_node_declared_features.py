@@ -14,8 +14,8 @@ from app.model.pod import make_pod
 from app.model.status import SKIP, SUCCESS, Code
 from app.plugins.node_declared_features import NodeDeclaredFeatures, required_features
 from app.state.view import View
-from tests.core.framework.twins import node_declared_features as twin
 from tests.core.framework.worlds import World, check_filter, verdict
+from tests.core.plugins.twins import node_declared_features as twin
 
 RESTARTS = Container(
     restart_policy_rules=(

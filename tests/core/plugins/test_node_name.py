@@ -3,8 +3,8 @@ from app.model.cluster_event import NODE_ADD
 from app.model.status import Code
 from app.plugins.node_name import NodeName
 from app.state.view import View
-from tests.core.framework.twins import node_name as twin
 from tests.core.framework.worlds import World, check_filter, verdict
+from tests.core.plugins.twins import node_name as twin
 
 
 def test_agrees_with_its_twin():

@@ -7,8 +7,8 @@ from app.model.pod import make_pod
 from app.model.status import SKIP, SUCCESS, Code
 from app.plugins.node_ports import NodePorts
 from app.state.view import View
-from tests.core.framework.twins import node_ports as twin
 from tests.core.framework.worlds import World, check_filter, verdict
+from tests.core.plugins.twins import node_ports as twin
 
 
 def pod_claiming(*ports, **fields):

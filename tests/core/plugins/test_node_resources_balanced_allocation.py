@@ -17,8 +17,8 @@ from app.plugins.node_resources_balanced_allocation import (
     NodeResourcesBalancedAllocation,
 )
 from app.state.view import View
-from tests.core.framework.twins import node_resources as twin
 from tests.core.framework.worlds import World, check_score
+from tests.core.plugins.twins import node_resources as twin
 
 RESOURCES = (
     ("cpu", "memory"),

@@ -19,8 +19,8 @@ from app.model.requests import PodResources
 from app.model.status import SUCCESS, Code, Status
 from app.plugins.node_resources_fit import NodeResourcesFit
 from app.state.view import View
-from tests.core.framework.twins import node_resources as twin
 from tests.core.framework.worlds import World, check_filter, check_score, verdict
+from tests.core.plugins.twins import node_resources as twin
 
 SHAPES = (
     ((0, 0), (100, 10)),

@@ -7,8 +7,8 @@ from app.model.pod import make_pod
 from app.model.status import Code
 from app.plugins.node_unschedulable import NodeUnschedulable
 from app.state.view import View
-from tests.core.framework.twins import node_unschedulable as twin
 from tests.core.framework.worlds import World, check_filter, verdict
+from tests.core.plugins.twins import node_unschedulable as twin
 
 CORDON = Toleration(key="node.kubernetes.io/unschedulable", operator="Exists")
 

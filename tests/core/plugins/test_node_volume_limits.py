@@ -16,8 +16,9 @@ from app.model.status import SKIP, SUCCESS, Code
 from app.plugins.node_volume_limits import NodeVolumeLimits
 from app.state.csi.index import csi_index
 from app.state.view import DryRunView
-from tests.core.framework.twins.volumes import limits_filter, limits_skip
-from tests.core.framework.volume_world import (
+from tests.core.framework.worlds import verdict
+from tests.core.plugins.twins.volumes import limits_filter, limits_skip
+from tests.core.plugins.volume_world import (
     Bench,
     VolumeWorld,
     make_attachment,
@@ -29,7 +30,6 @@ from tests.core.framework.volume_world import (
     make_volume,
     newer,
 )
-from tests.core.framework.worlds import verdict
 
 FULL = (Code.Unschedulable, ("node(s) exceed max volume count",))
 EPHEMERAL = Volume(name="eph", ephemeral=EphemeralSource())

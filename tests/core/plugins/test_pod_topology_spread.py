@@ -30,15 +30,15 @@ from app.model.status import Code
 from app.plugins.pod_topology_spread import PodTopologySpread
 from app.plugins.pod_topology_spread.soft import round_half_away
 from app.state.view import DryRunView, View
-from tests.core.framework.twins import spread as twin
-from tests.core.framework.twins.compare import (
+from tests.core.plugins.twins import spread as twin
+from tests.core.plugins.twins.compare import (
     check_filter,
     garbage_of_a_cycle,
     judge,
     rows_of,
     scored,
 )
-from tests.core.framework.twins.world import HOSTNAME, RACK, ZONE, Dice, World, make_node, two_zones
+from tests.core.plugins.twins.world import HOSTNAME, RACK, ZONE, Dice, World, make_node, two_zones
 
 SKEW = (2, "node(s) didn't match pod topology spread constraints")
 MISSING = (3, "node(s) didn't match pod topology spread constraints (missing required label)")

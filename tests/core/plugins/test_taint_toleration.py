@@ -8,8 +8,8 @@ from app.model.pod import make_pod
 from app.model.status import Code
 from app.plugins.taint_toleration import TaintToleration
 from app.state.view import View
-from tests.core.framework.twins import taint_toleration as twin
 from tests.core.framework.worlds import World, check_filter, check_score, verdict
+from tests.core.plugins.twins import taint_toleration as twin
 
 TAINT = Taint("a", "x", "NoSchedule")
 TOLERATION = Toleration(key="a", operator="Exists")

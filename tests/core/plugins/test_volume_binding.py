@@ -19,8 +19,9 @@ from app.model.objects import (
 from app.model.selectors import LabelSelector, Requirement
 from app.model.status import SKIP, SUCCESS, Code
 from app.plugins.volume_binding import VolumeBinding
-from tests.core.framework.twins.volumes import Claims, Found, judged
-from tests.core.framework.volume_world import (
+from tests.core.framework.worlds import verdict
+from tests.core.plugins.twins.volumes import Claims, Found, judged
+from tests.core.plugins.volume_world import (
     BETA_CLASS,
     EBS,
     EBS_ZONE,
@@ -39,7 +40,6 @@ from tests.core.framework.volume_world import (
     make_volume,
     within,
 )
-from tests.core.framework.worlds import verdict
 
 UU = Code.UnschedulableAndUnresolvable
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"

@@ -11,7 +11,7 @@ from app.model.objects import AWSElasticBlockStore, PersistentVolume, Persistent
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError
 from app.plugins.volume_binding import VolumeBinding
 from tests.core.framework.coroutines import finish
-from tests.core.framework.volume_world import (
+from tests.core.plugins.volume_world import (
     COMPLETED,
     EBS,
     SELECTED,

@@ -6,15 +6,15 @@ from app.model.objects import ISCSI, RBD, AWSElasticBlockStore, GCEPersistentDis
 from app.model.status import SKIP, SUCCESS, Code
 from app.plugins.volume_restrictions import VolumeRestrictions
 from app.state.view import DryRunView
-from tests.core.framework.twins.volumes import Restrictions, judged
-from tests.core.framework.volume_world import (
+from tests.core.framework.worlds import verdict
+from tests.core.plugins.twins.volumes import Restrictions, judged
+from tests.core.plugins.volume_world import (
     Bench,
     VolumeWorld,
     make_claim,
     make_node,
     make_pod_with,
 )
-from tests.core.framework.worlds import verdict
 
 NO_DISK = "node(s) had no available disk"
 IN_USE = (

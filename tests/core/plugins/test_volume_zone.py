@@ -4,8 +4,9 @@ from app.framework.interface import CycleState, points_of
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.status import SKIP, SUCCESS, Code
 from app.plugins.volume_zone import VolumeZone
-from tests.core.framework.twins.volumes import judged, zone_demands, zone_filter
-from tests.core.framework.volume_world import (
+from tests.core.framework.worlds import verdict
+from tests.core.plugins.twins.volumes import judged, zone_demands, zone_filter
+from tests.core.plugins.volume_world import (
     BETA_REGION,
     BETA_ZONE,
     REGION,
@@ -18,7 +19,6 @@ from tests.core.framework.volume_world import (
     make_pod_with,
     make_volume,
 )
-from tests.core.framework.worlds import verdict
 
 NO_ZONE = (Code.UnschedulableAndUnresolvable, ("node(s) had no available volume zone",))
 

@@ -18,8 +18,8 @@ from app.model.objects import (
 from app.model.pod import make_pod
 from app.state.columns.terms import ExistingTerm, TermKind, Terms, parse_term, parse_terms
 from app.state.table import NodeTable
-from tests.core.framework.twins import pod_affinity as twin
-from tests.core.framework.twins.world import ZONE, Dice
+from tests.core.plugins.twins import pod_affinity as twin
+from tests.core.plugins.twins.world import ZONE, Dice
 
 
 def term(app="web", **fields):

@@ -10,7 +10,7 @@ from app.state.columns.volumes import Disk, disks_of
 from app.state.csi.index import csi_index
 from app.state.csi.nodes import RowNames
 from app.state.lister import Lister
-from tests.core.framework.volume_world import (
+from tests.core.plugins.volume_world import (
     Bench,
     make_claim,
     make_csi_node,

@@ -10,8 +10,8 @@ from app.extender.errors import ExtenderError
 from app.extender.transport import Response
 from app.wire.extender_v1 import Victims
 from tests.shell.extender.fakes import extender, ok, pod
-from tests.shell.extender_world import World, scripted
-from tests.shell.test_extending import until
+from tests.shell.scheduler.extender_world import World, scripted
+from tests.shell.scheduler.test_extender_cycle import until
 
 pytestmark = pytest.mark.looptime
 

@@ -22,8 +22,8 @@ from app.plugins.helpers.node_selector import (
 )
 from app.state.table import NodeTable
 from app.state.view import View
-from tests.core.framework.twins import selectors as twin
 from tests.core.framework.worlds import World, random_spec, random_term
+from tests.core.plugins.twins import selectors as twin
 
 LABELS = (
     {},

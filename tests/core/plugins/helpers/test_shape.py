@@ -1,7 +1,7 @@
 import pytest
 
 from app.plugins.helpers.shape import broken_linear, score_table
-from tests.core.framework.twins.node_resources import broken_linear as twin
+from tests.core.plugins.twins.node_resources import broken_linear as twin
 
 SHAPES = [
     [(0, 0), (100, 100)],

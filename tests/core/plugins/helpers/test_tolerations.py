@@ -14,7 +14,7 @@ from app.plugins.helpers.tolerations import (
 )
 from app.state.table import NodeTable
 from app.state.view import View
-from tests.core.framework.twins import taints as twin
+from tests.core.plugins.twins import taints as twin
 
 TAINT = Taint("key", "value", "NoSchedule")
 

@@ -1,0 +1,195 @@
+"""The explain command against a server: credentials, trust, and words for what goes wrong."""
+
+import asyncio
+import contextlib
+import json
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
+
+from app.cli.explain import ExplainError, Target, ask, command, split_name
+from app.kube.errors import ConfigurationError
+from app.observe.explain import Chances, Explanation, Leadership, Waiting
+from app.observe.histories import Rejection
+from app.observe.metrics.series import Families
+from app.observe.metrics.serving import ServingMetrics
+from app.runtime.clock import SystemClock
+from app.serving.access import Authenticator, Authorizer
+from app.serving.options import ServingOptions
+from app.serving.server import serving
+from app.tools.subprocesses import reserved_port
+from tests.shell.kube.servers import Authority
+from tests.shell.serving.reviewers import Reviews
+
+EXPLANATION = Explanation(
+    "shop",
+    "cart-0",
+    "uid-1",
+    "default-scheduler",
+    Leadership(leading=True),
+    "unschedulable",
+    waiting=Waiting(3, 1_700_000_000.0, 0.0, ("NodeResourcesFit",), "", ""),
+    now=Chances(
+        0,
+        2,
+        "0/2 nodes are available: 2 Insufficient cpu.",
+        (Rejection("NodeResourcesFit", "Unschedulable", ("Insufficient cpu",), 2),),
+    ),
+)
+PATH = "/debug/pods/shop/cart-0"
+RIGHT = ("alice", "get", PATH)
+
+
+async def story(_request):
+    return web.Response(body=msgspec.json.encode(EXPLANATION), content_type="application/json")
+
+
+@contextlib.asynccontextmanager
+async def scheduler(reviews, **options):
+    settings = ServingOptions(secure_port=0, bind_address="127.0.0.1", **options)
+    async with serving(
+        [web.get("/debug/pods/{namespace}/{name}", story)],
+        settings,
+        authenticator=Authenticator(settings, reviews),
+        authorizer=Authorizer(settings, reviews),
+        metrics=ServingMetrics(Families(CollectorRegistry())),
+        wall=SystemClock().wall,
+    ) as listening:
+        yield listening.address
+
+
+async def explain(server, **target):
+    return json.loads(await ask(Target(server, **target), "shop", "cart-0"))
+
+
+async def test_with_a_token_and_blind_trust():
+    async with scheduler(Reviews(RIGHT)) as server:
+        told = await explain(server, token="alices", insecure_skip_tls_verify=True)
+    assert told["place"] == "unschedulable"
+
+
+async def test_with_the_authority_and_a_kubeconfig(tmp_path):
+    authority, ca, kubeconfig = Authority(), tmp_path / "ca.crt", tmp_path / "config"
+    ca.write_bytes(authority.pem)
+    cert, key = authority.issue("s", hosts=("127.0.0.1",)).write(tmp_path, "s")
+    users = [
+        {"name": "alice", "user": {"token": "alices"}},
+        {"name": "bob", "user": {"token": "bobs"}},
+    ]
+    contexts = [{"name": u["name"], "context": {"cluster": "c", "user": u["name"]}} for u in users]
+    cluster = {"name": "c", "cluster": {"server": "https://elsewhere:6443"}}
+    config = {"users": users, "contexts": contexts, "clusters": [cluster]}
+    kubeconfig.write_text(json.dumps(config | {"current-context": "bob"}))
+    files = {"tls_cert_file": str(cert), "tls_private_key_file": str(key)}
+    async with scheduler(Reviews(RIGHT), **files) as server:
+        target = {"kubeconfig": str(kubeconfig), "certificate_authority": ca}
+        assert (await explain(server, **target, context="alice"))["name"] == "cart-0"
+        with pytest.raises(ExplainError, match="does not accept these credentials"):
+            await explain(server, **target)
+
+
+async def test_a_certificate_that_is_not_trusted():
+    async with scheduler(Reviews(RIGHT)) as server:
+        with pytest.raises(ExplainError, match="--insecure-skip-tls-verify"):
+            await explain(server, token="alices")
+
+
+async def test_without_the_right():
+    async with scheduler(Reviews()) as server:
+        said = r'"system:anonymous" cannot get .*client certificates.*--token.*nonResourceURL'
+        with pytest.raises(ExplainError, match=said):
+            await explain(server, insecure_skip_tls_verify=True)
+        with pytest.raises(ExplainError, match=r'"alice" cannot get [^.]*\. It takes the right'):
+            await explain(server, token="alices", insecure_skip_tls_verify=True)
+
+
+async def test_nobody_there():
+    with reserved_port() as port, pytest.raises(ExplainError, match="port-forward"):
+        await explain(f"http://127.0.0.1:{port}")
+
+
+async def test_plain_http_on_this_machine():
+    async with scheduler(Reviews(RIGHT), insecure_http=True) as server:
+        assert (await explain(server, token="alices"))["uid"] == "uid-1"
+
+
+async def test_secrets_are_not_sent_in_the_open():
+    with pytest.raises(ExplainError, match="use https"):
+        await explain("http://scheduler.example:10259", token="alices")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [{"server": "ftp://x"}, {"certificate_authority": "/nowhere"}, {"kubeconfig": "/nowhere"}],
+)
+async def test_settings_that_cannot_be(target):
+    target = {k: Path(v) if k == "certificate_authority" else v for k, v in target.items()}
+    with pytest.raises(ConfigurationError):
+        await ask(Target(**target), "shop", "cart-0")
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"), [("shop/cart-0", ("shop", "cart-0")), ("cart-0", ("default", "cart-0"))]
+)
+def test_names(pod, expected):
+    assert split_name(pod, "default") == expected
+
+
+# ---------------------------------------------------------------- the command itself
+
+
+@pytest.fixture
+def server():
+    """A scheduler that lets everybody see everything, on a thread of its own."""
+    ready, stop, address = threading.Event(), asyncio.Event(), []
+    loops = []
+
+    async def main():
+        loops.append(asyncio.get_running_loop())
+        allowed = Reviews(("system:anonymous", "get", PATH))
+        async with scheduler(allowed, insecure_http=True) as where:
+            address.append(where)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    assert ready.wait(60)
+    yield address[0]
+    loops[0].call_soon_threadsafe(stop.set)
+    thread.join(60)
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(command, [*arguments, "--kubeconfig="])
+
+
+def test_for_people(server):
+    result = invoke("shop/cart-0", f"--server={server}")
+    assert result.exit_code == 0, result.output
+    assert "Pod shop/cart-0" in result.output
+    assert "Insufficient cpu" in result.output
+
+
+def test_for_programs(server):
+    result = invoke("cart-0", "-n", "shop", f"--server={server}", "-o", "json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["now"]["evaluated"] == 2
+
+
+def test_errors_are_one_sentence_and_status_1(server):
+    result = invoke("shop/other", f"--server={server}")
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: forbidden")
+
+
+@pytest.mark.parametrize("pod", ["a/b/c", "/x", "x/", ""])
+def test_names_that_are_none(pod):
+    result = invoke(pod)
+    assert result.exit_code == 2
+    assert "is not NAMESPACE/POD" in result.output

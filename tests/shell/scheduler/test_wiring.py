@@ -1,0 +1,109 @@
+"""The scheduler wakes itself: a pod that failed is tried again though nothing else happens in the cluster."""
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+
+from app.framework.testing import make_object, make_pod
+from app.model.objects import StorageClass, VolumeAttachment
+from app.model.pod import Pod
+from tests.shell.extender.fakes import extender
+from tests.shell.scheduler.world import running
+
+pytestmark = pytest.mark.looptime
+
+
+class Script:
+    """An extender of which each filter call is answered by the next of some functions, and then by the last."""
+
+    def __init__(self, *replies):
+        self.calls = 0
+        self._replies = replies
+
+    def _reply(self, _verb, _sent):
+        self.calls += 1
+        return self._replies[min(self.calls, len(self._replies)) - 1]()
+
+    def __call__(self, sink):
+        others = {"prioritize_verb": "", "preempt_verb": "", "bind_verb": ""}
+        return [extender(self._reply, sink=sink, **others)]
+
+
+async def scheduled_for(world, seconds):
+    """Lets the scheduler run; no watch reports anything, not even what it has written itself."""
+    work = asyncio.ensure_future(world.scheduler.schedule())
+    await asyncio.sleep(seconds)
+    work.cancel()
+    await asyncio.wait([work])
+
+
+def pod_for_extenders():
+    raw = json.dumps({"metadata": {"name": "p", "namespace": "default"}}).encode()
+    return msgspec.structs.replace(make_pod("p"), raw=raw)
+
+
+def bindings(world):
+    return [sent.body["target"]["name"] for sent in world.transport.sent if "binding" in sent.path]
+
+
+async def test_a_pod_that_met_an_error_is_tried_again_after_its_backoff():
+    script = Script(
+        *[lambda: {"error": "not yet"}] * 3,
+        lambda: {"nodenames": ["a"]},
+    )
+    async with running("a", "b", extenders=script) as world:
+        world.add(pod_for_extenders())
+        await scheduled_for(world, 1 + 2 + 4 + 5)
+    assert bindings(world) == ["a"]
+    assert script.calls == 4
+
+
+async def test_a_pod_is_tried_again_for_what_happened_while_it_was_being_refused():
+    other = make_pod("other").on("a")
+
+    async def refuse_while_a_pod_goes():
+        world.change(Pod, other, None)
+        await asyncio.sleep(0.1)
+        return {"nodenames": [], "failedNodes": {"a": "no"}}
+
+    script = Script(refuse_while_a_pod_goes, lambda: {"nodenames": ["a"]})
+    async with running("a", extenders=script) as world:
+        world.add(other)
+        world.add(pod_for_extenders())
+        await scheduled_for(world, 3)
+    assert bindings(world) == ["a"]
+
+
+@pytest.mark.parametrize(("kind", "calls"), [(StorageClass, 2), (VolumeAttachment, 1)])
+async def test_what_a_pod_that_extenders_turned_down_is_tried_again_for(kind, calls):
+    gone = make_object(kind, {"metadata": {"name": "x"}})
+    script = Script(lambda: {"nodenames": [], "failedNodes": {"a": "no"}})
+    async with running("a", extenders=script) as world:
+        world.add(pod_for_extenders())
+        await scheduled_for(world, 1)
+        world.change(kind, gone, None)
+        await scheduled_for(world, 3)
+    assert script.calls == calls
+
+
+async def test_winding_down_waits_for_bindings():
+    async with running("a") as world:
+        world.transport.latency = 3
+        world.add(make_pod("p"))
+        await scheduled_for(world, 1)
+        assert world.scheduler.binder.running == 1
+        await world.scheduler.wind_down(10)
+        assert world.scheduler.binder.running == 0
+    assert bindings(world) == ["a"]
+
+
+async def test_what_is_not_finished_in_time_is_told_by_what_it_is(caplog):
+    async with running("a") as world:
+        world.transport.latency = 3
+        world.add(make_pod("p"))
+        await scheduled_for(world, 1)
+        await world.scheduler.wind_down(1)
+    told = "Not finished within 1 s: 1 bindings, 0 preemptions, 0 status patches"
+    assert told in caplog.messages
