@@ -12,7 +12,16 @@ MADE: Final = "bench.aiokube-scheduler.io/made"
 ZONE: Final = "topology.kubernetes.io/zone"
 HOST: Final = "kubernetes.io/hostname"
 TYPE: Final = "node.kubernetes.io/instance-type"
-SHAPES: Final = ("basic", "mixed", "spread", "antiaffinity", "affinity", "preemption", "dra")
+SHAPES: Final = (
+    "basic",
+    "mixed",
+    "spread",
+    "antiaffinity",
+    "affinity",
+    "preemption",
+    "dra",
+    "extended",
+)
 PRIORITIES: Final = {"bench-high": 1000, "bench-low": 1}
 
 _FAMILIES: Final = 20
@@ -24,9 +33,14 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def node(number: int, *, zones: int, shape: str, padding: int) -> Object:
-    """A node of 32 CPUs (4 for preemption); ``padding`` bytes of annotation make it larger to send."""
+    """A node of 32 CPUs (4 for preemption); ``padding`` bytes of annotation make it larger to send.
+
+    Each node of the shape ``extended`` offers one of an extended resource that no other node has.
+    """
     name = f"node-{number:05d}"
     amounts = {"cpu": "4" if shape == "preemption" else "32", "memory": "256Gi", "pods": "110"}
+    if shape == "extended":
+        amounts[_extended_resource(number)] = "1"
     metadata: Object = {
         "name": name,
         "labels": {
@@ -155,6 +169,17 @@ def _claiming(pod: Object, number: int) -> None:
     pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "device"}]
 
 
+def _extended_resource(number: int) -> str:
+    return f"bench.aiokube-scheduler.io/resource-{number:05d}"
+
+
+def _extended(pod: Object, number: int) -> None:
+    resources = pod["spec"]["containers"][0]["resources"]
+    name = _extended_resource(number)
+    resources["requests"][name] = "1"
+    resources["limits"] = {name: "1"}
+
+
 def _selecting(pod: Object, _number: int) -> None:
     pod["spec"]["nodeSelector"] = {TYPE: _TYPES[0]}
 
@@ -200,4 +225,5 @@ _SHAPES: Final[dict[str, Callable[[Object, int], None]]] = {
     "affinity": _affinity,
     "preemption": _preemption,
     "dra": _claiming,
+    "extended": _extended,
 }
