@@ -435,7 +435,7 @@ def _contents(table: NodeTable) -> list[bytes]:
     columns = [
         table.allocatable.matrix,
         table.requested.matrix,
-        table.nonzero,
+        table.nonzero.matrix,
         table.allocatable_pods,
         table.pod_count,
         table.unschedulable,

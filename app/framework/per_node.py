@@ -27,7 +27,7 @@ from app.framework.interface import CycleState, Handle, Verdicts
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
-from app.state.columns.resources import Int64
+from app.state.columns.resources import Int64, offered_by, requested_by
 from app.state.table import CPU_ROW, MEMORY_ROW
 from app.state.view import View
 
@@ -37,15 +37,6 @@ class _Columns:
 
     def __init__(self, view: View) -> None:
         self.view: Final = view
-        self.resources: Final = tuple(view.table.allocatable.index)
-
-    @functools.cached_property
-    def requested(self) -> Int64:
-        return self.view.requested_of(self.resources)
-
-    @functools.cached_property
-    def allocatable(self) -> Int64:
-        return self.view.allocatable_of(self.resources)
 
     @functools.cached_property
     def nonzero(self) -> Int64:
@@ -54,11 +45,6 @@ class _Columns:
     @functools.cached_property
     def pod_count(self) -> Int64:
         return self.view.pod_count()
-
-    def named(self, amounts: Int64) -> dict[str, int]:
-        """The non-zero amounts (int64[resources]) by resource."""
-        pairs = zip(self.resources, amounts.tolist(), strict=True)
-        return {name: amount for name, amount in pairs if amount}
 
 
 class NodeInfo:
@@ -94,7 +80,7 @@ class NodeInfo:
     @property
     def requested(self) -> Mapping[str, int]:
         """What these pods ask for, by resource."""
-        return self._columns.named(self._columns.requested[:, self._position])
+        return requested_by(self._columns.view.pods(self._position))
 
     @property
     def nonzero_requested_cpu(self) -> int:
@@ -109,7 +95,7 @@ class NodeInfo:
     @property
     def allocatable(self) -> Mapping[str, int]:
         """What the node offers, by resource; the number of pods apart."""
-        return self._columns.named(self._columns.allocatable[:, self._position])
+        return offered_by(self.node)
 
     @property
     def allocatable_pods(self) -> int:

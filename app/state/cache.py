@@ -20,6 +20,7 @@ import msgspec
 
 from app.model.objects import Node
 from app.model.pod import Pod
+from app.state.columns.resources import offered_by, requested_by
 from app.state.table import NodeTable
 
 
@@ -194,12 +195,12 @@ class Cache:
 
     def _dump_node(self, name: str, row: int, nominated: Sequence[Pod]) -> str:
         table = self.table
-        pods = table.pods[row].values()
+        node, pods = table.nodes[row], table.pods[row].values()
         lines = [
             f"Node name: {name}",
-            f"Deleted: {str(table.nodes[row] is None).lower()}",
-            f"Requested Resources: {table.requested.of(row)}",
-            f"Allocatable Resources: {table.allocatable.of(row)}",
+            f"Deleted: {str(node is None).lower()}",
+            f"Requested Resources: {requested_by(pods)}",
+            f"Allocatable Resources: {offered_by(node) if node else {}}",
             f"Scheduled Pods(number: {len(pods)}):",
             *(describe(pod) for pod in pods),
         ]

@@ -1,30 +1,38 @@
 """Many pods as columns, so that a view can imagine them away or back with a handful of array operations."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from app.model.pod import Pod
-from app.model.requests import PodResources
+from app.model.requests import CPU, MEMORY, PodResources
 from app.state.columns.families import Counter
 from app.state.columns.resources import Int64
 
+#: A resource that fewer than one in so many pods name is kept by pod.
+_PODS_PER_ENTRY: Final = 24
+
 
 class PodBatch:
-    """Pods by index, and what they occupy.
+    """Pods by index, and what they occupy, in scheduler units.
 
-    ``amounts``: int64[m] by resource, in scheduler units. ``nonzero``: int64[2, m], milli-CPUs and bytes, with stand-ins for
-    containers that ask for none. ``with_ports``: the indices of the pods that claim host ports, ascending.
+    ``amounts``: int64[m] by resource, of those that many of the pods ask for; ``rare``: by index, what a pod asks for of
+    others. ``nonzero``: int64[m] of cpu and memory, with stand-ins for containers that ask for none. ``with_ports``: the
+    indices of the pods that claim host ports, ascending.
     """
 
     def __init__(self, pods: Sequence[Pod]) -> None:
         self.pods: Final = pods
         kinds, codes = _kinds(pods)
-        self.amounts: Final = _amounts(kinds, codes)
-        nonzero = [(kind.nonzero_cpu, kind.nonzero_memory) for kind in kinds]
-        self.nonzero: Final[Int64] = np.array(nonzero, np.int64).reshape(-1, 2).T[:, codes]
+        common = _common(kinds, codes)
+        self.amounts: Final = _amounts(kinds, codes, common)
+        self.rare: Final = _rare(kinds, codes, common)
+        self.nonzero: Final[Mapping[str, Int64]] = {
+            CPU: np.array([kind.nonzero_cpu for kind in kinds], np.int64)[codes],
+            MEMORY: np.array([kind.nonzero_memory for kind in kinds], np.int64)[codes],
+        }
         self.with_ports: Final = [i for i, pod in enumerate(pods) if pod.template.host_ports]
         self._times: dict[int, tuple[Counter, Int64]] = {}
 
@@ -55,11 +63,32 @@ def _kinds(pods: Sequence[Pod]) -> tuple[list[PodResources], npt.NDArray[np.intp
     return kinds, np.array(codes, np.intp)
 
 
-def _amounts(kinds: Sequence[PodResources], codes: npt.NDArray[np.intp]) -> dict[str, Int64]:
-    by_kind: dict[str, Int64] = {}
+def _common(kinds: Sequence[PodResources], codes: npt.NDArray[np.intp]) -> frozenset[str]:
+    """The resources that so many of the pods name that an array takes less than an entry for each of these pods."""
+    naming: dict[str, int] = {}
+    for kind, count in zip(kinds, np.bincount(codes).tolist(), strict=True):
+        for name, _ in kind.requested:
+            naming[name] = naming.get(name, 0) + count
+    return frozenset(
+        name for name, count in naming.items() if count * _PODS_PER_ENTRY >= len(codes)
+    )
+
+
+def _amounts(
+    kinds: Sequence[PodResources], codes: npt.NDArray[np.intp], common: frozenset[str]
+) -> dict[str, Int64]:
+    by_kind = {name: np.zeros(len(kinds), np.int64) for name in sorted(common)}
     for code, kind in enumerate(kinds):
         for name, amount in kind.requested:
-            if name not in by_kind:
-                by_kind[name] = np.zeros(len(kinds), np.int64)
-            by_kind[name][code] = amount
+            if name in common:
+                by_kind[name][code] = amount
     return {name: amounts[codes] for name, amounts in by_kind.items()}
+
+
+def _rare(
+    kinds: Sequence[PodResources], codes: npt.NDArray[np.intp], common: frozenset[str]
+) -> dict[int, tuple[tuple[str, int], ...]]:
+    rest = [tuple(pair for pair in kind.requested if pair[0] not in common) for kind in kinds]
+    if not any(rest):
+        return {}
+    return {index: rest[code] for index, code in enumerate(codes.tolist()) if rest[code]}

@@ -16,9 +16,9 @@ from typing import Final, Protocol, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from app.model.objects import Node
+from app.model.objects import Node, Resources
 from app.model.pod import Pod
-from app.model.requests import PODS, allocatable_units
+from app.model.requests import CPU, MEMORY, PODS, allocatable_units
 from app.state.columns.families import Families
 from app.state.columns.images import Images
 from app.state.columns.labels import LabelColumns, Mask, TaintSets
@@ -33,7 +33,9 @@ _FIRST_CAPACITY: Final = 64
 _FEW_CHANGES: Final = 64
 #: The latest rows are cut down to _FEW_CHANGES when there are more than this many.
 _MAX_LATEST: Final = 1024
-#: Indices of ``NodeTable.nonzero``.
+
+
+#: Rows of ``NodeTable.nonzero.matrix``.
 CPU_ROW: Final = 0
 MEMORY_ROW: Final = 1
 
@@ -75,11 +77,10 @@ class NodeTable:
         self.exists: Mask = np.zeros(capacity, bool)
         self.generation: Int64 = np.zeros(capacity, np.int64)
         self.unschedulable: Mask = np.zeros(capacity, bool)
-        index = ResourceColumns.new_index()
-        self.allocatable: Final = ResourceColumns(index, capacity)
-        self.requested: Final = ResourceColumns(index, capacity)
-        #: int64[2, capacity]: milli-CPUs and bytes, with stand-ins for containers that ask for none (see PodResources).
-        self.nonzero: Int64 = np.zeros((2, capacity), np.int64)
+        self.allocatable: Final = ResourceColumns(capacity)
+        self.requested: Final = ResourceColumns(capacity)
+        #: cpu and memory, with stand-ins for containers that ask for none (see PodResources).
+        self.nonzero: Final = ResourceColumns(capacity)
         self.allocatable_pods: Int64 = np.zeros(capacity, np.int64)
         self.pod_count: Int64 = np.zeros(capacity, np.int64)
         self.labels: Final = LabelColumns(capacity)
@@ -89,7 +90,13 @@ class NodeTable:
         self.families: Final = Families(capacity)
         self.terms: Final = Terms(capacity)
         self.volumes: Final = VolumeIndex()
-        self._columns: Final = (self.allocatable, self.requested, self.labels, self.taints)
+        self._columns: Final = (
+            self.allocatable,
+            self.requested,
+            self.nonzero,
+            self.labels,
+            self.taints,
+        )
         self._indexes: Final[list[PodIndex]] = [self.families, self.terms, self.volumes]
         #: Those of the indexes that plugins have asked for (see ``index``), by their class.
         self._made_later: Final[dict[type[PodIndex], PodIndex]] = {}
@@ -142,7 +149,6 @@ class NodeTable:
         self.generation = np.concatenate((self.generation, np.zeros(extra, np.int64)))
         self.allocatable_pods = np.concatenate((self.allocatable_pods, np.zeros(extra, np.int64)))
         self.pod_count = np.concatenate((self.pod_count, np.zeros(extra, np.int64)))
-        self.nonzero = np.concatenate((self.nonzero, np.zeros((2, extra), np.int64)), axis=1)
         for column in self._columns:
             column.grow(capacity)
         for index in self._indexes:
@@ -199,13 +205,11 @@ class NodeTable:
     def set_node(self, node: Node) -> int:
         """Adds a node or takes over its new version; returns its row."""
         row = self.row_for(node.name)
+        self._set_allocatable(row, node.status.allocatable)
         if self.nodes[row] is None:
             self.node_count += 1
         self.nodes[row] = node
         self.exists[row] = True
-        amounts = allocatable_units(node.status.allocatable)
-        self.allocatable_pods[row] = amounts.pop(PODS, 0)
-        self.allocatable.set(row, amounts)
         self.unschedulable[row] = node.spec.unschedulable
         self.labels.set(row, node.labels)
         self.taints.set(row, node.spec.taints or ())
@@ -218,17 +222,28 @@ class NodeTable:
         row = self.row_of[name]
         if self.nodes[row] is None:
             raise KeyError(name)
+        self._set_allocatable(row, None)
         self.node_count -= 1
         self.nodes[row] = None
         self.exists[row] = False
-        self.allocatable_pods[row] = 0
-        self.allocatable.set(row, {})
         self.unschedulable[row] = False
         self.labels.clear(row)
         self.taints.set(row, ())
         self.images.clear(row)
         self._touch(row)
         self._release_if_empty(row)
+
+    def _set_allocatable(self, row: int, new: Resources | None) -> None:
+        """Takes over what a row's node offers, of which ``nodes`` still has the version before."""
+        known = self.nodes[row]
+        old = None if known is None else known.status.allocatable
+        if new == old:
+            return
+        before, after = allocatable_units(old), allocatable_units(new)
+        before.pop(PODS, None)
+        self.allocatable_pods[row] = after.pop(PODS, 0)
+        self.allocatable.add(row, before.items(), -1)
+        self.allocatable.add(row, after.items())
 
     # ------------------------------------------------------------ pods
 
@@ -249,9 +264,12 @@ class NodeTable:
         for pod, row in zip(pods, rows, strict=True):
             self.pods[row][pod.uid] = pod
         batch, at = PodBatch(pods), np.array(rows, np.intp)
-        self.requested.add_at(at, batch.amounts)
-        for total, amounts in zip(self.nonzero, batch.nonzero, strict=True):
-            np.add.at(total, at, amounts)
+        for name, amounts in batch.amounts.items():
+            self.requested.add_at(name, at, amounts)
+        for i, rare in batch.rare.items():
+            self.requested.add(rows[i], rare)
+        for name, amounts in batch.nonzero.items():
+            self.nonzero.add_at(name, at, amounts)
         np.add.at(self.pod_count, at, 1)
         for i in batch.with_ports:
             self.ports.add(rows[i], pods[i].template.host_ports)
@@ -285,8 +303,8 @@ class NodeTable:
     def _count(self, pod: Pod, row: int, sign: int) -> None:
         resources = pod.resources
         self.requested.add(row, resources.requested, sign)
-        self.nonzero[CPU_ROW, row] += sign * resources.nonzero_cpu
-        self.nonzero[MEMORY_ROW, row] += sign * resources.nonzero_memory
+        nonzero = ((CPU, resources.nonzero_cpu), (MEMORY, resources.nonzero_memory))
+        self.nonzero.add(row, nonzero, sign)
         self.pod_count[row] += sign
 
     def pods_on(self, name: str) -> Iterator[Pod]:

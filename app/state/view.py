@@ -13,10 +13,12 @@ import numpy.typing as npt
 
 from app.model.objects import Node, Taint
 from app.model.pod import HostPort, Pod
+from app.model.requests import CPU, MEMORY
 from app.state.columns.families import Counter
 from app.state.columns.labels import Codes, LabelColumn, Mask
 from app.state.columns.ports import conflicts
-from app.state.columns.resources import Int64
+from app.state.columns.resources import Int64, ResourceColumns
+from app.state.columns.sparse import LIMIT
 from app.state.pod_batch import PodBatch
 from app.state.table import NodeTable
 
@@ -25,6 +27,8 @@ Rows = npt.NDArray[np.intp]
 #: In views of at most this many rows each row is looked up in the sets of rows behind a port; larger ones use a mask.
 _FEW_ROWS: Final = 32
 _FIRST: Final = np.zeros(1, np.intp)
+_EVERYWHERE: Final = slice(None)
+_CPU_AND_MEMORY: Final = (CPU, MEMORY)
 
 
 class View:
@@ -67,13 +71,12 @@ class View:
 
     def nonzero_requested(self, which: int) -> Int64:
         """What the pods ask for of CPU_ROW or MEMORY_ROW, with stand-ins for containers that ask for none."""
-        column: Int64 = self.table.nonzero[which, self._at]
+        column: Int64 = self.table.nonzero.matrix[which, self._at]
         return column
 
     def nonzero_of_both(self) -> Int64:
         """int64[2, n]: ``nonzero_requested`` of cpu and of memory. Not to be changed."""
-        at, nonzero = self._at, self.table.nonzero
-        return nonzero[:, at] if isinstance(at, slice) else nonzero.take(at, axis=1)
+        return self.table.nonzero.block(_CPU_AND_MEMORY, self._at)
 
     def allocatable_pods(self) -> Int64:
         """How many pods each node takes."""
@@ -152,8 +155,9 @@ class DryRunView(View):
 
     def __init__(self, table: NodeTable, rows: Rows) -> None:
         super().__init__(table, rows)
-        self._requested: dict[str, Int64] = {}
-        self._nonzero: Int64 = np.zeros((2, self.n), np.int64)
+        #: How far the columns are from the table's, by position.
+        self._requested: Final = ResourceColumns(self.n)
+        self._nonzero: Final = ResourceColumns(self.n)
         self._pods: Int64 = np.zeros(self.n, np.int64)
         self._deltas: dict[int, tuple[Counter, Int64]] = {}
         self._moves: list[_Moves] = []
@@ -189,12 +193,12 @@ class DryRunView(View):
     def _move(self, moves: "_Moves") -> None:
         batch, chosen, positions, signs = moves
         for name, amounts in batch.amounts.items():
-            column = self._requested.get(name)
-            if column is None:
-                column = self._requested[name] = np.zeros(self.n, np.int64)
-            np.add.at(column, positions, signs * amounts[chosen])
-        for column, amounts in zip(self._nonzero, batch.nonzero, strict=True):
-            np.add.at(column, positions, signs * amounts[chosen])
+            self._requested.add_at(name, positions, signs * amounts[chosen])
+        for name, amounts in batch.nonzero.items():
+            self._nonzero.add_at(name, positions, signs * amounts[chosen])
+        if batch.rare:
+            for index, position, sign in moves.each():
+                self._requested.add(position, batch.rare.get(index, ()), sign)
         np.add.at(self._pods, positions, signs)
         for counter, delta in self._deltas.values():
             moves.tally(counter, delta)
@@ -204,9 +208,10 @@ class DryRunView(View):
 
     def _move_ports(self, moves: "_Moves") -> None:
         """As in kube-scheduler a port has no owner: it is free once any pod that claims it is imagined away."""
-        for pod, position, sign in moves.each():
-            if pod.template.host_ports:
-                in_use = dict.fromkeys(pod.template.host_ports, sign > 0)
+        pods = moves.batch.pods
+        for index, position, sign in moves.each():
+            if ports := pods[index].template.host_ports:
+                in_use = dict.fromkeys(ports, sign > 0)
                 self._ports.setdefault(position, {}).update(in_use)
 
     def _net(self) -> list[dict[str, tuple[Pod, int]]]:
@@ -214,7 +219,8 @@ class DryRunView(View):
         if not self._changed:
             self._changed = [{} for _ in range(self.n)]
         for moves in self._moves[self._folded :]:
-            for pod, position, sign in moves.each():
+            for index, position, sign in moves.each():
+                pod = moves.batch.pods[index]
                 changed = self._changed[position]
                 if pod.uid in changed:
                     del changed[pod.uid]
@@ -248,29 +254,25 @@ class DryRunView(View):
 
     def requested(self, resource: str) -> Int64:
         """What the pods on each node would ask for."""
-        base = super().requested(resource)
-        delta = self._requested.get(resource)
-        return base if delta is None else base + delta
+        column: Int64 = self.requested_of((resource,))[0]
+        return column
 
     def nonzero_requested(self, which: int) -> Int64:
         """The same with stand-ins for pods that ask for nothing."""
-        column: Int64 = super().nonzero_requested(which) + self._nonzero[which]
+        column: Int64 = super().nonzero_requested(which) + self._nonzero.matrix[which]
         return column
 
     def requested_of(self, resources: tuple[str, ...]) -> Int64:
         """int64[len(resources), n]: the same for several resources at once."""
-        block = super().requested_of(
-            resources
-        )  # a copy, since the rows of a DryRunView are no slice
-        for position, name in enumerate(resources):
-            delta = self._requested.get(name)
-            if delta is not None:
-                block[position] += delta
+        base = super().requested_of(resources)
+        block = base + self._requested.block(resources, _EVERYWHERE)
+        if any(map(self.table.requested.saturated, resources)):
+            block[base == LIMIT] = LIMIT  # it is not known how much would be left
         return block
 
     def nonzero_of_both(self) -> Int64:
         """int64[2, n]: ``nonzero_requested`` of cpu and of memory."""
-        return super().nonzero_of_both() + self._nonzero
+        return super().nonzero_of_both() + self._nonzero.block(_CPU_AND_MEMORY, _EVERYWHERE)
 
     def pod_count(self) -> Int64:
         """How many pods each node would have."""
@@ -352,11 +354,7 @@ class _Moves(NamedTuple):
         """Adds to ``delta`` (int64, by position) what the counter counts of the moved pods."""
         np.add.at(delta, self.positions, self.signs * self.batch.times(counter)[self.chosen])
 
-    def each(self) -> Iterator[tuple[Pod, int, int]]:
-        """(pod, position, sign) one by one."""
+    def each(self) -> Iterator[tuple[int, int, int]]:
+        """(index in the batch, position, sign) one by one."""
         signs = np.broadcast_to(self.signs, self.chosen.shape).tolist()
-        pods = self.batch.pods
-        for index, position, sign in zip(
-            self.chosen.tolist(), self.positions.tolist(), signs, strict=True
-        ):
-            yield pods[index], position, sign
+        return zip(self.chosen.tolist(), self.positions.tolist(), signs, strict=True)

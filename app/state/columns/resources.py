@@ -1,108 +1,181 @@
-"""Resource columns: one int64 array per resource over all rows."""
+"""Resource columns: how much of each resource there is, by row."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import permutations
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from app.model.requests import CPU, EPHEMERAL_STORAGE, MEMORY
+from app.model.objects import Node
+from app.model.pod import Pod
+from app.model.requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, allocatable_units
+from app.state.columns.sparse import LIMIT, SparseColumn, clamp, largest_sum
 
 Int64 = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 
-#: How many combinations of resources are remembered by their positions.
-_MAX_BLOCKS: Final = 1024
+#: Up to this many amounts are added one by one, which costs less than the calls for arrays.
+_FEW: Final = 4
+#: The resources that have a row of the matrix.
+_BASIC: Final[Mapping[str, int]] = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
+
+
+def _index(names: tuple[str, ...]) -> slice | Rows:
+    """How the matrix is indexed for these resources."""
+    positions = [_BASIC[name] for name in names]
+    first, count = positions[0], len(positions)
+    if positions == list(range(first, first + count)):
+        return slice(first, first + count)
+    return np.array(positions, np.intp)
+
+
+_BLOCKS: Final = {
+    names: _index(names) for count in (1, 2, 3) for names in permutations(_BASIC, count)
+}
+
+
+def offered_by(node: Node) -> dict[str, int]:
+    """What a node offers, by resource, the number of pods apart; nothing of which there is 0."""
+    amounts = allocatable_units(node.status.allocatable)
+    amounts.pop(PODS, None)
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def requested_by(pods: Iterable[Pod]) -> dict[str, int]:
+    """What some pods ask for together, by resource; nothing of which there is 0."""
+    total: dict[str, int] = {}
+    for pod in pods:
+        for name, amount in pod.resources.requested:
+            total[name] = total.get(name, 0) + amount
+    return {name: amount for name, amount in total.items() if amount}
 
 
 class ResourceColumns:
     """Amounts per resource and row, in scheduler units (milli-CPUs, bytes, devices).
 
-    ``matrix`` is int64[resources, capacity]; the first three resources are cpu, memory and ephemeral-storage, others
-    are added when first seen. All instances of one table share ``index``, the resource names by position.
+    ``matrix`` is int64[3, capacity]: cpu, memory and ephemeral-storage. Every other resource has a column that takes room for
+    the rows that have some of it, and none once no row has. Sums are kept exactly and read within LIMIT.
     """
 
-    def __init__(self, index: dict[str, int], capacity: int) -> None:
-        self.index: Final = index
-        self.matrix: Int64 = np.zeros((len(index), capacity), np.int64)
-        self._blocks: dict[tuple[str, ...], slice | Rows] = {}
+    def __init__(self, capacity: int) -> None:
+        self.matrix: Int64 = np.zeros((len(_BASIC), capacity), np.int64)
+        self._capacity = capacity
+        self._others: Final[dict[str, SparseColumn]] = {}
+        #: Of the matrix, by position and row: the sums that are beyond LIMIT.
+        self._beyond: Final[dict[tuple[int, int], int]] = {}
+        #: No number in the matrix is larger, either way.
+        self._bound = 0
 
-    @staticmethod
-    def new_index() -> dict[str, int]:
-        """The resources every table has."""
-        return {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
+    @property
+    def names(self) -> Iterator[str]:
+        """The basic resources, and the others of which any row has some."""
+        yield from _BASIC
+        yield from self._others
+
+    def saturated(self, name: str) -> bool:
+        """Whether any sum of a resource may be beyond LIMIT."""
+        column = self._others.get(name)
+        return bool(self._beyond) if column is None else bool(column.saturated)
+
+    # ------------------------------------------------------------ questions
 
     def column(self, name: str) -> Int64:
-        """int64[capacity]: the amounts of one resource; zeros for one that nobody has mentioned."""
-        position = self.index.get(name)
-        if position is None or position >= len(self.matrix):
-            return np.zeros(self.matrix.shape[1], np.int64)
-        column: Int64 = self.matrix[position]
-        return column
+        """int64[capacity]: the amounts of one resource. Not to be changed."""
+        position = _BASIC.get(name)
+        if position is not None:
+            basic: Int64 = self.matrix[position]
+            return basic
+        column = self._others.get(name)
+        return np.zeros(self._capacity, np.int64) if column is None else column.column()
 
     def block(self, names: tuple[str, ...], at: Rows | slice) -> Int64:
-        """int64[len(names), rows]: the amounts of several resources at some rows; zeros for one nobody has mentioned.
+        """int64[len(names), rows]: the amounts of several resources at some rows.
 
-        Shares memory with the matrix where ``at`` is a slice: not to be changed.
+        May share memory with the matrix where ``at`` is a slice: not to be changed.
         """
-        chosen = self._blocks.get(names)
+        chosen = _BLOCKS.get(names)
         if chosen is None:
-            chosen = self._choose(names)
-            if chosen is None:
-                return np.stack([self.column(name)[at] for name in names])
+            return self._mixed_block(names, at)
         if isinstance(at, slice):
             return self.matrix[chosen, at]
         if isinstance(chosen, slice):
             return self.matrix[chosen].take(at, axis=1)
         return self.matrix.take(at, axis=1)[chosen]
 
-    def _choose(self, names: tuple[str, ...]) -> slice | Rows | None:
-        """How the matrix is indexed for these resources, remembered; None while it lacks one of them."""
-        positions = [self.index.get(name, len(self.matrix)) for name in names]
-        if max(positions) >= len(self.matrix):
-            return None
-        first, count = positions[0], len(positions)
-        chosen: slice | Rows = np.array(positions, np.intp)
-        if positions == list(range(first, first + count)):
-            chosen = slice(first, first + count)
-        if len(self._blocks) >= _MAX_BLOCKS:
-            self._blocks.clear()
-        self._blocks[names] = chosen
-        return chosen
+    def _mixed_block(self, names: tuple[str, ...], at: Rows | slice) -> Int64:
+        n = len(range(self._capacity)[at]) if isinstance(at, slice) else len(at)
+        block = np.zeros((len(names), n), np.int64)
+        for out, name in zip(block, names, strict=True):
+            position, column = _BASIC.get(name), self._others.get(name)
+            if position is not None:
+                out[:] = self.matrix[position, at]
+            elif column is not None:
+                out[:] = column.at(at)
+        return block
 
-    def _position(self, name: str) -> int:
-        position = self.index.setdefault(name, len(self.index))
-        if position >= len(self.matrix):
-            extra = np.zeros((len(self.index) - len(self.matrix), self.matrix.shape[1]), np.int64)
-            self.matrix = np.concatenate((self.matrix, extra))
-        return position
+    # ------------------------------------------------------------ changes
 
     def add(self, row: int, amounts: Iterable[tuple[str, int]], sign: int = 1) -> None:
         """Adds (or with sign -1 takes away) amounts on a row."""
         for name, amount in amounts:
-            position = self._position(name)  # may replace the matrix, so it comes first
-            self.matrix[position, row] += sign * amount
+            position = _BASIC.get(name)
+            if position is not None:
+                self._add_basic(position, row, sign * amount)
+            elif amount:
+                self._add_other(name, row, sign * amount)
 
-    def add_at(self, rows: Rows, amounts: Mapping[str, Int64]) -> None:
-        """Adds amounts by resource, one for each of ``rows``, which may name a row several times."""
-        for name, column in amounts.items():
-            position = self._position(name)
-            np.add.at(self.matrix[position], rows, column)
+    def add_at(self, name: str, rows: Rows, amounts: Int64) -> None:
+        """Adds an amount of one resource for each of ``rows``, which may name a row several times."""
+        position = _BASIC.get(name)
+        if position is None:
+            column = self._other(name)
+            column.add_at(rows, amounts)
+            if not column.used:
+                del self._others[name]
+        elif len(rows) > _FEW and self._fits(amounts):
+            np.add.at(self.matrix[position], rows, amounts)
+        else:
+            for row, amount in zip(rows.tolist(), amounts.tolist(), strict=True):
+                self._add_basic(position, row, amount)
 
-    def set(self, row: int, amounts: Mapping[str, int]) -> None:
-        """Replaces all amounts of a row."""
-        self.matrix[:, row] = 0
-        self.add(row, amounts.items())
+    def _fits(self, amounts: Int64) -> bool:
+        """Whether the amounts can be added wherever it may be without a sum beyond LIMIT. There are some."""
+        more = largest_sum(amounts)
+        if self._bound + more > LIMIT:
+            self._bound = max(-int(self.matrix.min()), int(self.matrix.max()))
+            if self._bound + more > LIMIT:
+                return False
+        self._bound += more
+        return True
 
-    def of(self, row: int) -> dict[str, int]:
-        """The non-zero amounts of a row, for dumps and messages."""
-        return {
-            name: int(self.matrix[position, row])
-            for name, position in self.index.items()
-            if position < len(self.matrix) and self.matrix[position, row]
-        }
+    def _add_basic(self, position: int, row: int, amount: int) -> None:
+        key = (position, row)
+        total = self._beyond.pop(key, None) if self._beyond else None
+        total = (self.matrix.item(key) if total is None else total) + amount
+        if abs(total) > self._bound:
+            self._bound = min(abs(total), LIMIT)
+            if abs(total) > LIMIT:
+                self._beyond[key] = total
+                total = clamp(total)
+        self.matrix[key] = total
+
+    def _add_other(self, name: str, row: int, amount: int) -> None:
+        column = self._other(name)
+        column.add(row, amount)
+        if not column.used:
+            del self._others[name]
+
+    def _other(self, name: str) -> SparseColumn:
+        column = self._others.get(name)
+        if column is None:
+            column = self._others[name] = SparseColumn(self._capacity)
+        return column
 
     def grow(self, capacity: int) -> None:
         """Makes room for more rows."""
-        extra = np.zeros((len(self.matrix), capacity - self.matrix.shape[1]), np.int64)
+        extra = np.zeros((len(self.matrix), capacity - self._capacity), np.int64)
         self.matrix = np.concatenate((self.matrix, extra), axis=1)
+        self._capacity = capacity
+        for column in self._others.values():
+            column.grow(capacity)

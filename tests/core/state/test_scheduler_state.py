@@ -24,6 +24,7 @@ from app.model.objects import (
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.state.cache import Cache
 from app.state.cluster import Cluster
+from app.state.columns.resources import ResourceColumns
 from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import Place, QueuedPod
 from app.state.queue.scheduling_queue import SchedulingQueue
@@ -103,6 +104,12 @@ def new_state(*hints: HintRegistration) -> SchedulerState:
     )
 
 
+def amounts(columns: ResourceColumns, row: int) -> dict[str, int]:
+    """The amounts of a row, other than 0."""
+    found = {name: int(columns.column(name)[row]) for name in columns.names}
+    return {name: amount for name, amount in found.items() if amount}
+
+
 def facts(table: NodeTable) -> dict[str, object]:
     """Everything the table says, by node name, whatever its rows."""
     counter = table.families.counter("web", lambda ns, labels, going: labels.get("app") == "web")
@@ -110,9 +117,9 @@ def facts(table: NodeTable) -> dict[str, object]:
     return {
         name: (
             bool(table.exists[row]),
-            table.requested.of(row),
-            table.allocatable.of(row),
-            table.nonzero[:, row].tolist(),
+            amounts(table.requested, row),
+            amounts(table.allocatable, row),
+            amounts(table.nonzero, row),
             int(table.pod_count[row]),
             int(table.allocatable_pods[row]),
             bool(table.unschedulable[row]),

@@ -37,5 +37,5 @@ def test_a_resource_is_seen_from_its_first_mention():
         np.testing.assert_array_equal(before[0], seen.view.requested(names[0]))
     for _ in range(200):
         world.add_pod(world.random_pod(), next(iter(world.nodes)))
-    assert "example.com/never" in world.table.requested.index
+    assert "example.com/never" in world.table.requested.names
     assert any(seen.view.requested_of(names)[0].any() for seen in world.views())

@@ -1,0 +1,138 @@
+"""A column that costs what it holds: one number per row, most of them 0."""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+
+#: Numbers beyond this, either way, are read as this: two of them, or one and any amount, can be added in an int64.
+LIMIT: Final = 2**62
+#: A column with numbers on at most this many rows is a dict; with more, once an array takes less memory, an array.
+_FEW: Final = 32
+_ROWS_PER_ENTRY: Final = 24
+
+
+def clamp(number: int) -> int:
+    """The number, or the nearest one within LIMIT."""
+    return max(-LIMIT, min(LIMIT, number))
+
+
+def largest_sum(amounts: Int64) -> int:
+    """An upper bound of the sum, either way, of any of these amounts. Raises ValueError if there are none."""
+    return max(-int(amounts.min()), int(amounts.max())) * len(amounts)
+
+
+class SparseColumn:
+    """One number per row; 0 for rows without an entry. A dict while few rows have a number, an array while many do.
+
+    Sums are kept exactly, however large: what was added can be taken away again. Readers see them within LIMIT.
+    """
+
+    __slots__ = ("_array", "_capacity", "_numbers", "saturated", "used")
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        #: By row: every number other than 0; beside an array only those beyond LIMIT.
+        self._numbers: dict[int, int] = {}
+        self._array: Int64 | None = None
+        #: How many rows have a number other than 0.
+        self.used = 0
+        #: How many rows have a number beyond LIMIT.
+        self.saturated = 0
+
+    @property
+    def _most_entries(self) -> int:
+        return max(_FEW, self._capacity // _ROWS_PER_ENTRY)
+
+    # ------------------------------------------------------------ changes
+
+    def add(self, row: int, amount: int) -> None:
+        """Adds an amount, which may be negative, to the number of a row."""
+        before = self._exact(row)
+        after = before + amount
+        self.used += (after != 0) - (before != 0)
+        self.saturated += (abs(after) > LIMIT) - (abs(before) > LIMIT)
+        if self._array is None:
+            if after:
+                self._numbers[row] = after
+                if self.used > self._most_entries:
+                    self._to_array()
+            else:
+                self._numbers.pop(row, None)
+            return
+        self._array[row] = clamp(after)
+        if abs(after) > LIMIT:
+            self._numbers[row] = after
+        else:
+            self._numbers.pop(row, None)
+            if after == 0 and 2 * self.used < self._most_entries:
+                self._to_dict()
+
+    def _exact(self, row: int) -> int:
+        number = self._numbers.get(row)
+        if number is None:
+            return 0 if self._array is None else self._array.item(row)
+        return number
+
+    def add_at(self, rows: Rows, amounts: Int64) -> None:
+        """Adds an amount for each of ``rows``, which may name a row several times."""
+        if len(rows) > _FEW:
+            array = self._to_array()
+            held = max(-int(array.min()), int(array.max()))
+            if held + largest_sum(amounts) <= LIMIT:
+                np.add.at(array, rows, amounts)
+                self.used = int(np.count_nonzero(array))
+                return
+        for row, amount in zip(rows.tolist(), amounts.tolist(), strict=True):
+            self.add(row, amount)
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for more rows."""
+        if self._array is not None:
+            extra = np.zeros(capacity - self._capacity, np.int64)
+            self._array = np.concatenate((self._array, extra))
+        self._capacity = capacity
+
+    def _to_array(self) -> Int64:
+        if self._array is None:
+            self._array = self.column()
+            self._numbers = {r: n for r, n in self._numbers.items() if abs(n) > LIMIT}
+        return self._array
+
+    def _to_dict(self) -> None:
+        if self._array is not None:
+            rows = self._array.nonzero()[0]
+            numbers = dict(zip(rows.tolist(), self._array[rows].tolist(), strict=True))
+            self._numbers = numbers | self._numbers
+            self._array = None
+
+    # ------------------------------------------------------------ questions
+
+    def column(self) -> Int64:
+        """int64[capacity]: all rows. Not to be changed."""
+        if self._array is not None:
+            return self._array
+        column = np.zeros(self._capacity, np.int64)
+        self.add_to(column)
+        return column
+
+    def at(self, rows: Rows | slice) -> Int64:
+        """int64[n]: the numbers of some rows, in their order. Not to be changed."""
+        if self._array is not None:
+            return self._array[rows]
+        if isinstance(rows, slice) or len(rows) > _FEW:
+            return self.column()[rows]
+        return np.array([clamp(self._numbers.get(row, 0)) for row in rows.tolist()], np.int64)
+
+    def add_to(self, column: Int64, factor: int = 1) -> None:
+        """Adds ``factor`` times the numbers to int64[size], whose entries are the first rows."""
+        if self._array is not None:
+            column += self._array[: len(column)] * np.int64(factor)
+            return
+        n, numbers = len(self._numbers), self._numbers.values()
+        rows = np.fromiter(self._numbers, np.intp, n)
+        found = np.fromiter(map(clamp, numbers) if self.saturated else numbers, np.int64, n)
+        column[rows] += found * factor
