@@ -17,6 +17,8 @@ NONE: Final = np.int8(127)
 EXTENDER: Final = "Extender"
 #: Up to here values are counted in a table of their own rather than sorted.
 _COUNTABLE: Final = 2**16
+#: Up to so many values are looked for one by one.
+_FEW: Final = 16
 
 
 class Scores(NamedTuple):
@@ -88,17 +90,12 @@ class Outcome:
         """The verdicts on ``rows``, all of which were turned down, by plugin and reason."""
         if not len(rows):
             return
-        plugins = self.plugin[rows].astype(np.int64)
         reasons = self.reasons[rows].astype(np.int64)
+        reasons -= reasons.min()
         width = int(reasons.max()) + 1
-        keys, counts = _count(plugins * width + reasons, int(NONE) * width)
-        for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
-            number, reason = divmod(key, width)
-            first = rows[np.argmax((plugins == number) & (reasons == reason))]
-            status = Status(
-                Code(int(self.codes[first])), self.texts[number](reason), self.names[number]
-            )
-            yield Refusal(status, count)
+        keys = self.plugin[rows].astype(np.int64) * width + reasons
+        for first, count in _distinct(keys, int(NONE) * width):
+            yield Refusal(self.status(int(rows[first])), count)
 
     def frozen(self) -> "Outcome":
         """A copy that later cycles do not touch."""
@@ -120,15 +117,17 @@ class Outcome:
         return Status(Code(int(self.codes[row])), text, self.names[number])
 
 
-def _count(
-    values: npt.NDArray[np.int64], limit: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The distinct values, ascending, all from 0 and below ``limit``, and how often each occurs."""
-    if limit > _COUNTABLE:
-        return np.unique(values, return_counts=True)
-    counts = np.bincount(values)
-    distinct = np.flatnonzero(counts)
-    return distinct, counts[distinct]
+def _distinct(values: npt.NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
+    """Of each distinct value, ascending, where it first occurs and how often; all are from 0 and below ``limit``."""
+    if limit <= _COUNTABLE:
+        counts = np.bincount(values)
+        found = counts.nonzero()[0]
+        if len(found) <= _FEW:
+            for value in found.tolist():
+                yield int((values == value).argmax()), int(counts[value])
+            return
+    _, firsts, counts = np.unique(values, return_index=True, return_counts=True)
+    yield from zip(firsts.tolist(), counts.tolist(), strict=True)
 
 
 class Diagnosis:

@@ -54,56 +54,98 @@ NO_RESOURCES: Final = "resources not found"
 _FILTER_STATE: Final = "NodeResourcesFit/filter"
 _SCORE_STATE: Final = "NodeResourcesFit/score"
 
-#: Reason numbers are int32, one bit per reason while they suffice.
-_MAX_BITS: Final = 31
-_BITS: Final = np.left_shift(np.int32(1), np.arange(_MAX_BITS, dtype=np.int32))
+#: So many resources are compared at a time; a pod may name many thousands.
+_MOST_AT_A_TIME: Final = 30
+_CROWDED: Final = np.int32(1)
+_BITS: Final = np.left_shift(np.int32(1), np.arange(1, _MOST_AT_A_TIME + 1, dtype=np.int32))
+#: A row that falls short of something in this many parts is not told what else is short there.
+_PARTS_TOLD: Final = 8
+#: Sets of reasons are numbered from the beginning after so many.
+_MAX_SETS: Final = 2**16
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """Some of what must be free: k resource names, amounts int64[k, 1], and the reasons where there is too little."""
+
+    names: tuple[str, ...]
+    amounts: Int64
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, amounts: Sequence[tuple[str, int]]) -> "_Part":
+        names = tuple(name for name, _ in amounts)
+        texts = tuple(map(INSUFFICIENT.format, names))
+        return cls(names, column_of(amount for _, amount in amounts), texts)
 
 
 class _Reasons:
-    """Numbers for sets of reasons: bit masks, or in order of appearance where there are more reasons than bits."""
+    """int32 numbers for sets of reasons; 0 for none.
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
-        self._numbers: dict[bytes, int] = {}
-        self._known: list[tuple[str, ...]] = []
+    With one part a number is a mask: a bit for TOO_MANY_PODS, then one for each resource. What later parts add to a number is
+    numbered in order of appearance, below 0.
+    """
 
-    def numbers(self, failed: Mask) -> npt.NDArray[np.int32]:
-        """int32[n] for bool[reasons, n]; 0 where there is none."""
-        if len(failed) <= _MAX_BITS:
-            bits: npt.NDArray[np.int32] = _BITS[: len(failed)] @ failed
-            return bits
-        numbers = np.zeros(failed.shape[1], np.int32)
-        for position in np.flatnonzero(failed.any(axis=0)).tolist():
-            numbers[position] = self._intern(failed[:, position])
-        return numbers
+    def __init__(self, parts: Sequence[_Part]) -> None:
+        self._parts: Final = parts
+        #: (number before, position of the part, its mask) by number, and the other way round.
+        self._sets: Final[list[tuple[int, int, int]]] = []
+        self._numbers: Final[dict[tuple[int, int, int], int]] = {}
 
-    def _intern(self, failed: Mask) -> int:
-        key = failed.tobytes()
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def add(
+        self, numbers: npt.NDArray[np.int32], position: int, short: Mask
+    ) -> npt.NDArray[np.int32]:
+        """int32[n] ``numbers``, with what a part (by position) falls ``short`` of: bool[k, n]."""
+        masks: npt.NDArray[np.int32] = _BITS[: len(short)] @ short
+        if position == 0:
+            return numbers | masks
+        if position >= _PARTS_TOLD:
+            masks[numbers != 0] = 0
+        rows = masks.nonzero()[0]
+        pairs = numbers[rows].astype(np.int64) << 32 | masks[rows]
+        distinct, at = np.unique(pairs, return_inverse=True)
+        extended = [
+            self._number((pair >> 32, position, pair & 0xFFFFFFFF)) for pair in distinct.tolist()
+        ]
+        out = numbers.copy()
+        out[rows] = np.array(extended, np.int32)[at]
+        return out
+
+    def _number(self, key: tuple[int, int, int]) -> int:
         number = self._numbers.get(key)
         if number is None:
-            self._known.append(tuple(self._texts[i] for i in np.flatnonzero(failed).tolist()))
-            number = self._numbers[key] = len(self._known)
+            self._sets.append(key)
+            number = self._numbers[key] = -len(self._sets)
         return number
 
     def text(self, number: int) -> tuple[str, ...]:
         """The reasons behind a number, in kube-scheduler's order."""
-        if len(self._texts) > _MAX_BITS:
-            return self._known[number - 1]
-        return tuple(text for i, text in enumerate(self._texts) if number >> i & 1)
+        short: list[str] = []
+        while number < 0:
+            number, position, mask = self._sets[-1 - number]
+            short[:0] = self._short(position, mask)
+        short[:0] = self._short(0, number & ~1) if number > 1 else ()
+        crowded = (TOO_MANY_PODS,) if number & 1 else ()
+        return (*crowded, *short)
+
+    def _short(self, position: int, mask: int) -> list[str]:
+        texts = self._parts[position].texts
+        return [text for bit, text in enumerate(texts, 1) if mask >> bit & 1]
 
 
-class _Request(msgspec.Struct, frozen=True):
-    """What must be free: k resource names, amounts int64[k, 1], and the reasons (one more: too many pods)."""
+class _Request:
+    """What must be free, in parts of at most _MOST_AT_A_TIME resources."""
 
-    names: tuple[str, ...]
-    amounts: Int64
-    reasons: _Reasons
+    __slots__ = ("parts", "reasons")
 
-    @classmethod
-    def of(cls, amounts: Amounts) -> "_Request":
-        names = tuple(amounts)
-        texts = (TOO_MANY_PODS, *(INSUFFICIENT.format(name) for name in names))
-        return cls(names, column_of(amounts.values()), _Reasons(texts))
+    def __init__(self, amounts: Amounts) -> None:
+        pairs, step = list(amounts.items()), _MOST_AT_A_TIME
+        self.parts: Final = [
+            _Part.of(pairs[first : first + step]) for first in range(0, len(pairs), step)
+        ]
+        self.reasons = _Reasons(self.parts)
 
 
 class NodeResourcesFit(NodeLocal):
@@ -125,19 +167,24 @@ class NodeResourcesFit(NodeLocal):
         self._devices: Final = DeviceCounts(
             handle.table, handle.cluster, [each.name for each in self._args.resources]
         )
+        #: How often some pod's sets of reasons have been numbered from the beginning.
+        self._renumbered = 0
         #: The node that was last asked about for some waiting pod, and what it offers: very many may wait for it.
         self._latest: Node | None = None
         self._latest_offer: Amounts = {}
 
     def epoch(self) -> Hashable:
-        """Changes when other extended resources than before are devices, or other devices are there where these are scored."""
-        return (self._classes.version, self._devices.epoch())
+        """Changes when other extended resources than before are devices, or other devices are there where these are scored.
+
+        And when the numbers of reasons change.
+        """
+        return (self._classes.version, self._devices.epoch(), self._renumbered)
 
     # ------------------------------------------------------------ filter
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
         """Works out what must be free; never skips, for the number of pods counts in any case."""
-        state.write(_FILTER_STATE, _Request.of(self._wanted(pod)))
+        state.write(_FILTER_STATE, _Request(self._wanted(pod)))
         return SUCCESS
 
     def _wanted(self, pod: Pod) -> Amounts:
@@ -160,17 +207,31 @@ class NodeResourcesFit(NodeLocal):
         """
         request: _Request = state.read(_FILTER_STATE)
         crowded: Mask = view.pod_count() >= view.allocatable_pods()
-        if not request.names:
-            return _verdicts(request, crowded[np.newaxis]) if np.count_nonzero(crowded) else None
-        allocatable = view.allocatable_of(request.names)
-        short: Mask = request.amounts > allocatable - view.requested_of(request.names)
-        if self._classes:
-            devices = [self._classes.get(name) is not None for name in request.names]
-            short &= (column_of(devices) == 0) | (allocatable > 0)
-        if not np.count_nonzero(short) and not np.count_nonzero(crowded):
+        numbers: npt.NDArray[np.int32] | None = None
+        if np.count_nonzero(crowded):
+            numbers = _CROWDED * crowded
+        hopeless: Mask = np.zeros(view.n, bool)
+        reasons = request.reasons
+        for position, part in enumerate(request.parts):
+            if position >= _PARTS_TOLD and hopeless.all():
+                break
+            allocatable = view.allocatable_of(part.names)
+            short: Mask = part.amounts > allocatable - view.requested_of(part.names)
+            if self._classes:
+                devices = [self._classes.get(name) is not None for name in part.names]
+                short &= (column_of(devices) == 0) | (allocatable > 0)
+            if np.count_nonzero(short):
+                before = np.zeros(view.n, np.int32) if numbers is None else numbers
+                numbers = reasons.add(before, position, short)
+                hopeless |= (short & (part.amounts > allocatable)).any(axis=0)
+        if numbers is None:
             return None
-        failed = np.concatenate((crowded[np.newaxis], short))
-        return _verdicts(request, failed, short & (request.amounts > allocatable))
+        if len(reasons) > _MAX_SETS:
+            request.reasons = _Reasons(request.parts)
+            self._renumbered += 1
+        codes = np.where(numbers != 0, np.int8(Code.Unschedulable), np.int8(0))
+        codes[hopeless] = Code.UnschedulableAndUnresolvable
+        return Verdicts(codes, numbers, reasons.text)
 
     # ------------------------------------------------------------ score
 
@@ -227,15 +288,6 @@ class NodeResourcesFit(NodeLocal):
 
     def _left_to_devices(self, name: str, offer: Amounts) -> bool:
         return not offer.get(name) and self._classes.get(name) is not None
-
-
-def _verdicts(request: _Request, failed: Mask, hopeless: Mask | None = None) -> Verdicts:
-    """``failed``: bool[k + 1, n], too many pods first; ``hopeless``: bool[k, n], more than the node has at all."""
-    numbers = request.reasons.numbers(failed)
-    codes = np.where(numbers != 0, np.int8(Code.Unschedulable), np.int8(0))
-    if hopeless is not None:
-        codes[hopeless.any(axis=0)] = Code.UnschedulableAndUnresolvable
-    return Verdicts(codes, numbers, request.reasons.text)
 
 
 def _freed_resources(_pod: Pod, old: Pod, _new: object) -> bool:

@@ -1,3 +1,6 @@
+import random
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -17,6 +20,7 @@ from app.model.objects import (
 from app.model.pod import make_pod
 from app.model.requests import PodResources
 from app.model.status import SUCCESS, Code, Status
+from app.plugins import node_resources_fit
 from app.plugins.node_resources_fit import NodeResourcesFit
 from app.state.view import View
 from tests.core.framework.worlds import World, check_filter, check_score, verdict
@@ -211,6 +215,68 @@ def test_more_reasons_than_bits():
     assert verdict(first, 0) == verdict(second, 0) == (code, missing)
     assert verdict(second, 1) == (code, everything)
     assert first.text(int(second.reasons[1])) == everything
+
+
+def naming(count, *, mine=()):
+    """A node that has some of ``count`` resources, those numbered ``mine``."""
+    offered = {f"example.com/r{number:05}": "1" for number in range(count) if number in mine}
+    return {"pods": "9", **offered}
+
+
+def naming_pod(count):
+    requests = dict.fromkeys((f"example.com/r{number:05}" for number in range(count)), "1")
+    return testing.make_pod(
+        "asking", spec={"containers": [{"name": "main", "resources": {"requests": requests}}]}
+    )
+
+
+def test_a_pod_that_names_thousands_of_resources_costs_no_column_for_each():
+    cluster = testing.FakeCluster(
+        *(
+            testing.make_node(f"n{i}", status={"allocatable": naming(20_000, mine=(i,))})
+            for i in range(400)
+        )
+    )
+    plugin, pod = NodeResourcesFit(None, cluster.handle), naming_pod(20_000)
+    tracemalloc.start()
+    verdicts = cluster.judge(plugin, pod)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * 2**20  # an int64 for each resource and node takes 64 MB
+    assert len(verdicts) == 400
+    told = tuple(f"Insufficient example.com/r{n:05}" for n in range(240) if n != 7)
+    assert verdicts["n7"] == Status(Code.UnschedulableAndUnresolvable, told)
+
+
+def test_only_the_last_of_very_many_resources_is_short():
+    cluster = testing.FakeCluster(
+        testing.make_node("n", status={"allocatable": naming(2_000, mine=range(1_999))}),
+        testing.make_node("all", status={"allocatable": naming(2_000, mine=range(2_000))}),
+    )
+    verdicts = cluster.judge(NodeResourcesFit(None, cluster.handle), naming_pod(2_000))
+    short = ("Insufficient example.com/r01999",)
+    assert verdicts == {"n": Status(Code.UnschedulableAndUnresolvable, short)}
+
+
+def test_reasons_are_right_however_many_sets_of_them_there_have_been(monkeypatch):
+    monkeypatch.setattr(node_resources_fit, "_MAX_SETS", 20)
+    dice = random.Random(0)
+    cluster = testing.FakeCluster()
+    plugin, pod = NodeResourcesFit(None, cluster.handle), naming_pod(70)
+    seen = set()
+    for _ in range(200):
+        mine = dice.sample(range(70), 60)
+        node = testing.make_node(
+            f"n{dice.randrange(8)}", status={"allocatable": naming(70, mine=mine)}
+        )
+        cluster.set_node(node)
+        verdicts = cluster.judge(plugin, pod)
+        assert verdicts == cluster.judge(NodeResourcesFit(None, cluster.handle), pod)
+        lacking = (n for n in range(70) if n not in mine)
+        wanted = tuple(f"Insufficient example.com/r{n:05}" for n in lacking)
+        assert verdicts[node.name].reasons == wanted
+        seen.add(plugin.epoch())
+    assert len(seen) > 3
 
 
 @pytest.mark.parametrize("amount", ["65Pi", "1Ei", "9E", "9223372036854775807", "1e30"])
