@@ -14,6 +14,18 @@ class ServingError(Exception):
     """The endpoints cannot be served like this; the text says why and what to do."""
 
 
+class ConnectionLimits(msgspec.Struct, frozen=True):
+    """Connections of callers at the same time."""
+
+    total: int = 256
+    per_source: int = 64
+
+    def within(self, descriptors: int) -> "ConnectionLimits":
+        """At most an eighth of the descriptors that the process may have, and a quarter of that for one source."""
+        total = max(4, min(self.total, descriptors // 8))
+        return ConnectionLimits(total, max(2, min(self.per_source, total // 4)))
+
+
 class ServingOptions(msgspec.Struct, frozen=True):
     """Durations in seconds."""
 
@@ -39,6 +51,7 @@ class ServingOptions(msgspec.Struct, frozen=True):
     authorization_webhook_cache_unauthorized_ttl: float = 10.0
     #: Paths that everybody may see; one that ends with * stands for all that begin so.
     authorization_always_allow_paths: tuple[str, ...] = ALWAYS_ALLOWED
+    connections: ConnectionLimits = ConnectionLimits()
     #: How long answers under way may take once the process ends.
     grace: float = 5.0
 

@@ -4,16 +4,18 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
-from app.observe.metrics.serving import ServingMetrics
+from app.observe.metrics.serving import Closed, ServingMetrics
 from app.serving.access import Authenticator, Authorizer, Refused, status_response
+from app.serving.connections import IDLE_SECONDS, Connections
 from app.serving.options import ServingError, ServingOptions
 from app.serving.tls import ServerTLS
 
@@ -41,8 +43,8 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
 class Listening:
     """A server that accepts requests."""
 
-    def __init__(self, runner: web.AppRunner, scheme: str) -> None:
-        host, port = runner.addresses[0][:2]
+    def __init__(self, address: tuple[str, int], scheme: str) -> None:
+        host, port = address[:2]
         #: The port it listens on, also where any free one was asked for.
         self.port: Final = int(port)
         self.address: Final = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -63,8 +65,9 @@ async def serving(
     Here port 0 stands for any free one.
     """
     tls = None if options.insecure_http else ServerTLS(options, wall)
+    connections = Connections(options.connections, metrics)
     app = web.Application(
-        middlewares=[guarded(metrics), _access(authenticator, authorizer)],
+        middlewares=[guarded(connections, metrics), _access(authenticator, authorizer)],
         client_max_size=_MAX_BODY,
     )
     app.add_routes(routes)
@@ -74,12 +77,48 @@ async def serving(
         logger=_RequestLog(log),
         auto_decompress=False,
         handle_signals=False,
+        keepalive_timeout=IDLE_SECONDS,
         shutdown_timeout=options.grace,
     )
     await runner.setup()
     try:
+        with _listening(options) as sockets:
+            listening = Listening(sockets[0].getsockname(), "http" if tls is None else "https")
+            _announce(listening, options)
+            context = None if tls is None else tls.context
+            async with _accepting(sockets, connections, runner, context):
+                yield listening
+    finally:
+        await runner.cleanup()
+        connections.close_all()
+
+
+@asynccontextmanager
+async def _accepting(
+    sockets: Sequence[socket.socket],
+    connections: Connections,
+    runner: web.AppRunner,
+    context: ssl.SSLContext | None,
+) -> AsyncIterator[None]:
+    assert runner.server is not None  # noqa: S101 - it is set up
+    tasks = [
+        asyncio.create_task(connections.accept(each, runner.server, context), name="endpoints")
+        for each in sockets
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@contextmanager
+def _listening(options: ServingOptions) -> Iterator[Sequence[socket.socket]]:
+    """Sockets that listen, closed at the end. Raises ServingError."""
+    with ExitStack() as opened:
         try:
-            await _site(runner, options, tls).start()
+            sockets = [opened.enter_context(each) for each in _sockets(options)]
         except OSError as err:
             where = f"{options.bind_address}:{options.secure_port}"
             why = err.strerror or err
@@ -87,19 +126,20 @@ async def serving(
                 f"failed to listen on {where}: {why}; choose another --bind-address or --secure-port, or "
                 "--secure-port=0 for no endpoints"
             ) from err
-        listening = Listening(runner, "http" if tls is None else "https")
-        _announce(listening, options)
-        yield listening
-    finally:
-        await runner.cleanup()
+        for each in sockets:
+            each.setblocking(False)
+        yield sockets
 
 
-def _site(runner: web.AppRunner, options: ServingOptions, tls: ServerTLS | None) -> web.BaseSite:
+def _sockets(options: ServingOptions) -> Iterator[socket.socket]:
     """Where to listen. A wildcard of either family stands for all addresses of both, as it does in Go. Raises OSError."""
-    context = None if tls is None else tls.context
-    if options.bind_address in _WILDCARDS and (both := _all_addresses(options.secure_port)):
-        return web.SockSite(runner, both, ssl_context=context)
-    return web.TCPSite(runner, options.bind_address, options.secure_port, ssl_context=context)
+    host, port = options.bind_address, options.secure_port
+    if host in _WILDCARDS and (both := _all_addresses(port)):
+        yield both
+        return
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, _, _, _, address in dict.fromkeys(found):
+        yield socket.create_server(address[:2], family=family, backlog=_BACKLOG)
 
 
 def _all_addresses(port: int) -> socket.socket | None:
@@ -127,7 +167,7 @@ def _announce(listening: Listening, options: ServingOptions) -> None:
         log.info("Serving securely at %s", listening.address)
 
 
-def guarded(metrics: ServingMetrics) -> Middleware:
+def guarded(connections: Connections, metrics: ServingMetrics) -> Middleware:
     """The middleware around every handler: whatever one raises becomes an answer, and the time for that is limited.
 
     An exception that is no answer is logged, counted and answered with 500. An answer that cannot be sent within
@@ -137,13 +177,15 @@ def guarded(metrics: ServingMetrics) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
-                response = await _answered(request, handler, metrics)
-                if not response.prepared:
-                    response.headers["Cache-Control"] = "no-cache, private"
-                await response.prepare(request)
-                await response.write_eof()
+            with connections.serving(request):
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    response = await _answered(request, handler, metrics)
+                    if not response.prepared:
+                        response.headers["Cache-Control"] = "no-cache, private"
+                    await response.prepare(request)
+                    await response.write_eof()
         except TimeoutError as error:
+            metrics.closed(Closed.REQUEST)
             if request.transport is not None:
                 request.transport.abort()
             raise ConnectionAbortedError("the answer was not sent in time") from error

@@ -20,7 +20,8 @@ from app.model.pod import Pod
 from app.observe.events import ElectionStatistics
 from app.runtime import logs
 from app.scheduler.endpoints import Endpoints, served
-from app.serving.options import ServingOptions
+from app.serving.connections import Connections
+from app.serving.options import ConnectionLimits, ServingOptions
 from app.serving.server import guarded
 from tests.shell.clock import WALL, StoppedClock
 from tests.shell.scheduler.world import running
@@ -73,7 +74,11 @@ async def browsing(*nodes, elector=None, profiling=True):
             clock=StoppedClock(),
             rng=np.random.default_rng(0),
         )
-        app = web.Application(middlewares=[guarded(endpoints.metrics)])
+        app = web.Application(
+            middlewares=[
+                guarded(Connections(ConnectionLimits(), endpoints.metrics), endpoints.metrics)
+            ]
+        )
         app.add_routes(endpoints.routes())
         async with TestClient(TestServer(app)) as client:
             browser = Browser(world, client, elector, endpoints)

@@ -7,7 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from app.observe.metrics.series import Families
 from app.observe.metrics.serving import ServingMetrics
+from app.serving.connections import Connections
 from app.serving.extenders import ExtenderPages, PodName, WakeRequest
+from app.serving.options import ConnectionLimits
 from app.serving.server import guarded
 
 
@@ -28,7 +30,7 @@ class Desk:
 async def client():
     desk, leader = Desk(), [None]
     metrics = ServingMetrics(Families(CollectorRegistry()))
-    app = web.Application(middlewares=[guarded(metrics)])
+    app = web.Application(middlewares=[guarded(Connections(ConnectionLimits(), metrics), metrics)])
     app.add_routes(ExtenderPages(desk.wake, leader=lambda: leader[0]).routes())
     async with TestClient(TestServer(app)) as made:
         made.desk, made.leader = desk, leader
