@@ -167,7 +167,7 @@ def _device_plugins(
 def _claims_created(frameworks: Mapping[str, Framework]) -> Values:
     total: Counter[str] = Counter()
     for _, plugin in _device_plugins(frameworks):
-        total += plugin.figures.claims_created
+        total += plugin.claims_created
     return {(outcome,): count for outcome, count in total.items()}
 
 
@@ -175,7 +175,7 @@ def _conditions_awaited(frameworks: Mapping[str, Framework]) -> Values:
     return {
         (profile, driver, outcome): count
         for profile, plugin in _device_plugins(frameworks)
-        for (driver, outcome), count in plugin.figures.conditions_awaited.items()
+        for (driver, outcome), count in plugin.conditions_awaited.items()
     }
 
 

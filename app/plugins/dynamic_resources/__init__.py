@@ -1,13 +1,13 @@
-"""DynamicResources: pods go where the devices are that their claims ask for.
+"""DynamicResources: places pods on nodes with the devices that their ResourceClaims request.
 
 See KEP-4381, docs/spec/plugins/dynamic-resources.md.
 
-``plugin`` has the extension points, ``hints`` what wakes pods, ``pod_claims`` which claims a pod has. The rest is for pods that have
-some: ``work`` ties it together, ``attempt`` is what is remembered from one point to the next, ``filtering`` judges nodes with the
-``allocator``, ``binding`` writes claims, ``waiting`` waits for their devices, ``extended`` makes claims of extended resources.
+``plugin`` has the extension points. ``pod_claims`` knows the claims of a pod, ``filtering`` judges and scores nodes, ``binding`` writes
+claims, and waits for their devices (``conditions``). ``extended_resources`` makes claims for extended resources.
 
-The allocator searches once per kind of node: ``inventory`` says which pools a row sees, ``query`` what a request asks of devices,
-``search`` tries them one after the other under ``constraints``, ``counters`` and ``capacity``.
+The ``allocator`` searches once per kind of node. ``inventory`` and ``pools`` say which devices a node sees, ``query`` what requests need
+of devices, ``search`` finds devices within ``constraints``, ``capacity`` and the time ``budget``, and ``results`` turns them into
+AllocationResults.
 """
 
 from app.plugins.dynamic_resources.plugin import DynamicResources

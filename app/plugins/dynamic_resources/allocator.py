@@ -1,8 +1,8 @@
-"""Finds devices for claims, on all nodes at once (KEP-4381).
+"""Finds devices for claims on all nodes at once (KEP-4381).
 
-Nodes whose devices look alike to the claims, one after the other, and of which the same are in use get the same answer, so
-there is one search per such *kind* of nodes. Kinds are kept from one attempt to the next, together with their answers, for claims
-with equal specs, as those made from one template are: when one node has changed, one row is looked at again.
+Nodes whose devices have the same profiles in the same order, and the same usage, have the same answer. They are one *kind* of
+node, and there is one search per kind. Kinds and their answers are kept for claims with equal specs, such as those from one
+template: if one node changes, only its row is classified again.
 """
 
 import math
@@ -17,17 +17,17 @@ import numpy.typing as npt
 
 from app.cel.devices import Selectors
 from app.model.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
+from app.plugins.dynamic_resources.budget import AllocationTimeout, Budget
 from app.plugins.dynamic_resources.constraints import UNKNOWN, Value
-from app.plugins.dynamic_resources.deadline import AllocationTimeout, Budget
-from app.plugins.dynamic_resources.inventory import Inventory, Sight
-from app.plugins.dynamic_resources.pools import PoolView, Usage
-from app.plugins.dynamic_resources.query import Profile, Query
+from app.plugins.dynamic_resources.inventory import Inventory, VisiblePools
+from app.plugins.dynamic_resources.pools import PoolView, ViewUsage
+from app.plugins.dynamic_resources.query import DeviceProfile, Query
 from app.plugins.dynamic_resources.results import allocation_results
 from app.plugins.dynamic_resources.search import (
     AllocationError,
     AllocationFailed,
-    Scene,
-    Search,
+    DeviceSearch,
+    NodeDevices,
     Solution,
 )
 from app.state.devices.usage import AllocatedState
@@ -35,103 +35,106 @@ from app.state.lister import Lister
 from app.state.table import NodeTable
 from app.state.view import Rows
 
-#: What ``Found.codes`` has.
+#: The values of ``AllocatorResult.codes``.
 ALLOCATED: Final = 0
 CANNOT: Final = 1
-#: Cannot, for a reason that is worth telling.
+#: Nothing can be allocated, and ``text`` says why.
 FAILED: Final = 2
 TIMED_OUT: Final = 3
-#: A claim or a class is wrong: the whole attempt fails.
+#: A claim or a class is invalid: the whole attempt fails.
 ERROR: Final = 4
 
-#: So many different questions are remembered.
+#: The number of queries whose kinds are kept.
 _MAX_QUERIES: Final = 64
-#: Kinds are forgotten when there are so many, and many times more than rows.
+#: The kinds of a query are dropped when there are more of them than this, plus four for each row.
 _MAX_KINDS: Final = 4096
 
-#: int32[n]: numbers of kinds.
+#: int32[n]: the numbers of kinds.
 Kinds = npt.NDArray[np.int32]
 Codes = npt.NDArray[np.int8]
-#: For each row its kind and its code; by kind the answer.
+#: The kinds and codes of rows, and the answers by kind.
 Answers = tuple[Kinds, Codes, dict[int, "_Answer"]]
 
-#: For so long a search that took too long is not tried again, unless something that it depends on changes.
+#: Seconds before a search that took too long is repeated, unless something that it depends on changes.
 _RETRY_SECONDS: Final = 30.0
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class _Answer(NamedTuple):
-    """To a query, for a kind of nodes. ``stamp``: the uses of wide pools that it depends on; ``until``: how long it is good."""
+    """The result of a query for a kind of nodes.
+
+    It is valid while the usage of multi-node pools is that in ``stamp``, and before ``until`` (seconds on the budget's clock).
+    """
 
     code: int
-    stamp: tuple[Usage, ...] = ()
+    stamp: tuple[ViewUsage, ...] = ()
     solution: Solution | None = None
     text: str = ""
     until: float = math.inf
 
 
 class _Kind:
-    """Of nodes that get the same answer. ``wide``: the wide pools that they see."""
+    """Nodes with the same answer. ``multi_node`` has the multi-node pools that they see."""
 
-    __slots__ = ("answer", "wide")
+    __slots__ = ("answer", "multi_node")
 
-    def __init__(self, wide: tuple[PoolView, ...], answer: _Answer | None = None) -> None:
-        self.wide: Final = wide
+    def __init__(self, multi_node: tuple[PoolView, ...], answer: _Answer | None = None) -> None:
+        self.multi_node: Final = multi_node
         self.answer = answer
 
 
 class _Kinds:
-    """The kind of each row, to one query. Kind 0 is of rows that there was no time to look at yet."""
+    """The kind of each row, for one query. Kind 0 is that of rows that are not classified because the time was over."""
 
     def __init__(self, query: Query, inventory: Inventory) -> None:
         self.query: Final = query
         self._inventory: Final = inventory
         self._seen_at = -1
-        self._wide = inventory.wide
+        self._multi_node = inventory.multi_node
         self._numbers: Final[dict[Hashable, int]] = {}
         self._kinds: Final[list[_Kind]] = [_Kind((), _Answer(TIMED_OUT))]
-        #: int32[capacity]: numbers of kinds.
+        #: int32[capacity]: the kind of each row.
         self._of_row: Kinds = np.zeros(0, np.int32)
-        #: int8[>= kinds]
+        #: int8[>= number of kinds]: the code of each kind's answer.
         self._codes: Codes = np.full(64, TIMED_OUT, np.int8)
-        #: Rows that were to be looked at when the time was up.
+        #: Rows that have to be classified.
         self._left: Final[set[int]] = set()
-        #: What the devices in a view are.
-        self._profiles: Final[WeakKeyDictionary[PoolView, tuple[Profile, ...]]] = (
+        #: The profiles of the devices in each view.
+        self._profiles: Final[WeakKeyDictionary[PoolView, tuple[DeviceProfile, ...]]] = (
             WeakKeyDictionary()
         )
-        #: What the node of each row saw, and what that looks like.
-        self._sights: Final[list[Sight | None]] = []
+        #: What the node of each row saw when it was classified, and the key of that.
+        self._visible: Final[list[VisiblePools | None]] = []
         self._looks: Final[list[Hashable]] = []
-        #: Equal ones are the same object: there are many rows.
-        self._known_profiles: Final[dict[tuple[Profile, ...], tuple[Profile, ...]]] = {}
+        #: Equal objects are shared between rows.
+        self._known_profiles: Final[dict[tuple[DeviceProfile, ...], tuple[DeviceProfile, ...]]] = {}
         self._known_looks: Final[dict[Hashable, Hashable]] = {}
-        self._wide_values: Final[dict[PoolView, list[tuple[Value, ...]]]] = {}
+        self._multi_node_values: Final[dict[PoolView, list[tuple[Value, ...]]]] = {}
 
     def refresh(self, budget: Budget) -> None:
-        """Looks again at the rows that have changed, as far as there is time."""
+        """Classifies the rows that have changed, until the budget has expired."""
         inventory = self._inventory
         if self._seen_at == inventory.version and not self._left:
             return
-        crowded = len(self._kinds) > _MAX_KINDS + 4 * len(inventory.sights)
-        if crowded or self._wide is not inventory.wide:
-            self._wide = inventory.wide
+        crowded = len(self._kinds) > _MAX_KINDS + 4 * len(inventory.visible)
+        if crowded or self._multi_node is not inventory.multi_node:
+            self._multi_node = inventory.multi_node
             self._numbers.clear()
             self._known_profiles.clear()
             self._known_looks.clear()
-            self._wide_values.clear()
+            self._multi_node_values.clear()
             del self._kinds[1:]
             self._seen_at = -1
-        rows = (inventory.changed_at[: len(inventory.sights)] > self._seen_at).nonzero()[0]
+        rows = (inventory.changed_at[: len(inventory.visible)] > self._seen_at).nonzero()[0]
         self._seen_at = inventory.version
         self._left.update(rows.tolist())
         missing = len(inventory.changed_at) - len(self._of_row)
         if missing:
             self._of_row = np.concatenate((self._of_row, np.zeros(missing, np.int32)))
         self._of_row[rows] = 0
-        missing = len(inventory.sights) - len(self._sights)
-        self._sights.extend([None] * missing)
+        missing = len(inventory.visible) - len(self._visible)
+        self._visible.extend([None] * missing)
         self._looks.extend([None] * missing)
         self._look(budget)
         if len(self._codes) < len(self._kinds):
@@ -146,65 +149,65 @@ class _Kinds:
             self._left.discard(row)
 
     def _kind_of(self, row: int, budget: Budget) -> int:
-        sight = self._inventory.sights[row]
-        if self._sights[row] is not sight:
-            self._looks[row] = self._look_of(sight, budget)
-            self._sights[row] = sight
+        pools = self._inventory.visible[row]
+        if self._visible[row] is not pools:
+            self._looks[row] = self._look_of(pools, budget)
+            self._visible[row] = pools
         usage = self._inventory.usage
-        key = (self._looks[row], *[usage(view).key for view in sight.own])
+        key = (self._looks[row], *[usage(view).key for view in pools.local])
         number = self._numbers.setdefault(key, len(self._kinds))
         if number == len(self._kinds):
-            self._kinds.append(_Kind(sight.wide))
+            self._kinds.append(_Kind(pools.multi_node))
         return number
 
-    def _look_of(self, sight: Sight, budget: Budget) -> Hashable:
-        """What decides about the devices that a node sees, but for their use: equal where the answer is the same by position.
+    def _look_of(self, pools: VisiblePools, budget: Budget) -> Hashable:
+        """A key of the visible pools without their usage: equal if the search finds the same devices by position.
 
-        Of attributes that constraints compare it counts only which devices have equal ones. Pools of one name share an account
-        of counters, so it counts which these are.
+        Of the attributes in constraints it has which devices have equal values. It also has which pools have the same name, because
+        these share counters.
         """
-        views = sight.views
+        views = pools.views
         for view in views:
             if view not in self._profiles:
                 profiles = self.query.profiles(view, budget)
                 self._profiles[view] = self._known_profiles.setdefault(profiles, profiles)
-        wide = set(sight.wide)
+        multi_node = set(pools.multi_node)
         parts: list[Hashable] = [
-            view if view in wide else (view.state, self._profiles[view]) for view in views
+            view if view in multi_node else (view.state, self._profiles[view]) for view in views
         ]
         names = [view.key[1] for view in views]
         parts.append(tuple(map(names.index, names)))
-        parts.extend(self._patterns(sight))
+        parts.extend(self._patterns(pools))
         look = tuple(parts)
         return self._known_looks.setdefault(look, look)
 
-    def _patterns(self, sight: Sight) -> Iterator[Hashable]:
-        """For each attribute in constraints which devices have equal ones."""
+    def _patterns(self, pools: VisiblePools) -> Iterator[Hashable]:
+        """For each attribute in constraints which devices have equal values."""
         if not self.query.attributes:
             return
-        known = self._wide_values
-        for view in sight.wide:
+        known = self._multi_node_values
+        for view in pools.multi_node:
             if view not in known:
                 known[view] = self.query.values(view)
         values = [
-            each for view in sight.views for each in known.get(view) or self.query.values(view)
+            each for view in pools.views for each in known.get(view) or self.query.values(view)
         ]
         for one in zip(*values, strict=True):
             numbers: dict[Value, Hashable] = {None: None, UNKNOWN: UNKNOWN}
             yield tuple([numbers.setdefault(each, len(numbers)) for each in one])
 
     def answer(self, rows: Rows, claims: Sequence[ResourceClaim], budget: Budget) -> Answers:
-        """The kinds of the rows, int32[n], the codes, int8[n], and the answers by kind."""
+        """The kinds (int32[n]) and codes (int8[n]) of the rows, and the answers by kind. Searches where no answer is valid."""
         numbers = self._of_row[rows]
         answers = {}
         usage, now = self._inventory.usage, budget.now
         for number in np.bincount(numbers).nonzero()[0].tolist():
             kind = self._kinds[number]
-            stamp = tuple([usage(view) for view in kind.wide])
+            stamp = tuple([usage(view) for view in kind.multi_node])
             answer = kind.answer
             if answer is None or answer.stamp != stamp or now() >= answer.until:
                 row = rows[(numbers == number).argmax()]
-                answer = self._search(self._inventory.sights[row], claims, budget, stamp)
+                answer = self._search(self._inventory.visible[row], claims, budget, stamp)
                 kind.answer = answer
                 self._codes[number] = answer.code
             answers[number] = answer
@@ -212,20 +215,20 @@ class _Kinds:
 
     def _search(
         self,
-        sight: Sight,
+        pools: VisiblePools,
         claims: Sequence[ResourceClaim],
         budget: Budget,
-        stamp: tuple[Usage, ...],
+        stamp: tuple[ViewUsage, ...],
     ) -> _Answer:
-        profiles = [self._profiles[view] for view in sight.views]
-        values = [self.query.values(view) for view in sight.views]
-        usages = [self._inventory.usage(view) for view in sight.views]
+        profiles = [self._profiles[view] for view in pools.views]
+        values = [self.query.values(view) for view in pools.views]
+        usages = [self._inventory.usage(view) for view in pools.views]
         budget.start_kind()
         if budget.expired():
             return _Answer(TIMED_OUT, stamp, until=-math.inf)
         try:
-            scene = Scene(sight.views, profiles, values, usages)
-            solution = Search(self.query, claims, scene, budget).run()
+            node = NodeDevices(pools.views, profiles, values, usages)
+            solution = DeviceSearch(self.query, claims, node, budget).run()
         except AllocationTimeout:
             return _Answer(TIMED_OUT, stamp, until=budget.now() + _RETRY_SECONDS)
         except AllocationFailed as failure:
@@ -235,8 +238,8 @@ class _Kinds:
         return _Answer(CANNOT if solution is None else ALLOCATED, stamp, solution)
 
 
-class Found:
-    """What a search has found, for each of its rows. Good until nodes, slices, classes or uses change."""
+class AllocatorResult:
+    """What was found for some rows. It is valid until nodes, slices, classes or allocations change."""
 
     def __init__(
         self,
@@ -250,19 +253,19 @@ class Found:
         self._query = query
         self._claims = claims
         self._rows = rows
-        #: ``kinds``: int32[n], equal where the answer is the same but for names. ``codes``: int8[n].
+        #: ``kinds`` is int32[n], equal for rows whose results differ in names only, ``codes`` is int8[n].
         self.kinds, self.codes, self._answers = answers
 
     def text(self, kind: int) -> str:
-        """Why nothing was allocated, in kube-scheduler's words; "" where it has none."""
+        """Why nothing was allocated, in kube-scheduler's words; "" if it has none."""
         return self._answers[kind].text
 
     def sample(self, kind: int) -> tuple[AllocationResult, ...]:
-        """The results for some row of a kind. Raises LookupError."""
+        """The results for the first row of a kind. Raises LookupError."""
         return self.results(int((self.kinds == kind).argmax()))
 
     def results(self, position: int) -> tuple[AllocationResult, ...]:
-        """What is allocated on the row at a position: one result per claim. Raises LookupError if nothing is."""
+        """The allocation of each claim on the row at a position. Raises LookupError if nothing was found there."""
         solution = self._answers[int(self.kinds[position])].solution
         if solution is None:
             raise LookupError(f"nothing allocated at {position}")
@@ -271,9 +274,9 @@ class Found:
 
 
 class Allocator:
-    """Allocates devices of the slices to claims. Keeps what it knows of nodes up to date by itself.
+    """Finds devices for claims. It follows changes of nodes, slices, classes and allocations itself.
 
-    ``share_id``: makes an id for a share of a device that several claims may have.
+    ``share_id`` creates the id of a share of a device that several claims can have.
     """
 
     def __init__(
@@ -294,19 +297,21 @@ class Allocator:
         self._kinds: Final[OrderedDict[bytes, _Kinds]] = OrderedDict()
         self._classes_at = -1
 
-    def search(self, rows: Rows, claims: Sequence[ResourceClaim], budget: Budget) -> Found:
-        """Looks for devices for all these claims together, on each of the rows (intp[n])."""
+    def search(
+        self, rows: Rows, claims: Sequence[ResourceClaim], budget: Budget
+    ) -> AllocatorResult:
+        """Searches devices for all these claims together, on each of the rows (intp[n])."""
         self._inventory.sync()
         kinds = self._kinds_for(claims)
         kinds.refresh(budget)
-        return Found(self, kinds.query, claims, rows, kinds.answer(rows, claims, budget))
+        return AllocatorResult(self, kinds.query, claims, rows, kinds.answer(rows, claims, budget))
 
     def allocate(
         self, row: int, claims: Sequence[ResourceClaim], budget: Budget
     ) -> tuple[AllocationResult, ...] | None:
-        """The same for one row: one result per claim, or None.
+        """The allocation of each claim on one row, or None if there is none.
 
-        Raises AllocationFailed, AllocationError, AllocationTimeout.
+        Raises AllocationFailed, AllocationError and AllocationTimeout.
         """
         found = self.search(np.array([row], np.intp), claims, budget)
         code, text = int(found.codes[0]), found.text(int(found.kinds[0]))
@@ -321,8 +326,8 @@ class Allocator:
     def results(
         self, query: Query, claims: Sequence[ResourceClaim], solution: Solution, row: int
     ) -> tuple[AllocationResult, ...]:
-        """The solution in terms of a row's node."""
-        views, name = self._inventory.sights[row].views, self._table.names[row]
+        """The allocations that a solution means on a row's node."""
+        views, name = self._inventory.visible[row].views, self._table.names[row]
         return allocation_results(query, claims, solution, views, name, self._share_id)
 
     def _kinds_for(self, claims: Sequence[ResourceClaim]) -> _Kinds:

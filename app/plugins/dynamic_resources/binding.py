@@ -1,14 +1,15 @@
-"""What is written for a pod before it is bound, and taken back if it cannot be: allocations and reservations.
+"""Writes claims before a pod is bound, and undoes it if the pod cannot be bound.
 
 See docs/spec/plugins/dynamic-resources.md#prebind.
 
-In this order for each claim that is not reserved for the pod: the claim itself, where it stands for extended resources; the
-finalizer that keeps an allocated claim; allocation and reservation in one go. A claim that has changed meanwhile is read again
-and what remains to be done is tried again, a few times. When a write has failed, its answer may have been lost: the devices stay
-set aside until the claim has been looked up.
+For each claim that is not reserved for the pod, in this order: create the claim, if it is for extended resources; add the
+finalizer of allocated claims; write the allocation and the reservation in one request. After a conflict the claim is read and
+the rest is tried again, a few times. If a write fails, its answer may have been lost: the devices stay allocated in flight
+until the claim has been read.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -18,79 +19,87 @@ from app.model.devices import FINALIZER, AllocationResult, ResourceClaim
 from app.model.pod import Pod
 from app.model.status import ConflictError, SchedulingError
 from app.model.timestamps import format_time
-from app.plugins.dynamic_resources.attempt import PodDevices, Reservation
-from app.plugins.dynamic_resources.extended import RequestMapping, is_unwritten
-from app.plugins.dynamic_resources.figures import Figures
+from app.plugins.dynamic_resources.conditions import ConditionWaiter
+from app.plugins.dynamic_resources.extended_resources import RequestMapping, is_unwritten
 from app.plugins.dynamic_resources.pod_claims import (
+    ClaimReservation,
+    PodClaims,
     consumer,
     has_finalizer,
     is_reserved_for,
 )
 from app.state.devices.tracker import DeviceTracker
 
-#: How often a claim is tried to be written that others change, and the seconds between.
+#: Attempts to write a claim that others change meanwhile, and the seconds between them.
 _ATTEMPTS: Final = 5
 _RETRY_SECONDS: Final = 0.01
-#: Seconds to wait for the watch to show a claim that was created, and between two looks.
+#: Seconds to wait until the watch shows a created claim, and between two checks.
 _SHOWN_SECONDS: Final = 120.0
 _LOOK_SECONDS: Final = 0.05
 
 R = TypeVar("R")
 
-#: What clears an allocation, whoever had it.
-DEALLOCATED: Final[Mapping[str, Any]] = {
+#: The merge patch that removes an allocation and all reservations.
+_DEALLOCATED: Final[Mapping[str, Any]] = {
     "status": {"allocation": None, "reservedFor": None, "devices": None}
 }
 
 
 class ClaimBinder:
-    """Writes claims."""
+    """Writes claims. ``created`` and ``awaited`` count for metrics, see DynamicResources."""
 
-    def __init__(self, tracker: DeviceTracker, figures: Figures) -> None:
+    def __init__(
+        self,
+        tracker: DeviceTracker,
+        binding_timeout: float,
+        created: Counter[str],
+        awaited: Counter[tuple[str, str]],
+    ) -> None:
         self._tracker: Final = tracker
-        self._created: Final = figures.claims_created
+        self._created: Final = created
+        self._waiter: Final = ConditionWaiter(tracker.claims, binding_timeout, awaited)
 
-    # ------------------------------------------------------------ before the pod is bound
+    # ------------------------------------------------------------ PreBind
 
-    async def bind(self, devices: PodDevices, pod: Pod, effects: Effects) -> None:
-        """Allocates and reserves the claims that are not the pod's yet. Raises SchedulingError at the first that fails."""
-        for at, claim in enumerate(devices.claims):
-            if is_reserved_for(claim, pod) or not _needed(devices, at):
-                continue
-            await self._bind_one(devices, at, pod, effects)
+    async def bind(self, pod_claims: PodClaims, pod: Pod, node_name: str, effects: Effects) -> None:
+        """Allocates claims, reserves them for the pod, and waits until their devices are ready. Raises SchedulingError."""
+        for at, claim in enumerate(pod_claims.claims):
+            if not is_reserved_for(claim, pod) and _needed(pod_claims, at):
+                await self._bind_one(pod_claims, at, pod, effects)
+        await self._waiter.wait(pod_claims, pod, node_name, effects)
 
-    async def _bind_one(self, devices: PodDevices, at: int, pod: Pod, effects: Effects) -> None:
-        uid = devices.claims[at].uid
-        reservation = devices.reservation
+    async def _bind_one(self, pod_claims: PodClaims, at: int, pod: Pod, effects: Effects) -> None:
+        uid = pod_claims.claims[at].uid
+        reservation = pod_claims.reservation
         allocation = None
         if reservation is not None and at in reservation.allocations:
             allocation = reservation.allocations[at]
-            if at == devices.extended_at:
-                await self._create(devices, at, reservation, effects)
+            if at == pod_claims.extended_at:
+                await self._create(pod_claims, at, reservation, effects)
             reservation.begun.add(at)
-        claim = await self._write(devices.claims[at], allocation, pod, effects)
-        devices.claims[at] = claim
-        await self._take_over(claim, effects)
+        claim = await self._write(pod_claims.claims[at], allocation, pod, effects)
+        pod_claims.claims[at] = claim
+        await self._store_written(claim, effects)
         if reservation is not None and allocation is not None:
             reservation.begun.discard(at)
             reservation.in_flight.discard(uid)
             self._tracker.release(uid)
-            if at == devices.extended_at:
+            if at == pod_claims.extended_at:
                 await _explained(
                     f"update pod {pod.key} ExtendedResourceClaimStatus",
                     effects.resource_claims.tell_pod(pod, _status(claim, reservation.mappings)),
                 )
 
     async def _create(
-        self, devices: PodDevices, at: int, reservation: Reservation, effects: Effects
+        self, pod_claims: PodClaims, at: int, reservation: ClaimReservation, effects: Effects
     ) -> None:
-        """Creates the claim for extended resources, as the node needs it."""
+        """Creates the claim for extended resources with the requests that the node needs."""
         wanted = reservation.claims[at]
         meta = msgspec.structs.replace(wanted.metadata, name="", uid="")
         claim = msgspec.structs.replace(wanted, metadata=meta)
         outcome = "failure"
         try:
-            devices.claims[at] = await _explained(
+            pod_claims.claims[at] = await _explained(
                 f"create claim for extended resources {claim.namespace}/",
                 effects.resource_claims.create(claim),
             )
@@ -105,18 +114,12 @@ class ClaimBinder:
         pod: Pod,
         effects: Effects,
     ) -> ResourceClaim:
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return await self._write_once(claim, allocation, pod, effects)
-            except ConflictError:
-                if attempt == _ATTEMPTS:
-                    raise
-            await effects.sleep(_RETRY_SECONDS)
-            claim = await _explained(
-                f"get updated claim {claim.key} after conflict",
-                effects.resource_claims.get(claim.namespace, claim.name),
-            )
-        raise AssertionError("unreachable")
+        return await _retry_conflicts(
+            claim,
+            lambda latest: self._write_once(latest, allocation, pod, effects),
+            f"get updated claim {claim.key} after conflict",
+            effects,
+        )
 
     async def _write_once(
         self,
@@ -155,31 +158,31 @@ class ClaimBinder:
             effects.resource_claims.add_finalizer(claim, FINALIZER),
         )
 
-    async def _take_over(self, claim: ResourceClaim, effects: Effects) -> None:
-        """Keeps what was written; a claim that the watch has not shown yet is waited for, so that its devices stay in use."""
+    async def _store_written(self, claim: ResourceClaim, effects: Effects) -> None:
+        """Stores a written claim. Waits until the watch has shown it, because its devices are in use by the stored claim."""
         waited = 0.0
         while not self._tracker.claims.written(claim) and waited < _SHOWN_SECONDS:
             await effects.sleep(_LOOK_SECONDS)
             waited += _LOOK_SECONDS
 
-    # ------------------------------------------------------------ if it cannot be bound
+    # ------------------------------------------------------------ undoing PreBind
 
-    async def undo(self, devices: PodDevices, pod: Pod, effects: Effects) -> None:
-        """Takes the pod's reservations back, and the claim that was made for it. Raises SchedulingError after the last."""
-        faults: list[Exception] = []
-        for at in range(len(devices.claims)):
+    async def undo(self, pod_claims: PodClaims, pod: Pod, effects: Effects) -> None:
+        """Removes the pod's reservations, and deletes the claim created for it. Raises SchedulingError after the last claim."""
+        errors: list[Exception] = []
+        for at in range(len(pod_claims.claims)):
             try:
-                await self._undo_one(devices, at, pod, effects)
+                await self._undo_one(pod_claims, at, pod, effects)
             except SchedulingError as error:
-                faults.append(error)
-        if faults:
-            raise SchedulingError("; ".join(map(str, faults)))
+                errors.append(error)
+        if errors:
+            raise SchedulingError("; ".join(map(str, errors)))
 
-    async def _undo_one(self, devices: PodDevices, at: int, pod: Pod, effects: Effects) -> None:
-        claim, reservation = devices.claims[at], devices.reservation
-        if at == devices.extended_at:
+    async def _undo_one(self, pod_claims: PodClaims, at: int, pod: Pod, effects: Effects) -> None:
+        claim, reservation = pod_claims.claims[at], pod_claims.reservation
+        if at == pod_claims.extended_at:
             if not is_unwritten(claim):
-                await self.delete(claim, effects)
+                await self._delete(claim, effects)
             return
         if reservation is not None and at in reservation.begun:
             claim = await effects.resource_claims.get(claim.namespace, claim.name)
@@ -188,42 +191,54 @@ class ClaimBinder:
             left = await effects.resource_claims.drop_consumer(claim, pod.uid)
             self._tracker.claims.written(left)
 
-    async def deallocate(self, claim: ResourceClaim, effects: Effects) -> None:
-        """Frees a claim's devices. Raises SchedulingError."""
-        freed = await effects.resource_claims.patch(claim, DEALLOCATED, status=True)
+    # ------------------------------------------------------------ PostFilter
+
+    async def free_one(self, pod_claims: PodClaims, pod: Pod, effects: Effects) -> str:
+        """Deallocates one unavailable claim that no other pod uses, or deletes the claim for extended resources.
+
+        Returns kube-scheduler's message about it. Raises SchedulingError.
+        """
+        for at in pod_claims.unavailable:
+            claim = pod_claims.claims[at]
+            consumers = claim.status.reserved_for or ()
+            if not consumers or [consumer.uid for consumer in consumers] == [pod.uid]:
+                await self._deallocate(claim, effects)
+                return "deallocation of ResourceClaim completed"
+        extended = pod_claims.extended
+        if extended is not None and not is_unwritten(extended):
+            await self._delete(extended, effects)
+            return "deletion of ResourceClaim completed"
+        return "still not schedulable"
+
+    async def _deallocate(self, claim: ResourceClaim, effects: Effects) -> None:
+        freed = await effects.resource_claims.patch(claim, _DEALLOCATED, status=True)
         self._tracker.claims.written(freed)
 
-    async def delete(self, claim: ResourceClaim, effects: Effects) -> None:
-        """Deletes a claim that was made for extended resources, its finalizer first. Raises SchedulingError."""
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                left = [f for f in claim.metadata.finalizers or () if f != FINALIZER]
-                changes = {"metadata": {"finalizers": left or None}}
-                claim = await _explained(
-                    f"update resourceclaim {claim.key}",
-                    effects.resource_claims.patch(claim, changes),
-                )
-                break
-            except ConflictError:
-                if attempt == _ATTEMPTS:
-                    raise
-            await effects.sleep(_RETRY_SECONDS)
-            claim = await _explained(
-                f"get resourceclaim {claim.key}",
-                effects.resource_claims.get(claim.namespace, claim.name),
+    async def _delete(self, claim: ResourceClaim, effects: Effects) -> None:
+        """Removes the finalizer of a claim for extended resources, and deletes it."""
+
+        async def remove_finalizer(latest: ResourceClaim) -> ResourceClaim:
+            left = [f for f in latest.metadata.finalizers or () if f != FINALIZER]
+            changes = {"metadata": {"finalizers": left or None}}
+            return await _explained(
+                f"update resourceclaim {latest.key}", effects.resource_claims.patch(latest, changes)
             )
+
+        claim = await _retry_conflicts(
+            claim, remove_finalizer, f"get resourceclaim {claim.key}", effects
+        )
         await effects.resource_claims.delete(claim)
 
 
-def _needed(devices: PodDevices, at: int) -> bool:
-    """Whether a claim has anything to do with the node: extended resources may all come from elsewhere there."""
-    if at != devices.extended_at:
+def _needed(pod_claims: PodClaims, at: int) -> bool:
+    """Whether the node needs a claim: it may advertise all extended resources itself."""
+    if at != pod_claims.extended_at:
         return True
-    return devices.reservation is not None and at in devices.reservation.allocations
+    return pod_claims.reservation is not None and at in pod_claims.reservation.allocations
 
 
 def _status(claim: ResourceClaim, mappings: Sequence[RequestMapping]) -> Mapping[str, Any]:
-    """status.extendedResourceClaimStatus."""
+    """The pod's status.extendedResourceClaimStatus."""
     return {
         "requestMappings": [
             {"containerName": m.container, "resourceName": m.resource, "requestName": m.request}
@@ -234,8 +249,24 @@ def _status(claim: ResourceClaim, mappings: Sequence[RequestMapping]) -> Mapping
 
 
 async def _explained(what: str, work: Awaitable[R]) -> R:
-    """The result; faults say what was tried."""
+    """The result; errors say what was tried."""
     try:
         return await work
     except SchedulingError as error:
         raise type(error)(f"{what}: {error}") from error
+
+
+async def _retry_conflicts(
+    claim: ResourceClaim,
+    write: Callable[[ResourceClaim], Awaitable[ResourceClaim]],
+    reading: str,
+    effects: Effects,
+) -> ResourceClaim:
+    """The result of ``write``. After a conflict it reads the claim (``reading`` explains errors) and tries again."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return await write(claim)
+        except ConflictError:
+            await effects.sleep(_RETRY_SECONDS)
+        claim = await _explained(reading, effects.resource_claims.get(claim.namespace, claim.name))
+    return await write(claim)

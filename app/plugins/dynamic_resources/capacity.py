@@ -1,9 +1,9 @@
-"""Capacity of devices: what a request takes of it, and whether that fits (KEP-5075).
+"""Capacity of devices, and how much of it a request consumes (KEP-5075).
 
-Every device has its capacities judged, shared by several claims or not. A request that names a capacity which the device
-does not have cannot be served by it. Of each capacity the device has, the request takes what it asks for, rounded up as the
-capacity's policy says; where it asks for nothing, the policy's default, and without one all there is. What breaks the
-policy even then does not fit, nor does what is more than is left.
+The rules hold for all devices, shared by several claims or not. A device cannot serve a request that names a capacity which the
+device does not have. Of each capacity of the device the request consumes the amount that it asks for, rounded up by the
+capacity's policy. If it asks for none, it consumes the policy's default, or everything if there is no default. An amount that
+the policy does not allow, or that is more than what is left, does not fit.
 """
 
 from collections.abc import Mapping
@@ -13,48 +13,45 @@ from app.model import quantity
 from app.model.devices import CapacityPolicy, CapacityRange, DeviceCapacity, Quantity
 from app.model.quantity import NANO, whole
 
-#: Nano-units by name of the capacity.
-Amounts = Mapping[str, int]
 
-
-class Amount(NamedTuple):
-    """Nano-units, and the quantity that says so best."""
+class CapacityAmount(NamedTuple):
+    """An amount in nano-units, and the quantity that is written for it."""
 
     nanos: int
     text: str
 
     @classmethod
-    def of(cls, value: Quantity) -> "Amount":
-        """As somebody has written it. One that cannot be read, which API servers do not accept, is 0."""
+    def of(cls, value: Quantity) -> "CapacityAmount":
+        """Reads a quantity. One that cannot be read, which API servers do not accept, is 0."""
         try:
             return cls(quantity.parse(value), quantity.canonical(value))
         except quantity.QuantityError:
             return cls(0, "0")
 
 
-def _optional(value: Quantity | None) -> Amount | None:
-    return None if value is None else Amount.of(value)
+def _optional(value: Quantity | None) -> CapacityAmount | None:
+    return None if value is None else CapacityAmount.of(value)
 
 
 class _Range:
-    """CapacityRequestPolicyRange. Steps are counted in whole units from the least."""
+    """A CapacityRequestPolicyRange. Steps are counted in whole units from the least amount."""
 
     __slots__ = ("_least", "_most", "_step")
 
     def __init__(self, limits: CapacityRange) -> None:
         self._least = _optional(limits.min)
         self._most = _optional(limits.max)
-        step = None if limits.step is None else whole(Amount.of(limits.step).nanos)
+        step = None if limits.step is None else whole(CapacityAmount.of(limits.step).nanos)
         self._step = step or None
 
     def _beyond_step(self, nanos: int) -> int:
-        """How many whole units lie between the last step and this; 0 where every amount will do."""
+        """The number of whole units after the last step; 0 if there are no steps."""
         if self._step is None:
             return 0
         least = 0 if self._least is None else whole(self._least.nanos)
         return (whole(nanos) - least) % self._step
 
-    def rounded(self, asked: Amount) -> Amount:
+    def rounded(self, asked: CapacityAmount) -> CapacityAmount:
         if self._least is None:
             return asked
         if asked.nanos < self._least.nanos:
@@ -63,7 +60,7 @@ class _Range:
             return asked
         beyond = self._beyond_step(asked.nanos)
         units = whole(asked.nanos) + (self._step - beyond if beyond else 0)
-        return Amount(units * NANO, quantity.binary(units * NANO))
+        return CapacityAmount(units * NANO, quantity.binary(units * NANO))
 
     def allows(self, nanos: int) -> bool:
         if self._most is not None and nanos > self._most.nanos:
@@ -72,14 +69,14 @@ class _Range:
 
 
 class _Values:
-    """The amounts that can be had, ascending."""
+    """The valid amounts of a policy, ascending."""
 
     __slots__ = ("_values",)
 
     def __init__(self, values: tuple[Quantity, ...]) -> None:
-        self._values = tuple(map(Amount.of, values))
+        self._values = tuple(map(CapacityAmount.of, values))
 
-    def rounded(self, asked: Amount) -> Amount:
+    def rounded(self, asked: CapacityAmount) -> CapacityAmount:
         return next((value for value in self._values if asked.nanos <= value.nanos), asked)
 
     def allows(self, nanos: int) -> bool:
@@ -87,14 +84,14 @@ class _Values:
 
 
 class Capacity:
-    """A device's capacity of one name."""
+    """One named capacity of a device."""
 
     __slots__ = ("_default", "_rule", "_whole", "limit")
 
     def __init__(self, capacity: DeviceCapacity) -> None:
         policy = capacity.request_policy or CapacityPolicy()
-        self._whole = Amount.of(capacity.value)
-        #: All there is, in nano-units.
+        self._whole = CapacityAmount.of(capacity.value)
+        #: The whole capacity in nano-units.
         self.limit: Final = self._whole.nanos
         self._default = _optional(policy.default)
         self._rule: _Range | _Values | None = None
@@ -103,17 +100,17 @@ class Capacity:
         elif policy.valid_values:
             self._rule = _Values(policy.valid_values)
 
-    def taken(self, asked: Quantity | None) -> Amount | None:
-        """What a request takes that asks for so much; None if the policy does not allow it."""
+    def taken(self, asked: Quantity | None) -> CapacityAmount | None:
+        """What a request for this amount consumes; None if the policy does not allow it."""
         amount = self._taken(asked)
         if self._default is not None and amount.nanos == self._default.nanos:
             return amount
         return amount if self._rule is None or self._rule.allows(amount.nanos) else None
 
-    def _taken(self, asked: Quantity | None) -> Amount:
+    def _taken(self, asked: Quantity | None) -> CapacityAmount:
         if asked is None:
             return self._whole if self._default is None else self._default
-        amount = Amount.of(asked)
+        amount = CapacityAmount.of(asked)
         return amount if self._rule is None else self._rule.rounded(amount)
 
 
@@ -128,8 +125,8 @@ class Capacities:
         #: Nano-units by position in ``names``.
         self.limits: Final = tuple([one.limit for one in self._by_name.values()])
 
-    def taken(self, asked: Mapping[str, Quantity] | None) -> tuple[Amount, ...] | None:
-        """What a request takes by position in ``names``; None if the device cannot serve it."""
+    def taken(self, asked: Mapping[str, Quantity] | None) -> tuple[CapacityAmount, ...] | None:
+        """What a request consumes, by position in ``names``; None if the device cannot serve it."""
         wanted = asked or {}
         if not wanted.keys() <= self._by_name.keys():
             return None
@@ -141,6 +138,6 @@ class Capacities:
             amounts.append(amount)
         return tuple(amounts)
 
-    def in_use(self, used: Amounts | None) -> tuple[int, ...] | None:
-        """Amounts by position in ``names``; None for None."""
-        return None if used is None else tuple([used.get(name, 0) for name in self.names])
+    def in_use(self, used: Mapping[str, int]) -> tuple[int, ...]:
+        """Amounts by position in ``names``, from amounts by name; both in nano-units."""
+        return tuple([used.get(name, 0) for name in self.names])

@@ -1,17 +1,25 @@
-"""Constraints on the devices of a claim: equal attributes, or distinct ones (KEP-4381, KEP-5075).
+"""Constraints that the devices of an allocation have to keep together: their attributes, and the counters that they share.
 
-What a constraint remembers while devices come and go is what kube-scheduler's remembers, no more: the distinct values by
-request, so that of several devices for one request only the one that came last counts, and none once it has gone.
+An attribute constraint demands equal or distinct attributes of a claim's devices (KEP-4381, KEP-5075). As in kube-scheduler, a
+distinct constraint remembers one value per request: of several devices for one request only the last one counts, and none once
+one of them is removed.
+
+Counters are shared by the partitions of a device (KEP-4815). As in kube-scheduler, pools of the same name have one account,
+whatever their driver. What is left of it is taken from the first of these pools from which a device is tried; counters that the
+account does not have are not limited.
 """
 
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from app.model.devices import Device, DeviceAttribute, DeviceConstraint
+from app.plugins.dynamic_resources.pools import Consumption, CounterName
 
-#: Type and value of an attribute, equal where the attributes are; None where there is none.
+#: Type and value of an attribute; None if the device does not have it.
 Value = tuple[str, str | int] | None
 
-#: Of a type that this version does not know: equal to nothing, distinct from nothing.
+#: An attribute of an unknown type, which is neither equal to nor distinct from any other.
 UNKNOWN: Final = ("", 0)
 
 
@@ -31,7 +39,7 @@ def value_of(attribute: DeviceAttribute | None) -> Value:
 
 
 def look_up(device: Device, driver: str, name: str) -> Value:
-    """The value of the attribute with this full name. The driver's own may be listed without its domain."""
+    """The value of the attribute with this full name. Devices may list the driver's own attributes without the domain."""
     attributes = device.attributes or {}
     if name in attributes:
         return value_of(attributes[name])
@@ -39,14 +47,14 @@ def look_up(device: Device, driver: str, name: str) -> Value:
     return value_of(attributes.get(own)) if slash and domain == driver else None
 
 
-class Constraint(Protocol):
-    """Of one claim, while devices for it are sought."""
+class AttributeConstraint(Protocol):
+    """The state of a constraint during the search for a claim's devices."""
 
     def add(self, request: int, value: Value) -> bool:
-        """Takes a device with this value in for a request, unless that breaks the constraint."""
+        """Adds a device with this value for a request. False, and no change, if that violates the constraint."""
 
     def remove(self, request: int) -> None:
-        """A device that was taken in for a request has gone."""
+        """Removes a device that was added for a request."""
 
 
 class MatchAttribute:
@@ -59,7 +67,6 @@ class MatchAttribute:
         self._value: Value = None
 
     def add(self, _request: int, value: Value) -> bool:
-        """See Constraint."""
         if value is None or (self._count and (value != self._value or value == UNKNOWN)):
             return False
         self._value = value
@@ -67,12 +74,11 @@ class MatchAttribute:
         return True
 
     def remove(self, _request: int) -> None:
-        """See Constraint."""
         self._count -= 1
 
 
 class DistinctAttribute:
-    """All devices have the attribute, each with another value."""
+    """All devices have the attribute, each with a different value."""
 
     __slots__ = ("_count", "_values")
 
@@ -81,7 +87,6 @@ class DistinctAttribute:
         self._values: dict[int, Value] = {}
 
     def add(self, request: int, value: Value) -> bool:
-        """See Constraint."""
         if value is None:
             return False
         if self._count and self._values and (value == UNKNOWN or value in self._values.values()):
@@ -91,18 +96,65 @@ class DistinctAttribute:
         return True
 
     def remove(self, request: int) -> None:
-        """See Constraint."""
         self._values.pop(request, None)
         self._count -= 1
 
 
 def attribute_of(constraint: DeviceConstraint) -> str | None:
-    """The full name of the attribute that it is about; None if it is of a kind that this version does not know."""
+    """The full name of a constraint's attribute; None for a constraint of an unknown kind."""
     if constraint.match_attribute is not None:
         return constraint.match_attribute
     return constraint.distinct_attribute
 
 
-def start(constraint: DeviceConstraint) -> Constraint:
-    """The constraint before any device."""
+def start(constraint: DeviceConstraint) -> AttributeConstraint:
+    """The state of a constraint before the first device."""
     return DistinctAttribute() if constraint.match_attribute is None else MatchAttribute()
+
+
+# ---------------------------------------------------------------- counters
+
+
+class _Account:
+    __slots__ = ("consumed", "exhausted", "left")
+
+    def __init__(self, left: Mapping[CounterName, int]) -> None:
+        self.left: Final = left
+        #: Set if more than the whole of a counter is allocated: then nothing more can be.
+        self.exhausted: Final = any(amount < 0 for amount in left.values())
+        self.consumed: Final[defaultdict[CounterName, int]] = defaultdict(int)
+
+    def suffices(self, name: CounterName) -> bool:
+        return name not in self.left or self.consumed[name] <= self.left[name]
+
+
+class SharedCounters:
+    """What a search consumes of shared counters, in addition to what is in use."""
+
+    __slots__ = ("_accounts",)
+
+    def __init__(self) -> None:
+        self._accounts: Final[dict[str, _Account]] = {}
+
+    def consume(self, pool: str, consumes: Consumption, left: Mapping[CounterName, int]) -> bool:
+        """Consumes counters for a device of a pool. False, and no change, if not enough is left.
+
+        ``left`` has the amounts that were left before the search, in nano-units.
+        """
+        account = self._accounts.get(pool)
+        if account is None:
+            account = self._accounts[pool] = _Account(left)
+        if account.exhausted:
+            return False
+        for name, amount in consumes:
+            account.consumed[name] += amount
+        if all(account.suffices(name) for name, _ in consumes):
+            return True
+        self.release(pool, consumes)
+        return False
+
+    def release(self, pool: str, consumes: Consumption) -> None:
+        """Gives back what a device consumed."""
+        consumed = self._accounts[pool].consumed
+        for name, amount in consumes:
+            consumed[name] -= amount

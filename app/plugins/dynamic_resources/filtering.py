@@ -1,37 +1,51 @@
-"""Filter: where a pod's claims can be used, and where they can be allocated.
+"""PreFilter, Filter and Score for pods with claims: where the claims can be used and allocated, and how well.
 
 See docs/spec/plugins/dynamic-resources.md#filter.
 """
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from app.framework.interface import Clock, Verdicts
-from app.model.devices import ResourceClaim
+from app.cel.devices import Selectors
+from app.framework.args import DynamicResourcesArgs
+from app.framework.interface import Handle, Verdicts, default_normalize
+from app.model.devices import MAX_ALTERNATIVES, AllocationResult, DeviceRequest, ResourceClaim
 from app.model.pod import Pod
-from app.model.status import Code
-from app.plugins.dynamic_resources import conditions
+from app.model.requests import Amounts
+from app.model.status import SKIP, Code, Status, unresolvable
 from app.plugins.dynamic_resources.allocator import (
     CANNOT,
     ERROR,
     FAILED,
     TIMED_OUT,
     Allocator,
-    Found,
+    AllocatorResult,
 )
-from app.plugins.dynamic_resources.attempt import PodDevices, Search
-from app.plugins.dynamic_resources.extended import (
+from app.plugins.dynamic_resources.budget import Budget
+from app.plugins.dynamic_resources.conditions import BindingFailed, ready, timed_out
+from app.plugins.dynamic_resources.extended_resources import (
     RequestMapping,
     is_unwritten,
     requests_for,
+    unwritten_claim,
 )
-from app.plugins.dynamic_resources.pod_claims import with_requests
+from app.plugins.dynamic_resources.pod_claims import (
+    ClaimProblem,
+    NodeAllocations,
+    PodClaims,
+    claims_of,
+    with_requests,
+)
+from app.plugins.helpers.node_selector import (
+    NodeSelectorMatcher,
+    UnreadableTermsError,
+    compile_node_selector,
+)
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
-from app.state.devices.classes import ClassesByResource
-from app.state.table import NodeTable
 from app.state.view import Rows, View
 
 ERR_REASON_CANNOT_ALLOCATE: Final = "cannot allocate all claims"
@@ -39,25 +53,27 @@ ERR_REASON_NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 ERR_REASON_STALE: Final = "cannot schedule extended resource claim"
 ERR_REASON_CANNOT_FIT: Final = "cannot fit resource"
 
+_SEPARATOR: Final = "/"
+
 
 class _Part(NamedTuple):
-    """Rows with the same claims to allocate."""
+    """Rows on which the same claims have to be allocated."""
 
     where: Mask
     wanted: dict[int, ResourceClaim]
     mappings: tuple[RequestMapping, ...]
 
 
-class _Judgement:
-    """Verdicts in the making: the first against a row counts."""
+class _RowVerdicts:
+    """Collects the verdicts of one Filter call. The first one against a row counts."""
 
-    def __init__(self, devices: PodDevices, n: int) -> None:
-        self._devices: Final = devices
+    def __init__(self, pod_claims: PodClaims, n: int) -> None:
+        self._pod_claims: Final = pod_claims
         self.codes: Final = np.zeros(n, np.int8)
         self.reasons: Final = np.zeros(n, np.int32)
 
-    def fine(self) -> Mask:
-        """bool[n]: the rows that nothing is held against so far."""
+    def accepted(self) -> Mask:
+        """bool[n]: the rows that are not rejected so far."""
         mask: Mask = self.codes == 0
         return mask
 
@@ -67,148 +83,258 @@ class _Judgement:
         where = where & (self.codes == 0)
         if where.any():
             self.codes[where] = code
-            self.reasons[where] = self._devices.number(text)
+            self.reasons[where] = self._pod_claims.reason_number(text)
 
     def verdicts(self) -> Verdicts | None:
         if not self.codes.any():
             return None
-        return Verdicts(self.codes, self.reasons, self._devices.text)
+        return Verdicts(self.codes, self.reasons, self._pod_claims.reason)
 
 
-class Finder:
-    """Judges nodes."""
+class ClaimFilter:
+    """PreFilter, Filter and Score of pods with claims. Created for the first such pod: it keeps columns for all nodes."""
 
-    def __init__(
-        self,
-        table: NodeTable,
-        classes: ClassesByResource,
-        allocator: Allocator,
-        clock: Clock,
-        binding_timeout: float,
-    ) -> None:
-        self._table: Final = table
-        self._classes: Final = classes
-        self._allocator: Final = allocator
-        self._clock: Final = clock
-        self._binding_timeout: Final = binding_timeout
+    def __init__(self, args: DynamicResourcesArgs, handle: Handle) -> None:
+        cluster, rng = handle.cluster, handle.rng
+        self._table: Final = handle.table
+        self._clock: Final = handle.clock
+        self._args: Final = args
+        self._tracker: Final = cluster.devices
+        self._classes: Final = cluster.device_classes
+        self._allocator: Final = Allocator(
+            handle.table,
+            cluster.resource_slices,
+            cluster.device_classes,
+            cluster.devices.allocated,
+            Selectors(),
+            share_id=lambda: str(uuid.UUID(bytes=rng.bytes(16), version=4)),
+        )
 
-    def judge(self, devices: PodDevices, pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows, and keeps in ``devices`` what can be allocated on the others."""
-        judgement = _Judgement(devices, view.n)
-        here: Mask = self._table.exists[view.rows]
-        parts = [_Part(here, devices.to_allocate, ())]
+    # ------------------------------------------------------------ PreFilter
+
+    def prepare(self, pod: Pod, resources: Amounts) -> PodClaims | Status:
+        """The pod's claims, with that for its extended ``resources``, or the reason why no node can serve them."""
+        try:
+            claims = claims_of(pod, self._tracker.claims)
+        except ClaimProblem as problem:
+            return unresolvable(str(problem))
+        extended = None
+        if resources:
+            known = self._tracker.claims.for_extended_resources(pod.uid)
+            extended = known or unwritten_claim(pod)
+        elif not claims:
+            return SKIP
+        selectors: dict[int, NodeSelectorMatcher] = {}
+        for at, claim in enumerate(claims):
+            status = self._check(claim)
+            if status is not None:
+                return status
+            allocation = claim.status.allocation
+            if allocation is not None and allocation.node_selector is not None:
+                selectors[at] = compile_node_selector(allocation.node_selector)
+                if selectors[at].errors:
+                    text = str(UnreadableTermsError(selectors[at].errors))
+                    return Status(Code.Error, (text,))
+        return PodClaims(
+            claims,
+            extended=extended,
+            resources=resources,
+            selectors=selectors,
+            budget=Budget(self._clock, self._args.filter_timeout),
+        )
+
+    def _check(self, claim: ResourceClaim) -> Status | None:
+        """Why a claim without an allocation cannot be allocated on any node; None if it may be."""
+        if claim.status.allocation is not None:
+            return None
+        if self._tracker.in_flight(claim.uid):
+            return unresolvable(f"resource claim {claim.key} is in the process of being allocated")
+        for request in claim.spec.devices.requests or ():
+            named = _classes_of(request)
+            if not named:
+                return unresolvable(
+                    f"resource claim {claim.key}, request {request.name}: unknown request type"
+                )
+            for name, device_class in named:
+                if not device_class:
+                    return Status(Code.Error, (f"request {name}: unsupported request type",))
+                if self._classes.get(device_class) is None:
+                    return unresolvable(
+                        f"request {name}: device class {device_class} does not exist"
+                    )
+        return None
+
+    # ------------------------------------------------------------ Filter
+
+    def judge(self, pod_claims: PodClaims, pod: Pod, view: View) -> Verdicts | None:
+        """Rejects rows, and keeps in ``pod_claims`` what can be allocated on the others. None rejects no row."""
+        verdicts = _RowVerdicts(pod_claims, view.n)
+        exist: Mask = self._table.exists[view.rows]
+        parts = [_Part(exist, pod_claims.to_allocate, ())]
         idle = np.zeros(view.n, bool)
-        extended = devices.extended
+        extended = pod_claims.extended
         if extended is not None:
             if not is_unwritten(extended):
-                judgement.reject(here, ERR_REASON_STALE)
-                return judgement.verdicts()
-            parts, idle = self._by_resources(judgement, devices, pod, view, here)
+                verdicts.reject(exist, ERR_REASON_STALE)
+                return verdicts.verdicts()
+            parts, idle = self._by_resources(verdicts, pod_claims, pod, view, exist)
         for part in parts:
             if part.wanted:
-                self._allocate(judgement, devices, view, part)
-        self._check_allocated(judgement, devices, view, here & ~idle)
-        return judgement.verdicts()
-
-    # ------------------------------------------------------------ extended resources
+                self._allocate(verdicts, pod_claims, view, part)
+        self._check_allocated(verdicts, pod_claims, view, exist & ~idle)
+        return verdicts.verdicts()
 
     def _by_resources(
-        self, judgement: _Judgement, devices: PodDevices, pod: Pod, view: View, here: Mask
+        self, verdicts: _RowVerdicts, pod_claims: PodClaims, pod: Pod, view: View, exist: Mask
     ) -> tuple[list[_Part], Mask]:
-        """Rows by the extended resources that must come from devices there, and those where nothing is to be done."""
+        """Divides the rows by the extended resources that devices have to provide there.
+
+        Also returns bool[n]: the rows whose nodes advertise all the resources themselves, if the pod has no other claims.
+        """
         lacking = np.zeros(view.n, np.int64)
-        behind: list[str] = []
-        for name in devices.resources:
+        with_class: list[str] = []
+        for name in pod_claims.resources:
             absent = view.allocatable(name) == 0
-            if self._classes.get(name) is None:
-                judgement.reject(here & absent, ERR_REASON_CANNOT_FIT)
+            if self._tracker.classes.get(name) is None:
+                verdicts.reject(exist & absent, ERR_REASON_CANNOT_FIT)
             else:
-                lacking |= absent.astype(np.int64) << len(behind)
-                behind.append(name)
-        parts = list(self._parts(devices, pod, lacking, behind, judgement.fine() & here))
-        idle = (lacking == 0) & (devices.extended_at == 0)
+                lacking |= absent.astype(np.int64) << len(with_class)
+                with_class.append(name)
+        where = verdicts.accepted() & exist
+        parts = list(self._parts(pod_claims, pod, lacking, with_class, where))
+        idle = (lacking == 0) & (pod_claims.extended_at == 0)
         return parts, idle
 
     def _parts(
         self,
-        devices: PodDevices,
+        pod_claims: PodClaims,
         pod: Pod,
         lacking: Int64,
-        behind: list[str],
+        with_class: list[str],
         where: Mask,
     ) -> Iterator[_Part]:
-        extended, at = devices.extended, devices.extended_at
+        extended, at = pod_claims.extended, pod_claims.extended_at
         if extended is None or at is None:
             return
         for bits in np.unique(lacking[where]).tolist():
-            names = [name for bit, name in enumerate(behind) if bits >> bit & 1]
-            found = requests_for(pod.template, names, self._classes)
-            wanted = devices.to_allocate
+            names = [name for bit, name in enumerate(with_class) if bits >> bit & 1]
+            found = requests_for(pod.template, names, self._tracker.classes)
+            wanted = pod_claims.to_allocate
             if names:
                 wanted[at] = with_requests(extended, found.requests)
             yield _Part(where & (lacking == bits), wanted, found.mappings)
 
-    # ------------------------------------------------------------ claims
-
     def _allocate(
-        self, judgement: _Judgement, devices: PodDevices, view: View, part: _Part
+        self, verdicts: _RowVerdicts, pod_claims: PodClaims, view: View, part: _Part
     ) -> None:
         positions = np.flatnonzero(part.where)
         if not len(positions):
             return
         rows = view.rows[positions]
-        found = self._allocator.search(rows, list(part.wanted.values()), devices.budget)
-        devices.remember(Search(rows, found, part.wanted, part.mappings))
-        if found.codes.any():
-            self._tell(judgement, view, positions, found)
+        result = self._allocator.search(rows, list(part.wanted.values()), pod_claims.budget)
+        pod_claims.found.append(NodeAllocations(rows, result, part.wanted, part.mappings))
+        if result.codes.any():
+            self._reject_failed(verdicts, view, positions, result)
 
-    def _tell(
-        self,
-        judgement: _Judgement,
-        view: View,
-        positions: Rows,
-        found: Found,
+    def _reject_failed(
+        self, verdicts: _RowVerdicts, view: View, positions: Rows, result: AllocatorResult
     ) -> None:
-        """Turns the search's answers into verdicts."""
+        """Rejects the rows on which nothing was allocated. ``positions`` are those of the result's rows in the view."""
 
         def where(chosen: Mask) -> Mask:
             mask = np.zeros(view.n, bool)
             mask[positions[chosen]] = True
             return mask
 
-        judgement.reject(where(found.codes == CANNOT), ERR_REASON_CANNOT_ALLOCATE)
-        late = found.codes == TIMED_OUT
+        verdicts.reject(where(result.codes == CANNOT), ERR_REASON_CANNOT_ALLOCATE)
+        late = result.codes == TIMED_OUT
         if late.any():
             name = self._table.names[view.rows[positions[late.argmax()]]]
             text = f"node {name}: timed out trying to allocate devices"
-            judgement.reject(where(late), text, Code.Error)
-        faulty = (found.codes == ERROR) | (found.codes == FAILED)
-        for kind in np.unique(found.kinds[faulty]).tolist():
-            chosen = faulty & (found.kinds == kind)
-            fatal = found.codes[chosen.argmax()] == ERROR
+            verdicts.reject(where(late), text, Code.Error)
+        failed = (result.codes == ERROR) | (result.codes == FAILED)
+        for kind in np.unique(result.kinds[failed]).tolist():
+            chosen = failed & (result.kinds == kind)
+            fatal = result.codes[chosen.argmax()] == ERROR
             code = Code.Error if fatal else Code.UnschedulableAndUnresolvable
-            judgement.reject(where(chosen), found.text(kind), code)
+            verdicts.reject(where(chosen), result.text(kind), code)
 
     def _check_allocated(
-        self, judgement: _Judgement, devices: PodDevices, view: View, where: Mask
+        self, verdicts: _RowVerdicts, pod_claims: PodClaims, view: View, where: Mask
     ) -> None:
-        """What is allocated must be within reach, and not have failed or waited for too long to become ready."""
-        fine = judgement.fine() & where
-        for at, claim in enumerate(devices.claims):
+        """Rejects rows that do not reach allocated devices, and all rows if devices failed or were not ready in time."""
+        accepted = verdicts.accepted() & where
+        for at, claim in enumerate(pod_claims.claims):
             if claim.status.allocation is None:
                 continue
-            away = np.full(view.n, self._given_up(claim))
-            selector = devices.selectors.get(at)
+            unusable = np.full(view.n, self._cannot_be_bound(claim))
+            selector = pod_claims.selectors.get(at)
             if selector is not None:
-                away |= ~selector.matches(view)
-            if (away & fine).any():
-                devices.unavailable.add(at)
-                judgement.reject(away & fine, ERR_REASON_NOT_AVAILABLE)
+                unusable |= ~selector.matches(view)
+            if (unusable & accepted).any():
+                pod_claims.unavailable.add(at)
+                verdicts.reject(unusable & accepted, ERR_REASON_NOT_AVAILABLE)
 
-    def _given_up(self, claim: ResourceClaim) -> bool:
+    def _cannot_be_bound(self, claim: ResourceClaim) -> bool:
         try:
-            return not conditions.ready(claim) and conditions.timed_out(
-                claim, self._clock.wall(), self._binding_timeout
+            return not ready(claim) and timed_out(
+                claim, self._clock.wall(), self._args.binding_timeout
             )
-        except conditions.BindingFailed:
+        except BindingFailed:
             return True
+
+
+def _classes_of(request: DeviceRequest) -> list[tuple[str, str]]:
+    """(request, class) of a request, or of each of its alternatives; empty for a request of an unknown kind."""
+    if request.exactly is not None:
+        return [(request.name, request.exactly.device_class_name)]
+    return [
+        (f"{request.name}{_SEPARATOR}{alternative.name}", alternative.device_class_name)
+        for alternative in request.first_available or ()
+    ]
+
+
+# ---------------------------------------------------------------- Score
+
+
+def scores(pod_claims: PodClaims, view: View) -> Int64 | None:
+    """int64[n], 0 to 100: higher for earlier alternatives of requests (KEP-4816).
+
+    None if no claim has alternatives, or nothing has to be allocated.
+    """
+    if not pod_claims.found or not any(map(_has_alternatives, pod_claims.claims)):
+        return None
+    fixed = sum(
+        _points(claim, claim.status.allocation)
+        for claim in pod_claims.claims
+        if claim.status.allocation is not None
+    )
+    by_row = np.zeros(view.table.size, np.int64)
+    for found in pod_claims.found:
+        result = found.result
+        points = np.zeros(int(result.kinds.max(initial=0)) + 1, np.int64)
+        for kind in np.unique(result.kinds[result.codes == 0]).tolist():
+            allocated = zip(found.wanted.values(), result.sample(kind), strict=True)
+            points[kind] = fixed + sum(_points(claim, each) for claim, each in allocated)
+        by_row[found.rows] = points[result.kinds]
+    return default_normalize(by_row[view.rows])
+
+
+def _has_alternatives(claim: ResourceClaim) -> bool:
+    return any(request.first_available for request in claim.spec.devices.requests or ())
+
+
+def _points(claim: ResourceClaim, allocation: AllocationResult) -> int:
+    """MAX_ALTERNATIVES for each request that got its first alternative, one less for the second, and so on."""
+    taken = _alternatives(result.request for result in allocation.devices.results or ())
+    return sum(
+        MAX_ALTERNATIVES - place
+        for request in claim.spec.devices.requests or ()
+        for place, alternative in enumerate(request.first_available or ())
+        if f"{request.name}{_SEPARATOR}{alternative.name}" in taken
+    )
+
+
+def _alternatives(names: Iterable[str]) -> set[str]:
+    """The names that are those of alternatives."""
+    return {name for name in names if name.count(_SEPARATOR) == 1}

@@ -1,7 +1,12 @@
-"""DynamicResources' extension points."""
+"""The extension points of DynamicResources, and the queueing hints.
+
+Most pods have no claims, and most clusters no pods with claims: the modules that do the work are loaded for the first pod
+that has some.
+"""
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from app.framework.args import DynamicResourcesArgs
@@ -13,9 +18,12 @@ from app.framework.interface import (
     Handle,
     Need,
     PostFilterResult,
+    QueueingHint,
     Verdicts,
 )
-from app.model.pod import Pod
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.devices import ResourceClaim
+from app.model.pod import Pod, PodTemplate
 from app.model.requests import Amounts
 from app.model.status import (
     SKIP,
@@ -26,16 +34,19 @@ from app.model.status import (
     unresolvable,
     unschedulable,
 )
-from app.plugins.dynamic_resources.figures import Figures
-from app.plugins.dynamic_resources.hints import Hints
-from app.plugins.dynamic_resources.pod_claims import ClaimProblem, claims_of
+from app.plugins.dynamic_resources.pod_claims import (
+    ClaimProblem,
+    ClaimReservation,
+    PodClaims,
+    claims_of,
+)
 from app.state.columns.resources import Int64
 from app.state.devices.classes import may_be_devices
 from app.state.view import View
 
 if TYPE_CHECKING:
-    from app.plugins.dynamic_resources.attempt import PodDevices
-    from app.plugins.dynamic_resources.work import ClaimWork
+    from app.plugins.dynamic_resources.binding import ClaimBinder
+    from app.plugins.dynamic_resources.filtering import ClaimFilter
 
 ERR_REASON_NO_CLAIMS: Final = "no new claims to deallocate"
 
@@ -43,38 +54,48 @@ _UNKNOWN: Final = object()
 
 
 class DynamicResources:
-    """Finds nodes with the devices that a pod's claims ask for, and gives them to the claims before the pod is bound."""
+    """Finds nodes with the devices that a pod's claims request, and allocates them before the pod is bound."""
 
     NAME: ClassVar[str] = "DynamicResources"
     NEEDS: ClassVar[Mapping[str, Need]] = dict.fromkeys(
         ("filter", "score", "reserve", "preBind"), Need("preFilter", "not found")
     )
 
-    #: A claim may be freed for what Filter says, which must not be said of nodes that are out of the question anyhow.
+    #: PostFilter may deallocate a claim because of Filter's verdicts, so these must not include nodes that others reject.
     UNDECIDED_ONLY: ClassVar[bool] = True
 
     def __init__(self, args: DynamicResourcesArgs | None, handle: Handle) -> None:
         self._args: Final = args or DynamicResourcesArgs()
         self._handle: Final = handle
         self._tracker: Final = handle.cluster.devices
-        self._hints: Final = Hints(self._tracker.claims)
-        self.figures: Final = Figures()
+        #: Created claims for extended resources, by outcome: ``success`` or ``failure``.
+        self.claims_created: Final[Counter[str]] = Counter()
+        #: Allocated devices with binding conditions that were waited for, by driver and outcome: ``success``, ``failure``,
+        #: ``timeout`` or ``error``.
+        self.conditions_awaited: Final[Counter[tuple[str, str]]] = Counter()
 
     @functools.cached_property
-    def _work(self) -> "ClaimWork":
-        from app.plugins.dynamic_resources.work import ClaimWork  # noqa: PLC0415 - most clusters never need it
+    def _filter(self) -> "ClaimFilter":
+        from app.plugins.dynamic_resources.filtering import ClaimFilter  # noqa: PLC0415 - see above
 
-        return ClaimWork(self._args, self._handle, self.figures)
+        return ClaimFilter(self._args, self._handle)
 
-    def _devices(self, state: CycleState) -> "PodDevices | None":
-        """The pod's claims; None where it has none."""
-        devices: PodDevices | None = state.get(self.NAME)
-        return devices
+    @functools.cached_property
+    def _binder(self) -> "ClaimBinder":
+        from app.plugins.dynamic_resources.binding import ClaimBinder  # noqa: PLC0415 - see above
 
-    # ------------------------------------------------------------ which pods
+        timeout = self._args.binding_timeout
+        return ClaimBinder(self._tracker, timeout, self.claims_created, self.conditions_awaited)
+
+    def _claims(self, state: CycleState) -> PodClaims | None:
+        """The pod's claims, or None if it has none."""
+        claims: PodClaims | None = state.get(self.NAME)
+        return claims
+
+    # ------------------------------------------------------------ choosing a node
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        """Keeps pods out whose claims are not there yet, or not theirs."""
+        """Rejects pods whose claims do not exist yet or were not created for them."""
         if not pod.spec.resource_claims:
             return SUCCESS
         try:
@@ -84,19 +105,19 @@ class DynamicResources:
         return SUCCESS
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
-        """Skips pods without claims; refuses those whose claims cannot be used or allocated anywhere."""
+        """Skips pods without claims. Rejects pods whose claims no node can serve."""
         state.write(self.NAME, None)
         resources = self._extended_resources(pod)
         if not pod.spec.resource_claims and not resources:
             return SKIP
-        found = self._work.prepare(pod, resources)
-        if isinstance(found, Status):
-            return found
-        state.write(self.NAME, found)
+        claims = self._filter.prepare(pod, resources)
+        if isinstance(claims, Status):
+            return claims
+        state.write(self.NAME, claims)
         return SUCCESS
 
     def _extended_resources(self, pod: Pod) -> Amounts:
-        """The extended resources that a pod asks for, if a class stands behind any of them; else nothing (KEP-5004)."""
+        """The extended resources that a pod requests, if a DeviceClass provides any of them, otherwise none (KEP-5004)."""
         classes = self._tracker.classes
         if not classes:
             return {}
@@ -104,62 +125,82 @@ class DynamicResources:
         amounts = {name: amount for name, amount in asked if amount and may_be_devices(name)}
         return amounts if any(classes.get(name) is not None for name in amounts) else {}
 
-    # ------------------------------------------------------------ which nodes
-
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows that what is allocated cannot be used from, and those where the rest cannot be allocated."""
-        devices = self._devices(state)
-        return None if devices is None else self._work.judge(devices, pod, view)
+        """Rejects rows that do not reach the allocated devices, and those where the other claims cannot be allocated."""
+        claims = self._claims(state)
+        return None if claims is None else self._filter.judge(claims, pod, view)
 
     async def post_filter(
         self, state: CycleState, pod: Pod, _diagnosis: Diagnosis, effects: Effects
     ) -> PostFilterResult:
-        """Frees the devices of a claim that kept a node from being chosen, if nobody else uses it.
+        """Deallocates a claim because of which a node was rejected, if no other pod uses it.
 
-        Where PreFilter ended before this plugin's turn, kube-scheduler's words for that.
+        If PreFilter was not called for this plugin, the result is kube-scheduler's error for that.
         """
         if state.get(self.NAME, _UNKNOWN) is _UNKNOWN:
             return PostFilterResult(Status(Code.Error, ("not found",)))
-        devices = self._devices(state)
-        if devices is None:
+        claims = self._claims(state)
+        if claims is None:
             return PostFilterResult(unschedulable(ERR_REASON_NO_CLAIMS))
         try:
-            done = await self._work.free(devices, pod, effects)
+            done = await self._binder.free_one(claims, pod, effects)
         except SchedulingError as error:
             return PostFilterResult(Status(Code.Error, (str(error),)))
         return PostFilterResult(unschedulable(done))
 
     def score(self, state: CycleState, _pod: Pod, view: View) -> Int64 | None:
-        """int64[n], 0 to 100: the better, the earlier the alternatives that are available. ``view`` has all feasible nodes."""
-        devices = self._devices(state)
-        return None if devices is None else self._work.scores(devices, view)
+        """int64[n], 0 to 100: higher for earlier alternatives of requests. ``view`` has all feasible nodes."""
+        claims = self._claims(state)
+        if claims is None:
+            return None
+        from app.plugins.dynamic_resources.filtering import scores  # noqa: PLC0415 - see above
 
-    # ------------------------------------------------------------ giving devices to claims
+        return scores(claims, view)
+
+    # ------------------------------------------------------------ allocating devices
 
     def reserve(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
-        """Sets the devices aside that were found on the node."""
-        devices = self._devices(state)
-        return SUCCESS if devices is None else self._work.reserve(devices, node_name)
+        """Marks the devices that Filter found on the node as allocated in flight."""
+        claims = self._claims(state)
+        if claims is None:
+            return SUCCESS
+        row = self._handle.table.row_of.get(node_name)
+        found = None if row is None else claims.found_on(row)
+        if found is None:
+            if not claims.to_allocate:
+                return SUCCESS
+            return Status(Code.Error, ("claim allocation not found for node",))
+        on_node, position = found
+        allocations = dict(zip(on_node.wanted, on_node.result.results(position), strict=True))
+        reservation = ClaimReservation(allocations, on_node.wanted, on_node.mappings)
+        for at, allocation in allocations.items():
+            uid = claims.claims[at].uid
+            self._tracker.reserve(uid, allocation)
+            reservation.in_flight.add(uid)
+        claims.reservation = reservation
+        return SUCCESS
 
     def unreserve(self, state: CycleState, _pod: Pod, _node_name: str) -> None:
-        """Gives back what was set aside and not written."""
-        devices = self._devices(state)
-        if devices is not None:
-            self._work.unreserve(devices)
+        """Releases the devices in flight that were not written."""
+        claims = self._claims(state)
+        if claims is not None and claims.reservation is not None:
+            for uid in claims.reservation.in_flight:
+                self._tracker.release(uid)
+            claims.reservation = None
 
     def pre_bind_pre_flight(self, state: CycleState, _pod: Pod, _node_name: str) -> Status:
-        """Skip for pods without claims."""
-        return SKIP if self._devices(state) is None else SUCCESS
+        """Skips pods without claims."""
+        return SKIP if self._claims(state) is None else SUCCESS
 
     async def pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, effects: Effects
     ) -> Status:
         """Writes allocations and reservations, and waits until the devices are ready."""
-        devices = self._devices(state)
-        if devices is None:
+        claims = self._claims(state)
+        if claims is None:
             return SUCCESS
         try:
-            await self._work.bind(devices, pod, node_name, effects)
+            await self._binder.bind(claims, pod, node_name, effects)
         except SchedulingError as error:
             return Status(Code.Error, (str(error),))
         return SUCCESS
@@ -167,13 +208,64 @@ class DynamicResources:
     async def undo_pre_bind(
         self, state: CycleState, pod: Pod, _node_name: str, effects: Effects
     ) -> None:
-        """Takes the pod's reservations back, and the claim that was made for it."""
-        devices = self._devices(state)
-        if devices is not None:
-            await self._work.undo(devices, pod, effects)
+        """Removes the pod's reservations, and deletes the claim that was created for it."""
+        claims = self._claims(state)
+        if claims is not None:
+            await self._binder.undo(claims, pod, effects)
 
-    # ------------------------------------------------------------ queueing
+    # ------------------------------------------------------------ queueing hints
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Claims, classes, slices and nodes."""
-        return self._hints.registrations()
+        """Changes of claims, classes, slices, nodes, and of pods' generated claims (docs/spec/plugins/dynamic-resources.md#events)."""
+        change = Action.Add | Action.Update
+        nodes = Action.Add | Action.UpdateNodeLabel | Action.UpdateNodeAllocatable
+        return (
+            EventRegistration(ClusterEvent(Resource.Node, nodes)),
+            EventRegistration(
+                ClusterEvent(Resource.ResourceClaim, change),
+                self._after_claim_changed,
+                narrow=_pods_of_claim,
+            ),
+            EventRegistration(
+                ClusterEvent(Resource.Pod, Action.UpdatePodGeneratedResourceClaim),
+                self._after_pod_changed,
+            ),
+            EventRegistration(ClusterEvent(Resource.DeviceClass, change)),
+            EventRegistration(ClusterEvent(Resource.ResourceSlice, change)),
+        )
+
+    def _after_claim_changed(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim) -> bool:
+        """Queues a pod that has all its claims if devices were freed, or if one of its claims is new or changed its status."""
+        try:
+            claims = claims_of(pod, self._tracker.claims)
+        except ClaimProblem:
+            return QueueingHint.SKIP
+        if old is None:
+            return any(claim.uid == new.uid for claim in claims)
+        if _freed(old, new):
+            return QueueingHint.QUEUE
+        return old.status != new.status and any(claim.uid == new.uid for claim in claims)
+
+    def _after_pod_changed(self, pod: Pod, _old: Pod | None, new: Pod) -> bool:
+        """Queues the pod that changed if it has all its claims now."""
+        if new.uid != pod.uid:
+            return QueueingHint.SKIP
+        try:
+            claims_of(new, self._tracker.claims)
+        except ClaimProblem:
+            return QueueingHint.SKIP
+        return QueueingHint.QUEUE
+
+
+def _pods_of_claim(
+    template: PodTemplate, old: ResourceClaim | None, new: ResourceClaim
+) -> Collection[str] | None:
+    """None, for any pod, if devices were freed or the template names the claim; otherwise the uid of the claim's owner."""
+    entries = template.spec.resource_claims or ()
+    if _freed(old, new) or any(entry.resource_claim_name == new.name for entry in entries):
+        return None
+    return [owner.uid for owner in new.metadata.owner_references or () if owner.controller]
+
+
+def _freed(old: ResourceClaim | None, new: ResourceClaim) -> bool:
+    return old is not None and old.status.allocation is not None and new.status.allocation is None

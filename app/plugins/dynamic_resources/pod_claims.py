@@ -1,26 +1,36 @@
-"""Which claims a pod has, and what its reservations and owners say.
+"""The ResourceClaims of a pod: which they are, and what one scheduling attempt knows about them.
 
 See docs/spec/plugins/dynamic-resources.md#preenqueue.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+import numpy as np
 
 from app.model.devices import FINALIZER, AllocationResult, ConsumerReference, ResourceClaim
 from app.model.objects import PodResourceClaim
 from app.model.pod import Pod
+from app.model.requests import Amounts
+from app.plugins.dynamic_resources.budget import Budget
 from app.state.devices.claims import ResourceClaims
+from app.state.view import Rows
+
+if TYPE_CHECKING:
+    from app.plugins.dynamic_resources.allocator import AllocatorResult
+    from app.plugins.dynamic_resources.extended_resources import RequestMapping
+    from app.plugins.helpers.node_selector import NodeSelectorMatcher
 
 
-class ClaimProblem(Exception):  # noqa: N818 - no fault of ours: the pod has to wait
-    """A claim of a pod is missing or not to be used; the text is kube-scheduler's."""
+class ClaimProblem(Exception):  # noqa: N818 - not an error: the pod has to wait
+    """A claim of a pod is missing or must not be used. The text is kube-scheduler's."""
 
 
 def claims_of(pod: Pod, known: ResourceClaims) -> list[ResourceClaim]:
-    """The claims that the pod's spec names or that were made for it, each once, in order. Raises ClaimProblem.
+    """The claims that the pod names or that were created for it, each once, in the order of the spec. Raises ClaimProblem.
 
-    An entry for which it was decided that no claim is needed has none.
+    Entries of the spec that need no claim, by the pod's status, are left out.
     """
     found: dict[str, ResourceClaim] = {}
     for entry in pod.spec.resource_claims or ():
@@ -41,7 +51,7 @@ def claims_of(pod: Pod, known: ResourceClaims) -> list[ResourceClaim]:
 
 
 def _name(pod: Pod, entry: PodResourceClaim) -> str | None:
-    """The name of the claim behind an entry, None for none."""
+    """The name of an entry's claim, or None if it needs none. Raises ClaimProblem."""
     if entry.resource_claim_name is not None:
         return entry.resource_claim_name
     if entry.resource_claim_template_name is None:
@@ -60,26 +70,129 @@ def _controlled_by(claim: ResourceClaim, pod: Pod) -> bool:
 
 
 def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether the pod is among the consumers of a claim."""
+    """Whether the pod is a consumer of the claim."""
     return any(consumer.uid == pod.uid for consumer in claim.status.reserved_for or ())
 
 
 def consumer(pod: Pod) -> ConsumerReference:
-    """The pod as a consumer."""
+    """The pod as a consumer of a claim."""
     return ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
 
 
 def has_finalizer(claim: ResourceClaim) -> bool:
-    """Whether the claim is kept while it is allocated."""
+    """Whether the claim has the finalizer of allocated claims."""
     return FINALIZER in (claim.metadata.finalizers or ())
 
 
 def allocations(claims: Iterable[ResourceClaim]) -> list[AllocationResult]:
-    """The allocations that claims have."""
+    """The allocations of the claims that have one."""
     return [claim.status.allocation for claim in claims if claim.status.allocation is not None]
 
 
 def with_requests(claim: ResourceClaim, requests: tuple[object, ...]) -> ResourceClaim:
-    """The claim with these requests for devices."""
+    """The claim with other device requests."""
     devices = msgspec.structs.replace(claim.spec.devices, requests=requests)
     return msgspec.structs.replace(claim, spec=msgspec.structs.replace(claim.spec, devices=devices))
+
+
+# ---------------------------------------------------------------- one attempt
+
+
+class NodeAllocations:
+    """What can be allocated on some rows.
+
+    ``wanted`` has the claims that are allocated, by their index among the pod's claims. The claim for extended resources is as
+    these nodes need it; ``mappings`` says which container needs which of its requests.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        result: "AllocatorResult",
+        wanted: Mapping[int, ResourceClaim],
+        mappings: Sequence["RequestMapping"],
+    ) -> None:
+        self.rows: Final = rows
+        self.result: Final = result
+        self.wanted: Final = wanted
+        self.mappings: Final = mappings
+
+
+class ClaimReservation:
+    """What is allocated to the pod's claims on the chosen node, by the claims' indexes, before all of it is written."""
+
+    def __init__(
+        self,
+        allocations: Mapping[int, AllocationResult],
+        claims: Mapping[int, ResourceClaim],
+        mappings: Sequence["RequestMapping"],
+    ) -> None:
+        self.allocations: Final = allocations
+        #: The claims as the node needs them.
+        self.claims: Final = claims
+        self.mappings: Final = mappings
+        #: The uids under which the devices are in flight.
+        self.in_flight: Final[set[str]] = set()
+        #: Indexes of the claims of which a write has begun and its outcome is not known.
+        self.begun: Final[set[int]] = set()
+
+
+class PodClaims:
+    """The claims of a pod in one attempt, from PreFilter to PreBind."""
+
+    def __init__(
+        self,
+        claims: Sequence[ResourceClaim],
+        *,
+        extended: ResourceClaim | None,
+        resources: Amounts,
+        selectors: Mapping[int, "NodeSelectorMatcher"],
+        budget: Budget,
+    ) -> None:
+        """``extended`` is the claim for ``resources``, the extended resources that the pod requests.
+
+        ``selectors`` match the nodes that reach the allocated claims, by the claim's index.
+        """
+        #: The claims of the spec, then the one for extended resources. Replaced by newer versions when they are written.
+        self.claims: Final = [*claims, *([] if extended is None else [extended])]
+        #: The index of the claim for extended resources.
+        self.extended_at: Final = None if extended is None else len(claims)
+        self.resources: Final = resources
+        self.selectors: Final = selectors
+        self.budget: Final = budget
+        #: Indexes of allocated claims because of which a node was rejected.
+        self.unavailable: Final[set[int]] = set()
+        #: What Filter found, the latest last.
+        self.found: Final[list[NodeAllocations]] = []
+        self.reservation: ClaimReservation | None = None
+        self._reasons: Final[dict[str, int]] = {}
+
+    @property
+    def extended(self) -> ResourceClaim | None:
+        """The claim for extended resources."""
+        return None if self.extended_at is None else self.claims[self.extended_at]
+
+    @property
+    def to_allocate(self) -> dict[int, ResourceClaim]:
+        """The claims of the spec without an allocation, by index."""
+        return {
+            at: claim
+            for at, claim in enumerate(self.claims)
+            if at != self.extended_at and claim.status.allocation is None
+        }
+
+    def reason_number(self, text: str) -> int:
+        """The number of a reason, the same in all verdicts about the pod."""
+        return self._reasons.setdefault(text, len(self._reasons))
+
+    def reason(self, number: int) -> tuple[str, ...]:
+        """The reason with a number."""
+        return (list(self._reasons)[number],)
+
+    def found_on(self, row: int) -> tuple[NodeAllocations, int] | None:
+        """The latest allocations that were found for a row, and the row's position among their rows."""
+        for found in reversed(self.found):
+            position = np.flatnonzero(found.rows == row)
+            if len(position):
+                return found, int(position[0])
+        return None

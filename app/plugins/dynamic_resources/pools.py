@@ -1,11 +1,11 @@
 """Pools of devices as a node sees them (KEP-4381).
 
-A pool is what the slices of one driver and pool name describe together. What a node sees of it are the slices that it can
-reach, and slices with shared counters, wherever they are said to be. Of these only the ones of the highest generation count.
-With as many as the pool is said to have it is complete. Else all its slices are looked at: if some are of a newer generation,
-the driver is about to replace what the node sees, and the node sees nothing of the pool; if there are fewer than said or more,
-the pool is incomplete. A pool with two devices or two counter sets of one name, or with a device that consumes counters that
-do not exist, is invalid. Devices of incomplete and of invalid pools are not allocated.
+A pool is what the slices of one driver and pool name describe together. A node sees the slices that it reaches, and all slices
+with shared counters. Only those of the highest generation count. If their number is the pool's ``resourceSliceCount``, the pool
+is complete. Otherwise all slices of the pool are compared: if some have a newer generation, the driver is replacing the visible
+slices, and the node sees nothing of the pool; if the number of all slices differs too, the pool is incomplete. A pool is invalid
+if two devices or two counter sets have the same name, or if a device consumes counters that do not exist. Devices of incomplete
+and invalid pools are not allocated.
 """
 
 import enum
@@ -15,44 +15,36 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from app.model import quantity
-from app.model.devices import Counter, Device, DeviceTaint, ResourceSlice
+from app.model.devices import Device, DeviceTaint, ResourceSlice
 from app.plugins.dynamic_resources.capacity import Capacities
-from app.state.devices.usage import PoolKey, PoolUse
+from app.state.devices.usage import PoolKey, PoolUse, nanos_of
 
-#: Name of the counter set, and of the counter.
+#: Names of the counter set and of the counter.
 CounterName = tuple[str, str]
-#: Counters and how much of each, in nano-units.
+#: The counters that a device consumes, and the amounts in nano-units.
 Consumption = tuple[tuple[CounterName, int], ...]
 
-#: Taints with other effects, "None" among them, are for people to read.
+#: Taints with other effects, such as "None", keep no request away.
 _EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def _nanos(counter: Counter) -> int:
-    try:
-        return quantity.parse(counter.value)
-    except quantity.QuantityError:
-        return 0
-
-
-class Traits:
-    """What allocation looks at of a device beside its attributes. Devices with equal traits share one object."""
+class DeviceTraits:
+    """What allocation reads of a device besides its attributes. Devices with equal traits share one object."""
 
     __slots__ = ("__weakref__", "capacities", "consumes", "shared", "taints")
 
     def __init__(self, device: Device) -> None:
         #: Whether several claims may have the device at the same time.
         self.shared: Final = bool(device.allow_multiple_allocations)
-        #: Those that keep requests away.
+        #: The taints that requests have to tolerate.
         self.taints: Final[tuple[DeviceTaint, ...]] = tuple(
             [taint for taint in device.taints or () if taint.effect in _EFFECTS]
         )
         self.capacities: Final = Capacities(device.capacity)
         self.consumes: Final[Consumption] = tuple(
             [
-                ((each.counter_set, name), _nanos(counter))
+                ((each.counter_set, name), nanos_of(counter.value))
                 for each in device.consumes_counters or ()
                 for name, counter in (each.counters or {}).items()
             ]
@@ -60,12 +52,12 @@ class Traits:
 
 
 class TraitsCache:
-    """Finds the traits of a device by what they are made from."""
+    """Shares traits between devices with the same fields."""
 
     def __init__(self) -> None:
-        self._known: Final[WeakValueDictionary[bytes, Traits]] = WeakValueDictionary()
+        self._known: Final[WeakValueDictionary[bytes, DeviceTraits]] = WeakValueDictionary()
 
-    def of(self, device: Device) -> Traits:
+    def of(self, device: Device) -> DeviceTraits:
         """The traits of a device."""
         taints = [(t.key, t.value, t.effect) for t in device.taints or ()]
         key = _encode(
@@ -73,16 +65,16 @@ class TraitsCache:
         )
         traits = self._known.get(key)
         if traits is None:
-            traits = self._known[key] = Traits(device)
+            traits = self._known[key] = DeviceTraits(device)
         return traits
 
 
 class Offer:
-    """A device as a slice offers it."""
+    """A device in a slice."""
 
     __slots__ = ("device", "slice", "traits")
 
-    def __init__(self, device: Device, offered_by: ResourceSlice, traits: Traits) -> None:
+    def __init__(self, device: Device, offered_by: ResourceSlice, traits: DeviceTraits) -> None:
         self.device: Final = device
         self.slice: Final = offered_by
         self.traits: Final = traits
@@ -96,11 +88,12 @@ class PoolState(enum.Enum):
     INVALID = 2
 
 
-class Usage:
-    """What is in use of what a node sees of a pool. ``key``: equal where uses are alike, by position.
+class ViewUsage:
+    """What is in use of a PoolView, by the positions of its offers.
 
-    ``taken``: positions of the devices that a claim has for itself; ``consumed``: nano-units of the capacity of shared devices
-    by position, in the order of the names; ``left``: nano-units of every shared counter.
+    ``taken`` has the positions of devices that are allocated exclusively, ``consumed`` nano-units of the capacity of shared devices
+    by position (in the order of the capacities' names), ``left`` nano-units of every shared counter. ``key`` is equal for equal
+    usage.
     """
 
     __slots__ = ("consumed", "key", "left", "taken")
@@ -120,9 +113,9 @@ class Usage:
 class PoolView:
     """What some nodes see of a pool.
 
-    ``offers``: its devices in the order in which they are tried: by name of the slice, then as listed there. ``reachable``:
-    for pools that say of each device which nodes reach it, whether these do. ``late``: some device has binding conditions, so
-    other pools are tried first. ``usage`` is up to date with every call.
+    ``offers`` has the devices in the order in which they are tried: by name of the slice, then by position in it. ``reachable``
+    says of each device whether these nodes reach it, None if they reach all. ``late`` is set if a device has binding conditions:
+    then other pools are tried first.
     """
 
     __slots__ = (
@@ -153,38 +146,38 @@ class PoolView:
         self.offers: Final = tuple(offers)
         self.reachable: Final = reachable
         self.late: Final = any(offer.device.binding_conditions for offer in self.offers)
-        #: Offers of slices that these nodes do not reach: their devices consume the same counters.
+        #: Offers of slices that these nodes do not reach. Their devices consume the same counters.
         self._elsewhere = tuple(elsewhere)
         self._counters = counters or {}
         self._place = {offer.device.name: place for place, offer in enumerate(self.offers)}
-        self._usage: Usage | None = None
+        self._usage: ViewUsage | None = None
         self._use: tuple[PoolUse, int] | None = None
 
     @property
     def name(self) -> str:
-        """Driver and pool, as in messages."""
+        """Driver and pool, as messages show them."""
         return "/".join(self.key)
 
-    def usage(self, use: PoolUse) -> Usage:
-        """What is in use, when ``use`` is what is in use of the pool."""
+    def usage(self, use: PoolUse) -> ViewUsage:
+        """What is in use of the view, from what is in use of the whole pool."""
         now = (use, use.version)
         if self._usage is None or self._use != now:
             self._use = now
-            self._usage = self._look_at(use)
+            self._usage = self._visible_part(use)
         return self._usage
 
-    def _look_at(self, use: PoolUse) -> Usage:
+    def _visible_part(self, use: PoolUse) -> ViewUsage:
         place = self._place
         taken = frozenset([place[name] for name in use.devices if name in place])
         consumed = {}
         for name, amounts in use.capacity.items():
             if name in place:
                 capacities = self.offers[place[name]].traits.capacities
-                consumed[place[name]] = capacities.in_use(amounts) or ()
-        return Usage(taken, consumed, self._left(use))
+                consumed[place[name]] = capacities.in_use(amounts)
+        return ViewUsage(taken, consumed, self._left(use))
 
     def _left(self, use: PoolUse) -> Mapping[CounterName, int]:
-        """What devices that are allocated, on whatever node, leave of the counters. Can be negative."""
+        """What the devices that are allocated, on any node, leave of the counters. Amounts can be negative."""
         left = dict(self._counters)
         if not left:
             return left
@@ -202,8 +195,8 @@ def in_order(views: Iterable[PoolView]) -> list[PoolView]:
     return sorted(views, key=lambda view: (view.late, view.key))
 
 
-class Pool:
-    """The slices of one driver and pool name, by name of the slice."""
+class DevicePool:
+    """The slices of one driver and pool name. ``slices`` and ``offers`` are by the slice's name."""
 
     __slots__ = ("_traits", "key", "offers", "slices")
 
@@ -214,7 +207,7 @@ class Pool:
         self._traits = traits
 
     def put(self, one: ResourceSlice) -> None:
-        """Adds a slice or takes over its new version."""
+        """Adds or replaces a slice."""
         self.slices[one.name] = one
         traits = self._traits.of
         self.offers[one.name] = tuple(
@@ -222,16 +215,16 @@ class Pool:
         )
 
     def drop(self, one: ResourceSlice) -> None:
-        """Forgets a slice."""
+        """Removes a slice."""
         self.slices.pop(one.name, None)
         self.offers.pop(one.name, None)
 
     def seen(
         self, reached: Iterable[str], reaches_device: Callable[[Device], bool] | None = None
     ) -> PoolView | None:
-        """What nodes see of the pool that reach the slices of these names; None if that is nothing.
+        """The view of nodes that reach the slices with these names; None if they see nothing of the pool.
 
-        ``reaches_device``: asked about devices of slices that say so of each device.
+        ``reaches_device`` decides for the devices of slices with perDeviceNodeSelection.
         """
         names = set(reached)
         names.update(name for name, one in self.slices.items() if one.spec.shared_counters)
@@ -243,7 +236,7 @@ class Pool:
             for name, one in self.slices.items()
             if name in names and one.spec.pool.generation == generation
         ]
-        # Should slices disagree, those of the node itself are asked first.
+        # If the slices disagree about their count, those of the node itself decide.
         first = next((one for one in chosen if _on_node(one)), chosen[0])
         wanted = first.spec.pool.resource_slice_count
         everything = chosen
@@ -306,7 +299,7 @@ def _counter_sets(slices: Iterable[ResourceSlice]) -> dict[str, dict[str, int]] 
             if each.name in sets:
                 return None
             counters = sorted((each.counters or {}).items())
-            sets[each.name] = {name: _nanos(counter) for name, counter in counters}
+            sets[each.name] = {name: nanos_of(counter.value) for name, counter in counters}
     return sets
 
 

@@ -1,7 +1,7 @@
-"""Claims as questions: what each request wants of a device, and what a device looks like to these claims (KEP-4381).
+"""What claims request of devices, and what each device is to these requests (KEP-4381).
 
-Of a device only that counts which the claims' selectors, tolerations, capacities and constraints make of it: devices that are
-alike in this have the same ``Profile``, and nodes whose devices have the same profiles one after the other get the same answer.
+The search only depends on what the claims' selectors, tolerations, capacities and constraints make of a device. Devices that do
+not differ in this have the same ``DeviceProfile``, and nodes with the same sequence of profiles get the same result.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,41 +15,41 @@ from app.model.devices import (
     DeviceRequest,
     DeviceSubRequest,
     DeviceTaint,
-    DeviceToleration,
     ExactDeviceRequest,
 )
-from app.plugins.dynamic_resources.capacity import Amount
+from app.plugins.dynamic_resources.budget import AllocationTimeout, Budget
+from app.plugins.dynamic_resources.capacity import CapacityAmount
 from app.plugins.dynamic_resources.constraints import Value, attribute_of, look_up
-from app.plugins.dynamic_resources.deadline import AllocationTimeout, Budget
-from app.plugins.dynamic_resources.pools import Offer, PoolView, Traits
+from app.plugins.dynamic_resources.pools import DeviceTraits, Offer, PoolView
+from app.plugins.helpers.tolerations import tolerates
 from app.state.lister import Lister
 
 
-class Fault(NamedTuple):
-    """A selector that failed on a device. ``device_class``: the class that it is of; "" for one of the claim."""
+class SelectorFault(NamedTuple):
+    """A selector that failed for a device. ``device_class`` is the class that has the selector, "" if the claim has it."""
 
     device_class: str
     text: str
 
 
-#: Whether selectors accept a device, or which failed.
-Verdict = bool | Fault
+#: Whether the selectors accept a device, or the one that failed.
+Verdict = bool | SelectorFault
 
 
 class _Test(NamedTuple):
-    """A selector, with its place among those of the class (the claim's request, if that is "")."""
+    """A selector, and its index among those of the class, or of the claim's request if ``device_class`` is ""."""
 
     device_class: str
     place: int
     expression: str
 
 
-class Request:
-    """One that has no alternatives, or one alternative.
+class RequestQuery:
+    """A request without alternatives, or one alternative of a request.
 
-    ``claim``, ``place``: of the claim among the claims and of the request in the claim. ``alternative``: its place among them, None
-    if there are none. ``tests``: the selectors of its class and its own. ``error``: what is wrong with it in messages, behind
-    "claim <claim>, request <request>".
+    ``claim`` is the index of the claim, ``place`` that of the request in the claim, ``alternative`` that of the alternative (None if
+    the request has none). ``tests`` are the selectors of the class and of the request. ``error`` is why the request is invalid,
+    the text after "claim <claim>, request <request>".
     """
 
     __slots__ = (
@@ -87,14 +87,14 @@ class Request:
             self.spec = (request.first_available or ())[alternative]
             self.name, self.full_name = self.spec.name, f"{request.name}/{self.spec.name}"
             self.admin_access = False
-        #: The names by which constraints and configurations may mean it.
+        #: The names by which constraints and configurations can refer to it.
         self.names: Final = frozenset({request.name, self.full_name})
         self.device_class: Final = classes.get(self.spec.device_class_name)
-        #: Whether it wants all devices.
+        #: Whether it requests all devices.
         self.every: Final = self.spec.allocation_mode == "All"
         self.count: Final = self.spec.count
         self.error: Final = self._find_error()
-        #: Places of the constraints that hold for it.
+        #: Indexes of the constraints that apply to it.
         self.constraints: tuple[int, ...] = ()
         self.tests: Final = tuple(self._find_tests())
 
@@ -128,17 +128,17 @@ class Request:
 
 
 class ClaimQuery:
-    """One claim: ``requests`` has a list of alternatives per request, with one entry for requests without."""
+    """The requests of one claim: for each a list of its alternatives, or of the request itself if it has none."""
 
     __slots__ = ("constraint_error", "constraints", "requests")
 
     def __init__(self, number: int, devices: DeviceClaim, classes: Lister[DeviceClass]) -> None:
         self.constraints: Final[tuple[DeviceConstraint, ...]] = devices.constraints or ()
-        self.requests: Final[list[list[Request]]] = []
+        self.requests: Final[list[list[RequestQuery]]] = []
         for place, request in enumerate(devices.requests or ()):
             count = len(request.first_available or ())
             alternatives: list[int | None] = [*range(count)] if count else [None]
-            own = [Request(number, place, request, each, classes) for each in alternatives]
+            own = [RequestQuery(number, place, request, each, classes) for each in alternatives]
             for each in own:
                 each.constraints = tuple(
                     place
@@ -156,37 +156,39 @@ class ClaimQuery:
         )
 
 
-class Profile:
-    """What a device is to the claims, but for its attributes in constraints. Devices that are alike share one object.
+class DeviceProfile:
+    """What a device is to the claims, except for its attributes in constraints. Equal devices share one object.
 
-    Tuples go by the position of the request in ``Query.requests``. ``verdicts``: whether selectors accept it; ``tolerated``: whether
-    its taints are; ``needs``: nano-units of each capacity that the request takes, None if the device cannot serve it.
+    The tuples are by position in ``Query.requests``: ``verdicts`` of the selectors, whether the taints are ``tolerated``, and
+    ``needs``, the nano-units of each capacity that the request consumes (None if the device cannot serve it).
     """
 
     __slots__ = ("needs", "tolerated", "traits", "verdicts")
 
-    def __init__(self, traits: Traits, verdicts: tuple[Verdict, ...], terms: "_Terms") -> None:
+    def __init__(
+        self, traits: DeviceTraits, verdicts: tuple[Verdict, ...], terms: "_Terms"
+    ) -> None:
         self.traits: Final = traits
         self.verdicts: Final = verdicts
         self.tolerated: Final = terms.tolerated
         self.needs: Final = terms.needs
 
     def may_serve(self, request: int) -> bool:
-        """Whether it is worth a look: selectors accept it, or one fails on it, which must come to light."""
+        """Whether the device is a candidate: selectors accept it, or one fails for it, which the search has to report."""
         verdict = self.verdicts[request]
-        return isinstance(verdict, Fault) or (verdict and self.needs[request] is not None)
+        return isinstance(verdict, SelectorFault) or (verdict and self.needs[request] is not None)
 
 
 class _Terms(NamedTuple):
-    """What a device's traits mean to each request."""
+    """What a device's traits mean to each request, see DeviceProfile."""
 
     tolerated: tuple[bool, ...]
     needs: tuple[tuple[int, ...] | None, ...]
-    amounts: tuple[tuple[Amount, ...] | None, ...]
+    amounts: tuple[tuple[CapacityAmount, ...] | None, ...]
 
 
 class Query:
-    """Several claims that are to be allocated together, by what they ask for: their configuration makes no difference."""
+    """The requests of claims that have to be allocated together. It does not depend on the claims' configuration."""
 
     def __init__(
         self,
@@ -195,7 +197,7 @@ class Query:
         selectors: Selectors,
     ) -> None:
         self.claims: Final = [ClaimQuery(n, each, classes) for n, each in enumerate(asked)]
-        self.requests: Final[list[Request]] = [
+        self.requests: Final[list[RequestQuery]] = [
             each for claim in self.claims for own in claim.requests for each in own
         ]
         names = [
@@ -205,17 +207,17 @@ class Query:
         ]
         #: Full names of the attributes in constraints.
         self.attributes: Final = list(dict.fromkeys(names))
-        #: For each claim the positions in ``attributes`` by place of the constraint.
+        #: For each claim and constraint the position in ``attributes``.
         self.attribute_of: Final = [
             [self.attributes.index(attribute_of(each) or "") for each in claim.constraints]
             for claim in self.claims
         ]
         self._selectors: Final = selectors
-        self._terms: Final[dict[Traits, _Terms]] = {}
-        self._profiles: Final[dict[tuple[Traits, tuple[Verdict, ...]], Profile]] = {}
+        self._terms: Final[dict[DeviceTraits, _Terms]] = {}
+        self._profiles: Final[dict[tuple[DeviceTraits, tuple[Verdict, ...]], DeviceProfile]] = {}
 
-    def profiles(self, view: PoolView, budget: Budget) -> tuple[Profile, ...]:
-        """What the devices in a view are, by position. Raises AllocationTimeout: a selector can take long on every device."""
+    def profiles(self, view: PoolView, budget: Budget) -> tuple[DeviceProfile, ...]:
+        """The profiles of the devices in a view, by position. Raises AllocationTimeout: a selector can take long for a device."""
         reachable = view.reachable or (True,) * len(view.offers)
         profiles = []
         for offer, each in zip(view.offers, reachable, strict=True):
@@ -224,7 +226,7 @@ class Query:
             profiles.append(self._profile(offer, view.key[0], reachable=each))
         return tuple(profiles)
 
-    def _profile(self, offer: Offer, driver: str, *, reachable: bool) -> Profile:
+    def _profile(self, offer: Offer, driver: str, *, reachable: bool) -> DeviceProfile:
         traits = offer.traits
         verdicts = tuple(
             [
@@ -234,18 +236,18 @@ class Query:
         )
         profile = self._profiles.get((traits, verdicts))
         if profile is None:
-            profile = Profile(traits, verdicts, self.terms(traits))
+            profile = DeviceProfile(traits, verdicts, self.terms(traits))
             self._profiles[traits, verdicts] = profile
         return profile
 
     def values(self, view: PoolView) -> list[tuple[Value, ...]]:
-        """Of each device in a view the ``attributes``."""
+        """The values of ``attributes`` of each device in a view."""
         driver, names = view.key[0], self.attributes
         return [
             tuple([look_up(offer.device, driver, name) for name in names]) for offer in view.offers
         ]
 
-    def terms(self, traits: Traits) -> _Terms:
+    def terms(self, traits: DeviceTraits) -> _Terms:
         """What a device's traits mean to each request."""
         terms = self._terms.get(traits)
         if terms is None:
@@ -263,12 +265,14 @@ class Query:
             )
         return terms
 
-    def amounts(self, request: Request, traits: Traits) -> tuple[Amount, ...]:
-        """What a request takes of the capacities of a device with these traits, which can serve it."""
+    def amounts(self, request: RequestQuery, traits: DeviceTraits) -> tuple[CapacityAmount, ...]:
+        """What a request consumes of the capacities of a device with these traits, which has to be able to serve it."""
         return self.terms(traits).amounts[self.requests.index(request)] or ()
 
-    def _verdict(self, request: Request, offer: Offer, driver: str, *, reachable: bool) -> Verdict:
-        """The class is asked first. A selector that fails does so on devices that are out of reach, too."""
+    def _verdict(
+        self, request: RequestQuery, offer: Offer, driver: str, *, reachable: bool
+    ) -> Verdict:
+        """Evaluates the selectors of the class, then those of the request; also for devices that the node does not reach."""
         if request.device_class is None:
             return False
         for test in request.tests:
@@ -277,23 +281,12 @@ class Query:
                     return False
             except SelectorError as error:
                 kind = "compile" if error.compiling else "runtime"
-                return Fault(
+                return SelectorFault(
                     test.device_class, f"selector #{test.place}: CEL {kind} error: {error}"
                 )
         return reachable
 
 
-def _tolerates(request: Request, taints: Sequence[DeviceTaint]) -> bool:
+def _tolerates(request: RequestQuery, taints: Sequence[DeviceTaint]) -> bool:
     tolerations = request.spec.tolerations or ()
-    return all(any(_covers(each, taint) for each in tolerations) for taint in taints)
-
-
-def _covers(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """No effect means any, no key means any; no operator means Equal."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator in {"", "Equal"}:
-        return toleration.value == taint.value
-    return toleration.operator == "Exists"
+    return all(any(tolerates(each, taint) for each in tolerations) for taint in taints)

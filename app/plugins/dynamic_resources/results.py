@@ -1,4 +1,4 @@
-"""What is written to claims: the devices found, their configuration, and the nodes that reach them (KEP-4381)."""
+"""AllocationResults, as they are written to claims: the devices, their configuration, and the nodes that reach them (KEP-4381)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ from app.model.devices import (
 from app.model.objects import NodeSelector, NodeSelectorTerm
 from app.model.selectors import Requirement
 from app.plugins.dynamic_resources.pools import Offer, PoolView
-from app.plugins.dynamic_resources.query import Query, Request
+from app.plugins.dynamic_resources.query import Query, RequestQuery
 from app.plugins.dynamic_resources.search import Solution
 from app.plugins.helpers.node_selector import NAME_FIELD
 
@@ -23,10 +23,10 @@ _FROM_CLASS: Final = "FromClass"
 _FROM_CLAIM: Final = "FromClaim"
 
 
-class Found(NamedTuple):
-    """A device for a request."""
+class ChosenDevice(NamedTuple):
+    """A device that was found for a request."""
 
-    request: Request
+    request: RequestQuery
     view: PoolView
     offer: Offer
 
@@ -39,14 +39,17 @@ def allocation_results(
     node_name: str,
     share_id: Callable[[], str],
 ) -> tuple[AllocationResult, ...]:
-    """The solution in terms of a node: one result per claim. ``views``: what the node sees, as when the solution was found."""
+    """The allocation of each claim that a solution means on a node. ``views`` must be those for which it was found."""
     offers = [(view, offer) for view in views for offer in view.offers]
     return tuple(
         _result(
             query,
             claim.spec.devices.config or (),
             [query.requests[number] for number in picks],
-            [Found(query.requests[number], *offers[position]) for number, position in chosen],
+            [
+                ChosenDevice(query.requests[number], *offers[position])
+                for number, position in chosen
+            ],
             node_name,
             share_id,
         )
@@ -57,8 +60,8 @@ def allocation_results(
 def _result(
     query: Query,
     own_config: Iterable[DeviceConfiguration],
-    picks: Sequence[Request],
-    chosen: Sequence[Found],
+    picks: Sequence[RequestQuery],
+    chosen: Sequence[ChosenDevice],
     node_name: str,
     share_id: Callable[[], str],
 ) -> AllocationResult:
@@ -69,7 +72,7 @@ def _result(
     )
 
 
-def _device(query: Query, found: Found, share_id: Callable[[], str]) -> DeviceResult:
+def _device(query: Query, found: ChosenDevice, share_id: Callable[[], str]) -> DeviceResult:
     request, (driver, pool), device = found.request, found.view.key, found.offer.device
     traits = found.offer.traits
     consumed: dict[str, Quantity] = {}
@@ -95,8 +98,8 @@ def _device(query: Query, found: Found, share_id: Callable[[], str]) -> DeviceRe
 # ---------------------------------------------------------------- configuration
 
 
-def _class_config(picks: Iterable[Request]) -> Iterator[AllocatedConfiguration]:
-    """Of each class once, in the order of the requests, for all requests of the class."""
+def _class_config(picks: Iterable[RequestQuery]) -> Iterator[AllocatedConfiguration]:
+    """The configuration of each class once, in the order of the requests, for all requests of the class."""
     requests: dict[str, list[str]] = {}
     config: dict[str, tuple[DeviceConfiguration, ...]] = {}
     for request in picks:
@@ -110,9 +113,9 @@ def _class_config(picks: Iterable[Request]) -> Iterator[AllocatedConfiguration]:
 
 
 def _claim_config(
-    config: Iterable[DeviceConfiguration], picks: Sequence[Request]
+    config: Iterable[DeviceConfiguration], picks: Sequence[RequestQuery]
 ) -> Iterator[AllocatedConfiguration]:
-    """The claim's own: what is for no request in particular, and what is for requests once for each that it names."""
+    """The claim's own configuration. One that names requests is repeated for each of them that was allocated."""
     for each in config:
         named = set(each.requests or ())
         times = sum(not named.isdisjoint(request.names) for request in picks) if named else 1
@@ -123,11 +126,11 @@ def _claim_config(
 # ---------------------------------------------------------------- nodes
 
 
-def _node_selector(chosen: Iterable[Found], node_name: str) -> NodeSelector | None:
-    """The nodes that reach all of the devices; None for all nodes.
+def _node_selector(chosen: Iterable[ChosenDevice], node_name: str) -> NodeSelector | None:
+    """A selector of the nodes that reach all devices; None for all nodes.
 
-    The one node, if one of the devices is reached from there alone or binds to the node that it is used on; else whatever the
-    slices, or the devices, demand together.
+    It selects the one node if a device is only reached from there or binds to its node, and otherwise nodes with everything that
+    the slices or devices demand.
     """
     fields: list[Requirement] = []
     expressions: list[Requirement] = []
@@ -148,7 +151,7 @@ def _node_selector(chosen: Iterable[Found], node_name: str) -> NodeSelector | No
 
 
 def _add(requirements: Iterable[Requirement] | None, to: list[Requirement]) -> None:
-    """Adds those that are not there yet, whatever the order of their values."""
+    """Adds the requirements that ``to`` does not have yet. The order of their values does not matter."""
     for requirement in requirements or ():
         if not any(_same(requirement, known) for known in to):
             to.append(requirement)

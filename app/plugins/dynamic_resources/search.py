@@ -1,11 +1,11 @@
-"""The search for devices on one node: the first full solution in kube-scheduler's order (KEP-4381).
+"""The search for devices on one node. It finds the first solution in kube-scheduler's order (KEP-4381).
 
-Claim by claim, request by request, device by device: every device that will do is tried in the order of pools, slices and devices,
-those of one request in ascending order only, since their order does not matter. Alternatives of a request are tried one after
-the other, each together with everything that comes later. A claim's results are limited; a choice that makes this impossible for
-the requests behind it is given up together with all others of the same number of devices.
+The search backtracks over claims, requests and devices. It tries the candidates of a request in the order of pools, slices and
+devices. The devices of one request are tried in ascending order only, because their order does not matter. It tries the
+alternatives of a request one after the other, each with everything that follows. The number of devices of a claim is limited.
+If a choice leaves too few for the requests after it, all other choices with the same number of devices are skipped.
 
-The frames of the search are objects on a stack of its own: claims with many devices would be too deep for Python's.
+The frames of the search are on a stack of its own, because claims with many devices would exceed Python's recursion limit.
 """
 
 import enum
@@ -14,13 +14,17 @@ from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
 from app.model.devices import MAX_RESULTS, ResourceClaim
-from app.plugins.dynamic_resources.constraints import Constraint, Value, start
-from app.plugins.dynamic_resources.counters import Counters
-from app.plugins.dynamic_resources.deadline import AllocationTimeout, Budget
-from app.plugins.dynamic_resources.pools import PoolState, PoolView, Usage
-from app.plugins.dynamic_resources.query import Fault, Profile, Query, Request
+from app.plugins.dynamic_resources.budget import AllocationTimeout, Budget
+from app.plugins.dynamic_resources.constraints import (
+    AttributeConstraint,
+    SharedCounters,
+    Value,
+    start,
+)
+from app.plugins.dynamic_resources.pools import PoolState, PoolView, ViewUsage
+from app.plugins.dynamic_resources.query import DeviceProfile, Query, RequestQuery, SelectorFault
 
-#: How many candidates are looked at between two looks at the clock.
+#: Candidates that are tried between two looks at the clock.
 _PATIENCE: Final = 128
 
 _INVALID_POOLS: Final = "invalid resource pools were encountered"
@@ -28,39 +32,42 @@ _TOO_MANY: Final = "allocation max size exceeded"
 
 
 class AllocationFailed(Exception):  # noqa: N818 - it says what happened
-    """Nothing can be allocated on this node, for a reason that is worth telling."""
+    """Nothing can be allocated on this node. The text is the reason."""
 
 
 class AllocationError(Exception):
-    """Nothing can be allocated on any node: a claim or a class is wrong."""
+    """Nothing can be allocated on any node, because a claim or a class is invalid. The text says why."""
 
 
 class Solution(NamedTuple):
-    """``chosen``: for each claim its requests, by position in ``Query.requests``, each with a device by position on the node;
-    ``picks``: for each claim the position in ``Query.requests`` of the alternative for each of its requests."""
+    """The devices for all claims.
+
+    ``chosen`` has for each claim pairs of a request (position in ``Query.requests``) and a device (position on the node), ``picks``
+    for each claim and request the chosen alternative (position in ``Query.requests``).
+    """
 
     chosen: tuple[tuple[tuple[int, int], ...], ...]
     picks: tuple[tuple[int, ...], ...]
 
 
-class Scene:
-    """What is searched: the devices that a node sees, one after the other, with what they are to the claims, and what is in use."""
+class NodeDevices:
+    """All devices that a node sees, in the order in which they are tried, with their profiles and usage."""
 
     __slots__ = ("first", "profiles", "usages", "values", "view_of", "views")
 
     def __init__(
         self,
         views: Sequence[PoolView],
-        profiles: Sequence[Sequence[Profile]],
+        profiles: Sequence[Sequence[DeviceProfile]],
         values: Sequence[Sequence[tuple[Value, ...]]],
-        usages: Sequence[Usage],
+        usages: Sequence[ViewUsage],
     ) -> None:
         self.views: Final = views
         self.usages: Final = usages
         self.profiles: Final = [each for part in profiles for each in part]
-        #: Of the attributes in constraints.
+        #: The values of the attributes in constraints, by device.
         self.values: Final = [each for part in values for each in part]
-        #: Which view each device is in, and the position of the first device of each view.
+        #: The number of each device's view, and the position of each view's first device.
         self.view_of: Final[list[int]] = []
         self.first: Final[list[int]] = []
         for number, part in enumerate(profiles):
@@ -68,32 +75,32 @@ class Scene:
             self.view_of.extend([number] * len(part))
 
     def name(self, position: int) -> str:
-        """Driver, pool and device, as in messages."""
+        """Driver, pool and device, as messages show them."""
         number = self.view_of[position]
         view = self.views[number]
         return f"{view.name}/{view.offers[position - self.first[number]].device.name}"
 
 
 class _Step(enum.Enum):
-    """How the search goes on."""
+    """How the search continues."""
 
-    #: The last frame tries what it has not tried yet.
+    #: The last frame tries its next choice.
     ON = 0
-    #: The last frame is told that what it tried leads to nothing.
+    #: The choice of the last frame has no solution.
     NO = 1
-    #: The same: whatever it tries with as many devices, there is no way to stay below the limit of a claim's results.
+    #: As NO, and neither has any other choice with the same number of devices: the claim would have too many results.
     TOO_MANY = 2
     DONE = 3
 
 
 class _ClaimEnd:
-    """Between two claims. What is too many for the later one may not be once the former has other devices."""
+    """The frame between two claims. It turns TOO_MANY into NO: other devices of the first claim may leave more for the second."""
 
     __slots__ = ()
 
 
 class _Choice:
-    """Of alternatives for a request."""
+    """The frame of a choice between the alternatives of a request."""
 
     __slots__ = ("alternative", "claim", "place", "too_many")
 
@@ -101,13 +108,16 @@ class _Choice:
         self.claim: Final = claim
         self.place: Final = place
         self.alternative = 0
-        #: Whether all alternatives so far were too many.
+        #: Whether all alternatives so far ended with TOO_MANY.
         self.too_many = True
 
 
 class _Slot:
-    """One device for a request. ``number``: of the request in the query; ``index``: how many devices it has before this one;
-    ``cursor``: of the next to try, among the request's candidates; ``position``: of the device that is tried now."""
+    """The frame of one device for a request.
+
+    ``number`` is the request's position in the query, ``index`` the number of devices that it has before this one. ``cursor`` is the
+    index of the next candidate, ``position`` the device that is tried now.
+    """
 
     __slots__ = ("cursor", "in_vain", "index", "number", "position")
 
@@ -116,56 +126,56 @@ class _Slot:
         self.index: Final = index
         self.cursor = cursor
         self.position = -1
-        #: What devices were like that have been tried in vain.
+        #: The ``_key`` of devices that were tried in vain.
         self.in_vain: Final[set[Hashable]] = set()
 
 
-class Search:
-    """One search; ``run`` once."""
+class DeviceSearch:
+    """A single search: ``run`` can be called once."""
 
     def __init__(
-        self, query: Query, claims: Sequence[ResourceClaim], scene: Scene, budget: Budget
+        self, query: Query, claims: Sequence[ResourceClaim], node: NodeDevices, budget: Budget
     ) -> None:
         self._query: Final = query
         self._claims: Final = claims
-        self._scene: Final = scene
+        self._node: Final = node
         self._budget: Final = budget
         self._steps = 0
         self._numbers: Final = {request: n for n, request in enumerate(query.requests)}
         self._wanted: Final[list[int]] = []
-        #: Positions of the devices for requests that want all, of those that may do for others.
+        #: By request the positions of its candidates; for requests of all devices those of all of them.
         self._candidates: Final[list[list[int]]] = []
-        #: Whether a selector fails on any candidate.
+        #: By request whether a selector fails for any candidate.
         self._faulty: Final[list[bool]] = []
         self._taken: Final = {
-            scene.first[number] + place
-            for number, usage in enumerate(scene.usages)
+            node.first[number] + place
+            for number, usage in enumerate(node.usages)
             for place in usage.taken
         }
         self._consumed: Final = {
-            scene.first[number] + place: amounts
-            for number, usage in enumerate(scene.usages)
+            node.first[number] + place: amounts
+            for number, usage in enumerate(node.usages)
             for place, amounts in usage.consumed.items()
         }
-        self._constraints: Final[list[list[Constraint]]] = []
-        self._counters: Final = Counters()
-        #: For which claims a device is taken in this search.
+        self._constraints: Final[list[list[AttributeConstraint]]] = []
+        self._counters: Final = SharedCounters()
+        #: The claims for which this search has taken a device, by the device's position.
         self._taking: Final[defaultdict[int, set[int]]] = defaultdict(set)
-        #: How much of the capacity of shared devices is taken in this search.
+        #: The capacities of shared devices that this search has taken, by the device's position.
         self._taking_capacity: Final[dict[int, list[int]]] = {}
         self._results: Final[list[list[tuple[int, int]]]] = [[] for _ in query.claims]
         self._picks: Final = [[own[0] for own in claim.requests] for claim in query.claims]
         self._stack: Final[list[_ClaimEnd | _Choice | _Slot]] = []
         self._may_skip = False
 
-    # ------------------------------------------------------------ before the search
+    # ------------------------------------------------------------ preparation
 
     def run(self) -> Solution | None:
-        """The solution; None if there is none. Raises AllocationFailed, AllocationError, AllocationTimeout."""
+        """The solution, or None if there is none. Raises AllocationFailed, AllocationError and AllocationTimeout."""
         self._prepare()
         self._may_skip = self._leaves_no_trace()
         if self._query.claims and not self._search():
-            if any(view.state is PoolState.INVALID for view in self._scene.views):
+            if any(view.state is PoolState.INVALID for view in self._node.views):
                 raise AllocationFailed(_INVALID_POOLS)
             return None
         return Solution(
@@ -194,26 +204,29 @@ class Search:
                 raise AllocationError(f"claim {self._claims[number].key}{claim.constraint_error}")
             self._constraints.append([start(each) for each in claim.constraints])
 
-    def _prepare_request(self, request: Request) -> int:
-        """Finds the request's candidates; how many devices it wants."""
+    def _prepare_request(self, request: RequestQuery) -> int:
+        """Finds the candidates of a request. Returns the number of devices that it needs."""
         if request.error is not None:
             raise AllocationError(self._about(request, request.error))
         number = self._numbers[request]
-        scene = self._scene
+        node = self._node
         if not request.every:
             candidates = [
                 position
-                for position, profile in enumerate(scene.profiles)
+                for position, profile in enumerate(node.profiles)
                 if (request.admin_access or position not in self._taken)
                 and profile.may_serve(number)
             ]
             self._candidates.append(candidates)
             self._faulty.append(
-                any(isinstance(scene.profiles[each].verdicts[number], Fault) for each in candidates)
+                any(
+                    isinstance(node.profiles[each].verdicts[number], SelectorFault)
+                    for each in candidates
+                )
             )
             return request.count
         everything: list[int] = []
-        for view, first in zip(scene.views, scene.first, strict=True):
+        for view, first in zip(node.views, node.first, strict=True):
             if view.state is not PoolState.USABLE:
                 updated = view.state is PoolState.INCOMPLETE
                 state = "being updated" if updated else "invalid"
@@ -233,18 +246,18 @@ class Search:
         return len(everything)
 
     def _leaves_no_trace(self) -> bool:
-        """Whether a device that is tried in vain leaves everything as it was, so that trying one just like it is in vain, too.
+        """Whether trying a device in vain changes nothing, so that a device with the same key does not have to be tried.
 
-        Not everything is given back, in kube-scheduler as here: see ``_take``, ``_give_back`` and DistinctAttribute.
+        As in kube-scheduler, not everything is given back: see ``_take``, ``_give_back`` and DistinctAttribute.
         """
         for number, request in enumerate(self._query.requests):
             kinds = self._query.claims[request.claim].constraints
             distinct = any(kinds[place].match_attribute is None for place in request.constraints)
             if distinct and self._wanted[number] > 1:
                 return False
-        return not any(map(self._may_leave_trace, set(self._scene.profiles)))
+        return not any(map(self._may_leave_trace, set(self._node.profiles)))
 
-    def _may_leave_trace(self, profile: Profile) -> bool:
+    def _may_leave_trace(self, profile: DeviceProfile) -> bool:
         requests = self._query.requests
         if profile.traits.consumes:
             return profile.traits.shared or any(
@@ -254,12 +267,12 @@ class Search:
             )
         return profile.traits.shared and any(each.every and each.constraints for each in requests)
 
-    def _about(self, request: Request, text: str) -> str:
+    def _about(self, request: RequestQuery, text: str) -> str:
         return f"claim {self._claims[request.claim].key}, request {request.name}{text}"
 
-    def _selectable(self, request: Request, number: int, position: int) -> bool:
-        verdict = self._scene.profiles[position].verdicts[number]
-        if isinstance(verdict, Fault):
+    def _selectable(self, request: RequestQuery, number: int, position: int) -> bool:
+        verdict = self._node.profiles[position].verdicts[number]
+        if isinstance(verdict, SelectorFault):
             owner = f"class {verdict.device_class}"
             if not verdict.device_class:
                 owner = f"claim {self._claims[request.claim].key}"
@@ -267,8 +280,8 @@ class Search:
         return verdict
 
     def _fits(self, number: int, position: int) -> bool:
-        """Whether enough is left of the device's capacities."""
-        profile = self._scene.profiles[position]
+        """Whether enough of the device's capacities is left."""
+        profile = self._node.profiles[position]
         needs = profile.needs[number]
         if needs is None:
             return False
@@ -286,7 +299,7 @@ class Search:
     # ------------------------------------------------------------ the search
 
     def _search(self) -> bool:
-        """Whether there is a solution; it is in the results then."""
+        """Whether there is a solution, which is then in ``_results`` and ``_picks``."""
         stack = self._stack
         step = self._enter(0, 0)
         while step is not _Step.DONE:
@@ -299,7 +312,7 @@ class Search:
         return True
 
     def _enter(self, claim: int, place: int) -> _Step:
-        """Goes on with a request, or with the next claim behind the last of them."""
+        """Continues with a request, or with the next claim after the last request."""
         while place >= len(self._query.claims[claim].requests):
             claim, place = claim + 1, 0
             if claim == len(self._query.claims):
@@ -312,7 +325,7 @@ class Search:
         return _Step.ON
 
     def _enter_slot(self, number: int, index: int, cursor: int) -> _Step:
-        """Goes on with a device for a request, or with the next request when it has all it wants."""
+        """Continues with a device for a request, or with the next request if this one has all its devices."""
         request, wanted = self._query.requests[number], self._wanted[number]
         if request.every and not wanted:
             return _Step.NO
@@ -330,7 +343,7 @@ class Search:
         return _Step.ON
 
     def _enough(self, number: int, wanted: int, cursor: int) -> bool:
-        """Whether there are as many candidates left as are wanted; selectors that fail must be met nevertheless."""
+        """Whether enough candidates are left. If a selector fails for one, the search must find it in any case."""
         return len(self._candidates[number]) - cursor >= wanted or self._faulty[number]
 
     def _try_next(self, frame: _ClaimEnd | _Choice | _Slot) -> _Step:
@@ -363,34 +376,34 @@ class Search:
             self._stack.pop()
             return step
         if self._may_skip and not self._is_touched(frame.position):
-            frame.in_vain.add(self._like(frame.position))
+            frame.in_vain.add(self._key(frame.position))
         return _Step.ON
 
     def _is_touched(self, position: int) -> bool:
-        """Whether this search has taken the device, or a share of it."""
+        """Whether this search has taken the device or a share of it."""
         return bool(self._taking.get(position)) or position in self._taking_capacity
 
-    def _like(self, position: int) -> Hashable:
-        """The same for devices that can stand for each other, if they are untouched."""
-        scene = self._scene
-        profile = scene.profiles[position]
-        account = scene.views[scene.view_of[position]].key[1] if profile.traits.consumes else ""
+    def _key(self, position: int) -> Hashable:
+        """Equal for devices between which the search makes no difference, if it has not touched them."""
+        node = self._node
+        profile = node.profiles[position]
+        account = node.views[node.view_of[position]].key[1] if profile.traits.consumes else ""
         in_use = position in self._taken, self._consumed.get(position)
-        return profile, scene.values[position], account, in_use
+        return profile, node.values[position], account, in_use
 
     def _is_in_vain(self, slot: _Slot, position: int) -> bool:
         if not slot.in_vain or self._is_touched(position):
             return False
-        return self._like(position) in slot.in_vain
+        return self._key(position) in slot.in_vain
 
     def _try_only(self, slot: _Slot) -> bool:
-        """Takes the device whose turn it is among all devices: if that one cannot be had, not all can."""
+        """Takes the next device for a request of all devices. If it is not available, the request fails."""
         position = self._candidates[slot.number][slot.index]
         slot.position = position
         return self._take(self._query.requests[slot.number], slot.number, position, must=True)
 
     def _try_candidates(self, slot: _Slot) -> bool:
-        """Takes the next candidate that can be had."""
+        """Takes the next candidate that is available."""
         candidates, number = self._candidates[slot.number], slot.number
         request = self._query.requests[number]
         while slot.cursor < len(candidates):
@@ -415,13 +428,13 @@ class Search:
 
     # ------------------------------------------------------------ devices
 
-    def _take(self, request: Request, number: int, position: int, *, must: bool) -> bool:
-        """Takes a device for a request, if nothing is against it.
+    def _take(self, request: RequestQuery, number: int, position: int, *, must: bool) -> bool:
+        """Takes a device for a request, if it is available.
 
-        What a device that cannot be had after all has taken of counters is lost to this search, and so is what it meant to
-        constraints if its capacity does not suffice: kube-scheduler does not give it back either.
+        As in kube-scheduler, counters that were consumed are not given back if a later check fails, and values that were added
+        to constraints are not removed if the capacity does not suffice.
         """
-        profile = self._scene.profiles[position]
+        profile = self._node.profiles[position]
         shared, taking = profile.traits.shared, self._taking.get(position, ())
         if request.admin_access:
             if request.claim in taking:
@@ -446,24 +459,24 @@ class Search:
         self._results[request.claim].append((number, position))
         return True
 
-    def _consume(self, profile: Profile, position: int) -> bool:
-        """Takes of the counters what the device consumes; another share of a device that is in use takes nothing more."""
+    def _consume(self, profile: DeviceProfile, position: int) -> bool:
+        """Consumes the device's counters. Further shares of a device that is in use consume nothing."""
         consumes = profile.traits.consumes
         in_use = position in self._consumed or position in self._taking_capacity
         if not consumes or (profile.traits.shared and in_use):
             return True
-        view = self._scene.view_of[position]
-        left = self._scene.usages[view].left
-        return self._counters.consume(self._scene.views[view].key[1], consumes, left)
+        view = self._node.view_of[position]
+        left = self._node.usages[view].left
+        return self._counters.consume(self._node.views[view].key[1], consumes, left)
 
-    def _constrain(self, request: Request, position: int, *, must: bool) -> bool:
+    def _constrain(self, request: RequestQuery, position: int, *, must: bool) -> bool:
         constraints = self._constraints[request.claim]
         attributes = self._query.attribute_of[request.claim]
-        values = self._scene.values[position]
+        values = self._node.values[position]
         for count, place in enumerate(request.constraints):
             if not constraints[place].add(request.place, values[attributes[place]]):
                 if must:
-                    device = self._scene.name(position)
+                    device = self._node.name(position)
                     text = f": cannot add device {device} because a claim constraint would not be satisfied"
                     raise AllocationError(self._about(request, text))
                 for earlier in request.constraints[:count]:
@@ -471,16 +484,16 @@ class Search:
                 return False
         return True
 
-    def _give_back(self, request: Request, number: int, position: int) -> None:
-        """Undoes ``_take``, but for counters of shared devices."""
-        profile = self._scene.profiles[position]
+    def _give_back(self, request: RequestQuery, number: int, position: int) -> None:
+        """Undoes ``_take``, except for the counters of shared devices."""
+        profile = self._node.profiles[position]
         for place in request.constraints:
             self._constraints[request.claim][place].remove(request.place)
         self._taking[position].discard(request.claim)
         self._results[request.claim].pop()
         if not profile.traits.shared:
             if profile.traits.consumes:
-                view = self._scene.views[self._scene.view_of[position]]
+                view = self._node.views[self._node.view_of[position]]
                 self._counters.release(view.key[1], profile.traits.consumes)
             return
         needs, known = profile.needs[number], self._taking_capacity[position]

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from app.model.devices import DeviceTaint, DeviceToleration
 from app.model.objects import Taint, Toleration
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
@@ -24,7 +25,7 @@ DO_NOT_SCHEDULE: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 
 
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
+def tolerates(toleration: Toleration | DeviceToleration, taint: Taint | DeviceTaint) -> bool:
     """Whether a toleration tolerates a taint. Operators other than Equal (or none) and Exists never do."""
     if toleration.effect and toleration.effect != taint.effect:
         return False

@@ -85,7 +85,7 @@ def _count(use: PoolUse, result: DeviceResult, sign: int) -> None:
     _add(use.shares.setdefault(result.device, {}), result.share_id, sign)
     consumed = use.capacity.setdefault(result.device, {})
     for name, amount in (result.consumed_capacity or {}).items():
-        _add(consumed, name, sign * _nanos(amount))
+        _add(consumed, name, sign * nanos_of(amount))
     if not use.shares[result.device]:
         del use.shares[result.device]
     if not consumed:
@@ -101,8 +101,8 @@ def _add(counts: dict[str, int], key: str, amount: int) -> None:
         counts.pop(key, None)
 
 
-def _nanos(amount: str | float) -> int:
-    """A quantity that cannot be read, which API servers do not accept, counts as nothing."""
+def nanos_of(amount: str | float) -> int:
+    """A quantity in nano-units; 0 for one that cannot be read, which API servers do not accept."""
     try:
         return quantity.parse(amount)
     except quantity.QuantityError:

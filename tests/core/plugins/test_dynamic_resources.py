@@ -486,7 +486,7 @@ class TestBindingConditions:
         assert [(reason, note) for _, reason, note in world.effects.events] == [
             ("BindingConditionsPending", "waiting for binding conditions for device on node a")
         ]
-        assert world.plugin.figures.conditions_awaited == {("gpu.example.com", "success"): 1}
+        assert world.plugin.conditions_awaited == {("gpu.example.com", "success"): 1}
 
     def test_a_failure_ends_the_wait(self):
         world, pod = self.world()
@@ -496,14 +496,14 @@ class TestBindingConditions:
         assert world.bind(state, pod, "a").message == (
             'device binding failed: claim=c, reason=Because, message="so it is"'
         )
-        assert world.plugin.figures.conditions_awaited == {("gpu.example.com", "failure"): 1}
+        assert world.plugin.conditions_awaited == {("gpu.example.com", "failure"): 1}
 
     def test_the_wait_has_an_end(self):
         world, pod = self.world(timestamp="2023-11-14T22:13:30Z")
         state = world.decide(pod, "a")
         status = world.bind(state, pod, "a")
         assert status.message == "device binding timeout: context deadline exceeded"
-        assert world.plugin.figures.conditions_awaited == {("gpu.example.com", "timeout"): 1}
+        assert world.plugin.conditions_awaited == {("gpu.example.com", "timeout"): 1}
 
     @pytest.mark.parametrize(("timeout", "looks"), [(60.0, 12), (12.0, 3)])
     def test_there_is_no_look_at_the_last_moment(self, timeout, looks):

@@ -5,7 +5,7 @@ import pytest
 from app.framework.testing import make_node, make_pod
 from app.model.devices import EXTENDED_RESOURCE_CLAIM, FINALIZER, ResourceClaim
 from app.model.status import Code, SchedulingError
-from app.plugins.dynamic_resources.extended import RequestMapping, requests_for
+from app.plugins.dynamic_resources.extended_resources import RequestMapping, requests_for
 from app.plugins.node_resources_fit import NodeResourcesFit
 from app.state.cluster import Cluster
 from tests.core.plugins.claim_world import Devices, a_claim, a_class, a_slice, exactly
@@ -155,7 +155,7 @@ class TestClaims:
         (request,) = claim.spec.devices.requests
         assert (request.name, request.exactly.count) == ("container-0-request-0", 2)
         assert {r.device for r in claim.status.allocation.devices.results} == {"d0", "d1"}
-        assert self.world.plugin.figures.claims_created == {"success": 1}
+        assert self.world.plugin.claims_created == {"success": 1}
         assert [c.uid for c in claim.status.reserved_for] == [self.pod.uid]
 
     def test_the_pod_is_told(self):
@@ -200,7 +200,7 @@ class TestClaims:
         assert (status.code, status.message) == (Code.Error, said)
         self.world.undo(state, self.pod, "a")
         assert self.world.in_use() == set()
-        assert self.world.plugin.figures.claims_created == {"failure": 1}
+        assert self.world.plugin.claims_created == {"failure": 1}
 
     def test_together_with_a_claim_of_the_pod(self):
         self.own(**{GPU: "2"})

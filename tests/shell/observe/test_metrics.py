@@ -150,8 +150,8 @@ async def lived(world):
         if plugin.NAME == "VolumeBinding":
             plugin.stage_errors["bind"] += 1
         if plugin.NAME == "DynamicResources":
-            plugin.figures.claims_created["success"] += 1
-            plugin.figures.conditions_awaited["gpu.example.com", "timeout"] += 1
+            plugin.claims_created["success"] += 1
+            plugin.conditions_awaited["gpu.example.com", "timeout"] += 1
     world.add(make_pod("fits"))
     world.add(make_pod("too-big", spec={"containers": [requests("1000")]}))
     await world.settle()

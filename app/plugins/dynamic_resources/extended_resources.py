@@ -1,7 +1,7 @@
-"""Extended resources that are devices: the claim that a pod's containers make by asking for them (KEP-5004).
+"""Extended resources that devices provide: the claim for a pod that requests them (KEP-5004).
 
-The claim exists in memory first, under a name that no object can have; PreBind creates it. What it requests depends on the
-node: what that advertises itself comes from there.
+At first the claim exists in memory only, with a name that no object can have. PreBind creates it. Its requests depend on the
+node, because resources that the node advertises itself need no devices.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ UNWRITTEN: Final = "<extended-resources>"
 
 
 class RequestMapping(NamedTuple):
-    """Which request stands for what a container asks for (ContainerExtendedResourceRequest)."""
+    """The request of the claim for a resource of a container (ContainerExtendedResourceRequest)."""
 
     container: str
     resource: str
@@ -32,14 +32,14 @@ class RequestMapping(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """What a claim for extended resources requests, and for whom."""
+    """The requests of a claim for extended resources, and the containers that they are for."""
 
     requests: tuple[DeviceRequest, ...]
     mappings: tuple[RequestMapping, ...]
 
 
 def unwritten_claim(pod: Pod) -> ResourceClaim:
-    """The claim as it is before anything is known of a node; its uid is for keeping books only."""
+    """The claim before a node is chosen. Its uid is only used to track devices in flight."""
     owner = OwnerReference("Pod", pod.name, pod.uid, controller=True, api_version="v1")
     return ResourceClaim(
         metadata=ClaimMeta(
@@ -54,23 +54,23 @@ def unwritten_claim(pod: Pod) -> ResourceClaim:
 
 
 def is_unwritten(claim: ResourceClaim) -> bool:
-    """Whether the API server does not have this claim yet."""
+    """Whether the claim does not exist in the API server yet."""
     return claim.name == UNWRITTEN
 
 
 class _Numbered(NamedTuple):
     number: int
     container: Container
-    lives: bool  # with the pod: containers and sidecars do, init containers do not
+    long_lived: bool  # true for containers and sidecars, false for init containers
 
 
 def requests_for(
     template: PodTemplate, resources: Iterable[str], classes: ClassesByResource
 ) -> Requests:
-    """The requests of a pod's containers for these resources.
+    """The device requests of a pod's containers for these resources.
 
-    Containers and sidecars need devices of their own. An init container uses those of containers that start after it, and of
-    what init containers need beyond that only the most counts, as they run one after another.
+    Containers and sidecars need devices of their own. An init container can use those of the containers that start after it. Of
+    what init containers need in addition only the largest number counts, because they run one after another.
     """
     spec = template.spec
     first = spec.init_containers or ()
@@ -94,14 +94,14 @@ def _requests_for(resource: str, class_name: str, containers: Sequence[_Numbered
     mappings: list[RequestMapping] = []
     for one in containers:
         count = _count(one.container, resource)
-        if one.lives and count:
+        if one.long_lived and count:
             name = _request_name(one, resource)
             lasting[one.number] = (name, count)
             mappings.append(RequestMapping(one.container.name, resource, name))
     passing: list[tuple[str, int]] = []
     reused: list[RequestMapping] = []
     for one in containers:
-        missing = 0 if one.lives else _count(one.container, resource)
+        missing = 0 if one.long_lived else _count(one.container, resource)
         for name, count in _later(lasting, one.number):
             if missing > 0:
                 reused.append(RequestMapping(one.container.name, resource, name))
@@ -132,7 +132,7 @@ def _later(requests: dict[int, tuple[str, int]], number: int) -> Iterator[tuple[
 
 
 def _request_name(one: _Numbered, resource: str) -> str:
-    """Made of the places of the container in the pod and of the resource among those it asks for, by name."""
+    """The name of a request, from the indexes of the container in the pod and of the resource in the container, by name."""
     return f"container-{one.number}-request-{sorted(_amounts(one.container)).index(resource)}"
 
 
@@ -142,6 +142,6 @@ def _amounts(container: Container) -> dict[str, str | float]:
 
 
 def _count(container: Container, resource: str) -> int:
-    """How many devices a container asks for; an amount that is not whole, which API servers refuse, counts as none."""
+    """The number of devices that a container requests; 0 for an amount that is not whole, which API servers refuse."""
     whole, rest = divmod(quantity.parse(_amounts(container).get(resource, 0)), quantity.NANO)
     return 0 if rest else whole
