@@ -1,4 +1,4 @@
-"""The README shows what the program prints. Its links, commands and paths are checked by test_docs.py."""
+"""The README shows what the program prints. Its links, commands and paths are checked by test_references.py."""
 
 import re
 import tomllib
