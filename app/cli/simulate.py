@@ -14,12 +14,11 @@ from app.cli.process import GC_WHILE_FILLING, PORT, explained, run_loop
 from app.plugins.registry import RegistryError
 from app.settings.problems import ConfigurationError
 from app.sim import ManifestError
-from app.tools.simulate.configuring import configured
+from app.tools.simulate.configuration import configured
 from app.tools.simulate.page import as_page
 from app.tools.simulate.result import Answer
 from app.tools.simulate.run import SimulationOptions, simulate
-from app.tools.simulate.tables import warnings
-from app.tools.simulate.terminal import as_tables
+from app.tools.simulate.tables import as_tables, warnings
 from app.tools.subprocesses import ChildFailed
 
 PLACED, PENDING, NO_ANSWER = range(3)

@@ -12,9 +12,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from app.model.pod import Pod
-from app.observe.metrics.exposition import CONTENT_TYPE, exposition
 from app.observe.metrics.resources import pod_resource_metrics
-from app.observe.metrics.series import Families
+from app.observe.metrics.series import CONTENT_TYPE, Families, exposition
 from app.settings.dump import extension_to_dict, to_dict
 from app.settings.extension import AiokubeSchedulerConfiguration
 from app.settings.load import Settings

@@ -5,6 +5,8 @@ usable; if the files are no good the last ones that were stay in use, and the lo
 """
 
 import asyncio
+import datetime as dt
+import ipaddress
 import logging
 import os
 import socket
@@ -15,8 +17,48 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
 from app.http.files import FileWatch
 from app.serving.options import ServingError, ServingOptions
+
+_VALID_DAYS: Final = 365
+
+
+def self_signed(names: list[str], wall: float) -> bytes:
+    """A certificate for these names that nobody vouches for, valid from ``wall`` on, and its key, PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = dt.datetime.fromtimestamp(wall, dt.UTC)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"localhost@{int(wall)}")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(days=_VALID_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(list(map(_alternative, names))), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +120,7 @@ class ServerTLS:
         if options.tls_cert_file:
             _load_files(context, options.tls_cert_file, options.tls_private_key_file)
         else:
-            from app.serving.self_signed import self_signed  # noqa: PLC0415 - cryptography is slow to import
+            from app.serving.tls import self_signed  # noqa: PLC0415 - cryptography is slow to import
 
             self._made_at = asyncio.get_running_loop().time()
             with _as_file(self_signed(_names(options.bind_address), self._wall())) as path:

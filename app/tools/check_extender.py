@@ -17,13 +17,13 @@ from app.extender.tls import TLSSource
 from app.tools.extender_checks import (
     Exchange,
     Finding,
+    Material,
     Severity,
     compare_forms,
     compare_repeats,
     compare_sizes,
     examine,
 )
-from app.tools.extender_probes import Material
 from app.wire import extender_v1 as wire
 from app.wire.extender_v1 import Body, Victims
 

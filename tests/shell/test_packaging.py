@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from app.cli import main
-from app.cli.serving_flags import serving_options
+from app.cli.run import serving_options
 from app.settings.load import load
 from tests.helm.kubernetes_schema import mistakes
 from tests.helm.rules import unrestricted

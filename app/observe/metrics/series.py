@@ -5,19 +5,40 @@ buckets for each, which is a microsecond or two; these are plain attributes and 
 hands out one series per combination of label values and keeps it, so that whoever observes often asks once.
 """
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, Generic, TypeVar
 
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
 )
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import CollectorRegistry
 from prometheus_client.utils import floatToGoString
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+
+
+class _Collected:
+    """Metrics as they were at one moment."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics: Final = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+async def exposition(registry: CollectorRegistry) -> bytes:
+    """The body, of CONTENT_TYPE."""
+    collected = _Collected(list(registry.collect()))
+    return await asyncio.to_thread(generate_latest, collected)
+
 
 STABLE: Final = "STABLE"
 BETA: Final = "BETA"

@@ -1,17 +1,16 @@
-"""Simulations: where a workload would go in a cluster of which there is a dump.
+"""Simulations: where a workload would go in the cluster of a dump.
 
-The dump is loaded into an embedded cluster in this process, and the scheduler is a process of its own with the user's
-configuration, as in production. Nothing here decides where a pod goes::
+The dump is loaded into an embedded cluster in this process. The scheduler runs as a process of its own with the user's
+configuration, as in production; nothing here decides where a pod goes::
 
-    configuring  the user's configuration, for the embedded cluster
-    reading      files and folders: what is in them, and what is passed over
-    loading      puts the dump into the cluster, then the workload
-    unfolding    workloads as the pods that their controllers would make (owners, naming, daemons)
-    settling     waits until nothing happens any more
-    preemptions  who had to go for whom
-    devices      the devices of nodes, counted
-    summing      the cluster as it is at the end, as parts of an answer
-    answer       what there is to tell: the JSON
-    sheets       the same as tables (amounts), for the terminal and the page
-    play         starts everything and puts it together
+    run            starts everything and puts the result together
+    configuration  the user's configuration, adapted to the embedded cluster
+    manifests      reads files and folders, and says what is skipped
+    loader         loads the dump into the cluster, then the workload
+    workloads      expands workloads into the pods that their controllers would create
+    quiescence     waits until nothing changes any more
+    preemptions    which pods were preempted for which
+    summary        the final state of the cluster as parts of the result
+    result         the result: what ``-o json`` prints
+    tables, page   the result for the terminal and as a page
 """

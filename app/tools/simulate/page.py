@@ -5,7 +5,7 @@ from html import escape
 from typing import Final
 
 from app.tools.simulate.result import Answer, NodeUse
-from app.tools.simulate.tables import Sheet, remarks, sheets, summary, warnings
+from app.tools.simulate.tables import ReportTable, remarks, report_tables, summary, warnings
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; --bar: #3b82f6; --bad: #dc2626; }
@@ -49,14 +49,14 @@ def as_page(answer: Answer, title: str) -> str:
 
 
 def _sections(answer: Answer) -> Iterator[str]:
-    for sheet in sheets(answer):
+    for sheet in report_tables(answer):
         yield f"<h2>{escape(sheet.title)}</h2>"
         if sheet.columns[0] == "node":
             yield _map(answer.nodes)
         yield _table(sheet)
 
 
-def _table(sheet: Sheet) -> str:
+def _table(sheet: ReportTable) -> str:
     classes = [' class="n"' if name in sheet.numbers else "" for name in sheet.columns]
     head = _row("th", sheet.columns, classes)
     rows = "\n".join(_row("td", row, classes) for row in sheet.rows)
@@ -91,6 +91,6 @@ def _placements(answer: Answer) -> Iterator[str]:
         yield "<h2>Every pod</h2>"
     for each in placed:
         rows = [(p.pod, p.node, p.zone) for p in each.placements]
-        sheet = Sheet("", ("pod", "node", "zone"), rows)
+        sheet = ReportTable("", ("pod", "node", "zone"), rows)
         said = escape(f"{each.title} ({len(rows)})")
         yield f"<details><summary>{said}</summary>{_table(sheet)}</details>"

@@ -7,8 +7,8 @@ from typing import Any, Final
 from app.sim import EmbeddedCluster
 from app.sim.resources.kinds import EVENTS, PODS
 from app.sim.store import Change
-from app.tools.simulate.owners import controller_of
 from app.tools.simulate.result import Preempted
+from app.tools.simulate.workloads import controller_of
 
 _NOTE: Final = re.compile(r"Preempted by pod (\S+) on node (\S+?)(?: \(.*\)\.)?$")
 

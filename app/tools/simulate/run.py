@@ -16,13 +16,13 @@ from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions, ManifestErr
 from app.sim.resources.kinds import NODES
 from app.tools.pod_tracker import Entry, PodTracker
 from app.tools.progress import pods_bound
-from app.tools.simulate.configuring import Configured
-from app.tools.simulate.loading import CLUSTER_KINDS, WORKLOAD_KINDS, Loader
+from app.tools.simulate.configuration import Configured
+from app.tools.simulate.loader import CLUSTER_KINDS, WORKLOAD_KINDS, Loader
+from app.tools.simulate.manifests import Reading, read
 from app.tools.simulate.preemptions import Preemptions
 from app.tools.simulate.quiescence import Settling
-from app.tools.simulate.reading import Reading, read
 from app.tools.simulate.result import Answer
-from app.tools.simulate.summing import node_uses, requested, workload
+from app.tools.simulate.summary import node_uses, requested, workload
 from app.tools.subprocesses import interruptible, reserved_port, scheduler, watched
 
 #: Pods run as soon as they are bound. Victims stay for a while, as they do: what comes after their preemptor still finds

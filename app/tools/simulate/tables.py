@@ -1,19 +1,50 @@
-"""An answer as tables of texts, for the terminal and for the page."""
+"""The result of a simulation as tables, for the terminal and for the page."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from app.tools.simulate.amounts import shown_amount
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from app.model.requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from app.tools.simulate.result import Answer, NodeUse, Reason, Usage, Workload
 
+_BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
+_STEP: Final = 1024
+
+
+def shown_amount(resource: str, amount: int) -> str:
+    """An amount in the scheduler's units, short.
+
+    >>> shown_amount("cpu", 2500), shown_amount("memory", 3 * 2**29), shown_amount("example.com/gpu", 4)
+    ('2.5', '1.5Gi', '4')
+    """
+    if resource == CPU:
+        return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
+    if resource in {MEMORY, EPHEMERAL_STORAGE} or resource.startswith("hugepages-"):
+        return _shown_bytes(amount)
+    return str(amount)
+
+
+def _shown_bytes(amount: int) -> str:
+    value, step = float(amount), 0
+    while abs(value) >= _STEP and step < len(_BINARY) - 1:
+        value, step = value / _STEP, step + 1
+    return f"{value:.1f}".removesuffix(".0") + _BINARY[step]
+
+
+#: Rows of long tables; the page and the JSON have all.
+_MOST_ROWS: Final = 15
 #: Nodes that are named one by one; more are counted by zone.
 _NAMED_NODES: Final = 3
 _USUAL: Final = ("pods", "cpu", "memory")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Sheet:
+class ReportTable:
     """A table."""
 
     title: str
@@ -25,14 +56,14 @@ class Sheet:
     """What is to be said below it."""
 
 
-def sheets(answer: Answer, *, most: int | None = None) -> Iterator[Sheet]:
+def report_tables(answer: Answer, *, most: int | None = None) -> Iterator[ReportTable]:
     """The tables that have rows. ``most``: nodes and victims to show; only nodes that changed, or are full, if given."""
     yield _placement("Where the pods go", answer.workloads)
     if answer.pending_before:
         yield _placement("Pods that were pending in the cluster before", answer.pending_before)
     reasons = list(_reasons(answer))
     if reasons:
-        yield Sheet("Pending, and why", ("pods", "workload", "reason"), reasons, _PODS)
+        yield ReportTable("Pending, and why", ("pods", "workload", "reason"), reasons, _PODS)
     if answer.preempted:
         yield _preempted(answer, most)
     if answer.nodes:
@@ -103,7 +134,7 @@ def _is(count: int) -> str:
 # ---------------------------------------------------------------- workloads
 
 
-def _placement(title: str, workloads: Sequence[Workload]) -> Sheet:
+def _placement(title: str, workloads: Sequence[Workload]) -> ReportTable:
     """One row per workload; a column that is empty throughout is left out."""
     columns = {
         "workload": [each.title for each in workloads],
@@ -119,7 +150,7 @@ def _placement(title: str, workloads: Sequence[Workload]) -> Sheet:
             del columns[name]
     rows = list(zip(*columns.values(), strict=True))
     numbers = frozenset(columns) - {"workload", "where"}
-    return Sheet(title, tuple(columns), rows, numbers)
+    return ReportTable(title, tuple(columns), rows, numbers)
 
 
 def _or_dash(count: int) -> str:
@@ -150,7 +181,7 @@ def _reason(reason: Reason) -> str:
     return reason.message if reason.is_decided else f"not decided: {reason.message}"
 
 
-def _preempted(answer: Answer, most: int | None) -> Sheet:
+def _preempted(answer: Answer, most: int | None) -> ReportTable:
     columns = ("pod", "of", "priority", "on node", "by")
     rows = [(p.pod, p.owner or "-", str(p.priority), p.node, p.by) for p in answer.preempted]
     shown = rows[:most]
@@ -158,13 +189,13 @@ def _preempted(answer: Answer, most: int | None) -> Sheet:
     note = f"and {left} more" if left else ""
     if any(p.owner for p in answer.preempted):
         note += f"{'; ' if note else ''}their owners would make new ones, which are not simulated"
-    return Sheet("Preempted", columns, shown, frozenset({"priority"}), note)
+    return ReportTable("Preempted", columns, shown, frozenset({"priority"}), note)
 
 
 # ---------------------------------------------------------------- nodes
 
 
-def _nodes(nodes: Sequence[NodeUse], most: int | None) -> Sheet:
+def _nodes(nodes: Sequence[NodeUse], most: int | None) -> ReportTable:
     """Requested of each resource, before and after, and what there is."""
     shown = nodes if most is None else _notable(nodes, most)
     left = len(nodes) - len(shown)
@@ -174,7 +205,9 @@ def _nodes(nodes: Sequence[NodeUse], most: int | None) -> Sheet:
     has_others = any(list(_others(node)) for node in shown)
     columns = ("node", "zone", *_USUAL, *(("other",) if has_others else ()))
     rows = [_node_row(node, has_others=has_others) for node in shown]
-    return Sheet("Nodes: requested before and after, of what there is", columns, rows, note=note)
+    return ReportTable(
+        "Nodes: requested before and after, of what there is", columns, rows, note=note
+    )
 
 
 def _notable(nodes: Iterable[NodeUse], most: int) -> list[NodeUse]:
@@ -202,3 +235,25 @@ def _usage(name: str, usage: Usage) -> str:
     if usage.before == usage.after:
         return f"{after} of {there}"
     return f"{shown_amount(name, usage.before)} → {after} of {there}"
+
+
+def as_tables(answer: Answer) -> RenderableType:
+    """What is worth a look."""
+    parts: list[RenderableType] = []
+    for table in report_tables(answer, most=_MOST_ROWS):
+        parts += _shown(table)
+    parts += [Text(""), *map(Text, remarks(answer)), Text(summary(answer), style="bold")]
+    return Group(*parts)
+
+
+def _shown(content: ReportTable) -> Iterator[RenderableType]:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in content.columns:
+        justify = "right" if name in content.numbers else "left"
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]  # a literal
+    for row in content.rows:
+        table.add_row(*map(Text, row))
+    yield Text(f"\n{content.title}", style="bold")
+    yield table
+    if content.note:
+        yield Text(f"({content.note})", style="dim")

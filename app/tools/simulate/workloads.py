@@ -4,19 +4,149 @@ A workload that the cluster has already is scaled: its pods stay, and those are 
 workload are made at once, those of a StatefulSet too, and of a Job as many as run at the same time. Nothing is rolled out.
 """
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
+from app.model.objects import Node
+from app.model.pod import Pod
+from app.plugins.helpers.node_selector import RequiredNodeAffinity
+from app.plugins.helpers.tolerations import find_untolerated
 from app.sim import EmbeddedCluster, ManifestError
 from app.sim.objects import is_being_deleted
 from app.sim.resources.kinds import BY_RESOURCE, NODES, PODS, Kind
 from app.sim.selectors import selects_labels
-from app.tools.simulate.daemons import daemon_spec, pinned, pinned_to, wanted_nodes
-from app.tools.simulate.naming import pod_name, template_hash
-from app.tools.simulate.owners import OwnerKey, controller_of, key_of, owner_reference
+from app.wire.kube import NodeDecoder, PodDecoder
 
 Object = dict[str, Any]
+
+_TOLERATED: Final = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+_TOLERATED_ON_HOST_NETWORK: Final = ("node.kubernetes.io/network-unavailable", "NoSchedule")
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def daemon_spec(spec: Object) -> Object:
+    """A DaemonSet's pod spec with the tolerations that all daemons have."""
+    keys = list(_TOLERATED)
+    if spec.get("hostNetwork"):
+        keys.append(_TOLERATED_ON_HOST_NETWORK)
+    added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in keys]
+    given = spec.get("tolerations", [])
+    return spec | {"tolerations": given + [each for each in added if each not in given]}
+
+
+def pinned(spec: Object, node: str) -> Object:
+    """The spec of the pod for one node: its required node affinity is that node, whatever it was before."""
+    affinity = spec.get("affinity", {})
+    name = {"key": "metadata.name", "operator": "In", "values": [node]}
+    required = {_REQUIRED: {"nodeSelectorTerms": [{"matchFields": [name]}]}}
+    node_affinity = affinity.get("nodeAffinity", {}) | required
+    return spec | {"affinity": affinity | {"nodeAffinity": node_affinity}}
+
+
+def pinned_to(pod: Object) -> str:
+    """The node that a daemon's pod is for, by its affinity."""
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    for term in affinity.get(_REQUIRED, {}).get("nodeSelectorTerms", ()):
+        for field in term.get("matchFields", ()):
+            if field["key"] == "metadata.name":
+                return str(field["values"][0])
+    return ""
+
+
+def wanted_nodes(spec: Object, nodes: Iterable[Object]) -> Iterator[str]:
+    """The nodes that the spec's name, selector, affinity and tolerations allow, whether or not there is room."""
+    pod = PodDecoder().decode(msgspec.json.encode({"metadata": {"name": "daemon"}, "spec": spec}))
+    affinity = RequiredNodeAffinity.of(pod.spec)
+    decoder = NodeDecoder()
+    for value in nodes:
+        node = decoder.decode(msgspec.json.encode(value))
+        if _suits(pod, node) and affinity.matches_node(node):
+            yield node.name
+
+
+def _suits(pod: Pod, node: Node) -> bool:
+    return pod.node_name in ("", node.name) and (
+        find_untolerated(node.spec.taints or (), pod.spec.tolerations or ()) is None
+    )
+
+
+OwnerKey = tuple[str, str, str]
+"""(kind, namespace, name)."""
+
+
+def key_of(value: Object) -> OwnerKey:
+    """What owner references are compared by: uids of dumps may be gone."""
+    metadata = value["metadata"]
+    return value["kind"], metadata["namespace"], metadata["name"]
+
+
+def controller_of(value: Object) -> OwnerKey | None:
+    """Who controls an object."""
+    metadata = value["metadata"]
+    owners: Iterable[Object] = metadata.get("ownerReferences", ())
+    for owner in owners:
+        if owner.get("controller"):
+            return owner["kind"], metadata.get("namespace") or "default", owner["name"]
+    return None
+
+
+def owner_reference(value: Object) -> Object:
+    """What an object's parts name it by."""
+    names = {name: value["metadata"][name] for name in ("name", "uid")}
+    types = {name: value[name] for name in ("apiVersion", "kind")}
+    return types | names | {"controller": True, "blockOwnerDeletion": True}
+
+
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH: Final = 5
+_HASH_LENGTH: Final = 10
+_SUFFIXES: Final = len(_LETTERS) ** _SUFFIX_LENGTH
+#: Shares no factor with the number of suffixes, so that numbers next to each other get suffixes that look unrelated.
+_STRIDE: Final = 6_180_341
+_LONGEST_PREFIX: Final = 58
+
+
+def _spelled(number: int, length: int) -> str:
+    letters = []
+    for _ in range(length):
+        number, index = divmod(number, len(_LETTERS))
+        letters.append(_LETTERS[index])
+    return "".join(letters)
+
+
+def _digest(text: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(text).digest())
+
+
+def pod_name(prefix: str, number: int) -> str:
+    """The name of an owner's pod: the prefix and five letters, other ones for each number below 14 million.
+
+    >>> pod_name("web-", 0)
+    'web-dhvkz'
+    """
+    first = _digest(prefix.encode())
+    return prefix[:_LONGEST_PREFIX] + _spelled(
+        (first + number * _STRIDE) % _SUFFIXES, _SUFFIX_LENGTH
+    )
+
+
+def template_hash(template: Any) -> str:
+    """Tells pod templates apart, as the label pod-template-hash does; not the value that Kubernetes would compute."""
+    text = msgspec.json.encode(template, order="sorted")
+    return _spelled(_digest(text), _HASH_LENGTH)
+
+
 Made = Iterator[tuple[Kind, Object]]
 
 UNFOLDED: Final = frozenset(

@@ -9,9 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli import main
-from app.cli.flags import WITHOUT_EFFECT
+from app.cli.flags import REMOVED, WITHOUT_EFFECT
 from app.cli.process import explained
-from app.cli.removed_flags import REMOVED
 from app.cli.run import _options
 from app.settings.load import Loaded, load
 

@@ -8,8 +8,7 @@ import yaml
 from click.testing import CliRunner
 
 from app.cli import main
-from app.cli.flags import WITHOUT_EFFECT
-from app.cli.removed_flags import REMOVED
+from app.cli.flags import REMOVED, WITHOUT_EFFECT
 from app.cli.run import command
 from app.settings.base import Model
 from app.settings.duration import Duration

@@ -11,7 +11,7 @@ import pytest
 from app.cli import main
 from app.sim.resources.kinds import BY_RESOURCE
 from app.tools.simulate import result as answer
-from app.tools.simulate.loading import CLUSTER_KINDS
+from app.tools.simulate.loader import CLUSTER_KINDS
 from app.tools.simulate.workloads import UNFOLDED
 
 TEXT = (Path(__file__).parents[3] / "docs" / "simulate.md").read_text()

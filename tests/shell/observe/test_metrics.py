@@ -28,11 +28,10 @@ from app.observe.events import BindingStepFinished, ElectionStatistics, Preempti
 from app.observe.metrics import gauges
 from app.observe.metrics import resources as resources_module
 from app.observe.metrics.client import LAG_INTERVAL, ClientMetrics, LoopLag
-from app.observe.metrics.exposition import exposition
 from app.observe.metrics.extenders import ExtenderMetrics
 from app.observe.metrics.resources import SLICE, pod_resource_metrics
 from app.observe.metrics.scheduler import FrameworkMetrics, WatchMetrics
-from app.observe.metrics.series import Families, go_float
+from app.observe.metrics.series import Families, exposition, go_float
 from app.state.queue.queued_pod import QueuedPod
 from app.state.scheduler_state import Change
 from tests.shell.scheduler.world import running

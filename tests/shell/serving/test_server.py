@@ -18,8 +18,8 @@ from app.observe.metrics.serving import ServingMetrics
 from app.runtime.clock import SystemClock
 from app.serving.access import Authenticator, Authorizer
 from app.serving.options import ServingError, ServingOptions
-from app.serving.self_signed import self_signed
 from app.serving.server import serving
+from app.serving.tls import self_signed
 from tests.shell.kube.servers import Authority
 
 WALL = SystemClock().wall

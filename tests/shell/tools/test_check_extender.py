@@ -16,8 +16,7 @@ from app.extender.config import (
     Verb,
 )
 from app.tools.check_extender import CheckOptions, check
-from app.tools.extender_checks import Severity
-from app.tools.extender_probes import made_up
+from app.tools.extender_checks import Severity, made_up
 from extenders.kit import Filtered, Refusal, make_app
 from tests.shell.extender.servers import Server, in_a_thread
 

@@ -13,8 +13,9 @@ from app.tools.extender_checks import (
     compare_repeats,
     counts,
     examine,
+    from_manifests,
+    made_up,
 )
-from app.tools.extender_probes import from_manifests, made_up
 from app.wire.envelope import DecodeError
 
 JSON = {"Content-Type": "application/json; charset=utf-8"}

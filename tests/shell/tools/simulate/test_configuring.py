@@ -6,7 +6,7 @@ import pytest
 
 from app.settings.load import load
 from app.settings.problems import ConfigurationError
-from app.tools.simulate.configuring import configured
+from app.tools.simulate.configuration import configured
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 FULL = f"""{HEAD}

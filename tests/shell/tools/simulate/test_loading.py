@@ -15,8 +15,8 @@ from app.sim.resources.kinds import (
     PRIORITY_CLASSES,
     RESOURCE_CLAIMS,
 )
-from app.tools.simulate.loading import CLUSTER_KINDS, WORKLOAD_KINDS
-from app.tools.simulate.reading import read
+from app.tools.simulate.loader import CLUSTER_KINDS, WORKLOAD_KINDS
+from app.tools.simulate.manifests import read
 from tests.shell.tools.simulate.world import World, node, pod, workload
 
 NAMESPACES = BY_RESOURCE["namespaces"]
@@ -45,7 +45,7 @@ def test_a_folder_as_cluster_info_dump_writes_it(tmp_path):
 def test_a_dash_is_standard_input(tmp_path, monkeypatch):
     piped = tmp_path / "piped"
     piped.write_text(json.dumps(node("a")))
-    monkeypatch.setattr("app.tools.simulate.reading.STDIN", piped)
+    monkeypatch.setattr("app.tools.simulate.manifests.STDIN", piped)
     assert [
         found.value["metadata"]["name"] for found in read([Path("-")], CLUSTER_KINDS).objects
     ] == ["a"]

@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from app.tools.pod_tracker import Entry
-from app.tools.simulate.amounts import shown_amount
-from app.tools.simulate.loading import Group
+from app.tools.simulate.loader import Group
 from app.tools.simulate.page import as_page
 from app.tools.simulate.result import Answer, NodeUse, Preempted, Reason, Usage, Workload
-from app.tools.simulate.summing import node_uses, requested, workload
-from app.tools.simulate.tables import Sheet, remarks, sheets, summary, warnings
-from app.tools.simulate.terminal import as_tables
+from app.tools.simulate.summary import node_uses, requested, workload
+from app.tools.simulate.tables import (
+    ReportTable,
+    as_tables,
+    remarks,
+    report_tables,
+    shown_amount,
+    summary,
+    warnings,
+)
 from tests.shell.tools.simulate.world import World, node, pod
 
 
@@ -70,7 +76,7 @@ def victim(by="shop/vip", owner="ReplicaSet shop/batch"):
     return Preempted(pod="shop/batch-1", owner=owner, priority=-5, node="n", by=by)
 
 
-def named(found, start) -> Sheet:
+def named(found, start) -> ReportTable:
     return next(sheet for sheet in found if sheet.title.startswith(start))
 
 
@@ -224,14 +230,14 @@ def test_a_few_nodes_by_name_many_by_zone():
     few = made_workload(placed=2, nodes={"a": 1, "b": 5})
     many = made_workload(placed=4, zones={"x": 1, "y": 3})
     nowhere = made_workload(placed=4, zones={"?": 4})
-    sheet = named(sheets(made_answer(few, many, nowhere)), "Where")
+    sheet = named(report_tables(made_answer(few, many, nowhere)), "Where")
     assert [row[-1] for row in sheet.rows] == ["a, b: 5", "x, y: 3 on 4 nodes", "4 nodes"]
     assert sheet.columns == ("workload", "pods", "placed", "pending", "where")
 
 
 def test_columns_that_say_something():
     answer = made_answer(made_workload(placed=1, existing=2), made_workload(evicted=1))
-    sheet = named(sheets(answer), "Where")
+    sheet = named(report_tables(answer), "Where")
     assert sheet.columns[4:6] == ("preempted", "already there")
     assert [row[4:6] for row in sheet.rows] == [("-", "2"), ("1", "-")]
 
@@ -242,7 +248,7 @@ def test_pending_pods_come_with_the_reason():
         made_workload(pending=3),
         pending_before=[made_workload("old", pending=2, reasons=[undecided])],
     )
-    assert named(sheets(answer), "Pending,").rows == [
+    assert named(report_tables(answer), "Pending,").rows == [
         ("3", "Deployment shop/web", "no room"),
         ("2", "Deployment shop/old", "not decided: no route"),
     ]
@@ -251,33 +257,36 @@ def test_pending_pods_come_with_the_reason():
 def test_the_terminal_gets_the_fullest_nodes_that_changed():
     nodes = [made_node(f"n{i}", after=i * 100) for i in range(5)] + [made_node("same", 9000, 9000)]
     answer = made_answer(nodes=nodes)
-    short, full = named(sheets(answer, most=2), "Nodes"), named(sheets(answer), "Nodes")
+    short, full = (
+        named(report_tables(answer, most=2), "Nodes"),
+        named(report_tables(answer), "Nodes"),
+    )
     assert [row[0] for row in short.rows] == ["n4", "n3"]
     assert short.note == "and 4 nodes that are less full or did not change"
     assert [row[0] for row in full.rows] == [each.name for each in nodes]
     assert full.rows[4][3] == "0 → 0.4 of 4"
     assert full.rows[5][3] == "9 of 4"
     still = made_answer(nodes=[made_node("a", 1, 1), made_node("b", 2, 2)])
-    assert [row[0] for row in named(sheets(still, most=1), "Nodes").rows] == ["b"]
+    assert [row[0] for row in named(report_tables(still, most=1), "Nodes").rows] == ["b"]
 
 
 def test_other_resources_have_a_column_where_they_are_used():
     gpu = {"example.com/gpu": Usage(allocatable=4, before=1, after=3)}
     spare = {"example.com/gpu": Usage(allocatable=4, before=0, after=0)}
     answer = made_answer(nodes=[made_node("a", **gpu), made_node("b", **spare)])
-    assert [row[5] for row in named(sheets(answer), "Nodes").rows] == [
+    assert [row[5] for row in named(report_tables(answer), "Nodes").rows] == [
         "example.com/gpu 1 → 3 of 4",
         "",
     ]
     without = made_answer(nodes=[made_node("b", **spare)])
-    assert "other" not in named(sheets(without), "Nodes").columns
+    assert "other" not in named(report_tables(without), "Nodes").columns
 
 
 def test_victims():
-    sheet = named(sheets(made_answer(preempted=[victim()] * 3), most=2), "Preempted")
+    sheet = named(report_tables(made_answer(preempted=[victim()] * 3), most=2), "Preempted")
     assert sheet.rows == [("shop/batch-1", "ReplicaSet shop/batch", "-5", "n", "shop/vip")] * 2
     assert sheet.note == "and 1 more; their owners would make new ones, which are not simulated"
-    assert named(sheets(made_answer(preempted=[victim(owner="")])), "Preempted").note == ""
+    assert named(report_tables(made_answer(preempted=[victim(owner="")])), "Preempted").note == ""
 
 
 def test_warnings_and_remarks():

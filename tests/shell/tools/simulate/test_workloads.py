@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.sim import ManifestError
-from app.tools.simulate.naming import pod_name, template_hash
-from app.tools.simulate.workloads import CLAIMS, REPLICA_SETS
+from app.tools.simulate.workloads import CLAIMS, REPLICA_SETS, pod_name, template_hash
 from tests.shell.tools.simulate.world import World, node, pod, workload
 
 

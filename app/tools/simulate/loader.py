@@ -11,10 +11,14 @@ from app.sim import EmbeddedCluster, ManifestError
 from app.sim.errors import ApiError
 from app.sim.resources.kinds import POD_DISRUPTION_BUDGETS, PODS, Kind
 from app.sim.store import Record
-from app.tools.simulate.naming import pod_name
-from app.tools.simulate.owners import OwnerKey, controller_of
-from app.tools.simulate.reading import Found, Mistakes, Reading
-from app.tools.simulate.workloads import UNFOLDED, WorkloadExpander
+from app.tools.simulate.manifests import Found, Mistakes, Reading
+from app.tools.simulate.workloads import (
+    UNFOLDED,
+    OwnerKey,
+    WorkloadExpander,
+    controller_of,
+    pod_name,
+)
 from app.wire.kube import DecodeError
 
 Object = dict[str, Any]
