@@ -69,9 +69,12 @@ def is_scalar(name: str) -> bool:
 
 
 def to_units(name: str, nanos: int) -> int:
-    """Rounds an exact amount to scheduler units: milli for cpu, whole units otherwise; at most LARGEST + 1 either way."""
+    """Rounds an exact amount to scheduler units, milli for cpu, whole units otherwise: from 0 to LARGEST + 1.
+
+    API servers refuse negative amounts. One from elsewhere must not make room where there is none.
+    """
     units = quantity.milli(nanos) if name == CPU else quantity.whole(nanos)
-    return max(-LARGEST - 1, min(LARGEST + 1, units))
+    return max(0, min(LARGEST + 1, units))
 
 
 def accounted_units(amounts: Mapping[str, int]) -> Amounts:

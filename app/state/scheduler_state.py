@@ -196,6 +196,10 @@ class SchedulerState:
             self.queue.add(pod, now)
 
     def _pod_updated(self, old: Pod, new: Pod, now: float) -> Sequence[Command]:
+        if self._leaves(old, new):
+            commands = self._pod_deleted(old, now)
+            self._pod_added(new, now)
+            return commands
         if old.node_name:
             self.cache.update(new)
             for event in pod_update_events(old, new):
@@ -205,6 +209,12 @@ class SchedulerState:
         elif self.responsible_for(new) and old.resource_version != new.resource_version:
             return self._waiting_pod_updated(old, new, now)
         return ()
+
+    def _leaves(self, old: Pod, new: Pod) -> bool:
+        """Whether an update takes a pod off its node or away from this scheduler; API servers allow neither."""
+        if new.node_name:
+            return False
+        return bool(old.node_name) or (self.responsible_for(old) and not self.responsible_for(new))
 
     def _pod_bound(self, old: Pod, new: Pod, now: float) -> None:
         self.cache.add(new)

@@ -509,3 +509,17 @@ def test_node_hint_with_devices():
     assert cluster.wakes(plugin, pod, new=plain)
     assert not cluster.wakes(plugin, pod, new=few)
     assert cluster.wakes(plugin, pod, old=few, new=plain)
+
+
+# ---------------------------------------------------------------- what no API server takes
+
+
+def test_a_negative_request_makes_no_room():
+    """It counts for nothing: neither as room on its node, nor in scores of nodes without that resource."""
+    cluster = testing.FakeCluster(testing.make_node("n"), testing.make_node("m"))
+    for uid, name in (("1", "n"), ("2", "gone")):
+        cluster.place(pod_requesting(uid, requests={"cpu": "-9", "memory": "-1e400"}), name)
+    plugin = NodeResourcesFit(NodeResourcesFitArgs(), cluster.handle)
+    assert set(cluster.judge(plugin, pod_requesting(requests={"cpu": "5"}))) == {"n", "m"}
+    scores = cluster.score(plugin, pod_requesting(requests={"cpu": "1"}))
+    assert 0 < scores["n"] <= scores["m"] < 100

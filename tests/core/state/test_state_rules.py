@@ -124,7 +124,28 @@ def test_a_bound_pod_goes_that_nobody_knew():
     assert world.heard == ["AssignedPodDelete"]
 
 
+def test_a_bound_pod_is_taken_off_its_node():
+    """No API server allows it; kube-scheduler takes it for a pod that goes and one that comes."""
+    world, new = World(BOUND), later(BOUND, node_name="")
+    assert world.tell(BOUND, new) == []
+    assert world.heard == ["AssignedPodDelete"]
+    assert world.state.cache.get("pod") is None
+    assert "" not in world.state.table.row_of
+    assert world.queue.where("pod") is Place.ACTIVE
+    assert world.state.pods == {new.key: new}
+
+
 # ---------------------------------------------------------------- pods that wait
+
+
+def test_a_waiting_pod_changes_to_another_scheduler_and_back():
+    """No API server allows that either."""
+    world, theirs = World(WAITING), later(WAITING, template=ELSEWHERE)
+    world.tell(WAITING, theirs)
+    assert world.queue.where("pod") is Place.OUTSIDE
+    assert world.queue.dump() == []
+    world.tell(theirs, later(theirs, template=WAITING.template))
+    assert world.queue.where("pod") is Place.ACTIVE
 
 
 def test_a_pod_comes_that_is_ours_to_schedule():
