@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint types imports unit bench lock clean
+.PHONY: help demo test lint types imports unit bench fuzz lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -50,6 +50,11 @@ BENCH ?=
 bench: $(STAMP) ## throughput, CPU and memory; BENCH='--nodes 5000 --pods 2000 ...'
 	@$(BIN)/python -m tests.bench $(BENCH)
 
+FUZZ_SECONDS ?= 600
+FUZZ ?=
+fuzz: $(STAMP) ## objects that nobody should send, for FUZZ_SECONDS=600; FUZZ='--seed 1 ...'
+	@$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
+
 lock: ## refresh the lock files from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --upgrade pyproject.toml -o requirements.lock -q
@@ -57,4 +62,4 @@ lock: ## refresh the lock files from pyproject.toml
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --constraint requirements-dev.lock --group build -o requirements-build.lock -q
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache fuzz-found

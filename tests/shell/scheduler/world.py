@@ -11,6 +11,7 @@ from app.extender.client import HTTPExtender
 from app.extender.events import Sink
 from app.framework.testing import make_node
 from app.kube.events import EventRecorder
+from app.kube.transport import Transport
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.observe.telemetry import Telemetry
@@ -32,11 +33,16 @@ class World:
         group: asyncio.TaskGroup,
         extenders: Callable[[Sink], list[HTTPExtender]],
         config: str,
+        *,
+        transport: Transport | None = None,
+        clock: LoopClock | None = None,
+        rng: np.random.Generator | None = None,
+        telemetry: type[Telemetry] = Telemetry,
     ) -> None:
-        self.clock, rng = LoopClock(), np.random.default_rng(7)
-        self.telemetry = Telemetry(self.clock, rng)
+        self.clock, rng = clock or LoopClock(), rng or np.random.default_rng(7)
+        self.telemetry = telemetry(self.clock, rng)
         sink = self.telemetry.on_extender
-        self.transport = FakeTransport(handler=lambda _sent: ok(status=201))
+        self.transport = transport or FakeTransport(handler=lambda _sent: ok(status=201))
         self.loaded = load(config)
         classes = registry.registry()
         events = EventRecorder(

@@ -1,0 +1,122 @@
+"""The long run: histories from seeds until the time is up. ``python -m tests.fuzz --seconds 600 [--seed N] [--found DIR]``
+
+Prints what it met, objects per second, the slowest, and what was refused. Each kind of failure is cut down to the events to blame
+and written to a file for the corpus (tests/fuzz/corpus), once. The exit status is 1 if there was any.
+"""
+
+import argparse
+import hashlib
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from tests.fuzz import driver
+from tests.fuzz.driver import Figures
+from tests.fuzz.histories import Event, Guests, to_json
+from tests.fuzz.world import BUDGET
+
+
+class Run:
+    """One long run."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._figures = Figures()
+        self._known: list[BaseException] = []
+
+    def run(self) -> int:
+        """Runs until the time is up; the exit status."""
+        options = self._options
+        started, seed = time.monotonic(), options.seed
+        while time.monotonic() - started < options.seconds:
+            self._history(seed)
+            seed += 1
+        self._report(time.monotonic() - started, seed - options.seed)
+        return 1 if self._known else 0
+
+    def _history(self, seed: int) -> None:
+        guests = Guests(Random(seed), harm=self._options.harm)
+        for _ in range(5):
+            events = guests.events(self._options.events)
+            try:
+                driver.run(events, self._figures, budget=self._options.budget)
+            except Exception as error:
+                self._found(events, error, seed)
+                return
+
+    def _found(self, events: Sequence[Event], error: Exception, seed: int) -> None:
+        if any(driver.same_kind(error, known) for known in self._known):
+            return
+        budget = self._options.budget
+        confirmed = driver.what_fails(events, budget=budget)
+        if confirmed is None:
+            print(f"seed {seed}: not seen again: {_brief(error)}", flush=True)
+            return
+        self._known.append(confirmed)
+        blamed = driver.reduced(events, confirmed, seconds=self._options.reduce, budget=budget)
+        text = to_json(blamed, what=_brief(confirmed))
+        name = f"{type(confirmed).__name__}-{hashlib.sha256(text).hexdigest()[:8]}.json".lower()
+        self._options.found.mkdir(parents=True, exist_ok=True)
+        (self._options.found / name).write_bytes(text)
+        print(
+            f"seed {seed}: {len(blamed)} of {len(events)} events, {name}\n  {_brief(confirmed)}",
+            flush=True,
+        )
+
+    def _report(self, seconds: float, histories: int) -> None:
+        figures = self._figures
+        print(
+            f"{figures.events} objects, {figures.attempts} attempts of guests and {figures.normal} normal pods in {histories} "
+            f"histories, {seconds:.0f} s: {figures.events / seconds:.0f} objects a second"
+        )
+        print(f"normal pods: {dict(figures.results)}")
+        print("slowest, ms of CPU:")
+        for cost, event in figures.slowest:
+            size = (
+                ""
+                if event is None
+                else f", {len(event.text)} bytes: {repr(event.text[:100])[2:-1]}"
+            )
+            print(f"  {cost.seconds * 1000:7.1f}  {cost.what}{size}")
+        print("refused:")
+        for (kind, reason), number in figures.refused.most_common(60):
+            print(f"  {number:7}  {kind}: {reason}")
+
+
+def _brief(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    told = lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-2].strip()} ... {lines[-1]}"
+    return re.sub(r"\s+", " ", f"{type(error).__name__}: {told}")[:600]
+
+
+def main() -> int:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--events", type=int, default=300, help="in one world")
+    parser.add_argument(
+        "--harm",
+        type=float,
+        default=None,
+        help="probability for each place of an object; varied by default",
+    )
+    parser.add_argument(
+        "--budget", type=float, default=BUDGET, help="seconds of CPU for one object"
+    )
+    parser.add_argument(
+        "--reduce", type=float, default=60, help="seconds for cutting a failure down"
+    )
+    parser.add_argument(
+        "--found", type=Path, default=Path("fuzz-found"), help="where failures are written"
+    )
+    return Run(parser.parse_args()).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
