@@ -84,6 +84,7 @@ UNSCHEDULABLE_POD_ADD = ClusterEvent(Resource.UnschedulablePod, Action.Add)
 UNSCHEDULABLE_POD_UPDATE = ClusterEvent(Resource.UnschedulablePod, Action.Update)
 UNSCHEDULABLE_POD_DELETE = ClusterEvent(Resource.UnschedulablePod, Action.Delete)
 UNSCHEDULABLE_TIMEOUT = ClusterEvent(Resource.Any, Action.All, "UnschedulableTimeout")
+EVENTS_DROPPED = ClusterEvent(Resource.Any, Action.All, "EventsDropped")
 FORCE_ACTIVATE = ClusterEvent(Resource.Any, Action.All, "ForceActivate")
 
 # Labels of queue moves that no cluster event stands behind.

@@ -372,7 +372,8 @@ class Scheduler:
     # ------------------------------------------------------------ life
 
     def start_watching(self) -> None:
-        """Starts the informers."""
+        """Starts the informers, and the flusher: events are dealt with whether this process leads or not, or they would pile up."""
+        spawn_eternal(self._group, self.flusher.run(), name="flush queue")
         for informer in self.informers:
             spawn_eternal(self._group, informer.run(), name=f"watch {informer.kind.name}")
 
@@ -386,9 +387,7 @@ class Scheduler:
 
     async def schedule(self) -> None:
         """Schedules until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            spawn_eternal(group, self.flusher.run(), name="flush queue")
-            spawn_eternal(group, self.loop.run(), name="scheduling loop")
+        await self.loop.run()
 
     async def wind_down(self, seconds: float) -> None:
         """Lets bindings and preemptions finish and status patches be written, for at most this long."""

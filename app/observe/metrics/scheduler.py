@@ -249,6 +249,12 @@ class QueueMetrics:
             "extension_point",
         )
 
+        self._dropped: Final = families.counter(
+            "aiokube_scheduler_queue_events_dropped_total",
+            "Events dropped because too many were pending, or kept for pods in flight. The pods concerned are tried again instead.",
+            ALPHA,
+        ).labels()
+
     def incoming(self, queue: str, event: str) -> None:
         """See QueueRecorder."""
         self._incoming.of[queue, event].value += 1.0
@@ -260,6 +266,10 @@ class QueueMetrics:
     def in_flight(self, event: str, delta: int) -> None:
         """See QueueRecorder."""
         self._in_flight.of[event,].value += delta
+
+    def events_dropped(self, count: int) -> None:
+        """See QueueRecorder."""
+        self._dropped.inc(count)
 
     def timed_hint(self, plugin: str, event: str, hint: HintFunction) -> HintFunction:
         """See QueueRecorder; every call counts down, and those at which it ends are timed."""

@@ -15,7 +15,7 @@ from app.state.queue.recorder import QueueRecorder
 #: The name under which a popped pod is counted among the events.
 POD_POPPED: Final = "PodPopped"
 #: No more events than this are kept, however long an attempt takes.
-MAX_EVENTS: Final = 100_000
+MAX_EVENTS: Final = 10_000
 
 
 class Happening(NamedTuple):
@@ -76,6 +76,7 @@ class InFlight:
         self._recorder.in_flight(interest.label, 1)
         if len(self._events) > self._max_events:
             self._drop_first()
+            self._recorder.events_dropped(1)
 
     def since(self, queued: QueuedPod) -> Iterator[Happening] | None:
         """The events since a pod was popped, in order; None if not all are known (any more)."""

@@ -22,6 +22,9 @@ class QueueRecorder(Protocol):
     def in_flight(self, event: str, delta: int) -> None:
         """So many more of these events are kept for pods in flight: scheduler_inflight_events."""
 
+    def events_dropped(self, count: int) -> None:
+        """More events were pending, or kept for pods in flight, than there is room for; the pods concerned are tried again."""
+
     def timed_hint(self, plugin: str, event: str, hint: HintFunction) -> HintFunction:
         """The hint, timed if need be: scheduler_queueing_hint_execution_duration_seconds."""
         ...
@@ -40,6 +43,9 @@ class NullRecorder:
         """Ignores it."""
 
     def in_flight(self, event: str, delta: int) -> None:
+        """Ignores it."""
+
+    def events_dropped(self, count: int) -> None:
         """Ignores it."""
 
     def timed_hint(self, _plugin: str, _event: str, hint: HintFunction) -> HintFunction:

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from app.model.cluster_event import (
     BACKOFF_COMPLETE,
+    EVENTS_DROPPED,
     FORCE_ACTIVATE,
     POP_FROM_BACKOFF_Q,
     SCHEDULE_ATTEMPT_FAILURE,
@@ -71,6 +72,9 @@ from app.state.queue.waking import ONE_GO, Wake
 
 #: Pods that have waited too long for an event are looked for this often.
 FLUSH_UNSCHEDULABLE_SECONDS: Final = 30
+
+#: So many events may wait for their turn to wake pods.
+MAX_PENDING_EVENTS: Final = 1000
 
 #: The name of a place in metrics; gated pods are counted as unschedulable when they come.
 _METRIC_QUEUE: Final[Mapping[Place, str]] = {
@@ -195,11 +199,16 @@ class SchedulingQueue:
         if queued.place is IN_FLIGHT:
             self._keep_for_return(old, new)
             return
-        queued.pod = new
+        queued.pod, group = new, queued.group
         self._queues[queued.place].refresh(queued)
         self.nominator.update(old, new)
         if queued.place is UNSCHEDULABLE or queued.place is GATED:
-            self._wake_by_update(queued, old, new, now)
+            if self._wakes and queued.group is not group:
+                # Events that are pending may have passed its new group already.
+                interest = self._wakes[0].interest
+                self._requeue(queued, AFTER_BACKOFF, "Event", now, interest.label)
+            else:
+                self._wake_by_update(queued, old, new, now)
 
     def delete(self, pod: Pod) -> None:
         """Forgets a pod and its nomination. A pod in flight is left to whoever has it."""
@@ -283,11 +292,27 @@ class SchedulingQueue:
             return 0
         moved = 0
         if self._waiting.unschedulable or self._waiting.gated:
-            self._wakes.append(Wake(self._waiting, interest, old, new, now, precheck))
-            if len(self._wakes) == 1:
+            wake = Wake(self._waiting, interest, old, new, now, precheck)
+            if not self._wakes:
+                self._wakes.append(wake)
                 moved = self.continue_waking()
+            elif len(self._wakes) < MAX_PENDING_EVENTS:
+                wake.defer()
+                self._wakes.append(wake)
+            else:
+                self._wake_all_instead(now)
         self._in_flight.record(interest, old, new)
         return moved
+
+    def _wake_all_instead(self, now: float) -> None:
+        """Drops the pending events: all pods that wait are woken."""
+        interest = self._hints.interest(EVENTS_DROPPED)
+        dropped = [wake for wake in self._wakes if wake.interest is not interest]
+        self._recorder.events_dropped(len(dropped) + 1)
+        self._wakes.clear()
+        wake = Wake(self._waiting, interest, None, None, now, None)
+        wake.defer()
+        self._wakes.append(wake)
 
     @property
     def heeds_events(self) -> bool:

@@ -6,6 +6,7 @@ See docs/spec/queue.md#requeueing-decision.
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
+from app.model.cluster_event import EVENTS_DROPPED
 from app.model.pod import Pod
 from app.state.queue.hints import (
     AFTER_BACKOFF,
@@ -80,9 +81,11 @@ class WaitingRoom:
         return judge
 
     def candidates(self, interest: Interest) -> Sequence[Siblings]:
-        """The groups that somebody who cares about the event has turned down; each once, in a fixed order."""
+        """The groups that somebody who cares about the event has turned down; each once, in a fixed order. All, for EVENTS_DROPPED."""
         if not self.unschedulable and not self.gated:
             return ()
+        if interest.event == EVENTS_DROPPED:
+            return (*self.unschedulable.groups, *self.gated.groups)
         found: dict[Siblings, None] = {}
         if interest.wildcard:
             found.update(dict.fromkeys(self.unschedulable.groups))

@@ -20,8 +20,8 @@ Move = tuple[QueuedPod, Strategy]
 class Wake:
     """What is left to do about one event: first all groups of siblings are judged, then the pods to move are handed out.
 
-    An event that takes more than one go is interrupted by others. Pods that were tried meanwhile are left alone, since
-    they were tried after the event. And pods are handed out in the order in which they will be tried (that of the queue's
+    The groups are those there are when the first go begins. An event that takes more than one go, or that has to wait for its
+    first, is interrupted by others. Pods that were tried meanwhile are left alone, since they were tried after the event. And pods are handed out in the order in which they will be tried (that of the queue's
     sort key), so that the first ones need not wait for all.
     """
 
@@ -37,14 +37,19 @@ class Wake:
         """``now``: when the event happened."""
         self.interest: Final = interest
         self.now: Final = now
+        self._room: Final = room
         self._judge: Final = room.judge(interest, old, new, precheck)
-        self._groups: Iterator[Siblings] = iter(room.candidates(interest))
+        self._groups: Iterator[Siblings] | None = None
         #: What is to be moved, siblings by siblings, and in the order in which it is to be handed out.
         self._found: list[Sequence[Move]] = []
         self._moves: Iterator[Move] = iter(())
         self._left = 0
         self._judged = False
         self._interrupted = False
+
+    def defer(self) -> None:
+        """Other events come first."""
+        self._interrupted = True
 
     @property
     def over(self) -> bool:
@@ -71,6 +76,8 @@ class Wake:
         return effort, moves
 
     def _go_on_judging(self, effort: int) -> int:
+        if self._groups is None:
+            self._groups = iter(self._room.candidates(self.interest))
         for group in islice(self._groups, effort):
             effort -= 1
             if group.pods and (moves := self._judge(group)):

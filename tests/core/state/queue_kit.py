@@ -47,6 +47,7 @@ class Recorder:
         self.waiting: Counter[tuple[str, str]] = Counter()
         self.events: Counter[str] = Counter()
         self.faults: list[tuple[str, str, str, str]] = []
+        self.dropped = 0
 
     def incoming(self, queue: str, event: str) -> None:
         self.entered.append((queue, event))
@@ -56,6 +57,9 @@ class Recorder:
 
     def in_flight(self, event: str, delta: int) -> None:
         self.events[event] += delta
+
+    def events_dropped(self, count: int) -> None:
+        self.dropped += count
 
     def timed_hint(self, _plugin: str, _event: str, hint: HintFunction) -> HintFunction:
         return hint

@@ -361,7 +361,7 @@ def test_a_pod_that_missed_events_because_there_were_too_many_is_retried():
     flying.record(interest, None, 3)
     assert flying.since(slow) is None
     assert [happening.new for happening in flying.since(quick)] == [3]
-    assert (flying.event_count, recorder.events["NodeAdd"]) == (3, 3)
+    assert (flying.event_count, recorder.events["NodeAdd"], recorder.dropped) == (3, 3, 1)
     flying.remove(quick)
     flying.remove(slow)
     assert (flying.event_count, recorder.events["NodeAdd"]) == (0, 0)

@@ -1,14 +1,22 @@
 """Events that concern very many waiting pods are dealt with in goes of bounded size, and nobody is missed."""
 
+import tracemalloc
+
+import pytest
+
 from app.model.cluster_event import NODE_ADD
 from app.model.pod import PodTemplate
+from app.model.status import SUCCESS, unresolvable
 from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import Place
+from app.state.queue.scheduling_queue import MAX_PENDING_EVENTS
 from app.state.queue.waking import ONE_GO
 from tests.core.state.queue_kit import (
     NODE_ADDED,
     NOW,
     PROFILE,
+    Recorder,
+    attempt,
     fail_next,
     make_pod,
     make_queue,
@@ -128,6 +136,78 @@ def test_events_that_come_meanwhile_take_their_turn():
     assert queue.move_all(NODE_ADD, None, "second", LATER) == 0
     goes(queue)
     assert queue.count(Place.ACTIVE) == MANY
+
+
+class Gate:
+    """A PreEnqueue plugin that keeps everybody out while it is closed."""
+
+    closed = True
+
+    def __call__(self, _pod):
+        return unresolvable("closed") if self.closed else SUCCESS
+
+
+def test_events_that_nobody_deals_with_do_not_pile_up():
+    """As on a standby whose event loop is busy: then all pods that wait are tried again instead, gated ones too."""
+    hint, gate, recorder = Asked(-1), Gate(), Recorder()
+    registrations = [
+        HintRegistration(NODE_ADDED, plugin, hint, template_only=True) for plugin in ("Fit", "Gate")
+    ]
+    queue = make_queue(
+        registrations,
+        pre_enqueue=lambda pod: [("Gate", gate)] if pod.name.startswith("g") else (),
+        recorder=recorder,
+    )
+    waiting(queue, templates(MANY))
+    for number, template in enumerate(templates(ONE_GO)):
+        queue.add(make_pod(f"g{number}", template=template), NOW)
+    queue.move_all(NODE_ADD, None, "node", LATER)
+    for number in range(4 * MAX_PENDING_EVENTS):
+        assert queue.move_all(NODE_ADD, None, number, LATER) == 0
+        assert len(queue._wakes) <= MAX_PENDING_EVENTS
+    assert recorder.dropped > 3 * MAX_PENDING_EVENTS
+    assert recorder.dropped + len(queue._wakes) == 4 * MAX_PENDING_EVENTS + 2  # the last wakes all
+    gate.closed = False
+    goes(queue)
+    assert queue.count(Place.ACTIVE) == MANY + ONE_GO
+
+
+def test_an_event_that_waits_for_its_turn_holds_no_list_of_pods():
+    queue = queue_with(Asked(-1))
+    waiting(queue, templates(MANY))
+    queue.move_all(NODE_ADD, None, "node", LATER)
+    tracemalloc.start()
+    for _ in range(100):
+        queue.move_all(NODE_ADD, None, "node", LATER)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 100 * 2000 < 100 * 8 * MANY
+
+
+def test_a_pod_that_begins_to_wait_before_an_event_has_its_turn_is_judged_by_it():
+    hint = Asked(MANY + 1)
+    queue = queue_with(hint)
+    waiting(queue, templates(MANY))
+    queue.move_all(NODE_ADD, None, "first", LATER)
+    queue.move_all(NODE_ADD, None, "second", LATER + 2)
+    attempt(queue, make_pod("late", template=PodTemplate(spec(priority=MANY + 1))), now=LATER + 1)
+    assert queue.count(Place.UNSCHEDULABLE) == MANY + 1
+    goes(queue)
+    assert pop_all(queue, LATER + 60) == ["late"]
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_a_pod_that_changes_its_template_meanwhile_is_not_missed(judged):
+    """Whether the event that is being dealt with has passed its old siblings or not."""
+    hint = Asked(MANY + 1)
+    queue = queue_with(hint)
+    waiting(queue, templates(MANY))
+    queue.move_all(NODE_ADD, None, "node", LATER)
+    old = queue.get("p0" if judged else f"p{MANY - 1}").pod
+    changed = make_pod(old.name, template=PodTemplate(spec(priority=MANY + 1)))
+    queue.update(old, changed, LATER)
+    goes(queue)
+    assert pop_all(queue, LATER + 60) == [old.name]
 
 
 def test_overdue_pods_are_woken_bit_by_bit():

@@ -44,7 +44,7 @@ async def test_waiting_costs_nothing_and_a_node_is_used_at_once(monkeypatch):
             world.add(waiting(number))
         await world.settle()
         assert queue.count(Place.UNSCHEDULABLE) == MANY
-        scheduling = asyncio.ensure_future(world.scheduler.schedule())
+        scheduling = asyncio.ensure_future(world.lead())
         await asyncio.sleep(1)
         pops, looks = (Counted(monkeypatch, queue, n) for n in ("pop", "next_flush_time"))
         await asyncio.sleep(60)

@@ -7,8 +7,12 @@ import msgspec
 import pytest
 
 from app.framework.testing import make_object, make_pod
+from app.model.devices import ResourceClaim
 from app.model.objects import StorageClass, VolumeAttachment
 from app.model.pod import Pod
+from app.state.queue.queued_pod import Place
+from app.state.queue.waking import ONE_GO
+from tests.shell.clock import LoopClock
 from tests.shell.extender.fakes import extender
 from tests.shell.scheduler.world import running
 
@@ -33,7 +37,7 @@ class Script:
 
 async def scheduled_for(world, seconds):
     """Lets the scheduler run; no watch reports anything, not even what it has written itself."""
-    work = asyncio.ensure_future(world.scheduler.schedule())
+    work = asyncio.ensure_future(world.lead())
     await asyncio.sleep(seconds)
     work.cancel()
     await asyncio.wait([work])
@@ -107,3 +111,29 @@ async def test_what_is_not_finished_in_time_is_told_by_what_it_is(caplog):
         await world.scheduler.wind_down(1)
     told = "Not finished within 1 s: 1 bindings, 0 preemptions, 0 status patches"
     assert told in caplog.messages
+
+
+def claim(name):
+    return make_object(ResourceClaim, {"metadata": {"name": name, "namespace": "default"}})
+
+
+async def test_events_do_not_pile_up_while_another_process_leads():
+    async def stand_by():
+        async with running() as world:
+            world.scheduler.informers.clear()
+            world.scheduler.start_watching()
+            for number in range(2 * ONE_GO):
+                claims = [{"name": "c", "resourceClaimName": f"missing-{number}"}]
+                world.add(make_pod(f"p{number}", spec={"resourceClaims": claims}))
+            assert world.state.queue.count(Place.GATED) == 2 * ONE_GO
+            for number in range(20):
+                world.change(ResourceClaim, None, claim(f"other-{number}"))
+            pending.append(world.state.next_flush_time(world.clock.steady()))
+            await asyncio.sleep(1)
+            pending.append(world.state.next_flush_time(world.clock.steady()))
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+
+    pending = []
+    await asyncio.wait([asyncio.ensure_future(stand_by())])
+    assert pending == [pytest.approx(LoopClock().steady() - 1), None]

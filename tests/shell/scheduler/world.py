@@ -74,9 +74,15 @@ class World:
     def change(self, kind: type, old: object, new: object) -> None:
         self.state.apply(Change(kind, old, new), self.clock.steady())
 
+    async def lead(self) -> None:
+        """Does what a process does that leads, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.scheduler.flusher.run())
+            group.create_task(self.scheduler.schedule())
+
     async def settle(self) -> None:
         """Schedules until nothing is active or being bound."""
-        work = asyncio.ensure_future(self.scheduler.schedule())
+        work = asyncio.ensure_future(self.lead())
         try:
             await asyncio.sleep(0)
             while (
