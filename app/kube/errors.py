@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from app.wire.sanitize import decode
+
 #: What msgspec may raise for bytes that somebody else wrote: RecursionError where values are nested too deeply.
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 #: Characters of a server's message that are kept.
@@ -173,7 +175,7 @@ def error_from_response(
 
 def _decode_status(body: bytes) -> _Status | None:
     try:
-        status = _STATUS.decode(body)
+        status = decode(_STATUS, body)
     except UNREADABLE:
         return None
     return status if status.kind == "Status" and status.message else None

@@ -1,7 +1,7 @@
 """Informers: the objects of one kind as the server has them, kept in memory, with every change told to a handler.
 
-One task per kind. Each chunk of the watch is applied in one go, without awaiting, and the handler sees each change after the
-store has it; then other tasks get their turn. Nothing should be decided before ``wait_synced`` has returned for all kinds.
+One task per kind. The handler sees each change after the store has it. Other tasks get their turn at least every TURN seconds,
+and one change is handled without awaiting. Nothing should be decided before ``wait_synced`` has returned for all kinds.
 """
 
 import asyncio

@@ -12,6 +12,7 @@ from app.kube.transport import Response, Transport, path_segment
 from app.kube.watch import watch_once
 from app.kube.watch_decoder import DELETED, ERROR
 from app.model.timestamps import format_micro_time, parse_time
+from app.wire.sanitize import decode
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
@@ -27,6 +28,12 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     preferred_holder: str = ""
 
 
+def _metadata(manifest: dict[str, Any]) -> dict[str, Any]:
+    """metadata, empty where it is missing or no object."""
+    metadata = manifest.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
 class Lease(msgspec.Struct, frozen=True):
     """A lease as read or written last: its record, and the whole object for the next update."""
 
@@ -36,12 +43,12 @@ class Lease(msgspec.Struct, frozen=True):
     @property
     def uid(self) -> str:
         """metadata.uid."""
-        return str(self.manifest.get("metadata", {}).get("uid", ""))
+        return str(_metadata(self.manifest).get("uid", ""))
 
     @property
     def resource_version(self) -> str:
         """metadata.resourceVersion."""
-        return str(self.manifest.get("metadata", {}).get("resourceVersion", ""))
+        return str(_metadata(self.manifest).get("resourceVersion", ""))
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -139,24 +146,25 @@ class LeaseClient:
             async for batch in lines:
                 for line in batch:
                     event = self._event(line)
-                    if event.object.get("metadata", {}).get("name") == self.name:
+                    if _metadata(event.object).get("name") == self.name:
                         yield None if event.type == DELETED else self._record(event.object)
 
     def _event(self, line: bytes) -> _Event:
         try:
-            event = _EVENT.decode(line)
-        except msgspec.MsgspecError as err:
+            event = decode(_EVENT, line)
+        except (msgspec.DecodeError, ValueError) as err:
             raise KubeApiError(f"GET {self._collection}: unreadable watch line: {err}") from err
         if event.type == ERROR:
+            code, message = event.object.get("code"), event.object.get("message")
             raise error_from_status(
-                int(event.object.get("code", 0)), message=str(event.object.get("message", ""))
+                code if isinstance(code, int) else 0, message=str(message or "no reason given")
             )
         return event
 
     def _lease(self, response: Response) -> Lease:
         try:
-            manifest = _MANIFEST.decode(response.body)
-        except msgspec.MsgspecError as err:
+            manifest = decode(_MANIFEST, response.body)
+        except (msgspec.DecodeError, ValueError) as err:
             raise KubeApiError(f"{self._path}: the answer is no lease: {err}") from err
         return Lease(self._record(manifest), manifest)
 

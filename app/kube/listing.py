@@ -9,7 +9,8 @@ to mind, and must not start from the past.)
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+import logging
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Final, TypeVar
 
@@ -19,12 +20,16 @@ from app.kube.errors import Gone, KubeApiError
 from app.kube.transport import Transport
 from app.kube.watch_decoder import Feed, KubeObject, ListPart, ResourceKind
 from app.wire.envelope import DecodeError, ListPage
+from app.wire.sanitize import sanitized
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=KubeObject)
 
 PAGE_SIZE: Final = 2000
-#: Objects that are decoded before other tasks get their turn.
+#: Objects that are decoded before other tasks get their turn, and bytes.
 SLICE: Final = 250
+SLICE_BYTES: Final = 1 << 20
 #: Seconds for one page.
 LIST_PATIENCE: Final = 30.0
 
@@ -55,8 +60,8 @@ async def _parts(
             if page.continue_token:
                 following = {**params, "continue": page.continue_token}
                 coming = _ask(transport, feed.kind, following)
-            for start in range(0, len(page.objects), SLICE):
-                items = _decoded(feed, page.objects[start : start + SLICE])
+            for some in _slices(page.objects):
+                items = _decoded(feed, some)
                 keys.update(items)
                 yield ListPart(items)
             if not page.continue_token:
@@ -80,8 +85,25 @@ async def _page(transport: Transport, kind: ResourceKind[T], params: dict[str, s
     answer = await transport.request("GET", kind.path, params=params, timeout=LIST_PATIENCE)
     try:
         return kind.decoder.split_list(answer.body)
+    except DecodeError:
+        logger.debug("%s: the list is not what msgspec reads", kind.name)
+    try:
+        return kind.decoder.split_list(await asyncio.to_thread(sanitized, answer.body))
     except DecodeError as err:
         raise KubeApiError(f"GET {kind.path}: {err}", status=answer.status) from err
+
+
+def _slices(objects: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
+    some: list[msgspec.Raw] = []
+    size = 0
+    for each in objects:
+        some.append(each)
+        size += len(each)
+        if len(some) == SLICE or size >= SLICE_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _decoded(feed: Feed[T], objects: list[msgspec.Raw]) -> Mapping[str, T]:
@@ -89,5 +111,5 @@ def _decoded(feed: Feed[T], objects: list[msgspec.Raw]) -> Mapping[str, T]:
     skipped: list[DecodeError] = []
     items = feed.kind.decoder.decode_all(objects, skipped)
     for err in skipped:
-        feed.skip(err.key, err)
+        feed.skip(err)
     return {item.key: item for item in items}

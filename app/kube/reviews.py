@@ -14,6 +14,7 @@ from app.kube.errors import (
     ServerUnavailable,
 )
 from app.kube.transport import Transport
+from app.wire.sanitize import decode
 
 _TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 _ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -102,10 +103,10 @@ class Reviews:
         body = msgspec.json.encode({"apiVersion": f"{group}/v1", "kind": kind, "spec": spec})
         try:
             async with asyncio.timeout(TIMEOUT):
-                return msgspec.json.decode(await self._answer(path, body), type=answer)
+                return decode(msgspec.json.Decoder(answer), await self._answer(path, body))
         except TimeoutError as err:
             raise KubeApiError(f"POST {path}: no answer in time") from err
-        except msgspec.MsgspecError as err:
+        except (msgspec.DecodeError, ValueError) as err:
             raise KubeApiError(f"POST {path}: the answer is no {kind}: {err}") from err
 
     async def _answer(self, path: str, body: bytes) -> bytes:

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from app.kube.backoff import Backoff
+from app.kube.discovery import is_absent
 from app.kube.errors import (
     ConnectionFailed,
     Gone,
@@ -108,18 +109,20 @@ async def watch_forever(
         try:
             async with aclosing(_list_and_follow(transport, feed, rng)) as updates:
                 async for update in updates:
-                    feed.served = True
+                    feed.served = feed.known = True
                     if update and not isinstance(update, ListPart):
                         backoff.reset()
                     yield update
         except Gone as err:
             logger.info("%s: the server's history is gone, listing again: %s", feed.kind.name, err)
         except NotFound as err:
-            feed.served = False
-            complaints.note(err, "The server does not have %s, taken for empty: %s")
-            yield ListPart({}, frozenset())
-            await asyncio.sleep(ABSENT_RETRY * (1.0 + rng.random()))
-            continue
+            if not feed.known and await is_absent(transport, feed.kind.path):
+                feed.served = False
+                complaints.note(err, "The server does not have %s, taken for empty: %s")
+                yield ListPart({}, frozenset())
+                await asyncio.sleep(ABSENT_RETRY * (1.0 + rng.random()))
+                continue
+            complaints.note(err, "Cannot list and watch %s: %s")
         except KubeApiError as err:
             complaints.note(err, "Cannot list and watch %s: %s")
         await asyncio.sleep(backoff.next())
@@ -146,15 +149,13 @@ def _follow(
 async def _decoded(
     feed: Feed[T], lines: AsyncGenerator[list[bytes], None]
 ) -> AsyncGenerator[list[Event[T]], None]:
-    """The events in batches of lines. Raises what an ERROR line says."""
+    """The events in batches. Raises KubeApiError as ``Feed.read`` does."""
     loop = asyncio.get_running_loop()
     async with aclosing(lines):
         async for batch in lines:
             feed.heard_at = loop.time()
-            events, failure = feed.read(batch)
-            yield events
-            if failure is not None:
-                raise failure
+            for events in feed.batches(batch, loop.time):
+                yield events
 
 
 def _retries(rng: np.random.Generator) -> Backoff:

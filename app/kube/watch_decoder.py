@@ -2,14 +2,13 @@
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from app.kube.errors import KubeApiError, error_from_status
-from app.model.objects import Named
 from app.wire.envelope import ApiStatus, Bookmark, DecodeError, ListPage
 
 logger = logging.getLogger(__name__)
@@ -22,6 +21,9 @@ ERROR: Final = "ERROR"
 
 #: Objects that could not be read are named in the log once each, up to this many.
 MAX_REPORTED: Final = 1000
+
+#: Seconds of work after which other tasks get their turn.
+TURN: Final = 0.005
 
 
 class KubeObject(Protocol):
@@ -54,7 +56,7 @@ class Decoder(Protocol[T_co]):
     """Reads the objects of one kind (app.wire.kube.ObjectDecoder)."""
 
     def decode_line(self, line: bytes) -> tuple[str, T_co | Bookmark | ApiStatus]:
-        """A watch line as (type, object)."""
+        """A watch line as (type, object). Raises DecodeError."""
         ...
 
     def split_list(self, body: bytes) -> ListPage:
@@ -113,14 +115,6 @@ class LineSplitter:
         return [line for line in lines if line]
 
 
-class _AnyObject(msgspec.Struct):
-    type: str
-    object: Named
-
-
-_ANY_OBJECT: Final = msgspec.json.Decoder(_AnyObject)
-
-
 class Feed(Generic[T]):
     """How far the watch of one kind has got, and what it has met on the way."""
 
@@ -132,6 +126,8 @@ class Feed(Generic[T]):
         self.heard_at: float | None = None
         #: Whether the server had this kind when last asked.
         self.served = True
+        #: Whether it ever had.
+        self.known = False
         self.lists = 0
         self.reconnects = 0
         self.decode_errors = 0
@@ -139,45 +135,72 @@ class Feed(Generic[T]):
         self.unreadable: Final[set[str]] = set()
         self._reported: Final[set[str]] = set()
 
-    def read(self, lines: list[bytes]) -> tuple[list[Event[T]], KubeApiError | None]:
-        """Decodes lines and moves on. What cannot be read is counted and skipped; an ERROR line ends the reading."""
+    def read(self, lines: Iterable[bytes]) -> Iterator[Event[T]]:
+        """Decodes lines and moves on, with each event that is taken.
+
+        An object that cannot be read is counted and skipped. Raises KubeApiError for an ERROR line, and for one that is no
+        event: what it should have said is lost, so that only another list tells how things are.
+        """
         decode = self.kind.decoder.decode_line
-        events: list[Event[T]] = []
         for line in lines:
             try:
                 kind, item = decode(line)
-            except Exception as err:  # noqa: BLE001 - whatever a decoder raises concerns this one object
-                self._unreadable(line, err, events)
+            except DecodeError as err:
+                yield from self._unreadable(err)
                 continue
             if isinstance(item, ApiStatus):
-                return events, self._error(item)
+                raise self._error(item)
             self.resource_version = item.resource_version or self.resource_version
             if self.unreadable:
                 self.unreadable.discard(item.key)
-            events.append((kind, item))
-        return events, None
+            yield kind, item
 
-    def skip(self, key: str, err: Exception) -> None:
+    def batches(self, lines: Iterable[bytes], now: Callable[[], float]) -> Iterator[list[Event[T]]]:
+        """The events in batches that take not much longer than TURN to decode by this clock; at least one batch.
+
+        Raises KubeApiError as ``read`` does, after the events that came before.
+        """
+        events: list[Event[T]] = []
+        until = now() + TURN
+        try:
+            for event in self.read(lines):
+                events.append(event)
+                if now() >= until:
+                    yield events
+                    events, until = [], now() + TURN
+        except KubeApiError:
+            yield events
+            raise
+        yield events
+
+    def skip(self, err: DecodeError) -> None:
         """Counts an object that cannot be read, and logs it the first time."""
         self.decode_errors += 1
+        key = err.key
         self.unreadable.add(key)
         if key in self._reported or len(self._reported) >= MAX_REPORTED:
             return
         self._reported.add(key)
-        logger.error("%s %s cannot be read and is ignored: %s", self.kind.name, key, err)
+        logger.error(
+            "%s %s cannot be read and is %s: %s",
+            self.kind.name,
+            key or "without a name",
+            "ignored" if err.instead is None else "known in part",
+            err.problem,
+        )
 
-    def _unreadable(self, line: bytes, err: Exception, events: list[Event[T]]) -> None:
+    def _unreadable(self, err: DecodeError) -> Iterator[Event[T]]:
         """An object may be gone though its content makes no sense: its name is enough for that."""
-        try:
-            event = _ANY_OBJECT.decode(line)
-        except msgspec.MsgspecError:
-            self.skip("in a watch line without metadata", err)
-            return
-        self.skip(event.object.key, err)
-        self.resource_version = event.object.resource_version or self.resource_version
-        if event.type == DELETED:
-            self.unreadable.discard(event.object.key)
-            events.append((DELETED, event.object))
+        if err.named is None:
+            self.decode_errors += 1
+            raise KubeApiError(f"watch {self.kind.path}: {err}") from err
+        self.skip(err)
+        self.resource_version = err.named.resource_version or self.resource_version
+        if err.event == DELETED:
+            self.unreadable.discard(err.key)
+            yield DELETED, err.named
+        elif err.instead is not None:
+            yield err.event, err.instead
 
     def _error(self, status: ApiStatus) -> KubeApiError:
         message = status.message or f"watch {self.kind.path}: error {status.code}"

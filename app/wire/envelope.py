@@ -11,9 +11,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from app.model.objects import Named
+from app.model.objects import Named, ObjectMeta
+from app.wire.sanitize import decode, sanitized
 
 T = TypeVar("T")
+M = TypeVar("M", bound=ObjectMeta)
 
 #: The metadata of a BOOKMARK: ``resource_version`` and ``annotations`` (``k8s.io/initial-events-end``).
 Bookmark = Named
@@ -33,20 +35,30 @@ class ApiStatus(msgspec.Struct, frozen=True):
 class DecodeError(ValueError):
     """An object, watch line or list that cannot be read.
 
-    ``namespace`` and ``name`` are those of the object when they could still be made out, else empty.
+    ``named``: metadata of the object with what tells it from others; None if that cannot be read either. ``event``: the type of
+    the watch line. ``instead``: an object of the kind that is to be used in its place, None for none.
     """
 
-    def __init__(self, kind: str, problem: str, *, namespace: str = "", name: str = "") -> None:
+    def __init__(
+        self,
+        kind: str,
+        problem: str,
+        *,
+        named: Named | None = None,
+        event: str = "",
+        instead: Any = None,
+    ) -> None:
         self.kind = kind
         self.problem = problem
-        self.namespace = namespace
-        self.name = name
-        super().__init__(f"{kind} {self.key}: {problem}" if name else f"{kind}: {problem}")
+        self.named = named
+        self.event = event
+        self.instead = instead
+        super().__init__(f"{kind} {self.key}: {problem}" if named else f"{kind}: {problem}")
 
     @property
     def key(self) -> str:
-        """``namespace/name``, or the name alone for cluster-scoped kinds."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+        """``namespace/name``, or the name alone for cluster-scoped kinds; "" if it is not known."""
+        return "" if self.named is None else self.named.key
 
 
 class _Line(msgspec.Struct):
@@ -72,47 +84,74 @@ class ListPage(NamedTuple):
     continue_token: str
 
 
-class _Key(msgspec.Struct):
-    namespace: Any = ""
-    name: Any = ""
+class BareMeta(msgspec.Struct, rename="camel"):
+    """What tells an object from others."""
+
+    name: str
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+
+    def full(self, kind: type[M]) -> M:
+        """Metadata with nothing but this."""
+        return kind(
+            name=self.name,
+            namespace=self.namespace or "",
+            uid=self.uid or "",
+            resource_version=self.resource_version or "",
+        )
 
 
-class _Keyed(msgspec.Struct):
-    metadata: _Key
+class Bare(msgspec.Struct):
+    """An object of any kind."""
+
+    metadata: BareMeta
 
 
 # The lines that API servers write. What lies between the two parts is one object only if it can be decoded as one.
 _USUAL = re.compile(rb'\{"type":"(ADDED|MODIFIED|DELETED)","object":(\{.*\})\}\s*', re.DOTALL)
 
-_UNREADABLE = (msgspec.MsgspecError, ValueError)
+_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED"})
 
 _LINE = msgspec.json.Decoder(_Line)
 _LIST = msgspec.json.Decoder(_List)
 _BOOKMARK = msgspec.json.Decoder(Named)
 _STATUS = msgspec.json.Decoder(ApiStatus)
-_KEYED = msgspec.json.Decoder(_Keyed)
+_BARE = msgspec.json.Decoder(Bare)
+
+#: Bytes of the largest object in which explicit nulls are looked for: it takes about 100 ns a byte.
+_MAX_WITH_NULLS = 128 * 1024
+
+
+def nothing_instead_of(_raw: msgspec.Raw) -> None:
+    """For kinds whose objects are left out when they cannot be read."""
 
 
 class ObjectDecoder(Generic[T]):
     """Decodes objects of one kind: alone, in watch lines and in lists.
 
-    ``kind`` is the name for messages; ``decode_object`` turns one object's JSON into the model and raises
-    msgspec.DecodeError or a ValueError for what it cannot read.
+    ``kind`` is the name for messages; ``decode_object`` turns one object's JSON into the model. Whatever it raises concerns this
+    one object. ``instead_of`` is asked about objects that cannot be read: what is to be used in their place, None for nothing. It
+    may raise as well.
     """
 
-    def __init__(self, kind: str, decode_object: Callable[[msgspec.Raw], T]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        decode_object: Callable[[msgspec.Raw], T],
+        instead_of: Callable[[msgspec.Raw], T | None] = nothing_instead_of,
+    ) -> None:
         self.kind = kind
         self._decode_object = decode_object
+        self._instead_of = instead_of
 
     def decode(self, body: bytes | msgspec.Raw) -> T:
         """Decodes one object. Fields that are null count as absent. Raises DecodeError."""
         raw = body if isinstance(body, msgspec.Raw) else msgspec.Raw(body)
         try:
             return self._decode_object(raw)
-        except msgspec.ValidationError as err:
+        except Exception as err:  # noqa: BLE001 - see above
             return self._decode_again(raw, err)
-        except _UNREADABLE as err:
-            raise self._error(raw, err) from err
 
     def decode_line(self, line: bytes) -> tuple[str, T | Bookmark | ApiStatus]:
         """Decodes one watch line into (type, object).
@@ -123,10 +162,13 @@ class ObjectDecoder(Generic[T]):
         return self._decode_usual_line(line) or self._decode_any_line(line)
 
     def split_list(self, body: bytes) -> ListPage:
-        """Takes a list apart without looking into its objects. Raises DecodeError."""
+        """Takes a list apart without looking into its objects. Raises DecodeError.
+
+        What Go accepts and msgspec does not is an error here: ``sanitized`` takes its time with a long list.
+        """
         try:
             page = _LIST.decode(body)
-        except _UNREADABLE as err:
+        except (msgspec.DecodeError, ValueError, RecursionError) as err:
             raise DecodeError(self.kind, f"unreadable list: {err}") from err
         meta = page.metadata
         return ListPage(page.items or [], meta.resource_version, meta.continue_ or "")
@@ -148,7 +190,7 @@ class ObjectDecoder(Generic[T]):
         """Decodes the objects of a list. ``skipped`` as for decode_list; raises DecodeError without it."""
         try:
             return list(map(self._decode_object, objects))
-        except _UNREADABLE:
+        except Exception:  # noqa: BLE001 - whichever it was is found below
             return [item for raw in objects for item in self._decoded(raw, skipped)]
 
     def _decoded(self, raw: msgspec.Raw, skipped: list[DecodeError] | None) -> tuple[T, ...]:
@@ -159,7 +201,7 @@ class ObjectDecoder(Generic[T]):
             if skipped is None:
                 raise
             skipped.append(err)
-            return ()
+            return () if err.instead is None else (err.instead,)
 
     def _decode_usual_line(self, line: bytes) -> tuple[str, T] | None:
         """Spares a pass over the object; None for an unusual line as for an object that cannot be read."""
@@ -168,39 +210,66 @@ class ObjectDecoder(Generic[T]):
             return None
         try:
             return sys.intern(usual[1].decode()), self._decode_object(msgspec.Raw(usual[2]))
-        except _UNREADABLE:
+        except Exception:  # noqa: BLE001 - as in ``decode``, which is asked next
             return None
 
     def _decode_any_line(self, line: bytes) -> tuple[str, T | Bookmark | ApiStatus]:
         try:
-            event = _LINE.decode(line)
+            event = decode(_LINE, line)
             if event.type == "BOOKMARK":
-                return event.type, _BOOKMARK.decode(event.object)
+                return event.type, decode(_BOOKMARK, event.object)
             if event.type == "ERROR":
-                return event.type, _STATUS.decode(event.object)
-        except _UNREADABLE as err:
+                return event.type, decode(_STATUS, event.object)
+        except (msgspec.DecodeError, ValueError) as err:
             raise DecodeError(self.kind, f"unreadable watch line: {err}") from err
-        return event.type, self.decode(event.object)
-
-    def _decode_again(self, raw: msgspec.Raw, first: msgspec.ValidationError) -> T:
-        """Reads an object with explicit nulls, which Go takes for absent fields."""
+        if event.type not in _TYPES:
+            raise DecodeError(self.kind, f"unknown type of watch line: {event.type[:64]!r}")
         try:
-            plain = _without_nulls(msgspec.json.decode(raw))
-            return self._decode_object(msgspec.Raw(msgspec.json.encode(plain)))
-        except _UNREADABLE as err:
-            raise self._error(raw, first) from err
+            return event.type, self.decode(event.object)
+        except DecodeError as err:
+            err.event = event.type
+            raise
+
+    def _decode_again(self, raw: msgspec.Raw, first: Exception) -> T:
+        """Reads what Go reads, too: lone surrogates, deep nesting, and explicit nulls, which are absent fields."""
+        if isinstance(first, msgspec.ValidationError):
+            rewrites = [_without_nulls]
+        elif isinstance(first, msgspec.DecodeError | RecursionError):
+            rewrites = [_sanitized, _without_nulls]
+        else:
+            rewrites = []
+        for rewrite in rewrites:
+            try:
+                raw = rewrite(raw)
+                return self._decode_object(raw)
+            except Exception:  # noqa: BLE001, S112 - the first error says what is wrong
+                continue
+        raise self._error(raw, first) from first
 
     def _error(self, raw: msgspec.Raw, err: Exception) -> DecodeError:
+        named, instead = None, None
         try:
-            key = _KEYED.decode(raw).metadata
-        except _UNREADABLE:
-            key = _Key()
-        return DecodeError(self.kind, str(err), namespace=str(key.namespace), name=str(key.name))
+            named = Named(decode(_BARE, raw).metadata.full(ObjectMeta))
+            instead = self._instead_of(raw)
+        except Exception:  # noqa: BLE001, S110 - then there is less to say of it
+            pass
+        problem = str(err) or type(err).__name__
+        return DecodeError(self.kind, problem, named=named, instead=instead)
 
 
-def _without_nulls(value: Any) -> Any:
+def _sanitized(raw: msgspec.Raw) -> msgspec.Raw:
+    return msgspec.Raw(sanitized(bytes(raw)))
+
+
+def _without_nulls(raw: msgspec.Raw) -> msgspec.Raw:
+    if len(raw) > _MAX_WITH_NULLS:
+        raise ValueError("too large")
+    return msgspec.Raw(msgspec.json.encode(_pruned(msgspec.json.decode(raw))))
+
+
+def _pruned(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+        return {key: _pruned(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
+        return [_pruned(item) for item in value]
     return value

@@ -5,19 +5,24 @@
 'shop/web'
 """
 
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from app.model.objects import Named, Node
+from app.model.devices import AllocationResult, ClaimMeta, ResourceClaim, ResourceClaimStatus
+from app.model.objects import Named, Node, NodeSpec, ObjectMeta
 from app.wire.envelope import (
     INITIAL_EVENTS_END,
     ApiStatus,
+    Bare,
     Bookmark,
     DecodeError,
     ObjectDecoder,
+    nothing_instead_of,
 )
 from app.wire.pods import PodDecoder
+from app.wire.sanitize import decode
 from app.wire.strip import strip_for_extender
 
 __all__ = [
@@ -39,7 +44,7 @@ class NodeDecoder(ObjectDecoder[Node]):
     """Decodes nodes; ``keep_raw`` keeps each one's JSON in ``Node.raw`` as strip_for_extender leaves it."""
 
     def __init__(self, *, keep_raw: bool = False) -> None:
-        super().__init__("Node", self._node)
+        super().__init__("Node", self._node, self._unusable)
         self._keep_raw: Final = keep_raw
         self._node_decoder: Final = msgspec.json.Decoder(Node)
 
@@ -49,7 +54,40 @@ class NodeDecoder(ObjectDecoder[Node]):
             msgspec.structs.force_setattr(node, "raw", strip_for_extender(raw))
         return node
 
+    @staticmethod
+    def _unusable(raw: msgspec.Raw) -> Node:
+        """A node of this name that no pod can go to."""
+        meta = decode(_BARE, raw).metadata.full(ObjectMeta)
+        return Node(metadata=meta, spec=NodeSpec(unschedulable=True))
+
+
+class _Allocation(msgspec.Struct):
+    allocation: AllocationResult
+
+
+class _AllocatedClaim(Bare):
+    status: _Allocation
+
+
+_BARE: Final = msgspec.json.Decoder(Bare)
+_ALLOCATED_CLAIM: Final = msgspec.json.Decoder(_AllocatedClaim)
+
+
+def _allocation_of(raw: msgspec.Raw) -> ResourceClaim:
+    """A claim with its allocation alone: the devices are in use whatever else it says. Raises msgspec.DecodeError."""
+    claim = decode(_ALLOCATED_CLAIM, raw)
+    return ResourceClaim(
+        metadata=claim.metadata.full(ClaimMeta),
+        status=ResourceClaimStatus(allocation=claim.status.allocation),
+    )
+
+
+_INSTEAD_OF: Final[dict[type[Named], Callable[[msgspec.Raw], Any]]] = {
+    ResourceClaim: _allocation_of
+}
+
 
 def decoder_for(kind: type[K]) -> ObjectDecoder[K]:
-    """A decoder for any of the kinds in app.model.objects."""
-    return ObjectDecoder(kind.__name__, msgspec.json.Decoder(kind).decode)
+    """A decoder for any of the kinds in app.model.objects and app.model.devices."""
+    decode_object = msgspec.json.Decoder(kind).decode
+    return ObjectDecoder(kind.__name__, decode_object, _INSTEAD_OF.get(kind, nothing_instead_of))

@@ -17,6 +17,7 @@ import msgspec
 
 from app.model import requests
 from app.model.objects import (
+    Container,
     ContainerStatus,
     OwnerReference,
     PodCondition,
@@ -28,7 +29,8 @@ from app.model.objects import (
 )
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.model.requests import PodResources, StatusResources
-from app.wire.envelope import ObjectDecoder
+from app.wire.envelope import BareMeta, ObjectDecoder
+from app.wire.sanitize import decode
 from app.wire.strip import strip_for_extender
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -73,7 +75,29 @@ class _Pod(msgspec.Struct, gc=False):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
+class _BoundMeta(BareMeta):
+    labels: msgspec.Raw = _NOTHING
+    deletion_timestamp: str | None = None
+
+
+class _BoundSpec(msgspec.Struct, rename="camel"):
+    """What a pod takes on its node."""
+
+    node_name: str
+    priority: int | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] | None = None
+    overhead: Resources | None = None
+    resources: ResourceRequirements | None = None
+
+
+class _BoundPod(msgspec.Struct):
+    metadata: _BoundMeta
+    spec: _BoundSpec
+
+
 _POD = msgspec.json.Decoder(_Pod)
+_BOUND_POD = msgspec.json.Decoder(_BoundPod)
 _SPEC = msgspec.json.Decoder(PodSpec)
 _LABELS = msgspec.json.Decoder(dict[str, str] | None)
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
@@ -87,7 +111,7 @@ class PodDecoder(ObjectDecoder[Pod]):
     """
 
     def __init__(self, *, keep_raw: bool = False, keep_bound_raw: bool = False) -> None:
-        super().__init__("Pod", self._pod)
+        super().__init__("Pod", self._pod, self._on_node)
         self._keep_raw: Final = keep_raw
         self._keep_bound_raw: Final = keep_bound_raw
         self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
@@ -156,6 +180,35 @@ class PodDecoder(ObjectDecoder[Pod]):
             claim_statuses=status.resource_claim_statuses or (),
             extended_claim_status=bytes(status.extended_resource_claim_status),
             raw=strip_for_extender(raw) if keep else None,
+        )
+
+    def _on_node(self, raw: msgspec.Raw) -> Pod | None:
+        """A bound pod with what it takes on its node alone. Raises msgspec.DecodeError or QuantityError."""
+        pod = decode(_BOUND_POD, raw)
+        meta, spec = pod.metadata, pod.spec
+        if not spec.node_name:
+            return None
+        try:
+            labels = self.labels(meta.labels)
+        except msgspec.DecodeError:
+            labels = _NO_LABELS
+        return Pod(
+            namespace=sys.intern(meta.namespace or ""),
+            name=meta.name,
+            uid=meta.uid or "",
+            template=self.template(
+                PodSpec(
+                    priority=spec.priority,
+                    containers=spec.containers,
+                    init_containers=spec.init_containers,
+                    overhead=spec.overhead,
+                    resources=spec.resources,
+                )
+            ),
+            labels=labels,
+            resource_version=meta.resource_version or "",
+            deletion_timestamp=meta.deletion_timestamp,
+            node_name=sys.intern(spec.node_name),
         )
 
 

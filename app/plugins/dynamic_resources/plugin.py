@@ -22,7 +22,7 @@ from app.framework.interface import (
     Verdicts,
 )
 from app.model.cluster_event import Action, ClusterEvent, Resource
-from app.model.devices import ResourceClaim
+from app.model.devices import AllocationResult, ResourceClaim
 from app.model.pod import Pod, PodTemplate
 from app.model.requests import Amounts
 from app.model.status import (
@@ -43,6 +43,7 @@ from app.plugins.dynamic_resources.pod_claims import (
 from app.state.columns.resources import Int64
 from app.state.devices.classes import may_be_devices
 from app.state.view import View
+from app.wire.sanitize import is_emptied
 
 if TYPE_CHECKING:
     from app.plugins.dynamic_resources.binding import ClaimBinder
@@ -172,6 +173,8 @@ class DynamicResources:
             return Status(Code.Error, ("claim allocation not found for node",))
         on_node, position = found
         allocations = dict(zip(on_node.wanted, on_node.result.results(position), strict=True))
+        if any(map(_is_incomplete, allocations.values())):
+            return Status(Code.Error, ("parameters of devices are nested too deeply",))
         reservation = ClaimReservation(allocations, on_node.wanted, on_node.mappings)
         for at, allocation in allocations.items():
             uid = claims.claims[at].uid
@@ -269,3 +272,11 @@ def _pods_of_claim(
 
 def _freed(old: ResourceClaim | None, new: ResourceClaim) -> bool:
     return old is not None and old.status.allocation is not None and new.status.allocation is None
+
+
+def _is_incomplete(allocation: AllocationResult) -> bool:
+    """Whether parameters for a driver were too deep to be read as they are: it must not get others."""
+    return any(
+        each.opaque is not None and is_emptied(bytes(each.opaque.parameters))
+        for each in allocation.devices.config or ()
+    )

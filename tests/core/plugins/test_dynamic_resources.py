@@ -10,6 +10,7 @@ from app.framework.interface import CycleState, reject
 from app.framework.profile import ProfilePlugins
 from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
+from app.model import devices
 from app.model.devices import FINALIZER
 from app.model.objects import PodResourceClaimStatus
 from app.model.status import SKIP, Code, ConflictError, SchedulingError, unschedulable
@@ -17,6 +18,7 @@ from app.plugins.dynamic_resources import DynamicResources
 from app.plugins.dynamic_resources.budget import Budget
 from app.state.nominations import NOBODY
 from app.state.view import View
+from app.wire.kube import decoder_for
 from tests.core.framework.coroutines import finish
 from tests.core.plugins.claim_world import (
     Clock,
@@ -41,6 +43,15 @@ def from_template(claim="pod-e-x", owner="uid-of-default-pod"):
     made = msgspec.structs.replace(pod, claim_statuses=(PodResourceClaimStatus("e", claim),))
     reference = {"kind": "Pod", "name": "pod", "uid": owner, "controller": True}
     return pod, made, a_claim("pod-e-x", ownerReferences=[reference])
+
+
+def deeply_nested(obj):
+    """The object as it is read with parameters of 100,000 levels."""
+    deep = msgspec.Raw(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+    fields = msgspec.to_builtins(obj)
+    devices_of = fields["spec"].get("devices", fields["spec"])
+    devices_of["config"][0]["opaque"]["parameters"] = deep
+    return decoder_for(type(obj)).decode(msgspec.json.encode(fields))
 
 
 class TestPodsWithoutClaims:
@@ -246,6 +257,27 @@ class TestDecisions:
         world.decide(other, "a")
         world.plugin.unreserve(state, pod, "a")
         assert world.in_use() == {"a/d0"}
+
+    @pytest.mark.parametrize("of_class", [True, False])
+    def test_a_driver_does_not_get_other_parameters_than_it_was_to_get(self, of_class):
+        """Those that are nested too deeply are emptied as they are read."""
+        config = (devices.DeviceConfiguration(opaque=devices.OpaqueConfiguration("d")),)
+        device_class, claim = a_class(), a_claim()
+        if of_class:
+            spec = msgspec.structs.replace(device_class.spec, config=config)
+            device_class = deeply_nested(msgspec.structs.replace(device_class, spec=spec))
+        else:
+            asked = msgspec.structs.replace(claim.spec.devices, config=config)
+            spec = msgspec.structs.replace(claim.spec, devices=asked)
+            claim = deeply_nested(msgspec.structs.replace(claim, spec=spec))
+        world = Devices(a_slice("a", "d0"), claim, device_class)
+        pod = using("c")
+        status = world.plugin.reserve(world.find(pod), pod, "a")
+        assert (status.code, status.message) == (
+            Code.Error,
+            "parameters of devices are nested too deeply",
+        )
+        assert not world.in_use()
 
     def test_nothing_to_reserve_for_what_is_allocated(self):
         world = Devices(a_slice("a", "d0"), a_claim(status=allocated("a", "d0")))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.model.devices import ResourceClaim
 from app.model.objects import (
     PersistentVolume,
     PodDisruptionBudget,
@@ -24,6 +25,7 @@ from app.wire.kube import (
     decoder_for,
     strip_for_extender,
 )
+from app.wire.sanitize import is_emptied
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('aé<&"\\\u2028', max_size=4),
@@ -277,7 +279,7 @@ class TestBadObjects:
     def test_a_wrong_type(self):
         with pytest.raises(DecodeError, match="Pod shop/web-1: Expected `array") as caught:
             decoded(pod(tolerations={}))
-        assert (caught.value.namespace, caught.value.name) == ("shop", "web-1")
+        assert (caught.value.named.namespace, caught.value.named.name) == ("shop", "web-1")
 
     def test_null_is_absent(self):
         obj = pod(hostNetwork=None, containers=[{"name": None, "image": "x"}])
@@ -295,6 +297,139 @@ class TestBadObjects:
     def test_an_object_that_is_none(self):
         with pytest.raises(DecodeError, match="Pod: Expected `object`"):
             PodDecoder().decode_line(b'{"type":"ADDED","object":[]}')
+
+
+def reads(value):
+    try:
+        msgspec.json.decode(f'{{"a":[{value}]}}', type=msgspec.Raw)
+    except RecursionError:
+        return False
+    return True
+
+
+DEEP = [f"{'[' * levels}{']' * levels}" for levels in (1_200, 10_000, 100_000)]
+#: Whether msgspec reads it: the limit is that of the interpreter.
+READABLE = {value: reads(value) for value in DEEP}
+ODD = [*DEEP, r'"\ud800"', r'{"\udfff":"\ud800\ud800"}']
+
+
+class TestWhatGoReads:
+    """JSON that API servers store and hand on, but that msgspec does not read."""
+
+    @staticmethod
+    def with_value(obj, place, value):
+        return json.dumps(obj).replace(f'"{place}"', value).encode()
+
+    @pytest.mark.parametrize("value", ODD, ids=lambda value: value[:8])
+    @pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
+    def test_in_managed_fields_of_a_pod(self, kind, value):
+        obj = pod(node="n", labels={"a": "1"})
+        obj["metadata"]["managedFields"] = [{"fieldsV1": "here"}]
+        decoder = PodDecoder(keep_raw=True, keep_bound_raw=True)
+        got = decoder.decode_line(self.with_value({"type": kind, "object": obj}, "here", value))
+        assert got[0] == kind
+        assert (got[1].key, got[1].node_name, dict(got[1].labels)) == (
+            "shop/web-1",
+            "n",
+            {"a": "1"},
+        )
+        assert got[1].template is decoded(pod(node="n"), decoder).template
+        assert b"managedFields" not in got[1].raw
+
+    @pytest.mark.parametrize("value", ODD, ids=lambda value: value[:8])
+    def test_in_a_field_that_is_not_read(self, value):
+        node = {"metadata": {"name": "n", "x": "here"}, "spec": {"y": "here"}}
+        got = NodeDecoder(keep_raw=True).decode(self.with_value(node, "here", value))
+        assert got.name == "n"
+
+    @pytest.mark.parametrize("value", ODD, ids=lambda value: value[:8])
+    def test_in_parameters_of_a_device(self, value):
+        opaque = {"driver": "d", "parameters": {"x": "here", "y": 1}}
+        claim = {
+            "metadata": {"name": "c", "namespace": "shop"},
+            "spec": {"devices": {"config": [{"opaque": opaque}]}},
+        }
+        [config] = (
+            decoder_for(ResourceClaim)
+            .decode(self.with_value(claim, "here", value))
+            .spec.devices.config
+        )
+        parameters = msgspec.json.decode(config.opaque.parameters)
+        assert parameters["y"] == 1
+        assert is_emptied(bytes(config.opaque.parameters)) == (
+            value in DEEP and not READABLE[value]
+        )
+
+    @pytest.mark.parametrize("value", ODD, ids=lambda value: value[:8])
+    def test_in_a_field_that_is_read(self, value):
+        text = self.with_value(pod(tolerations="here"), "here", value)
+        with pytest.raises(DecodeError, match="shop/web-1"):
+            PodDecoder().decode(text)
+
+    @pytest.mark.parametrize("value", ODD, ids=lambda value: value[:8])
+    def test_in_bookmarks_and_errors(self, value):
+        text = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"},"x":%s}}'
+        assert PodDecoder().decode_line(text % value.encode())[1].resource_version == "9"
+        text = b'{"type":"ERROR","object":{"code":410,"details":%s}}'
+        assert PodDecoder().decode_line(text % value.encode())[1].code == 410
+
+
+class TestInstead:
+    """Objects that cannot be read, but from which something must be known."""
+
+    def decoded_in_part(self, decoder, obj):
+        with pytest.raises(DecodeError) as caught:
+            decoder.decode(json.dumps(obj).encode())
+        return caught.value.instead
+
+    def test_a_bound_pod_takes_what_it_takes(self):
+        containers = [
+            {"name": "c", "resources": {"requests": {"cpu": "2"}}, "ports": [{"hostPort": 80}]}
+        ]
+        obj = pod(node="n", labels={"a": "1"}, containers=containers, tolerations={})
+        got = self.decoded_in_part(PodDecoder(), obj)
+        whole = decoded(pod(node="n", labels={"a": "1"}, containers=containers))
+        assert (got.key, got.uid, got.node_name) == (whole.key, whole.uid, "n")
+        assert (got.resources, dict(got.labels)) == (whole.resources, dict(whole.labels))
+        assert got.template.host_ports == whole.template.host_ports
+        assert got.resource_version == whole.resource_version
+
+    def test_a_bound_pod_with_labels_that_are_none(self):
+        got = self.decoded_in_part(PodDecoder(), pod(node="n", labels={"a": 1}))
+        assert (got.node_name, dict(got.labels)) == ("n", {})
+
+    def test_a_pod_that_waits_is_left_out(self):
+        assert self.decoded_in_part(PodDecoder(), pod(tolerations={})) is None
+
+    def test_a_bound_pod_whose_requests_cannot_be_read_is_left_out(self):
+        containers = [{"name": "c", "resources": {"requests": {"cpu": "lots"}}}]
+        assert self.decoded_in_part(PodDecoder(), pod(node="n", containers=containers)) is None
+
+    def test_no_pod_goes_to_a_node_that_cannot_be_read(self):
+        node = {"metadata": {"name": "n", "uid": "u"}, "spec": {"taints": 5}}
+        got = self.decoded_in_part(NodeDecoder(), node)
+        assert (got.name, got.uid, got.spec.unschedulable) == ("n", "u", True)
+        assert not got.status.allocatable
+
+    def test_devices_of_a_claim_stay_in_use(self):
+        result = {"request": "r", "driver": "d", "pool": "p", "device": "gpu"}
+        claim = {
+            "metadata": {"name": "c", "namespace": "shop", "uid": "u"},
+            "spec": 5,
+            "status": {"allocation": {"devices": {"results": [result]}}},
+        }
+        got = self.decoded_in_part(decoder_for(ResourceClaim), claim)
+        assert got.key == "shop/c"
+        assert [it.device for it in got.status.allocation.devices.results] == ["gpu"]
+        del claim["status"]
+        assert self.decoded_in_part(decoder_for(ResourceClaim), claim) is None
+
+    def test_in_a_list_it_is_there(self):
+        skipped = []
+        body = json.dumps({"items": [pod("a"), pod("b", node="n", tolerations={})]}).encode()
+        items, _, _ = PodDecoder().decode_list(body, skipped)
+        assert [item.name for item in items] == ["a", "b"]
+        assert [err.key for err in skipped] == ["shop/b"]
 
 
 class TestLine:

@@ -1,6 +1,7 @@
 """An informer as a whole, on a virtual clock: what the handler is told, when all is synced, what the figures say."""
 
 import asyncio
+import dataclasses
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.shell.kube.fakes import (
     deleted,
     error_line,
     modified,
+    ok,
     page,
     refused,
     service,
@@ -38,10 +40,10 @@ class Told:
 
 
 @asynccontextmanager
-async def running(*transports, handlers=None):
+async def running(*transports, handlers=None, kind=SERVICES):
     handlers = handlers or [Told() for _ in transports]
     informers = [
-        Informer(SERVICES, transport, handler, rng=np.random.default_rng(3))
+        Informer(kind, transport, handler, rng=np.random.default_rng(3))
         for transport, handler in zip(transports, handlers, strict=True)
     ]
     tasks = [asyncio.create_task(informer.run()) for informer in informers]
@@ -165,8 +167,10 @@ async def test_the_barrier_waits_for_the_slowest(looptime):
     quick, slow, absent = FakeTransport(), FakeTransport(), FakeTransport()
     quick.answers.append(page(version=1))
     slow.answers += [refused(500), page(version=1)]
-    absent.answers.append(refused(404))
-    async with running(quick, slow, absent) as (informers, _):
+    groups = ok({"kind": "APIGroupList", "groups": []})
+    absent.answers += [refused(404), refused(404), groups]
+    kind = dataclasses.replace(SERVICES, path="/apis/example.com/v1/services")
+    async with running(quick, slow, absent, kind=kind) as (informers, _):
         await wait_synced(informers)
         assert RETRY_FIRST <= looptime <= 2 * RETRY_FIRST
         assert [informer.statistics().served for informer in informers] == [True, True, False]

@@ -12,8 +12,11 @@ import pytest
 from app.kube import watch
 from app.kube.errors import ConnectionFailed, Forbidden, Gone
 from app.kube.listing import PAGE_SIZE, SLICE, list_pages
+from app.kube.transport import Response
 from app.kube.watch import watch_forever, watch_once, watch_resuming
 from app.kube.watch_decoder import Feed, ListPart, ResourceKind
+from app.model.devices import ResourceClaim
+from app.wire.kube import decoder_for
 from tests.shell.kube.fakes import (
     SERVICES,
     FakeTransport,
@@ -23,6 +26,7 @@ from tests.shell.kube.fakes import (
     bookmark,
     error_line,
     modified,
+    ok,
     page,
     refused,
     service,
@@ -328,13 +332,115 @@ async def test_trouble_that_is_over_makes_nobody_wait_later():
         assert now() - lost <= 2 * watch.RETRY_FIRST
 
 
-async def test_a_kind_that_the_server_does_not_have_is_empty_and_asked_for_rarely(looptime, caplog):
-    transport = FakeTransport(handler=lambda sent: refused(404, "no such kind"))
-    feed = Feed(SERVICES)
-    assert await take(watch_forever(transport, feed, rng()), 3) == [[], [], []]
+CLAIMS = ResourceKind(
+    "ResourceClaim",
+    "/apis/resource.k8s.io/v1/resourceclaims",
+    decoder_for(ResourceClaim),
+)
+GROUPS = {"kind": "APIGroupList", "groups": [{"versions": [{"groupVersion": "apps/v1"}]}]}
+RESOURCES = {"kind": "APIResourceList", "resources": [{"name": "resourceslices"}]}
+
+
+def server(**answers):
+    """A server with these answers to ``list``, ``version`` and ``groups``; 404 where there is none."""
+    names = {CLAIMS.path: "list", "/apis/resource.k8s.io/v1": "version", "/apis": "groups"}
+
+    def answer(sent):
+        known = answers.get(names[sent.path])
+        return refused(404, "no such kind") if known is None else ok(known)
+
+    return FakeTransport(handler=answer)
+
+
+@pytest.mark.parametrize("says", [{"groups": GROUPS}, {"version": RESOURCES}])
+async def test_a_kind_that_the_server_does_not_have_is_empty_and_asked_for_rarely(
+    says, looptime, caplog
+):
+    feed = Feed(CLAIMS)
+    assert await take(watch_forever(server(**says), feed, rng()), 3) == [[], [], []]
     assert not feed.served
     assert 2 * watch.ABSENT_RETRY <= looptime <= 4 * watch.ABSENT_RETRY
     assert "no such kind" in caplog.text
+
+
+async def nothing(transport, feed, seconds=600.0):
+    """Whether nothing is heard for so long."""
+    updates = watch_forever(transport, feed, rng())
+    async with aclosing(updates):
+        try:
+            async with asyncio.timeout(seconds):
+                await anext(updates)
+        except TimeoutError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {},
+        {"groups": {"kind": "Status"}},
+        {
+            "groups": {
+                "kind": "APIGroupList",
+                "groups": [{"versions": [{"groupVersion": "resource.k8s.io/v1"}]}],
+            }
+        },
+        {"version": {"kind": "APIResourceList", "resources": [{"name": "resourceclaims"}]}},
+        {"version": {"kind": "APIResourceList", "resources": 5}},
+    ],
+)
+async def test_a_404_alone_does_not_mean_that_there_is_no_such_kind(says):
+    """It may come from a proxy that has lost the server."""
+    feed = Feed(CLAIMS)
+    assert await nothing(server(**says), feed)
+    assert feed.served
+
+
+async def test_kinds_that_every_server_has_are_never_empty_by_a_404():
+    transport = FakeTransport(handler=lambda sent: refused(404, "no such kind"))
+    assert await nothing(transport, Feed(SERVICES))
+    assert {sent.path for sent in transport.sent} == {SERVICES.path}
+
+
+@pytest.mark.parametrize("stray", ["list", "watch"])
+async def test_a_404_for_a_kind_that_was_there_changes_nothing(stray, looptime):
+    answers = {"list": {"metadata": {"resourceVersion": "3"}, "items": [service("a", 1)]}}
+    transport = server(**answers, groups=GROUPS)
+    transport.streams.append(refused(404) if stray == "watch" else refused(410))
+    transport.streams.append([Hang()])
+    feed = Feed(CLAIMS)
+    updates = watch_forever(transport, feed, rng())
+    async with aclosing(updates):
+        assert list((await anext(updates)).items) == ["shop/a"]
+        assert (await anext(updates)).keys == {"shop/a"}
+        if stray == "list":
+            transport.handler, handler = lambda sent: refused(404), transport.handler
+            asyncio.get_running_loop().call_later(20, setattr, transport, "handler", handler)
+        assert list((await anext(updates)).items) == ["shop/a"]
+    assert feed.served
+    assert (looptime > 20) == (stray == "list")
+
+
+async def test_a_line_that_is_no_event_means_another_list():
+    transport = FakeTransport([added("a", 4) + b'{"type":"ADDED","obj\n' + added("c", 6)], [Hang()])
+    transport.answers += [page(version=3), page(service("a", 4), service("b", 5), version=7)]
+    feed = Feed(SERVICES)
+    got = await take(watch_forever(transport, feed, rng()), 3)
+    assert got == [[], [("ADDED", "a", 4)], ["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 1_200 + "]" * 1_200, "[" * 10_000 + "]" * 10_000, r'"\ud800"']
+)
+async def test_what_msgspec_cannot_read_is_no_trouble_in_a_list(value):
+    body = page(service("a", 1), service("b", 2), version=3).body
+    body = body.replace(b'"name"', b'"managedFields":%s,"name"' % value.encode(), 1)
+    transport = FakeTransport()
+    transport.answers.append(Response(200, body))
+    feed = Feed(SERVICES)
+    assert await take(watch_forever(transport, feed, rng()), 1) == [["a", "b"]]
+    assert feed.decode_errors == 0
 
 
 async def test_trouble_is_logged_once_a_minute_and_asked_again(looptime, caplog):

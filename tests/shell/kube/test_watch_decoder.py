@@ -1,14 +1,13 @@
 """Chunks to lines to events. No event loop."""
 
 import itertools
-import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube.errors import Gone
-from app.kube.watch_decoder import Feed, LineSplitter
+from app.kube.errors import Gone, KubeApiError
+from app.kube.watch_decoder import TURN, Feed, LineSplitter
 from tests.shell.kube.fakes import (
     SERVICES,
     added,
@@ -19,6 +18,17 @@ from tests.shell.kube.fakes import (
     modified,
     service,
 )
+
+
+def read(feed, lines):
+    """The events, and what ended the reading."""
+    events = []
+    try:
+        for event in feed.read(lines):
+            events.append(event)  # noqa: PERF402 - those before a failure count
+    except KubeApiError as err:
+        return events, err
+    return events, None
 
 
 def test_a_line_ends_with_its_newline():
@@ -57,22 +67,22 @@ def test_events_survive_any_chunking(size):
     stream = added("a", 1) + modified("a", 2) + bookmark(3) + deleted("a", 4)
     splitter, feed, events = LineSplitter(), Feed(SERVICES), []
     for start in range(0, len(stream), size):
-        read, failure = feed.read(splitter.feed(stream[start : start + size]))
+        some, failure = read(feed, splitter.feed(stream[start : start + size]))
         assert failure is None
-        events += read
+        events += some
     assert [kind for kind, _ in events] == ["ADDED", "MODIFIED", "BOOKMARK", "DELETED"]
     assert feed.resource_version == "4"
 
 
 def test_a_bookmark_moves_on():
     feed = Feed(SERVICES)
-    feed.read([added("a", 5).strip(), bookmark(17).strip()])
+    read(feed, [added("a", 5).strip(), bookmark(17).strip()])
     assert feed.resource_version == "17"
 
 
 def test_an_error_line_ends_the_reading_but_not_what_came_before():
     feed = Feed(SERVICES)
-    events, failure = feed.read([added("a", 5).strip(), error_line(410).strip(), added("b", 6)])
+    events, failure = read(feed, [added("a", 5).strip(), error_line(410).strip(), added("b", 6)])
     assert [item.name for _, item in events] == ["a"]
     assert isinstance(failure, Gone)
     assert failure.reason == "Expired"
@@ -85,8 +95,8 @@ def broken(kind, name, version):
 
 def test_an_unreadable_object_costs_itself_only(caplog):
     feed = Feed(SERVICES)
-    events, failure = feed.read(
-        [added("a", 1).strip(), broken("ADDED", "b", 2), modified("c", 3).strip()]
+    events, failure = read(
+        feed, [added("a", 1).strip(), broken("ADDED", "b", 2), modified("c", 3).strip()]
     )
     assert failure is None
     assert [item.name for _, item in events] == ["a", "c"]
@@ -98,7 +108,7 @@ def test_an_unreadable_object_costs_itself_only(caplog):
 def test_an_unreadable_object_is_logged_once_and_counted_always(caplog):
     feed = Feed(SERVICES)
     for version in range(5):
-        feed.read([broken("MODIFIED", "b", version)])
+        read(feed, [broken("MODIFIED", "b", version)])
     assert feed.decode_errors == 5
     assert len(caplog.records) == 1
     assert feed.resource_version == "4", "what cannot be read is not asked for again"
@@ -106,21 +116,65 @@ def test_an_unreadable_object_is_logged_once_and_counted_always(caplog):
 
 def test_an_unreadable_object_can_still_go():
     feed = Feed(SERVICES)
-    feed.read([broken("ADDED", "b", 1)])
-    events, _ = feed.read([broken("DELETED", "b", 2)])
+    read(feed, [broken("ADDED", "b", 1)])
+    events, _ = read(feed, [broken("DELETED", "b", 2)])
     assert [(kind, item.key, item.uid) for kind, item in events] == [("DELETED", "shop/b", "uid-b")]
     assert feed.unreadable == set()
 
 
 def test_an_object_that_becomes_readable_is_no_longer_unreadable():
     feed = Feed(SERVICES)
-    feed.read([broken("ADDED", "b", 1)])
-    feed.read([modified("b", 2).strip()])
+    read(feed, [broken("ADDED", "b", 1)])
+    read(feed, [modified("b", 2).strip()])
     assert feed.unreadable == set()
 
 
-@pytest.mark.parametrize("text", [b"nonsense", b"{}", json.dumps([1]).encode()])
-def test_a_line_that_is_no_event_is_skipped(text, caplog):
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"nonsense",
+        b"{}",
+        b"[1]",
+        added("b", 6)[:-10],
+        added("b", 6)[3:],
+        b'{"type":"ADDED","object":{"metadata":{"name":5}}}',
+        line("REMOVED", service("b", 6)),
+    ],
+)
+def test_a_line_that_is_no_event_ends_the_reading(text):
+    """What it should have said is lost: only another list tells."""
     feed = Feed(SERVICES)
-    assert feed.read([text]) == ([], None)
+    events, failure = read(feed, [added("a", 5).strip(), text.strip(), added("c", 7).strip()])
+    assert [item.name for _, item in events] == ["a"]
+    assert failure is not None
     assert feed.decode_errors == 1
+    assert feed.resource_version == "5"
+
+
+@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
+@pytest.mark.parametrize("levels", [1_200, 10_000, 100_000])
+def test_what_is_nested_deeply_is_no_trouble(kind, levels):
+    deep = "[" * levels + "]" * levels
+    text = line(kind, service("a", 5)).replace(
+        b'"name"', b'"managedFields":%s,"name"' % deep.encode(), 1
+    )
+    feed = Feed(SERVICES)
+    [(got, item)], failure = read(feed, [text.strip()])
+    assert (got, item.key, failure) == (kind, "shop/a", None)
+    assert feed.decode_errors == 0
+
+
+def test_batches_end_when_their_time_is_over():
+    times = iter([0.0, 0.001, 0.002, TURN, TURN, TURN + 0.001, 1.0, 1.0])
+    feed = Feed(SERVICES)
+    lines = [added(f"s{number}", number).strip() for number in range(5)]
+    sizes = [len(events) for events in feed.batches(lines, lambda: next(times))]
+    assert sizes == [3, 2, 0]
+
+
+def test_a_batch_before_a_failure_is_handed_on():
+    feed = Feed(SERVICES)
+    batches = feed.batches([added("a", 1).strip(), b"nonsense"], lambda: 0.0)
+    assert [item.name for _, item in next(batches)] == ["a"]
+    with pytest.raises(KubeApiError):
+        next(batches)

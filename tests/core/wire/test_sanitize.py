@@ -1,0 +1,94 @@
+"""JSON that Go accepts and msgspec does not."""
+
+import json
+import re
+import time
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.wire.sanitize import MAX_DEPTH, is_emptied, sanitized
+
+TEXTS = st.text(st.sampled_from('[]{}"\\,:\r\n\u00e9\U0001f600ab'), max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=30,
+)
+
+
+def cut(value, depth):
+    """Containers with ``depth`` levels, counting their own; deeper ones are empty."""
+    if isinstance(value, dict):
+        return {key: cut(item, depth - 1) for key, item in value.items()} if depth > 1 else {}
+    if isinstance(value, list):
+        return [cut(item, depth - 1) for item in value] if depth > 1 else []
+    return value
+
+
+@given(VALUES, st.integers(1, 5), st.booleans())
+def test_what_is_nested_deeply_is_empty(value, depth, ascii_only):
+    text = json.dumps(value, ensure_ascii=ascii_only).encode()
+    got = sanitized(text, depth)
+    assert json.loads(got) == cut(value, depth)
+    assert len(got) == len(text)
+
+
+@given(VALUES)
+def test_ordinary_documents_stay_as_they_are(value):
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
+        assert sanitized(text.encode()) == text.encode()
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [r"\ud800", r"\uDBFF", r"\udc00", r"\uDfff", r"\u00e9", r"\\", r"\"", r"\n", "u", "d8"]
+        ),
+        max_size=12,
+    )
+)
+def test_lone_surrogates_are_replaced_and_pairs_stay(parts):
+    text = '{"' + "".join(parts) + '":["' + "".join(parts) + '"]}'
+    lone = re.compile("[\ud800-\udfff]")
+    wanted = {
+        lone.sub("\ufffd", key): [lone.sub("\ufffd", value[0])]
+        for key, value in json.loads(text).items()
+    }
+    assert msgspec.json.decode(sanitized(text.encode())) == wanted
+
+
+@given(st.binary(max_size=40) | st.text('[]{}"\\u d8', max_size=40).map(str.encode))
+def test_any_bytes_can_be_asked_about(body):
+    assert len(sanitized(body, 2)) == len(body)
+
+
+@pytest.mark.parametrize("levels", [1_200, 10_000, 500_000])
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_any_depth_can_be_decoded(levels, opening, closing):
+    text = b'{"a":' + opening * levels + b"1" + closing * levels + b',"b":"["}'
+    fields = msgspec.json.decode(sanitized(text), type=dict[str, msgspec.Raw])
+    assert bytes(fields["b"]) == b'"["'
+    assert bytes(fields["a"]).startswith(opening * (MAX_DEPTH - 2))
+    assert is_emptied(bytes(fields["a"]))
+    assert not is_emptied(bytes(fields["b"]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" * 750_000 + b"]" * 750_000,
+        b'"' + rb"\\" * 750_000 + b'"',
+        b'"' + rb"\ud800" * 250_000 + b'"',
+        b'"' + rb"\"" * 750_000 + b'"',
+        b"[" * 299 + b"[" + b"[]," * 490_000 + b"[]]" + b"]" * 299,
+        b"[" + b'"",' * 490_000 + b'""]',
+    ],
+    ids=lambda text: text[:6].decode(),
+)
+def test_time_is_linear(text):
+    started = time.process_time()
+    sanitized(text)
+    assert time.process_time() - started < 1.0
