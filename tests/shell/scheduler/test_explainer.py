@@ -1,6 +1,7 @@
 """Explanations: pods in every place, what their chances are, and how that reads on a terminal."""
 
 import io
+import re
 
 import msgspec
 import numpy as np
@@ -15,9 +16,11 @@ from app.framework.testing import make_pod
 from app.model.pod import Pod
 from app.observe.events import AttemptStarted, PreemptionStarted
 from app.scheduler.explainer import Explainer, Explanation, Leadership
+from tests.markdown import ROOT, blocks
 from tests.shell.clock import WALL
 from tests.shell.scheduler.world import running
 
+GUIDE = ROOT / "docs" / "operations.md"
 LEADING = Leadership(leading=True, identity="me", holder="me")
 
 
@@ -209,3 +212,25 @@ async def test_how_long_ago(seconds, said):
     text = io.StringIO()
     render(told, Console(file=text, width=120), told.attempts[0].at + seconds)
     assert said in text.getvalue()
+
+
+def plainly(text):
+    """The words of an explanation, without times, uids and the widths of columns."""
+    for pattern, word in [
+        (r"\d\d:\d\d:\d\dZ \(\d+ s ago\)", "TIME"),
+        (r"\d+\.\d m?s\b", "DURATION"),
+        (r"(?<=uid) +\S+", " UID"),
+        ("─+", "─"),
+        (r"\s+", " "),
+    ]:
+        text = re.sub(pattern, word, text)
+    return text.strip()
+
+
+async def test_the_guide_shows_an_explanation_as_it_reads():
+    async with running("a", "b") as world:
+        world.add(make_pod("cart-0", namespace="shop", spec=cpus(1000)))
+        await world.settle()
+        told = explainer(world).explain("shop", "cart-0")
+    (sample,) = [block.text for block in blocks(GUIDE) if block.language == "text"]
+    assert plainly(shown(told)) == plainly(sample)
