@@ -1,9 +1,8 @@
-"""Volumes and claims as they will be once what was decided about them is written.
+"""Objects as they will be when the watch has shown what this process decides or writes.
 
 See docs/spec/plugins/volume-binding.md#assumed-objects.
 
-An assumed object stands in for the stored one only while both have the same resource version; any later version from the
-watch drops it. Writing an assumed object is somebody else's job.
+An assumed object replaces the stored one until the watch shows a version that supersedes it. The caches write nothing.
 """
 
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ T = TypeVar("T", bound=Named)
 
 
 class AssumeCache(Generic[T]):
-    """Objects of one kind, assumed ones in place of stored ones. ``kind``: the plural, for messages."""
+    """Objects of one kind, with assumed ones in place of stored ones. ``kind`` is the plural, for messages."""
 
     def __init__(self, lister: Lister[T], kind: str) -> None:
         self._lister = lister
@@ -30,31 +29,31 @@ class AssumeCache(Generic[T]):
         lister.follow(self._changed)
 
     def follow(self, follower: Follower[T]) -> None:
-        """Calls ``follower(old, new)`` after every change of what ``get`` answers from now on."""
+        """Calls ``follower(old, new)`` after every future change of what ``get`` returns."""
         self._followers.append(follower)
 
     def __iter__(self) -> Iterator[T]:
-        """Everything that ``get`` can answer."""
+        """All objects that ``get`` can return."""
         for stored in self._lister:
             yield self._assumed.get((stored.namespace, stored.name), stored)
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        """The assumed object, else the stored one, else None."""
+        """The assumed object, or the stored one, or None."""
         return self._assumed.get((namespace, name)) or self._lister.get(name, namespace)
 
     def current(self, name: str, namespace: str = "") -> T | None:
-        """The stored object whatever is assumed, or None."""
+        """The stored object, even if another one is assumed, or None."""
         return self._lister.get(name, namespace)
 
     def stored(self, obj: T) -> T:
-        """The object as the API server last sent it. Raises SchedulingError if it is gone."""
+        """The object as the watch last showed it. Raises SchedulingError if it does not exist."""
         stored = self._lister.get(obj.name, obj.namespace)
         if stored is None:
             raise SchedulingError(not_found(self._kind, obj.key))
         return stored
 
     def in_sync(self, obj: T) -> T:
-        """The stored object, if it has this one's version. Raises SchedulingError if it has another or is gone."""
+        """The stored object, which must have the same version. Raises SchedulingError if it has another or does not exist."""
         stored = self.stored(obj)
         if stored.resource_version != obj.resource_version:
             raise SchedulingError(
@@ -64,12 +63,12 @@ class AssumeCache(Generic[T]):
         return stored
 
     def assume(self, obj: T) -> None:
-        """Lets an object stand in for the stored one of the same version. Raises SchedulingError."""
+        """Replaces the stored object, which must have the same version. Raises SchedulingError."""
         self.in_sync(obj)
         self._put(obj, obj)
 
     def restore(self, obj: T) -> None:
-        """Takes back an assumption; one that a later version or another assumption has replaced is left alone."""
+        """Drops an assumed object, unless a later version or another assumed object has replaced it."""
         if self._assumed.get((obj.namespace, obj.name)) is obj:
             self._put(obj, None)
 
@@ -81,8 +80,12 @@ class AssumeCache(Generic[T]):
             self._assumed[obj.namespace, obj.name] = assumed
         self._replaced(before, self.get(obj.name, obj.namespace))
 
+    def _supersedes(self, stored: T, assumed: T) -> bool:
+        """Whether a version that the watch shows ends the assumption."""
+        return stored.resource_version != assumed.resource_version
+
     def _changed(self, old: T | None, new: T | None) -> None:
-        """The lister has a change: an assumed object of another version is out."""
+        """Applies a change of the stored objects."""
         changed = new or old
         if changed is None:
             return
@@ -90,7 +93,7 @@ class AssumeCache(Generic[T]):
         assumed = self._assumed.get(key)
         if assumed is None:
             self._replaced(old, new)
-        elif new is None or new.resource_version != assumed.resource_version:
+        elif new is None or self._supersedes(new, assumed):
             del self._assumed[key]
             self._replaced(assumed, new)
 
@@ -100,21 +103,21 @@ class AssumeCache(Generic[T]):
 
 
 class ClaimCache(AssumeCache[PersistentVolumeClaim]):
-    """Claims, with the node assumed that they are to be provisioned for."""
+    """PersistentVolumeClaims, with the nodes assumed for which volumes are to be provisioned."""
 
     def __init__(self, lister: Lister[PersistentVolumeClaim]) -> None:
         super().__init__(lister, "persistentvolumeclaims")
 
 
 class VolumeCache(AssumeCache[PersistentVolume]):
-    """PersistentVolumes, with the claims assumed that they are to be bound to."""
+    """PersistentVolumes, with the claims assumed to which they are to be bound."""
 
     def __init__(self, lister: Lister[PersistentVolume]) -> None:
         super().__init__(lister, "persistentvolumes")
 
 
 class AssumedVolumes(msgspec.Struct, frozen=True):
-    """Both caches of a cluster, shared by the profiles so that none gives away what another has assumed."""
+    """Both caches of a cluster, shared by all profiles."""
 
     volumes: VolumeCache
     claims: ClaimCache

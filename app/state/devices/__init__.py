@@ -1,1 +1,1 @@
-"""Devices and who has them: claims with what was just written to them, devices in use, classes by extended resource (KEP-4381)."""
+"""Devices and their allocation: ResourceClaims, devices in use, and DeviceClasses by extended resource (KEP-4381)."""

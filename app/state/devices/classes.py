@@ -1,4 +1,4 @@
-"""Which DeviceClass stands behind an extended resource (KEP-5004)."""
+"""DeviceClasses by the extended resources that they provide (KEP-5004)."""
 
 from collections import defaultdict
 from typing import Final
@@ -9,32 +9,32 @@ from app.state.lister import Lister
 
 
 def may_be_devices(resource: str) -> bool:
-    """Whether a class may stand behind a resource of this name."""
+    """Whether a DeviceClass can provide a resource of this name."""
     return is_extended(resource) or resource.startswith(CLASS_PREFIX)
 
 
 class ClassesByResource:
-    """Classes by the extended resources that they offer: the one they name, and one of their own.
+    """Classes by the extended resources that they provide: the one that they name, and one with the class's own name.
 
-    Of several classes that name the same resource the newest counts, of equally old ones the first by name.
+    If several classes name the same resource, the newest provides it; of equally old ones the first by name.
     """
 
     def __init__(self, lister: Lister[DeviceClass]) -> None:
         self._lister: Final = lister
         self._named: Final[defaultdict[str, list[DeviceClass]]] = defaultdict(list)
         self._count = 0
-        #: Grows whenever a resource may have got another class, or none.
+        #: Grows when the class of a resource may have changed.
         self.version = 0
         for known in lister:
             self._changed(None, known)
         lister.follow(self._changed)
 
     def __bool__(self) -> bool:
-        """Whether there is any class at all."""
+        """Whether there is any class."""
         return self._count > 0
 
     def get(self, resource: str) -> DeviceClass | None:
-        """The class behind a resource."""
+        """The class that provides a resource."""
         if resource.startswith(CLASS_PREFIX):
             return self._lister.get(resource.removeprefix(CLASS_PREFIX))
         named = self._named.get(resource)

@@ -1,9 +1,9 @@
-"""Everything about devices that profiles must agree on, so that none gives away what another has decided.
+"""The state of devices that all profiles share, so that none allocates a device that another has allocated.
 
 See docs/spec/plugins/dynamic-resources.md#reserve.
 
-A device is in use from the decision on: first by an allocation in flight, which only this process knows of, then by the claim
-in which it was written.
+A device is in use from the decision on: first by an allocation in flight, which only this process knows, then by the claim in
+which the allocation is written.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ from app.state.lister import Lister
 
 
 class DeviceTracker:
-    """Claims, allocations in flight, and the devices that both use."""
+    """Claims, allocations in flight, and the devices that are in use by either."""
 
     def __init__(self, claims: Lister[ResourceClaim], classes: Lister[DeviceClass]) -> None:
         self.claims: Final = ResourceClaims(claims)
@@ -28,17 +28,17 @@ class DeviceTracker:
         self.claims.follow(self._claim_changed)
 
     def in_flight(self, uid: str) -> bool:
-        """Whether a claim has been allocated and that is not written yet."""
+        """Whether a claim has an allocation that is not written yet."""
         return uid in self._in_flight
 
     def reserve(self, uid: str, allocation: AllocationResult) -> None:
-        """A claim without an allocation gets one."""
+        """Adds an allocation in flight for a claim."""
         self.release(uid)
         self._in_flight[uid] = allocation
         self.allocated.add(allocation)
 
     def release(self, uid: str) -> None:
-        """The allocation in flight, if there is one, was written or given up."""
+        """Removes a claim's allocation in flight, if there is one: it is written, or will not be."""
         allocation = self._in_flight.pop(uid, None)
         if allocation is not None:
             self.allocated.remove(allocation)

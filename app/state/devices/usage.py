@@ -1,4 +1,4 @@
-"""Which devices are in use, by pool, kept up to date claim by claim (KEP-4381; KEP-5075 for devices that several claims share)."""
+"""The devices in use, by pool, updated claim by claim (KEP-4381; KEP-5075 for devices that several claims share)."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -12,16 +12,16 @@ PoolKey = tuple[str, str]
 
 
 class PoolUse:
-    """What is in use of one pool. Not to be changed but by AllocatedState."""
+    """What is in use of one pool. Only AllocatedState changes it."""
 
     __slots__ = ("capacity", "devices", "shares", "version")
 
     def __init__(self) -> None:
-        #: Devices that a claim has for itself, and how many claims have: one, unless somebody else allocates, too.
+        #: Devices that are allocated exclusively, and to how many claims: more than one if another scheduler allocates too.
         self.devices: Final[dict[str, int]] = {}
-        #: The ids of the shares of devices that several claims may have, each with a count as for ``devices``.
+        #: The ids of the shares of devices that several claims can have, each with a count as for ``devices``.
         self.shares: Final[dict[str, dict[str, int]]] = {}
-        #: Nano-units taken from devices that are shared, by device and name of the capacity.
+        #: Nano-units consumed of shared devices, by device and name of the capacity.
         self.capacity: Final[dict[str, dict[str, int]]] = {}
         #: AllocatedState's version at the last change.
         self.version = 0
@@ -46,19 +46,19 @@ class AllocatedState:
         self._followers: list[Callable[[PoolKey], None]] = []
 
     def pool(self, driver: str, pool: str) -> PoolUse:
-        """What is in use of a pool."""
+        """What is in use of one pool."""
         return self.pools.get((driver, pool), NOTHING)
 
     def follow(self, follower: Callable[[PoolKey], None]) -> None:
-        """Calls ``follower((driver, pool))`` after every change of a pool from now on."""
+        """Calls ``follower((driver, pool))`` after every future change of a pool."""
         self._followers.append(follower)
 
     def add(self, allocation: AllocationResult) -> None:
-        """A claim has these devices."""
+        """Marks the devices of an allocation as in use."""
         self._change(allocation, 1)
 
     def remove(self, allocation: AllocationResult) -> None:
-        """A claim has them no longer."""
+        """Releases the devices of an allocation."""
         self._change(allocation, -1)
 
     def _change(self, allocation: AllocationResult, sign: int) -> None:
@@ -93,7 +93,7 @@ def _count(use: PoolUse, result: DeviceResult, sign: int) -> None:
 
 
 def _add(counts: dict[str, int], key: str, amount: int) -> None:
-    """Adds to a count; one of 0 is left out."""
+    """Adds to a count, and removes it if it becomes 0."""
     total = counts.get(key, 0) + amount
     if total:
         counts[key] = total

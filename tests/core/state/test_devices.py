@@ -57,6 +57,11 @@ class TestClaims:
         assert self.claims.get("c", "ns").resource_version == "6"
         assert in_use(self.cluster) == {}
 
+    def test_a_version_of_any_length_is_compared(self):
+        self.cluster.resource_claims.store(claim(version="9" * 5000))
+        assert self.claims.written(claim(result(), version="5"))
+        assert self.claims.get("c", "ns").resource_version == "5"
+
     def test_versions_are_numbers(self):
         self.cluster.resource_claims.store(claim(version="9"))
         self.claims.written(claim(result(), version="10"))
