@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint types imports unit bench fuzz lock clean
+.PHONY: help demo test lint types imports unit bench fuzz lock clean profile
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -54,6 +54,12 @@ FUZZ_SECONDS ?= 600
 FUZZ ?=
 fuzz: $(STAMP) ## objects that nobody should send, for FUZZ_SECONDS=600; FUZZ='--seed 1 ...'
 	@$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
+
+PROFILE ?= --nodes 1000 --pods 2000
+profile: $(STAMP) ## where the scheduler spends its CPU; PROFILE='--nodes 5000 ...' as for bench
+	@$(BIN)/python -m tests.bench $(PROFILE) --scheduler \
+	  "$(abspath $(BIN))/python -m cProfile -o .profile -m app run --config {config} --leader-elect=false --secure-port=0"
+	@$(BIN)/python -c "import pstats; pstats.Stats('.profile').sort_stats('tottime').print_stats(40)"
 
 lock: ## refresh the lock files from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
