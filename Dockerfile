@@ -1,7 +1,7 @@
 # The scheduler's image: locked dependencies, no package installer, nothing that runs as root.
 #   docker build --tag aiokube-scheduler:0.1.0 .
 
-FROM python:3.13-slim-bookworm AS build
+FROM python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285 AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore
@@ -19,7 +19,7 @@ RUN ["pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "/wheel
 # hadolint ignore=DL3013,DL3059
 RUN ["pip", "--python", "/opt/aiokube-scheduler/bin/python", "install", "--no-deps", "--no-index", "--find-links", "/wheels", "aiokube-scheduler"]
 
-FROM python:3.13-slim-bookworm
+FROM python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285
 LABEL org.opencontainers.image.title="aiokube-scheduler" \
       org.opencontainers.image.description="A Kubernetes scheduler: kube-scheduler's decisions, faster, and at its best with extenders" \
       org.opencontainers.image.licenses="Apache-2.0"

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint types imports unit bench fuzz lock clean profile
+.PHONY: help demo test lint types imports unit bench fuzz lock clean profile sbom
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -55,6 +55,13 @@ FUZZ ?=
 fuzz: $(STAMP) ## objects that nobody should send, for FUZZ_SECONDS=600; FUZZ='--seed 1 ...'
 	@$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
 
+SBOM := $(VENV)/.sbom
+sbom: $(STAMP) ## what the image contains, as CycloneDX: dist/aiokube-scheduler.cdx.json
+	@mkdir -p dist
+	@test -x $(SBOM)/bin/cyclonedx-py || ($(PYTHON) -m venv $(SBOM) && \
+	  $(SBOM)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-sbom.lock)
+	$(SBOM)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/aiokube-scheduler.cdx.json requirements.lock
+
 PROFILE ?= --nodes 1000 --pods 2000
 profile: $(STAMP) ## where the scheduler spends its CPU; PROFILE='--nodes 5000 ...' as for bench
 	@$(BIN)/python -m tests.bench $(PROFILE) --scheduler \
@@ -66,6 +73,7 @@ lock: ## refresh the lock files from pyproject.toml
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --upgrade pyproject.toml -o requirements.lock -q
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --upgrade --group dev pyproject.toml -o requirements-dev.lock -q
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --constraint requirements-dev.lock --group build -o requirements-build.lock -q
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group sbom -o requirements-sbom.lock -q
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache fuzz-found

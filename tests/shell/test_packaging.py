@@ -100,7 +100,7 @@ def test_it_starts_the_command_without_a_shell():
 def test_both_stages_have_the_same_pinned_base():
     bases = {each.text.split()[0] for each in of("FROM")}
     assert len(bases) == 1
-    assert re.fullmatch(r"python:3\.\d+-slim-\w+", bases.pop())
+    assert re.fullmatch(r"python:3\.\d+-slim-\w+@sha256:[0-9a-f]{64}", bases.pop())
 
 
 def test_what_is_installed_is_locked():
