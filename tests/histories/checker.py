@@ -15,6 +15,7 @@ books of the scheduler say what the server says, no more and no less (``unsettle
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -279,10 +280,15 @@ class Checker(Watcher):
             if row is None:
                 yield f"node {name} has no row"
                 continue
-            cpu = sum(rules.usage(pod)["cpu"] for pod in here)
-            of = table.requested.of(row)
-            if of.get("cpu", 0) != cpu or int(table.pod_count[row]) != len(here):
-                yield f"node {name}: {of}, {int(table.pod_count[row])} pods instead of {cpu} and {len(here)}"
+            taken: Counter[str] = Counter()
+            for pod in here:
+                taken.update(rules.usage(pod))
+            found = {"pods": int(table.pod_count[row]) * 1000}
+            for resource in ("cpu", "memory", "example.com/gpu"):
+                unit = 1 if resource == "cpu" else 1000
+                found[resource] = int(table.requested.column(resource)[row]) * unit
+            if Counter(found) != taken:
+                yield f"node {name}: {found} instead of {dict(taken)}"
 
 
 def _nominated(pods: list[Manifest], pod: Manifest) -> Iterator[Manifest]:

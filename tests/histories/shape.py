@@ -136,7 +136,11 @@ def _draw_extenders(rng: random.Random) -> tuple[str, ...]:
     first = rng.choice(list(EXTENDERS))
     if rng.random() < 0.6:
         return (first,)
-    others = EXTENDERS.keys() - {first} - (_BINDERS if first in _BINDERS else frozenset())
+    others = EXTENDERS.keys() - {first, "reserving"}
+    if first in _BINDERS:
+        others -= _BINDERS
+    if first == "reserving":  # it would go on choosing nodes that the other refuses
+        others &= {"binder", "ignorable binder"}
     return (first, rng.choice(sorted(others)))
 
 
