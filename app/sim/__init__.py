@@ -1,7 +1,7 @@
-"""The embedded cluster: a Kubernetes API server in one process, with kubelets that only pretend.
+"""The embedded cluster: a Kubernetes API server in one process, with kubelets that run no containers.
 
-It speaks the REST API over plain HTTP for the kinds that a scheduler reads and writes, well enough for kubectl and
-client libraries. Nothing is persistent, everything is allowed. From the bottom up::
+It serves the REST API over plain HTTP for the kinds that a scheduler reads and writes, well enough for kubectl and client
+libraries. Nothing is persistent, and every request is authorised. From the bottom up::
 
     clock, store         time; objects, revisions, history
     resources/           the kinds, and what is special about each; deletion, binding and eviction
@@ -10,16 +10,16 @@ client libraries. Nothing is persistent, everything is allowed. From the bottom 
     patches/             writing a part
     api                  the verbs, without HTTP
     http/                paths, media types, tables, watches: how clients see it
-    parties/             kubelets and controllers that pretend
+    controllers/         controllers, and kubelets that run no containers
     cluster              all of it together
 """
 
 from app.sim.cluster import ClusterOptions, EmbeddedCluster, serve
+from app.sim.controllers.kubelet import RUN_FOR, KubeletOptions
 from app.sim.http.faults import Fault
 from app.sim.http.server import WatchLimits
 from app.sim.manifests import ManifestError
-from app.sim.parties.kubelet import RUN_FOR, KubeletOptions
-from app.sim.parties.nodes import NodeOptions
+from app.sim.nodes import NodeOptions
 
 __all__ = [
     "RUN_FOR",

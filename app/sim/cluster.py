@@ -1,14 +1,25 @@
-"""The embedded cluster: store, API, server and the parties that only pretend, started and stopped together."""
+"""The embedded cluster: store, API, HTTP server and controllers, started and stopped together."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Any, Final, Self
 
 from app.sim.api import Api
 from app.sim.clock import wall_clock
+from app.sim.controllers.controller import Controller
+from app.sim.controllers.disruption import DisruptionController
+from app.sim.controllers.ephemeral_volumes import EphemeralVolumeController
+from app.sim.controllers.garbage_collection import (
+    EventExpiry,
+    NamespaceController,
+    SliceGarbageCollector,
+)
+from app.sim.controllers.kubelet import KubeletOptions, Kubelets
+from app.sim.controllers.persistent_volumes import PersistentVolumeController
+from app.sim.controllers.resource_claims import ResourceClaimController
 from app.sim.errors import ApiError
 from app.sim.http.debug import DebugSurface
 from app.sim.http.faults import Faults
@@ -16,14 +27,7 @@ from app.sim.http.handlers import Handlers
 from app.sim.http.server import Server, WatchLimits
 from app.sim.kubeconfig import write_kubeconfig
 from app.sim.manifests import ManifestError, read_manifests
-from app.sim.parties.claims import ClaimController
-from app.sim.parties.devices import DRIVER, SliceKeeper, device_class, make_slices
-from app.sim.parties.disruption import DisruptionController
-from app.sim.parties.ephemeral import EphemeralClaims
-from app.sim.parties.housekeeping import EventExpiry, NamespaceSweeper
-from app.sim.parties.kubelet import KubeletOptions, Kubelets
-from app.sim.parties.nodes import NodeOptions, make_nodes
-from app.sim.parties.volumes import VolumeController
+from app.sim.nodes import DRIVER, NodeOptions, device_class, make_nodes, make_slices
 from app.sim.resources.kinds import (
     DEVICE_CLASSES,
     NAMESPACES,
@@ -41,44 +45,34 @@ logger = logging.getLogger(__name__)
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
-class _Party(Protocol):
-    """Someone who does a part of what happens in a cluster."""
-
-    def start(self) -> None:
-        """Begins. Needs a running loop."""
-
-    def stop(self) -> None:
-        """Ends, leaving everything as it is."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """Everything about an embedded cluster that can be chosen."""
+    """The options of an embedded cluster."""
 
     host: str = "127.0.0.1"
     port: int = 0
-    """0 takes any free port."""
+    """0 means any free port."""
     nodes: NodeOptions = field(default_factory=NodeOptions)
     load: tuple[Path, ...] = ()
     """Manifests applied at the start, in this order."""
     kubelets: KubeletOptions | None = None
-    """None: bound pods stay Pending and deleted ones stay until they are deleted with no grace."""
+    """None: bound pods stay Pending, and deleted pods stay until they are deleted without a grace period."""
     keep_budgets: bool = True
-    """Work out the status of PodDisruptionBudgets that were created without one."""
+    """Run the disruption controller, for budgets that were created without a status."""
     volumes: bool = False
-    """Bind claims, and make up volumes for them; without, claims stay as they are."""
+    """Run the controllers of volumes: create, bind and provision for PersistentVolumeClaims."""
     claims: bool = False
-    """Make device claims from templates, and free those whose pods have ended; without, claims stay as they are."""
+    """Run the controller of ResourceClaims: create them from templates, and deallocate those whose pods have ended."""
     kubeconfig_out: Path | None = None
     history_limit: int = 10_000
-    """Changes remembered per resource; a watch that resumes further back gets 410."""
+    """Changes kept per resource. A watch that resumes from an older one gets 410."""
     watch: WatchLimits = field(default_factory=WatchLimits)
     event_ttl: float = 3600.0
-    """Seconds after which an event is forgotten."""
+    """Seconds after which an event is removed."""
     tokens: Mapping[str, str] = field(default_factory=lambda: {ADMIN_TOKEN: ADMIN})
-    """Bearer tokens that TokenReviews know: token -> user. Requests need none."""
+    """Bearer tokens that TokenReviews accept: token -> user. Requests need none."""
     debug: bool = False
-    """Serve ``/debug/cluster/``: faults, cuts and compaction over HTTP."""
+    """Serve ``/debug/cluster/``: faults, broken connections and compaction over HTTP."""
 
 
 class EmbeddedCluster:
@@ -103,24 +97,27 @@ class EmbeddedCluster:
             limits=self.options.watch,
             extra=DebugSurface(self) if self.options.debug else None,
         )
-        self._parties = self._make_parties()
+        self._controllers = self._make_controllers()
         self._reopening: asyncio.Task[None] | None = None
 
-    def _make_parties(self) -> list[_Party]:
-        parties: list[_Party] = [
-            NamespaceSweeper(self.api),
+    def _make_controllers(self) -> list[Controller[Any]]:
+        controllers: list[Controller[Any]] = [
+            NamespaceController(self.api),
             EventExpiry(self.api, ttl=self.options.event_ttl),
-            SliceKeeper(self.api),
+            SliceGarbageCollector(self.api),
         ]
         if self.options.keep_budgets:
-            parties.append(DisruptionController(self.api))
+            controllers.append(DisruptionController(self.api))
         if self.options.volumes:
-            parties += [EphemeralClaims(self.api), VolumeController(self.api)]
+            controllers += [
+                EphemeralVolumeController(self.api),
+                PersistentVolumeController(self.api),
+            ]
         if self.options.claims:
-            parties.append(ClaimController(self.api))
+            controllers.append(ResourceClaimController(self.api))
         if self.options.kubelets is not None:
-            parties.append(Kubelets(self.api, self.options.kubelets))
-        return parties
+            controllers.append(Kubelets(self.api, self.options.kubelets))
+        return controllers
 
     @property
     def url(self) -> str:
@@ -129,11 +126,11 @@ class EmbeddedCluster:
 
     @property
     def watcher_count(self) -> int:
-        """Watches that are open."""
+        """The number of open watches."""
         return self._server.watcher_count
 
     async def start(self) -> None:
-        """Makes what every cluster has, loads what was asked for and listens. Raises ManifestError or OSError."""
+        """Creates the objects that every cluster has, loads the manifests and listens. Raises ManifestError or OSError."""
         for name in _NAMESPACES:
             self.api.create(NAMESPACES, "", {"metadata": {"name": name}})
         for priority_class in system_priority_classes():
@@ -141,8 +138,8 @@ class EmbeddedCluster:
         self.add_nodes(self.options.nodes)
         self.load_files(self.options.load)
         self.port = await self._server.start(self.options.host, self.options.port)
-        for party in self._parties:
-            party.start()
+        for controller in self._controllers:
+            controller.start()
         if self.options.kubeconfig_out is not None:
             write_kubeconfig(self.options.kubeconfig_out, self.url)
 
@@ -150,8 +147,8 @@ class EmbeddedCluster:
         """Ends all watches and connections."""
         if self._reopening is not None:
             self._reopening.cancel()
-        for party in self._parties:
-            party.stop()
+        for controller in self._controllers:
+            controller.stop()
         await self._server.stop()
 
     async def __aenter__(self) -> Self:
@@ -162,7 +159,7 @@ class EmbeddedCluster:
         await self.stop()
 
     def add_nodes(self, options: NodeOptions) -> None:
-        """Makes nodes and their devices. Raises ApiError if one exists."""
+        """Creates nodes and their devices. Raises ApiError if one exists."""
         if options.devices and self.api.find(DEVICE_CLASSES, "", DRIVER) is None:
             self.api.create(DEVICE_CLASSES, "", device_class())
         for node in make_nodes(options, timestamp=self.api.timestamp()):
@@ -171,7 +168,7 @@ class EmbeddedCluster:
                 self.api.create(RESOURCE_SLICES, "", part)
 
     def load_files(self, paths: Iterable[Path]) -> None:
-        """Applies manifests, creating or replacing; statuses are taken over too. Raises ManifestError."""
+        """Creates or replaces the objects of manifests, with their status. Raises ManifestError."""
         for path in paths:
             for kind, value in read_manifests(path):
                 try:
@@ -180,7 +177,7 @@ class EmbeddedCluster:
                     raise ManifestError(f"{path}: {error.message}") from error
 
     def apply(self, kind: Kind, value: Object) -> Record:
-        """Creates or replaces an object together with its status, as restoring a dump needs. Raises ApiError."""
+        """Creates or replaces an object with its status. Raises ApiError."""
         metadata = {
             name: part
             for name, part in (value.get("metadata") or {}).items()
@@ -203,7 +200,7 @@ class EmbeddedCluster:
         return self.api.restore(kind, self._namespace_of(kind, value), value)
 
     def _namespace_of(self, kind: Kind, value: Object) -> str:
-        """The namespace of an object from a file, made if it does not exist."""
+        """The namespace of an object from a file. Creates it if it does not exist."""
         if not kind.namespaced:
             return ""
         namespace = (value.get("metadata") or {}).get("namespace") or "default"
@@ -212,15 +209,15 @@ class EmbeddedCluster:
         return str(namespace)
 
     def compact(self) -> None:
-        """Forgets all history: resuming watches and list pages get 410."""
+        """Drops all history: watches that resume and further pages of lists get 410."""
         self.api.store.compact()
 
     def cut_connections(self) -> int:
-        """Aborts every open connection; returns how many there were."""
+        """Aborts every open connection. Returns their number."""
         return self._server.cut_connections()
 
     def refuse_connections(self, seconds: float) -> None:
-        """Cuts every connection and accepts none for this long, like a server that is down."""
+        """Aborts every connection and accepts none for some seconds, like a server that is down."""
         self._server.stop_listening()
         self._server.cut_connections()
         if self._reopening is not None:

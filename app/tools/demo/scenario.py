@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from app.sim.parties.nodes import NodeOptions, make_nodes
+from app.sim.nodes import NodeOptions, make_nodes
 from app.tools.pod_tracker import ZONE
 
 Object = dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.sim import EmbeddedCluster
-from app.sim.parties.disruption import budget_status
+from app.sim.controllers.disruption import budget_status
 from tests.shell.sim.client import BUDGETS, PODS, Answer, Client, pod
 
 LABELS = {"app": "web"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.sim import RUN_FOR, ClusterOptions, EmbeddedCluster, KubeletOptions, NodeOptions
-from app.sim.parties.kubelet import parse_duration
+from app.sim.controllers.kubelet import parse_duration
 from app.sim.resources.binding import bind
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import NODES, PODS

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from app.sim import ClusterOptions, EmbeddedCluster
-from app.sim.parties.nodes import NodeOptions, make_nodes
+from app.sim.nodes import NodeOptions, make_nodes
 from app.sim.resources.kinds import NODES, PODS
 from app.tools.demo import run as module
 from app.tools.demo.run import DemoFailed, DemoOptions, play

@@ -1,4 +1,4 @@
-"""Old events go, on a virtual clock."""
+"""What the cluster removes by itself, on a virtual clock."""
 
 import asyncio
 

@@ -1,12 +1,11 @@
-"""Kubelets that only pretend: bound pods run, some finish, deleted ones vanish.
+"""Kubelets that run no containers: they write the states of pods that a scheduler and kubectl see.
 
-Nothing is executed. A pod goes through the states that a scheduler and kubectl would see::
+::
 
     Pending, bound, with its device claims --start delay--> Running --run-for annotation--> Succeeded
-       any of them, being deleted --grace period x factor--> gone
+       any of them, being deleted --grace period x factor--> deleted
 """
 
-import asyncio
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from app.sim.api import Api
+from app.sim.controllers.controller import Controller
 from app.sim.objects import is_being_deleted, with_condition
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import NODES, PODS, RESOURCE_CLAIMS
@@ -33,20 +33,21 @@ Step = Literal["start", "finish", "remove"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletOptions:
-    """How fast the pretended kubelets are."""
+    """How fast the kubelets are."""
 
     start_delay: float = 0.2
     """Seconds from a pod's binding until it runs."""
     grace_factor: float = 0.05
-    """Part of its grace period that a deleted pod really takes: 30 s become 1.5 s."""
+    """The part of its grace period after which a deleted pod is removed: 30 s become 1.5 s."""
     longest_grace: float = math.inf
-    """Seconds that it takes at most."""
+    """The maximum of that, in seconds."""
 
 
 class _Plan(NamedTuple):
+    """The next step of a pod, which is in the queue."""
+
     step: Step
     uid: str
-    timer: asyncio.TimerHandle
 
 
 def parse_duration(text: str) -> float:
@@ -57,13 +58,18 @@ def parse_duration(text: str) -> float:
     return sum(float(match[1]) * _UNIT_SECONDS[match[2]] for match in matches)
 
 
-class Kubelets:
-    """All the kubelets of the cluster: one timer per pod that has something coming."""
+class Kubelets(Controller[Key]):
+    """The kubelets of all nodes. The keys are the pods for which something is due."""
 
     def __init__(self, api: Api, options: KubeletOptions) -> None:
-        self._api = api
+        super().__init__(
+            api,
+            {NODES: self._on_node, PODS: self._on_pod, RESOURCE_CLAIMS: self._on_claim},
+        )
         self._options = options
         self._plans: dict[Key, _Plan] = {}
+        self._without_node: dict[str, dict[Key, None]] = {}
+        """node that does not exist -> the pods that are bound to it."""
         self._addresses = _FIRST_POD_ADDRESS
         self._steps: Mapping[Step, Callable[[Record], None]] = {
             "start": self._start_pod,
@@ -71,58 +77,45 @@ class Kubelets:
             "remove": self._remove_pod,
         }
 
-    def start(self) -> None:
-        """Begins to look after the pods, those that exist already included. Needs a running loop."""
-        self._api.store[PODS.storage].listeners[self._on_pod] = None
-        self._api.store[NODES.storage].listeners[self._on_node] = None
-        self._api.store[RESOURCE_CLAIMS.storage].listeners[self._on_claim] = None
-        for key, record in self._api.store[PODS.storage].records.items():
-            self._plan(key, record.value)
-
-    def stop(self) -> None:
-        """Leaves the pods as they are."""
-        self._api.store[PODS.storage].listeners.pop(self._on_pod, None)
-        self._api.store[NODES.storage].listeners.pop(self._on_node, None)
-        self._api.store[RESOURCE_CLAIMS.storage].listeners.pop(self._on_claim, None)
-        for plan in self._plans.values():
-            plan.timer.cancel()
-        self._plans.clear()
-
     def _on_pod(self, change: Change) -> None:
         if change.type == "DELETED":
-            self._cancel(change.key)
+            self._drop_plan(change.key)
+            self._forget_waiting(change.key, change.record.value)
         else:
             self._plan(change.key, change.record.value)
 
     def _on_node(self, change: Change) -> None:
-        """A new node's kubelet finds the pods that were bound to it before it came."""
+        """The kubelet of a new node starts the pods that were bound to the node before."""
         if change.type == "ADDED":
-            for key, record in self._api.store[PODS.storage].records.items():
-                if record.value["spec"].get("nodeName") == change.key[1]:
-                    self._plan(key, record.value)
+            for key in self._without_node.pop(change.key[1], ()):
+                self._plan_again(key)
 
     def _on_claim(self, change: Change) -> None:
-        """Pods that were bound before their claims were reserved for them go on."""
+        """Pods can start when their claims are reserved for them."""
         for consumer in change.record.value.get("status", {}).get("reservedFor", ()):
-            key = (change.key[0], consumer["name"])
-            record = self._api.store[PODS.storage].records.get(key)
-            if record is not None and consumer["resource"] == "pods":
-                self._plan(key, record.value)
+            if consumer["resource"] == "pods":
+                self._plan_again((change.key[0], consumer["name"]))
+
+    def _plan_again(self, key: Key) -> None:
+        record = self._api.find(PODS, *key)
+        if record is not None:
+            self._plan(key, record.value)
 
     def _plan(self, key: Key, pod: Object) -> None:
-        """Sets the timer for what comes next for a pod, unless it is set already."""
+        """Puts the pod's next step into the queue, if it is not there already."""
         coming = self._next_step(pod)
         known = self._plans.get(key)
         if coming is None:
-            self._cancel(key)
+            self._drop_plan(key)
+            self._wait_for_node(key, pod)
             return
         step, delay = coming
-        uid = pod["metadata"]["uid"]
-        if known is not None and (known.step, known.uid) == (step, uid) and step != "remove":
+        plan = _Plan(step, pod["metadata"]["uid"])
+        if known == plan and step != "remove":
             return
-        self._cancel(key)
-        timer = asyncio.get_running_loop().call_later(delay, self._act, key)
-        self._plans[key] = _Plan(step, uid, timer)
+        self._drop_plan(key)
+        self._plans[key] = plan
+        self.enqueue(key, delay)
 
     def _next_step(self, pod: Object) -> tuple[Step, float] | None:
         """What happens to a pod next, and after how many seconds."""
@@ -139,14 +132,27 @@ class Kubelets:
             return _finish_step(pod)
         return None
 
-    def _cancel(self, key: Key) -> None:
-        plan = self._plans.pop(key, None)
-        if plan is not None:
-            plan.timer.cancel()
+    def _wait_for_node(self, key: Key, pod: Object) -> None:
+        """Remembers a pod that is bound to a node that does not exist."""
+        node = pod["spec"].get("nodeName")
+        if node and self._api.find(NODES, "", node) is None:
+            self._without_node.setdefault(node, {})[key] = None
 
-    def _act(self, key: Key) -> None:
+    def _forget_waiting(self, key: Key, pod: Object) -> None:
+        node = pod["spec"].get("nodeName")
+        waiting = self._without_node.get(node)
+        if waiting is not None:
+            waiting.pop(key, None)
+            if not waiting:
+                del self._without_node[node]
+
+    def _drop_plan(self, key: Key) -> None:
+        self._plans.pop(key, None)
+        self.cancel(key)
+
+    def reconcile(self, key: Key) -> None:
         plan = self._plans.pop(key)
-        record = self._api.store[PODS.storage].records.get(key)
+        record = self._api.find(PODS, *key)
         if record is not None and record.value["metadata"]["uid"] == plan.uid:
             self._steps[plan.step](record)
 

@@ -1,10 +1,17 @@
-"""Nodes made by the dozen, for clusters that only pretend."""
+"""Nodes, and the devices on them, for clusters that run no containers.
+
+The driver, class and devices have the names that the Kubernetes documentation uses, so that its manifests work.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import NAMESPACE_DNS, uuid5
 
 from app.sim.store import Object
+
+DRIVER: Final = "gpu.example.com"
+_MOST_IN_A_SLICE: Final = 128
 
 _KUBELET_VERSION: Final = "v1.36.0"
 _FIRST_ADDRESS: Final = (10 << 24) | (1 << 16)
@@ -18,28 +25,28 @@ _CONDITIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """How many nodes, and what they are like. Quantities are Kubernetes' own (``32``, ``256Gi``)."""
+    """The number of nodes and their properties. Resources are Kubernetes quantities (``32``, ``256Gi``)."""
 
     count: int = 0
     prefix: str = "node-"
-    """Names are the prefix and a number from 0 on, all of the same width."""
+    """Names are the prefix and a number, padded to the same width."""
     zones: int = 3
-    """Nodes are dealt to ``zone-0``, ``zone-1`` ... in turn."""
+    """Nodes are in ``zone-0``, ``zone-1`` ... in turn."""
     region: str = "region-0"
     cpu: str = "32"
     memory: str = "256Gi"
     ephemeral_storage: str = "100Gi"
     pods: str = "110"
     instance_types: tuple[str, ...] = ("m5.large", "m5.xlarge", "m5.2xlarge")
-    """Dealt in turn, as a label only."""
+    """The instance types of nodes in turn, as a label only."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Further labels of every node."""
+    """Additional labels of every node."""
     taints: tuple[Mapping[str, str], ...] = ()
     """Taints of every node: ``{"key": ..., "value": ..., "effect": ...}``."""
     images: Mapping[str, int] = field(default_factory=dict)
     """Images that every node has: name -> size in bytes."""
     devices: int = 0
-    """Devices of every node, of the class ``gpu.example.com``."""
+    """The number of devices of every node, of the class ``gpu.example.com``."""
     first: int = 0
     """Number of the first node."""
 
@@ -111,4 +118,48 @@ def _status(options: NodeOptions, number: int, name: str, timestamp: str) -> Obj
             "architecture": "amd64",
         },
         "images": [{"names": [image], "sizeBytes": size} for image, size in options.images.items()],
+    }
+
+
+# ---------------------------------------------------------------- devices
+
+
+def device_class() -> Object:
+    """The class of all devices of the driver, with the driver's name."""
+    selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
+    return {"metadata": {"name": DRIVER}, "spec": {"selectors": [selector]}}
+
+
+def make_slices(node: Object, count: int) -> Iterator[Object]:
+    """Yields the slices of a node with ``count`` devices. The node owns them."""
+    name, uid = (node["metadata"][part] for part in ("name", "uid"))
+    parts = -(-count // _MOST_IN_A_SLICE)
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}
+    for part in range(parts):
+        numbers = range(part * _MOST_IN_A_SLICE, min((part + 1) * _MOST_IN_A_SLICE, count))
+        yield {
+            "metadata": {"name": slice_name(name, part), "ownerReferences": [owner]},
+            "spec": {
+                "driver": DRIVER,
+                "nodeName": name,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": parts},
+                "devices": [_device(name, number) for number in numbers],
+            },
+        }
+
+
+def slice_name(node: str, part: int) -> str:
+    return f"{node}-{DRIVER}-{part}"
+
+
+def _device(node: str, number: int) -> Object:
+    return {
+        "name": f"gpu-{number}",
+        "attributes": {
+            "index": {"int": number},
+            "uuid": {"string": f"gpu-{uuid5(NAMESPACE_DNS, f'{number}.{node}')}"},
+            "model": {"string": "LATEST-GPU-MODEL"},
+            "driverVersion": {"version": "1.0.0"},
+        },
+        "capacity": {"memory": {"value": "80Gi"}},
     }

@@ -1,84 +1,53 @@
-"""A small disruption controller: keeps the status of PodDisruptionBudgets up to date.
+"""The disruption controller: computes the status of PodDisruptionBudgets.
 
-It counts the pods that a budget selects. Expected pods are the pods that exist, since no workload controllers run here.
-A budget created with a status is left alone: its status stays as given.
+It counts the pods that a budget selects. The expected pods are those that exist, because there are no workload controllers.
+The status of a budget that was created with one stays as it is.
 """
 
-import asyncio
 import math
 from collections.abc import Iterable
 from typing import Any, Final
 
 from app.model.timestamps import parse_time
 from app.sim.api import Api
+from app.sim.controllers.controller import Controller
 from app.sim.objects import is_being_deleted, is_true, with_condition
 from app.sim.resources.kinds import POD_DISRUPTION_BUDGETS, PODS
 from app.sim.selectors import selects_labels
-from app.sim.store import Change, Key, Object, Record
+from app.sim.store import Change, Object, Record
 
 _SETTLE_SECONDS: Final = 0.02
-"""Changes that come together are counted together."""
+"""Changes within this time are counted together."""
 _DISRUPTED_SECONDS: Final = 120
-"""How long an evicted pod is taken for gone although it has not been deleted."""
+"""The time in which an evicted pod counts as disrupted although it is not deleted."""
 
 
-class DisruptionController:
-    """Recounts the budgets of a namespace soon after its pods or budgets change."""
+class DisruptionController(Controller[str]):
+    """Counts the pods of a namespace's budgets after its pods or budgets have changed. Its keys are namespaces."""
 
     def __init__(self, api: Api) -> None:
-        self._api = api
+        super().__init__(api, {PODS: self._on_pod, POD_DISRUPTION_BUDGETS: self._on_budget})
         self._budgets = api.store[POD_DISRUPTION_BUDGETS.storage]
-        self._kept: set[str] = set()
-        """Uids of budgets whose status stays as given."""
-        self._stale: set[str] = set()
-        """Namespaces to recount."""
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        """Begins to follow pods and budgets. Needs a running loop."""
-        self._api.store[PODS.storage].listeners[self._on_pod] = None
-        self._budgets.listeners[self._on_budget] = None
-        for key, record in self._budgets.records.items():
-            self._adopt(key, record)
-
-    def stop(self) -> None:
-        self._api.store[PODS.storage].listeners.pop(self._on_pod, None)
-        self._budgets.listeners.pop(self._on_budget, None)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._given: set[str] = set()
+        """Uids of the budgets that were created with a status."""
 
     def _on_pod(self, change: Change) -> None:
         if self._budgets.records:
-            self._schedule(change.key[0])
+            self.enqueue(change.key[0], _SETTLE_SECONDS)
 
     def _on_budget(self, change: Change) -> None:
-        if change.type == "ADDED":
-            self._adopt(change.key, change.record)
-        elif change.type == "DELETED":
-            self._kept.discard(change.record.value["metadata"]["uid"])
+        uid = change.record.value["metadata"]["uid"]
+        if change.type == "DELETED":
+            self._given.discard(uid)
+        elif change.type == "ADDED" and "observedGeneration" in change.record.value["status"]:
+            self._given.add(uid)
         else:
-            self._schedule(change.key[0])
+            self.enqueue(change.key[0], _SETTLE_SECONDS)
 
-    def _adopt(self, key: Key, record: Record) -> None:
-        if "observedGeneration" in record.value["status"]:
-            self._kept.add(record.value["metadata"]["uid"])
-        else:
-            self._schedule(key[0])
-
-    def _schedule(self, namespace: str) -> None:
-        self._stale.add(namespace)
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(_SETTLE_SECONDS, self._recount)
-
-    def _recount(self) -> None:
-        self._timer = None
-        namespaces, self._stale = self._stale, set()
-        for namespace in namespaces:
-            for record in list(self._budgets.ordered(namespace=namespace)):
-                if record.value["metadata"]["uid"] not in self._kept:
-                    self._update(namespace, record)
+    def reconcile(self, key: str) -> None:
+        for record in list(self._budgets.ordered(namespace=key)):
+            if record.value["metadata"]["uid"] not in self._given:
+                self._update(key, record)
 
     def _update(self, namespace: str, budget: Record) -> None:
         selects = selects_labels(budget.value["spec"].get("selector"))
@@ -96,7 +65,7 @@ class DisruptionController:
 
 
 def budget_status(budget: Object, pods: Iterable[Object], *, now: float, timestamp: str) -> Object:
-    """Works out a budget's status from the pods it selects."""
+    """The status of a budget, from the pods that it selects."""
     living = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
     disrupted = _still_disrupted(budget, living, now)
     healthy = sum(
@@ -120,7 +89,7 @@ def budget_status(budget: Object, pods: Iterable[Object], *, now: float, timesta
 
 
 def _still_disrupted(budget: Object, pods: Iterable[Object], now: float) -> dict[str, Any]:
-    """The evicted pods that are neither gone nor being deleted, nor forgotten by now."""
+    """The evicted pods that exist, are not being deleted, and were evicted less than _DISRUPTED_SECONDS ago."""
     present = {pod["metadata"]["name"] for pod in pods if not is_being_deleted(pod)}
     noted = budget["status"].get("disruptedPods", {})
     return {
@@ -137,7 +106,7 @@ def _desired_healthy(spec: Object, expected: int) -> int:
 
 
 def _scaled(value: Any, total: int) -> int:
-    """Reads a number or a percentage of ``total``, rounded up."""
+    """The value of a number or of a percentage of ``total``, rounded up."""
     if isinstance(value, int):
         return value
     return math.ceil(int(str(value).removesuffix("%")) * total / 100)

@@ -1,9 +1,10 @@
-"""The claims of generic ephemeral volumes: made when their pod comes, gone when it goes."""
+"""PersistentVolumeClaims of generic ephemeral volumes: created and deleted with their pods."""
 
 import logging
 from typing import Final
 
 from app.sim.api import Api
+from app.sim.controllers.controller import Controller
 from app.sim.errors import ApiError
 from app.sim.objects import is_being_deleted
 from app.sim.resources.deletion import DeleteOptions, delete
@@ -15,38 +16,27 @@ log = logging.getLogger(__name__)
 CLAIMS: Final = BY_RESOURCE["persistentvolumeclaims"]
 
 
-class EphemeralClaims:
-    """Follows the pods."""
+class EphemeralVolumeController(Controller[Key]):
+    """Acts in the handler, so that a pod's claims exist when the pod does."""
 
     def __init__(self, api: Api) -> None:
-        self._api = api
-        self._pods = api.store[PODS.storage]
-
-    def start(self) -> None:
-        """Begins, with the pods that exist."""
-        self._pods.listeners[self._on_pod] = None
-        for record in list(self._pods.records.values()):
-            self._make_claims(record.value)
-
-    def stop(self) -> None:
-        """Leaves the claims as they are."""
-        self._pods.listeners.pop(self._on_pod, None)
+        super().__init__(api, {PODS: self._on_pod})
 
     def _on_pod(self, change: Change) -> None:
         if change.type == "ADDED":
-            self._make_claims(change.record.value)
+            self._create_claims(change.record.value)
         elif change.type == "DELETED":
-            self._drop_claims(change.record.value)
+            self._delete_claims(change.record.value)
 
-    def _make_claims(self, pod: Object) -> None:
+    def _create_claims(self, pod: Object) -> None:
         if is_being_deleted(pod):
             return
         for volume in pod["spec"].get("volumes", ()):
             template = volume.get("ephemeral", {}).get("volumeClaimTemplate")
             if template and self._api.find(CLAIMS, *_ephemeral_key(pod, volume)) is None:
-                self._make_claim(pod, volume, template)
+                self._create_claim(pod, volume, template)
 
-    def _make_claim(self, pod: Object, volume: Object, template: Object) -> None:
+    def _create_claim(self, pod: Object, volume: Object, template: Object) -> None:
         namespace, name = _ephemeral_key(pod, volume)
         given = template.get("metadata", {})
         metadata = {part: given[part] for part in ("labels", "annotations") if part in given}
@@ -66,7 +56,7 @@ class EphemeralClaims:
                 error,
             )
 
-    def _drop_claims(self, pod: Object) -> None:
+    def _delete_claims(self, pod: Object) -> None:
         for volume in pod["spec"].get("volumes", ()):
             if "ephemeral" not in volume:
                 continue

@@ -1,0 +1,69 @@
+"""The base of all controllers: it follows kinds of objects, and reconciles the keys that are concerned by a change."""
+
+import asyncio
+import logging
+from collections.abc import Hashable, Mapping
+from typing import Generic, TypeVar
+
+from app.sim.api import Api
+from app.sim.errors import ApiError
+from app.sim.resources.kinds import Kind
+from app.sim.store import Change, Listener
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Controller(Generic[K]):
+    """Brings a part of the cluster into the state that its objects ask for.
+
+    ``handlers`` are called for each change of an object of their kind, before the writer gets its answer, and once for each object
+    that exists at the start. A handler acts at once, or it calls ``enqueue`` with a key, for which ``reconcile`` is called later:
+    once for all changes until then.
+    """
+
+    def __init__(self, api: Api, handlers: Mapping[Kind, Listener]) -> None:
+        self._api = api
+        self._handlers = handlers
+        self._queue: dict[K, asyncio.Handle] = {}
+
+    def start(self) -> None:
+        """Starts with the objects that exist. Needs a running loop."""
+        for kind, handler in self._handlers.items():
+            collection = self._api.store[kind.storage]
+            collection.listeners[handler] = None
+            for key, record in list(collection.records.items()):
+                handler(Change("ADDED", key, record, None))
+
+    def stop(self) -> None:
+        """Stops, and leaves all objects as they are."""
+        for kind, handler in self._handlers.items():
+            self._api.store[kind.storage].listeners.pop(handler, None)
+        for key in list(self._queue):
+            self.cancel(key)
+
+    def enqueue(self, key: K, delay: float = 0.0) -> None:
+        """Calls ``reconcile`` for a key in ``delay`` seconds. A key that is in the queue already keeps its time."""
+        if key not in self._queue:
+            loop = asyncio.get_running_loop()
+            self._queue[key] = (
+                loop.call_later(delay, self._run, key) if delay else loop.call_soon(self._run, key)
+            )
+
+    def cancel(self, key: K) -> None:
+        """Removes a key from the queue, if it is there."""
+        handle = self._queue.pop(key, None)
+        if handle is not None:
+            handle.cancel()
+
+    def reconcile(self, key: K) -> None:
+        """Compares the state that a key stands for with the state that it should have, and changes it. May raise ApiError."""
+        raise NotImplementedError
+
+    def _run(self, key: K) -> None:
+        del self._queue[key]
+        try:
+            self.reconcile(key)
+        except ApiError as error:
+            log.warning("%s cannot reconcile %s: %s", type(self).__name__, key, error.message)

@@ -1,1 +1,0 @@
-"""The parties that only pretend: kubelets, controllers, nodes by the dozen."""
