@@ -100,6 +100,11 @@ class Forbidden(KubeApiError):
 class NotFound(KubeApiError):
     """404: no such object, or no such kind."""
 
+    @property
+    def is_missing_object(self) -> bool:
+        """Whether the API server says that there is no such object. A load balancer answers 404 as well, without a reason."""
+        return self.reason == "NotFound"
+
 
 class Conflict(KubeApiError):
     """409: the object is not, or no longer, what the request assumes."""
@@ -127,6 +132,30 @@ class ConnectionFailed(KubeApiError):
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
         self.sent = sent
+
+
+#: Seconds after which a request that was not answered takes no effect any more: an API server ends those that take it longer
+#: (its --request-timeout).
+SETTLED: Final = 60.0
+
+_REQUEST_TIMEOUT: Final = 408
+_WEBHOOK_FAILED: Final = "Internal error occurred: failed calling webhook"
+
+
+def may_take_effect(error: KubeError) -> bool:
+    """Whether a write that ended so may have taken effect, or may do so yet, for up to SETTLED seconds.
+
+    An error of a webhook comes before anything is stored; another 5xx may be about the answer of etcd.
+    """
+    match error:
+        case ConnectionFailed(sent=sent):
+            return sent
+        case KubeApiError(status=status) if status >= 500:
+            webhook = error.message.startswith(_WEBHOOK_FAILED)
+            return not (webhook and error.reason == "InternalError")
+        case KubeApiError(status=status):
+            return 200 <= status < 300 or status == _REQUEST_TIMEOUT
+    return False
 
 
 _BY_STATUS: Final[dict[int, type[KubeApiError]]] = {

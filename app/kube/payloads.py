@@ -45,6 +45,8 @@ def pod_status_patch(
 ) -> bytes | None:
     """A strategic merge patch of the status, None when nothing would change (docs/spec/cycle.md#status-patch).
 
+    It holds for this very pod: the server refuses it for another one of the same name.
+
     ``nominated_node_name`` None leaves it as it is, empty clears it. ``now`` is in seconds since the epoch.
     """
     status: dict[str, object] = {}
@@ -54,7 +56,9 @@ def pod_status_patch(
             status["conditions"] = [changed]
     if nominated_node_name is not None and nominated_node_name != pod.nominated_node_name:
         status["nominatedNodeName"] = nominated_node_name or None
-    return _ENCODER.encode({"status": status}) if status else None
+    if not status:
+        return None
+    return _ENCODER.encode({"metadata": {"uid": pod.uid}, "status": status})
 
 
 def _changed_condition(pod: Pod, wanted: ConditionChange, now: float) -> dict[str, object] | None:

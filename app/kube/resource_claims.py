@@ -6,6 +6,7 @@ raise KubeApiError for what the server refuses; one that changes a version of a 
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,12 +15,15 @@ import numpy as np
 
 from app.kube.backoff import Backoff
 from app.kube.errors import (
+    SETTLED,
+    UNREADABLE,
     Conflict,
-    ConnectionFailed,
     KubeApiError,
-    ServerUnavailable,
-    TooManyRequests,
+    KubeError,
+    NotFound,
+    may_take_effect,
 )
+from app.kube.lookup import read_object
 from app.kube.payloads import object_patch
 from app.kube.transport import (
     JSON,
@@ -34,16 +38,31 @@ from app.model.devices import ResourceClaim
 from app.wire.envelope import DecodeError
 from app.wire.kube import decoder_for
 from app.wire.protobuf import resource_version, with_finalizer
+from app.wire.sanitize import decode
 
 logger = logging.getLogger(__name__)
 
 #: Waits between lookups of a claim, seconds.
 LOOKUP_FIRST: Final = 0.05
 LOOKUP_LONGEST: Final = 2.0
+#: Seconds without an answer after which the log says so.
+LOOKUP_WARNING: Final = 10.0
 
 _API_VERSION: Final = "resource.k8s.io/v1"
+_OK: Final = 200
 _INVALID: Final = 422
 _DECODER: Final = decoder_for(ResourceClaim)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+_METADATA: Final = msgspec.json.Decoder(_Object)
 
 
 class ResourceClaimRequests:
@@ -53,16 +72,50 @@ class ResourceClaimRequests:
         self._transport: Final = transport
         self._may_write: Final = may_write
         self._rng: Final = rng
+        #: By path: the version of the claim that a write without an answer was for, and when it can take effect no more.
+        self._unanswered: Final[dict[str, tuple[str, float]]] = {}
 
     async def get(self, namespace: str, name: str) -> ResourceClaim:
-        """The claim as the server has it now. Goes on until there is an answer."""
+        """The claim as the server has it now. Goes on until there is an answer: a claim or NotFound.
+
+        A write that was not answered may take effect late. While the claim has the version that it was for, that is waited
+        for. Reads are not bound to leading. Raises KubeApiError for a claim that cannot be decoded.
+        """
+        path = _path(namespace, name)
         waits = Backoff(self._rng, initial=LOOKUP_FIRST, factor=4.0, cap=LOOKUP_LONGEST)
+        loop = asyncio.get_running_loop()
+        while True:
+            claim = await self._look_up(namespace, name)
+            version, settled_at = self._unanswered.get(path, ("", -math.inf))
+            if claim.resource_version != version or loop.time() >= settled_at:
+                self._unanswered.pop(path, None)
+                return claim
+            await asyncio.sleep(min(waits.next(), settled_at - loop.time()))
+
+    async def _look_up(self, namespace: str, name: str) -> ResourceClaim:
+        waits = Backoff(self._rng, initial=LOOKUP_FIRST, factor=4.0, cap=LOOKUP_LONGEST)
+        loop = asyncio.get_running_loop()
+        warn_at = loop.time() + LOOKUP_WARNING
         while True:
             try:
-                return await self._send("GET", _path(namespace, name))
-            except (ConnectionFailed, ServerUnavailable, TooManyRequests) as err:
-                logger.debug("Lookup of claim %s/%s failed: %s", namespace, name, err)
+                body = await read_object(self._transport, _path(namespace), name)
+                if decode(_METADATA, body).metadata.uid:
+                    break
+                problem = "the answer is no ResourceClaim"
+            except NotFound:
+                raise
+            except (KubeApiError, *UNREADABLE) as err:
+                problem = str(err)
+            if loop.time() >= warn_at:
+                warn_at = math.inf
+                logger.warning(
+                    "What became of ResourceClaim %s/%s is not known, its devices stay in use: %s",
+                    namespace,
+                    name,
+                    problem,
+                )
             await asyncio.sleep(waits.next())
+        return _decoded(body, f"GET {_path(namespace, name)}")
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
         """Creates a claim with this metadata and spec; as it is then, with the name that was made for it."""
@@ -77,7 +130,29 @@ class ResourceClaimRequests:
         """Changes this version of a claim by a merge patch, its status or the rest; as it is then."""
         path = _path(claim.namespace, claim.name) + ("/status" if status else "")
         body = object_patch(claim.resource_version, changes)
-        return await self._send("PATCH", path, body, MERGE_PATCH)
+        return await self._change(claim, "PATCH", path, body, MERGE_PATCH)
+
+    async def _change(
+        self, claim: ResourceClaim, method: str, path: str, body: bytes, content_type: str
+    ) -> ResourceClaim:
+        """Sends a change of this version of a claim, and remembers it if it is not answered."""
+        try:
+            return await self._send(method, path, body, content_type)
+        except KubeError as error:
+            if may_take_effect(error):
+                self._remember(claim)
+            raise
+        except asyncio.CancelledError:
+            self._remember(claim)
+            raise
+
+    def _remember(self, claim: ResourceClaim) -> None:
+        now = asyncio.get_running_loop().time()
+        for path, (_, settled_at) in list(self._unanswered.items()):
+            if settled_at <= now:
+                del self._unanswered[path]
+        path = _path(claim.namespace, claim.name)
+        self._unanswered[path] = claim.resource_version, now + SETTLED
 
     async def add_finalizer(self, claim: ResourceClaim, finalizer: str) -> ResourceClaim:
         """Adds a finalizer to this version of a claim; as it is then.
@@ -98,7 +173,7 @@ class ResourceClaimRequests:
             changed = with_finalizer(stored.body, finalizer)
         except DecodeError as error:
             raise KubeApiError(f"GET {path}: {error}") from error
-        return await self._send("PUT", path, changed, PROTOBUF)
+        return await self._change(claim, "PUT", path, changed, PROTOBUF)
 
     async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
         """Takes a consumer out of status.reservedFor, whatever version of the claim is there."""
@@ -130,12 +205,19 @@ class ResourceClaimRequests:
         answer = await self._transport.request(
             method, path, body=body, content_type=content_type, guard=self._may_write
         )
-        try:
-            return _DECODER.decode(answer.body)
-        except DecodeError as error:
-            raise KubeApiError(
-                f"{method} {path}: the answer is no ResourceClaim: {error}"
-            ) from error
+        return _decoded(answer.body, f"{method} {path}")
+
+
+def _decoded(body: bytes, request: str) -> ResourceClaim:
+    """The claim in an answer. Raises KubeApiError for anything else."""
+    try:
+        claim = _DECODER.decode(body)
+    except DecodeError as error:
+        problem = f"{request}: the answer is no ResourceClaim: {error}"
+        raise KubeApiError(problem, status=_OK) from error
+    if not claim.uid:
+        raise KubeApiError(f"{request}: the answer is no ResourceClaim", status=_OK)
+    return claim
 
 
 def _path(namespace: str, name: str = "") -> str:

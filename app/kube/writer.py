@@ -9,13 +9,15 @@ A binding whose answer was lost is not guessed about and not blindly repeated. T
     gone, or recreated   failure
     not bound            the binding is sent again, a bounded number of times
 
-The lookup itself goes on until there is an answer. While the server is away nobody else can bind the pod either, and to
-give up would mean to treat as free what may be taken.
+Only a pod, or the API server's own 404, answers a lookup. Anything else (401 and 403 while an API server starts, 5xx, a load
+balancer's page) does not: the lookup goes on until there is an answer, or the watch shows the pod bound or gone. To give up would
+mean to treat as free what may be taken. For the same reason a failure is reported only when no request can take effect any more.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -23,14 +25,18 @@ import numpy as np
 
 from app.kube.backoff import Backoff
 from app.kube.errors import (
+    SETTLED,
+    UNREADABLE,
     Conflict,
     ConnectionFailed,
     KubeApiError,
+    KubeError,
     NotFound,
-    NotLeading,
     ServerUnavailable,
     TooManyRequests,
+    may_take_effect,
 )
+from app.kube.lookup import read_object
 from app.kube.payloads import (
     ConditionChange,
     binding_body,
@@ -48,17 +54,20 @@ from app.kube.transport import (
     path_segment,
 )
 from app.model.pod import Pod
+from app.wire.sanitize import decode
 
 logger = logging.getLogger(__name__)
 
 #: How often a binding is sent at most, and the waits between, seconds.
 BIND_ATTEMPTS: Final = 4
 BIND_RETRY: Final = 0.05
-#: Longest wait between lookups of a pod whose binding is in doubt, seconds.
+#: Longest wait between lookups, seconds.
 LOOKUP_LONGEST: Final = 2.0
-#: How often a status patch is sent at most; waits of 10 ms, 50 ms, 250 ms between (docs/spec/cycle.md#status-patch).
-PATCH_ATTEMPTS: Final = 4
-PATCH_RETRY: Final = 0.01
+#: Seconds for which an outcome is not known after which the log says so.
+DOUBT_WARNING: Final = 10.0
+#: How often another write is sent at most; waits of 10 ms, 50 ms, 250 ms between (docs/spec/cycle.md#status-patch).
+WRITE_ATTEMPTS: Final = 4
+WRITE_RETRY: Final = 0.01
 
 _TRANSIENT: Final = (ConnectionFailed, ServerUnavailable, TooManyRequests)
 
@@ -75,6 +84,21 @@ class BindResult(msgspec.Struct, frozen=True):
     looked_up: bool = False
 
 
+class Doubt(msgspec.Struct):
+    """A binding that was sent and whose outcome is not known yet."""
+
+    #: namespace/name.
+    pod: str
+    uid: str
+    node: str
+    #: When it began, in the loop's time.
+    since: float
+    #: Why there is no answer.
+    error: str = ""
+    #: Whether the log says so.
+    logged: bool = False
+
+
 class _PodMeta(msgspec.Struct, frozen=True):
     uid: str = ""
 
@@ -89,85 +113,173 @@ class _BoundPod(msgspec.Struct, frozen=True):
 
 
 _BOUND_POD: Final = msgspec.json.Decoder(_BoundPod)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class KubeWriter:
     """Writes what the scheduler decides."""
 
-    def __init__(self, transport: Transport, *, may_write: Guard, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        may_write: Guard,
+        rng: np.random.Generator,
+        pods: Mapping[str, Pod] | None = None,
+    ) -> None:
+        """``pods``: every pod by namespace/name, as the watch shows it now; None if nothing is watched."""
         self._transport: Final = transport
         self._may_write: Final = may_write
         self._rng: Final = rng
+        self._pods: Final = pods
+        #: By the pod's uid.
+        self._doubts: Final[dict[str, Doubt]] = {}
+
+    @property
+    def doubts(self) -> Sequence[Doubt]:
+        """The bindings whose outcome is not known, the oldest first."""
+        return list(self._doubts.values())
 
     # ------------------------------------------------------------ bindings
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> BindResult:
-        """Binds a pod to a node. Raises NotLeading; what the server refuses is a BindResult."""
+        """Binds a pod to a node. Raises NotLeading; what the server refuses is a BindResult.
+
+        Returns only when the outcome is known for good, which may take as long as the API server is away.
+        """
+        doubt = Doubt(f"{namespace}/{name}", uid, node, asyncio.get_running_loop().time())
+        try:
+            return await self._bind(namespace, name, doubt)
+        finally:
+            self._doubts.pop(uid, None)
+
+    async def _bind(self, namespace: str, name: str, doubt: Doubt) -> BindResult:
         path = f"{_pod_path(namespace, name)}/binding"
-        body = binding_body(namespace, name, uid, node)
+        body = binding_body(namespace, name, doubt.uid, doubt.node)
+        loop = asyncio.get_running_loop()
         waits = Backoff(self._rng, initial=BIND_RETRY, factor=4.0, cap=LOOKUP_LONGEST)
-        looked_up = False
+        looked_up, settled_at = False, -math.inf
         for attempt in range(1, BIND_ATTEMPTS + 1):
             if attempt > 1:
                 await asyncio.sleep(waits.next())
             try:
-                await self._write("POST", path, body)
+                _expect_object(await self._write("POST", path, body))
                 return BindResult(True, attempts=attempt, looked_up=looked_up)
-            except (Conflict, *_TRANSIENT) as err:
-                error: KubeApiError = err
-            except KubeApiError as err:
-                return BindResult(False, str(err), err, attempt, looked_up)
-            if not _in_doubt(error):
-                continue
-            looked_up = True
-            verdict = await self._verdict(namespace, name, uid, node, error)
+            except KubeError as err:
+                error = err
+            if _in_doubt(error):
+                looked_up = True
+                if may_take_effect(error):
+                    settled_at = loop.time() + SETTLED
+                verdict = await self._verdict(namespace, name, doubt, error)
+                if verdict is not None:
+                    return msgspec.structs.replace(verdict, attempts=attempt)
+            if isinstance(error, Conflict) or not (
+                _in_doubt(error) or isinstance(error, _TRANSIENT)
+            ):
+                break
+        while loop.time() < settled_at:
+            await asyncio.sleep(min(waits.next(), settled_at - loop.time()))
+            verdict = await self._verdict(namespace, name, doubt, error)
             if verdict is not None:
                 return msgspec.structs.replace(verdict, attempts=attempt)
-        return BindResult(False, str(error), error, BIND_ATTEMPTS, looked_up)
+        if not isinstance(error, KubeApiError):
+            raise error
+        return BindResult(False, str(error), error, attempt, looked_up)
 
     async def _verdict(
-        self, namespace: str, name: str, uid: str, node: str, error: KubeApiError
+        self, namespace: str, name: str, doubt: Doubt, error: KubeError
     ) -> BindResult | None:
-        """What a lookup says about a binding in doubt; None: not bound, so it may be sent again."""
+        """What a lookup says about a binding that ended with ``error``; None: not bound."""
+        failure = error if isinstance(error, KubeApiError) else None
         try:
-            pod = await self._look_up(namespace, name)
-        except KubeApiError as err:
+            node = await self._look_up(namespace, name, doubt, error)
+        except NotFound as err:
             return BindResult(False, str(err), err, looked_up=True)
-        if pod.metadata.uid != uid:
-            message = f'pods "{name}" not found: another pod has taken the name'
-            return BindResult(False, message, error, looked_up=True)
-        if pod.spec.node_name == node:
+        if node == doubt.node:
             return BindResult(True, looked_up=True)
-        if pod.spec.node_name:
-            taken = f'pod {name} is already assigned to node "{pod.spec.node_name}"'
+        if node:
+            taken = f'pod {name} is already assigned to node "{node}"'
             message = f'Operation cannot be fulfilled on pods/binding "{name}": {taken}'
-            return BindResult(False, message, error, looked_up=True)
-        if isinstance(error, Conflict):
-            return BindResult(False, str(error), error, looked_up=True)
+            return BindResult(False, message, failure, looked_up=True)
         return None
 
-    async def _look_up(self, namespace: str, name: str) -> _BoundPod:
-        """The pod as the server has it now. Goes on until there is an answer; raises NotFound and refusals."""
+    async def _look_up(
+        self, namespace: str, name: str, doubt: Doubt, error: KubeError | None = None
+    ) -> str:
+        """The node that this very pod is bound to, empty for none. Goes on until that is known; raises NotFound."""
         waits = Backoff(self._rng, initial=BIND_RETRY, factor=4.0, cap=LOOKUP_LONGEST)
-        path = _pod_path(namespace, name)
+        self._doubts[doubt.uid] = doubt
+        if error is not None:
+            doubt.error = str(error)
         while True:
-            if not self._may_write():
-                raise NotLeading("GET", path)
             try:
-                answer = await self._transport.request("GET", path)
-                return _BOUND_POD.decode(answer.body)
-            except _TRANSIENT as err:
-                logger.debug("Lookup of pod %s/%s failed: %s", namespace, name, err)
-            except msgspec.MsgspecError as err:
-                raise KubeApiError(f"GET {path}: the answer is no pod: {err}") from err
+                return await self._ask_node(namespace, name, doubt.uid)
+            except NotFound:
+                raise
+            except KubeApiError as err:
+                doubt.error = str(err)
+            shown = self._shown_node(doubt)
+            if shown:
+                return shown
+            self._report(doubt)
             await asyncio.sleep(waits.next())
 
-    async def bound_to(self, pod: Pod) -> str | None:
-        """The node that this very pod is bound to, None for none. Goes on until there is an answer; raises KubeApiError."""
-        found = await self._look_up(pod.namespace, pod.name)
-        if found.metadata.uid != pod.uid:
-            raise NotFound(f'pods "{pod.name}" not found: another pod has taken the name')
-        return found.spec.node_name or None
+    async def _ask_node(self, namespace: str, name: str, uid: str) -> str:
+        """What the server says. Raises NotFound if it has no such pod, KubeApiError for what is no answer."""
+        body = await read_object(self._transport, _pods_path(namespace), name)
+        try:
+            pod = decode(_BOUND_POD, body)
+        except UNREADABLE as err:
+            raise KubeApiError(f"the answer is no pod: {err}") from err
+        if not pod.metadata.uid:
+            raise KubeApiError("the answer is no pod")
+        if pod.metadata.uid != uid:
+            raise _gone(name, ": another pod has taken the name")
+        return pod.spec.node_name
+
+    def _shown_node(self, doubt: Doubt) -> str:
+        """What the watch shows: the pod's node, empty for none yet. Raises NotFound."""
+        if self._pods is None:
+            return ""
+        pod = self._pods.get(doubt.pod)
+        if pod is None:
+            raise _gone(doubt.pod.partition("/")[2])
+        if pod.uid != doubt.uid:
+            raise _gone(pod.name, ": another pod has taken the name")
+        return pod.node_name
+
+    def _report(self, doubt: Doubt) -> None:
+        seconds = asyncio.get_running_loop().time() - doubt.since
+        if seconds >= DOUBT_WARNING and not doubt.logged:
+            doubt.logged = True
+            logger.warning(
+                "Whether pod %s is bound to node %s is not known for %.0f s, its place stays taken: %s",
+                doubt.pod,
+                doubt.node,
+                seconds,
+                doubt.error,
+            )
+
+    async def bound_to(self, pod: Pod, node: str, *, settle: float = 0.0) -> str | None:
+        """The node that this very pod is bound to, None for none.
+
+        ``node``: where somebody else was to bind it, who may still do so for ``settle`` seconds; that is waited for. Goes on
+        until there is an answer; raises NotFound.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        waits = Backoff(self._rng, initial=BIND_RETRY, factor=4.0, cap=LOOKUP_LONGEST)
+        doubt = Doubt(pod.key, pod.uid, node, began)
+        try:
+            while True:
+                found = await self._look_up(pod.namespace, pod.name, doubt)
+                left = began + settle - loop.time()
+                if found or left <= 0.0:
+                    return found or None
+                await asyncio.sleep(min(waits.next(), left))
+        finally:
+            self._doubts.pop(pod.uid, None)
 
     # ------------------------------------------------------------ pods
 
@@ -193,22 +305,22 @@ class KubeWriter:
 
     async def patch_extended_claim_status(self, pod: Pod, status: Mapping[str, object]) -> None:
         """Makes status.extendedResourceClaimStatus say this. Raises like ``patch_pod_status``."""
-        await self._patch_status(
-            pod, msgspec.json.encode({"status": {"extendedResourceClaimStatus": status}})
-        )
+        patch = {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": status}}
+        await self._patch_status(pod, msgspec.json.encode(patch))
 
     async def _patch_status(self, pod: Pod, patch: bytes) -> None:
         path = f"{_pod_path(pod.namespace, pod.name)}/status"
-        waits = Backoff(self._rng, initial=PATCH_RETRY, factor=5.0, cap=1.0, jitter=0.1)
-        for attempt in range(1, PATCH_ATTEMPTS + 1):
-            try:
-                await self._write("PATCH", path, patch, STRATEGIC_MERGE_PATCH)
-            except (Conflict, *_TRANSIENT):
-                if attempt == PATCH_ATTEMPTS:
-                    raise
-            else:
-                return
-            await asyncio.sleep(waits.next())
+        again = (Conflict, *_TRANSIENT)
+        try:
+            await self._write_repeatedly("PATCH", path, patch, STRATEGIC_MERGE_PATCH, again)
+        except NotFound:
+            raise
+        except KubeApiError as err:
+            if _is_about_uid(err) or (
+                isinstance(err, Conflict) and await self._is_gone(pod.namespace, pod.name, pod.uid)
+            ):
+                raise _gone(pod.name, ": another pod has taken the name") from err
+            raise
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         """Deletes this very pod with its own grace period; False when it was gone already.
@@ -216,21 +328,53 @@ class KubeWriter:
         A conflict may mean that another pod has taken the name, or anything else: the pod is looked up. Raises NotLeading
         and KubeApiError.
         """
+        path = _pod_path(namespace, name)
         try:
-            await self._write("DELETE", _pod_path(namespace, name), delete_body(uid))
+            await self._write_repeatedly("DELETE", path, delete_body(uid), JSON, _TRANSIENT)
         except NotFound:
             return False
         except Conflict:
-            if await self._exists(namespace, name, uid):
-                raise
-            return False
+            if await self._is_gone(namespace, name, uid):
+                return False
+            raise
         return True
 
-    async def _exists(self, namespace: str, name: str, uid: str) -> bool:
+    async def _is_gone(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether the server says that there is no such pod; False as well when it cannot be asked."""
         try:
-            return (await self._look_up(namespace, name)).metadata.uid == uid
+            await self._ask_node(namespace, name, uid)
         except NotFound:
-            return False
+            return True
+        except KubeApiError as err:
+            logger.debug("Lookup of pod %s/%s failed: %s", namespace, name, err)
+        return False
+
+    async def _write_repeatedly(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str,
+        again: tuple[type[KubeApiError], ...],
+    ) -> None:
+        """A write whose repetition does no harm, repeated after the errors ``again``. Raises NotLeading and KubeApiError.
+
+        NotFound is what the API server itself says.
+        """
+        waits = Backoff(self._rng, initial=WRITE_RETRY, factor=5.0, cap=1.0, jitter=0.1)
+        for attempt in range(1, WRITE_ATTEMPTS + 1):
+            try:
+                await self._write(method, path, body, content_type)
+            except NotFound as err:
+                if not err.is_missing_object:
+                    raise KubeApiError(str(err), status=err.status) from err
+                raise
+            except again:
+                if attempt == WRITE_ATTEMPTS:
+                    raise
+            else:
+                return
+            await asyncio.sleep(waits.next())
 
     # ------------------------------------------------------------ volumes
 
@@ -268,12 +412,31 @@ class KubeWriter:
         )
 
 
+def _pods_path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{path_segment(namespace)}/pods"
+
+
 def _pod_path(namespace: str, name: str) -> str:
-    return f"/api/v1/namespaces/{path_segment(namespace)}/pods/{path_segment(name)}"
+    return f"{_pods_path(namespace)}/{path_segment(name)}"
 
 
-def _in_doubt(error: KubeApiError) -> bool:
-    """Whether a binding that ended so may have taken effect: not when it was never sent, or refused unread."""
-    if isinstance(error, ConnectionFailed):
-        return error.sent
-    return not isinstance(error, TooManyRequests)
+def _in_doubt(error: KubeError) -> bool:
+    """Whether a binding that ended so may have taken effect: not when it was never sent, or refused."""
+    return isinstance(error, Conflict) or may_take_effect(error)
+
+
+def _is_about_uid(error: KubeApiError) -> bool:
+    """Whether a patch was refused because another pod has taken the name."""
+    return any(cause.field == "metadata.uid" for cause in error.details.causes or ())
+
+
+def _gone(name: str, why: str = "") -> NotFound:
+    return NotFound(f'pods "{name}" not found{why}', status=404, reason="NotFound")
+
+
+def _expect_object(answer: Response) -> None:
+    """Raises KubeApiError for an answer that is no JSON object: something else than an API server has sent it."""
+    try:
+        decode(_OBJECT, answer.body)
+    except UNREADABLE as err:
+        raise KubeApiError(f"the answer is no Status: {err}", status=answer.status) from err

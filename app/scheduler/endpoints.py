@@ -83,6 +83,7 @@ class Endpoints:
                 self.debugger,
                 explainer.explain,
                 telemetry.histories,
+                lambda: scheduler.writer.doubts,
                 profiling=scheduler.settings.configuration.enable_profiling,
             ),
         )

@@ -233,12 +233,18 @@ class ChainBinder(msgspec.Struct, frozen=True):
     retries: ExtenderRetries
 
     async def bind(self, pod: Pod, node_name: str) -> bool:
-        """True if an extender bound the pod. An answer that was lost is looked up."""
-        if self.chain.binder_for(pod) is None:
+        """True if an extender bound the pod. An answer that was lost is looked up.
+
+        An extender may still bind the pod after we have ceased to wait for it. It is given as much time again before the pod
+        counts as not bound, unless the scheduler itself is to bind it then, to the same node.
+        """
+        extender = self.chain.binder_for(pod)
+        if extender is None:
             return False
+        settle = 0.0 if extender.ignorable else extender.config.timeout
 
         async def look_up() -> str | None:
-            return await self.writer.bound_to(pod)
+            return await self.writer.bound_to(pod, node_name, settle=settle)
 
         try:
             return await self.chain.bind(pod, node_name, look_up)

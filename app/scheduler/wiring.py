@@ -108,9 +108,11 @@ class Scheduler:
         self._parts: Final = Parts(self.state, clock, rng, self._spawn, telemetry.on)
         self.flusher: Final = QueueFlusher(self.state, clock, self._wake)
 
-        self._writer: Final = KubeWriter(transport, may_write=may_write, rng=rng)
+        self.writer: Final = KubeWriter(
+            transport, may_write=may_write, rng=rng, pods=self.state.pods
+        )
         self.patcher: Final = StatusPatcher(
-            ApiStatusWriter(self._writer), self._spawn, backlog=lambda: self.state.ready
+            ApiStatusWriter(self.writer), self._spawn, backlog=lambda: self.state.ready
         )
         self._pod_events: Final = PodEventRecorder(events)
         self._reports: Final = Reports(self._pod_events, self.patcher)
@@ -120,7 +122,7 @@ class Scheduler:
 
         self.evictor: Final = self._make_evictor()
         self.effects: Final = ApiEffects(
-            self._writer,
+            self.writer,
             ResourceClaimRequests(transport, may_write=may_write, rng=rng),
             clock,
             self._pod_events,
@@ -267,7 +269,7 @@ class Scheduler:
     def _make_evictor(self) -> Evictor:
         return Evictor(
             self._parts,
-            writer=self._writer,
+            writer=self.writer,
             events=self._pod_events,
             patcher=self.patcher,
             stop_unbound=self._stop_unbound,
@@ -278,7 +280,7 @@ class Scheduler:
         return Binder(
             self._parts,
             effects=self.effects,
-            extenders=ChainBinder(chain, self._writer, self.retries) if chain else None,
+            extenders=ChainBinder(chain, self.writer, self.retries) if chain else None,
             waiting=self.waiting,
             reports=self._reports,
             undo=self.failures.undo,
@@ -360,6 +362,8 @@ class Scheduler:
             informers=lambda: [informer.statistics() for informer in self.informers],
             workers=self._workers,
             patches=lambda: len(self.patcher),
+            patches_dropped=lambda: self.patcher.dropped,
+            doubts=lambda: len(self.writer.doubts),
         )
 
     def _workers(self) -> Mapping[str, float]:

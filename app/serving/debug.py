@@ -5,6 +5,7 @@ path                                  shows
 ====================================  ===================================================================
 /debug                                these paths
 /debug/queue                          counts, and every pod that waits or is in flight, as JSON
+/debug/bindings                       bindings that were sent and whose outcome is not known
 /debug/cache                          every node with its pods, as text
 /debug/cache/compare                  what the watches show and the scheduler does not know, and the reverse
 /debug/pods                           the pods dealt with last, with their last attempt
@@ -17,12 +18,13 @@ path                                  shows
 import asyncio
 import itertools
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
+from app.kube.writer import Doubt
 from app.observe.explain import Explanation
 from app.observe.histories import Histories
 from app.runtime import logs
@@ -48,6 +50,7 @@ class DebugPages:
         debugger: CacheDebugger,
         explain: Callable[[str, str], Explanation | None],
         histories: Histories,
+        doubts: Callable[[], Sequence[Doubt]],
         *,
         profiling: bool,
     ) -> None:
@@ -55,6 +58,7 @@ class DebugPages:
         self._debugger: Final = debugger
         self._explain: Final = explain
         self._histories: Final = histories
+        self._doubts: Final = doubts
         self._profiling: Final = profiling
 
     def routes(self) -> list[web.RouteDef]:
@@ -62,6 +66,7 @@ class DebugPages:
         routes = [
             web.get("/debug", self._index),
             web.get("/debug/queue", self._queue_page),
+            web.get("/debug/bindings", self._bindings),
             web.get("/debug/cache", self._cache),
             web.get("/debug/cache/compare", self._compare),
             web.get("/debug/pods", self._pods),
@@ -82,6 +87,21 @@ class DebugPages:
     async def _queue_page(self, _request: web.Request) -> web.Response:
         counts = msgspec.structs.asdict(self._queue.statistics())
         return as_json({"counts": counts, "pods": [_entry(e) for e in self._queue.dump()]})
+
+    async def _bindings(self, _request: web.Request) -> web.Response:
+        now = asyncio.get_running_loop().time()
+        return as_json(
+            [
+                {
+                    "pod": doubt.pod,
+                    "uid": doubt.uid,
+                    "node": doubt.node,
+                    "seconds": round(now - doubt.since, 3),
+                    "error": doubt.error,
+                }
+                for doubt in self._doubts()
+            ]
+        )
 
     async def _cache(self, request: web.Request) -> web.StreamResponse:
         return await streamed(request, self._cache_parts(), _TEXT)

@@ -115,17 +115,6 @@ class ProcessLoop(asyncio.SelectorEventLoop):
         now = self.simulation.now
         return now if now >= self._frozen_until else self._frozen_at
 
-    def run_in_executor(
-        self, _executor: Any, func: Callable[..., Any], *args: Any
-    ) -> asyncio.Future[Any]:
-        """See asyncio. The work is done at once: threads would know no order."""
-        done = self.create_future()
-        try:
-            done.set_result(func(*args))
-        except Exception as error:
-            done.set_exception(error)
-        return done
-
     def freeze(self, until: float) -> None:
         """Stops the process, as by SIGSTOP or with its machine; for good until inf. Called by the world."""
         if until > self._frozen_until:

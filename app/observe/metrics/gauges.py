@@ -31,6 +31,10 @@ class Sources(NamedTuple):
     workers: Callable[[], Mapping[str, float]]
     #: Status patches that wait or are being written.
     patches: Callable[[], int]
+    #: Status patches that were dropped because too many waited.
+    patches_dropped: Callable[[], int]
+    #: Bindings that were sent and whose outcome is not known.
+    doubts: Callable[[], int]
 
 
 def register_scheduler(families: Families, sources: Sources) -> None:
@@ -92,6 +96,19 @@ def register_scheduler(families: Families, sources: Sources) -> None:
         "Pod status patches that wait or are being written.",
         ALPHA,
         lambda: {(): sources.patches()},
+    )
+    families.look_up(
+        "aiokube_scheduler_status_patches_dropped_total",
+        "Pod status patches that were dropped because too many waited.",
+        ALPHA,
+        lambda: {(): sources.patches_dropped()},
+        counter=True,
+    )
+    families.look_up(
+        "aiokube_scheduler_bindings_in_doubt",
+        "Bindings that were sent and whose outcome is not known; their pods keep their places.",
+        ALPHA,
+        lambda: {(): sources.doubts()},
     )
     _watches(families, sources.informers)
 

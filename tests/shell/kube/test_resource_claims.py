@@ -1,10 +1,19 @@
 """Requests about claims, as they leave and as their answers are understood."""
 
+import asyncio
+
 import msgspec
 import numpy as np
 import pytest
 
-from app.kube.errors import Conflict, ConnectionFailed, KubeApiError, NotFound, NotLeading
+from app.kube.errors import (
+    SETTLED,
+    Conflict,
+    ConnectionFailed,
+    KubeApiError,
+    NotFound,
+    NotLeading,
+)
 from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.transport import JSON, MERGE_PATCH, PROTOBUF, STRATEGIC_MERGE_PATCH, Response
 from app.kube.writer import KubeWriter
@@ -46,6 +55,122 @@ async def test_a_look_up_goes_on_until_there_is_an_answer():
     transport, claims = requests(refused(404, "c not found", "NotFound"))
     with pytest.raises(NotFound):
         await claims.get("shop", "c")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refused(401, "Unauthorized", "Unauthorized"),
+        refused(404, "the server answered 404 without details"),
+        refused(400),
+        Response(200, b"<html>Sign in</html>"),
+        Response(200, b'{"a":' * 50_000),
+        ok({}),
+    ],
+    ids=["401", "404 of a load balancer", "400", "a page", "nesting", "an empty object"],
+)
+async def test_what_does_not_answer_a_look_up(answer, looptime, caplog):
+    """Devices would be given away twice if an allocation that was written counted as not written."""
+    _, claims = requests(*[answer] * 20, ok(STORED))
+    assert await claims.get("shop", "c") == CLAIM
+    assert looptime > 10
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
+        f"What became of ResourceClaim shop/c is not known, its devices stay in use: {said(answer)}"
+    ]
+
+
+def said(answer):
+    if isinstance(answer, Exception):
+        return str(answer)
+    try:
+        msgspec.json.decode(answer.body)
+    except (msgspec.DecodeError, RecursionError) as err:
+        return str(err)
+    return "the answer is no ResourceClaim"
+
+
+async def test_who_may_only_list_looks_up_in_a_list():
+    forbidden = refused(403, "cannot get", "Forbidden")
+    found = {"kind": "ResourceClaimList", "metadata": {"resourceVersion": "9"}, "items": [STORED]}
+    transport, claims = requests(forbidden, ok(found), forbidden, ok({**found, "items": []}))
+    assert await claims.get("shop", "c") == CLAIM
+    with pytest.raises(NotFound):
+        await claims.get("shop", "c")
+    assert [(sent.path, sent.params) for sent in transport.sent] == [
+        (f"{CLAIMS}/c", {}),
+        (CLAIMS, {"fieldSelector": "metadata.name=c"}),
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [refused(403), refused(500), ok({}), ok({"kind": "PodList", "items": []}), Response(200, b"<")],
+)
+async def test_what_does_not_answer_a_look_up_in_a_list(listed):
+    _, claims = requests(refused(403, "cannot get"), listed, ok(STORED))
+    assert await claims.get("shop", "c") == CLAIM
+
+
+LOST = {
+    "no answer": ConnectionFailed("no answer in time", sent=True),
+    "500": refused(500, "etcdserver: request timed out", "InternalError"),
+    "a page": Response(200, b"<html>Sign in</html>"),
+    "an empty object": ok({}),
+}
+
+
+@pytest.mark.parametrize("lost", LOST.values(), ids=LOST)
+async def test_a_write_that_may_take_effect_late_is_waited_for(lost, looptime):
+    transport, claims = requests(lost)
+    with pytest.raises(KubeApiError):
+        await claims.patch(CLAIM, {}, status=True)
+    transport.handler = lambda sent: ok(STORED)
+    assert await claims.get("shop", "c") == CLAIM
+    assert looptime == pytest.approx(SETTLED)
+    assert await claims.get("shop", "c") == CLAIM
+    assert looptime == pytest.approx(SETTLED), "once"
+
+
+async def test_a_write_that_was_cancelled_may_take_effect_late(looptime):
+    transport, claims = requests()
+    transport.latency = 30.0
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await claims.patch(CLAIM, {}, status=True)
+    transport.latency, changed = (
+        0.0,
+        {**STORED, "metadata": {**STORED["metadata"], "resourceVersion": "8"}},
+    )
+    transport.handler = lambda sent: ok(changed if looptime > 40 else STORED)
+    assert (await claims.get("shop", "c")).resource_version == "8"
+    assert 40 < looptime < 45
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        refused(409, "modified", "Conflict"),
+        refused(422, "no", "Invalid"),
+        refused(403),
+        ConnectionFailed("refused", sent=False),
+    ],
+)
+async def test_a_write_that_was_refused_is_not_waited_for(refusal, looptime):
+    _, claims = requests(refusal, ok(STORED))
+    with pytest.raises(KubeApiError):
+        await claims.patch(CLAIM, {}, status=True)
+    await claims.get("shop", "c")
+    assert looptime == 0
+
+
+async def test_writes_without_an_answer_are_not_remembered_for_ever():
+    _, claims = requests(*[LOST["no answer"]] * 3)
+    for number in range(3):
+        named = msgspec.structs.replace(CLAIM.metadata, name=f"c{number}")
+        with pytest.raises(ConnectionFailed):
+            await claims.patch(msgspec.structs.replace(CLAIM, metadata=named), {}, status=True)
+        await asyncio.sleep(SETTLED / 2)
+    assert len(claims._unanswered) == 2
 
 
 async def test_a_creation_has_no_status():
@@ -140,13 +265,10 @@ async def test_this_very_claim_is_deleted():
     assert sent.body["preconditions"] == {"uid": "u"}
 
 
-@pytest.mark.parametrize(
-    "what", ["get", "create", "patch", "add_finalizer", "drop_consumer", "delete"]
-)
+@pytest.mark.parametrize("what", ["create", "patch", "add_finalizer", "drop_consumer", "delete"])
 async def test_nothing_leaves_a_process_that_does_not_lead(what):
     transport, claims = requests(leading=False)
     calls = {
-        "get": lambda: claims.get("shop", "c"),
         "create": lambda: claims.create(CLAIM),
         "patch": lambda: claims.patch(CLAIM, {}, status=True),
         "add_finalizer": lambda: claims.add_finalizer(CLAIM, "f"),
@@ -158,10 +280,22 @@ async def test_nothing_leaves_a_process_that_does_not_lead(what):
     assert transport.sent == []
 
 
-async def test_an_answer_that_is_no_claim():
-    _, claims = requests(ok({"metadata": 1}))
+@pytest.mark.parametrize("answer", [ok({"metadata": 1}), ok({}), Response(200, b"<html>")])
+async def test_an_answer_that_is_no_claim(answer):
+    _, claims = requests(answer)
+    with pytest.raises(KubeApiError, match="the answer is no ResourceClaim"):
+        await claims.patch(CLAIM, {}, status=True)
+
+
+async def test_a_claim_that_cannot_be_read():
+    _, claims = requests(ok({**STORED, "spec": 1}))
     with pytest.raises(KubeApiError, match="the answer is no ResourceClaim"):
         await claims.get("shop", "c")
+
+
+async def test_a_look_up_needs_no_lease():
+    _, claims = requests(ok(STORED), leading=False)
+    assert await claims.get("shop", "c") == CLAIM
 
 
 @pytest.mark.parametrize(
@@ -191,4 +325,7 @@ async def test_a_pod_is_told_of_its_claim():
     (sent,) = transport.sent
     assert sent.path == "/api/v1/namespaces/shop/pods/p/status"
     assert sent.content_type == STRATEGIC_MERGE_PATCH
-    assert sent.body == {"status": {"extendedResourceClaimStatus": status}}
+    assert sent.body == {
+        "metadata": {"uid": "x"},
+        "status": {"extendedResourceClaimStatus": status},
+    }

@@ -7,18 +7,20 @@ import numpy as np
 import pytest
 
 from app.kube.errors import (
+    SETTLED,
     AlreadyExists,
     Conflict,
     ConnectionFailed,
-    Forbidden,
     KubeApiError,
     NotFound,
     NotLeading,
     ServerUnavailable,
+    StatusCause,
+    StatusDetails,
 )
 from app.kube.payloads import ConditionChange, object_patch, pod_status_patch
-from app.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from app.kube.writer import BIND_ATTEMPTS, KubeWriter
+from app.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Response
+from app.kube.writer import BIND_ATTEMPTS, WRITE_ATTEMPTS, KubeWriter
 from app.model.objects import PodCondition
 from app.model.pod import make_pod
 from tests.shell.kube.fakes import FakeTransport, ok, refused
@@ -65,14 +67,19 @@ class ServerSide:
         return answer
 
 
-def writer_of(transport, may_write=lambda: True):
-    return KubeWriter(transport, may_write=may_write, rng=np.random.default_rng(5))
+def writer_of(transport, may_write=lambda: True, pods=None):
+    return KubeWriter(transport, may_write=may_write, rng=np.random.default_rng(5), pods=pods)
 
 
-async def bind(server):
+async def bind(server, pods=None):
     transport = FakeTransport(handler=server)
-    result = await writer_of(transport).bind("shop", "web-1", "u1", "n1")
+    result = await writer_of(transport, pods=pods).bind("shop", "web-1", "u1", "n1")
     return result, [sent.method for sent in transport.sent]
+
+
+def shown(node="", uid="u1"):
+    """The pod as the watch shows it."""
+    return {"shop/web-1": make_pod(namespace="shop", name="web-1", uid=uid, node_name=node)}
 
 
 async def test_a_binding(looptime):
@@ -135,11 +142,62 @@ async def test_lost_and_recreated_is_failure(trouble):
 
 
 @lost
-async def test_lost_again_and_again_is_failure_in_the_end(trouble):
+async def test_lost_again_and_again_is_failure_in_the_end(trouble, looptime):
+    """A request without an answer may take effect late, so the pod is looked up for as long as that can be."""
     result, methods = await bind(ServerSide(*[(False, trouble)] * 20))
     assert (result.bound, result.attempts) == (False, BIND_ATTEMPTS)
     assert result.message == str(trouble)
-    assert methods == ["POST", "GET"] * BIND_ATTEMPTS
+    assert methods[: 2 * BIND_ATTEMPTS] == ["POST", "GET"] * BIND_ATTEMPTS
+    assert set(methods[2 * BIND_ATTEMPTS :]) == {"GET"}
+    assert SETTLED < looptime < SETTLED + 5
+
+
+@lost
+async def test_an_effect_that_comes_late_is_seen(trouble, looptime):
+    server = ServerSide(*[(False, trouble)] * 20)
+    asyncio.get_running_loop().call_later(50, lambda: setattr(server, "node", "n1"))
+    result, methods = await bind(server)
+    assert (result.bound, methods.count("POST")) == (True, BIND_ATTEMPTS)
+    assert 50 <= looptime < 55
+
+
+async def test_an_effect_that_comes_late_after_a_refusal_is_seen():
+    """What the last request ended with says nothing about those before."""
+    server = ServerSide((False, LOST["timeout"]), (False, refused(403, "forbidden", "Forbidden")))
+    asyncio.get_running_loop().call_later(50, lambda: setattr(server, "node", "n1"))
+    result, methods = await bind(server)
+    assert (result.bound, methods.count("POST")) == (True, 2)
+
+
+async def test_an_effect_that_comes_late_after_a_conflict_is_seen():
+    words = "the object has been modified"
+    server = ServerSide((False, LOST["timeout"]), (False, refused(409, words, "Conflict")))
+    asyncio.get_running_loop().call_later(50, lambda: setattr(server, "node", "n1"))
+    result, methods = await bind(server)
+    assert (result.bound, methods.count("POST")) == (True, 2)
+
+
+async def test_a_webhook_that_fails_is_waited_for_no_longer(looptime):
+    """That comes before anything is stored. The name of a pod does not pretend it."""
+    words = 'Internal error occurred: failed calling webhook "a.example": failed to call webhook'
+    result, methods = await bind(ServerSide(*[(False, refused(500, words, "InternalError"))] * 9))
+    assert (result.bound, result.message) == (False, words)
+    assert methods == ["POST"] * BIND_ATTEMPTS
+    assert looptime < 4
+
+
+async def test_other_internal_errors_are_looked_up():
+    words = 'etcdserver: "failed calling webhook" timed out'
+    result, methods = await bind(ServerSide((True, refused(500, words, "InternalError"))))
+    assert (result.bound, methods) == (True, ["POST", "GET"])
+
+
+@pytest.mark.parametrize("done", [True, False])
+async def test_an_answer_that_no_api_server_gives_is_looked_up(done):
+    garbage = Response(200, b"<html>Welcome</html>")
+    result, methods = await bind(ServerSide((done, garbage)))
+    assert result.bound
+    assert methods == (["POST", "GET"] if done else ["POST", "GET", "POST"])
 
 
 async def test_done_late_after_it_was_given_up_is_success():
@@ -202,10 +260,125 @@ async def test_doubt_is_not_given_up(looptime):
     assert looptime > 20
 
 
-async def test_a_lookup_that_is_not_allowed_is_failure():
-    result, _ = await bind(ServerSide((True, LOST["timeout"]), lookups=[refused(403, "forbidden")]))
-    assert not result.bound
-    assert isinstance(result.error, Forbidden)
+NO_ANSWERS = {
+    "401": refused(401, "Unauthorized", "Unauthorized"),
+    "403": refused(403, "pods is forbidden: RBAC: clusterrole not found", "Forbidden"),
+    "404 of a load balancer": refused(404, "the server answered 404 without details"),
+    "400": refused(400),
+    "302": refused(302),
+    "500": refused(500),
+    "429": refused(429),
+    "a page": Response(200, b"<html>Sign in</html>"),
+    "an empty object": ok({}),
+    "nesting": Response(200, b'{"a":' * 50_000),
+    "another type": ok({"metadata": {"uid": 5}}),
+}
+no_answer = pytest.mark.parametrize("answer", NO_ANSWERS.values(), ids=NO_ANSWERS)
+
+
+@no_answer
+@pytest.mark.parametrize("done", [True, False])
+async def test_what_does_not_answer_a_lookup(done, answer):
+    """An API server answers 401 and 403 while it starts: the pod may be bound all the same."""
+    server = ServerSide((done, LOST["timeout"]), lookups=[answer] * 40)
+    result, methods = await bind(server)
+    assert result.bound
+    assert methods == ["POST"] + ["GET"] * 41 + ["POST"] * (not done)
+
+
+@no_answer
+@pytest.mark.parametrize(
+    ("pods", "bound", "message"),
+    [
+        (shown("n1"), True, ""),
+        (shown("n2"), False, 'already assigned to node "n2"'),
+        (shown(uid="u2"), False, "another pod has taken the name"),
+        ({}, False, 'pods "web-1" not found'),
+    ],
+    ids=["bound", "bound elsewhere", "recreated", "gone"],
+)
+async def test_the_watch_ends_a_lookup(answer, pods, bound, message, looptime):
+    known = shown()
+    server = ServerSide((True, LOST["timeout"]), lookups=[answer] * 1000)
+
+    def show():
+        known.clear()
+        known.update(pods)
+
+    asyncio.get_running_loop().call_later(200, show)
+    result, _ = await bind(server, known)
+    assert (result.bound, result.looked_up) == (bound, True)
+    assert message in result.message
+    assert 200 <= looptime < 205
+
+
+async def test_a_deeply_nested_pod_is_an_answer():
+    """Whoever creates a pod chooses what is in its managedFields."""
+    nested = b"[" * 10_000 + b"]" * 10_000
+    pod = b'{"metadata":{"managedFields":' + nested + b',"uid":"u1"},"spec":{"nodeName":"n1"}}'
+    result, _ = await bind(ServerSide((True, LOST["timeout"]), lookups=[Response(200, pod)]))
+    assert result.bound
+
+
+async def test_a_pod_that_the_watch_has_lost_is_looked_up():
+    """It may have ended: the watch leaves such pods out."""
+    result, _ = await bind(ServerSide((True, LOST["timeout"])), pods={})
+    assert result.bound
+
+
+async def test_doubts_are_shown(caplog):
+    transport = FakeTransport(
+        handler=ServerSide((True, LOST["timeout"]), lookups=[NO_ANSWERS["403"]] * 40)
+    )
+    writer = writer_of(transport)
+    binding = asyncio.create_task(writer.bind("shop", "web-1", "u1", "n1"))
+    await asyncio.sleep(30)
+    (doubt,) = writer.doubts
+    assert (doubt.pod, doubt.node, doubt.since) == ("shop/web-1", "n1", 0.0)
+    assert doubt.error == "pods is forbidden: RBAC: clusterrole not found"
+    await binding
+    assert writer.doubts == []
+    (record,) = (r for r in caplog.records if r.levelname == "WARNING")
+    assert "pod shop/web-1 is bound to node n1 is not known for 1" in record.message
+
+
+async def test_an_ended_lookup_leaves_no_doubt():
+    transport = FakeTransport(handler=ServerSide((False, LOST["timeout"]), lookups=[REFUSED] * 999))
+    writer = writer_of(transport)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(30):
+            await writer.bind("shop", "web-1", "u1", "n1")
+    assert writer.doubts == []
+
+
+# ---------------------------------------------------------------- bound by somebody else
+
+
+def pod_on_the_way():
+    return make_pod(namespace="shop", name="web-1", uid="u1")
+
+
+async def test_where_a_pod_is_bound():
+    transport = FakeTransport(handler=ServerSide(node="n2", lookups=[NO_ANSWERS["403"]] * 9))
+    assert await writer_of(transport).bound_to(pod_on_the_way(), "n1") == "n2"
+    assert (
+        await writer_of(FakeTransport(handler=ServerSide())).bound_to(pod_on_the_way(), "n1")
+        is None
+    )
+    with pytest.raises(NotFound):
+        await writer_of(FakeTransport(handler=ServerSide(uid="u2"))).bound_to(
+            pod_on_the_way(), "n1"
+        )
+
+
+async def test_a_binding_by_somebody_else_is_waited_for(looptime):
+    server = ServerSide()
+    asyncio.get_running_loop().call_later(20, lambda: setattr(server, "node", "n1"))
+    writer = writer_of(FakeTransport(handler=server))
+    assert await writer.bound_to(pod_on_the_way(), "n1", settle=5) is None
+    assert looptime == pytest.approx(5)
+    assert await writer.bound_to(pod_on_the_way(), "n1", settle=30) == "n1"
+    assert writer.doubts == []
 
 
 # ---------------------------------------------------------------- leading
@@ -228,18 +401,26 @@ async def test_who_does_not_lead_does_not_write():
     assert transport.sent == []
 
 
-async def test_a_lease_lost_between_attempts_ends_them():
-    leading = True
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_lease_lost_between_attempts(late):
+    """Nothing more is written, but it is still found out what became of what was."""
+    leading, server = True, ServerSide((False, LOST["timeout"]))
 
     def lose_it(sent):
         nonlocal leading
         leading = False
-        return LOST["timeout"]
+        return server(sent)
 
+    if late:
+        asyncio.get_running_loop().call_later(50, lambda: setattr(server, "node", "n1"))
     transport = FakeTransport(handler=lose_it)
-    with pytest.raises(NotLeading):
-        await writer_of(transport, lambda: leading).bind("shop", "web-1", "u1", "n1")
-    assert [sent.method for sent in transport.sent] == ["POST"]
+    bound = writer_of(transport, lambda: leading).bind("shop", "web-1", "u1", "n1")
+    if late:
+        assert (await bound).bound
+    else:
+        with pytest.raises(NotLeading):
+            await bound
+    assert [sent.method for sent in transport.sent].count("POST") == 1
 
 
 async def test_a_binding_can_be_cancelled():
@@ -264,7 +445,11 @@ def condition(**changed):
 
 def patch_of(pod, change=WANTED, nominated=None):
     body = pod_status_patch(pod, condition=change, nominated_node_name=nominated, now=1_700_000_060)
-    return None if body is None else json.loads(body)["status"]
+    if body is None:
+        return None
+    patch = json.loads(body)
+    assert patch["metadata"] == {"uid": pod.uid}
+    return patch["status"]
 
 
 def test_a_first_condition():
@@ -344,21 +529,73 @@ async def test_a_status_patch_is_tried_four_times(trouble, looptime):
     with pytest.raises(KubeApiError) as caught:
         await writer_of(transport).patch_pod_status(unscheduled(), condition=WANTED, now=0)
     assert caught.value is trouble
-    assert len(transport.sent) == 4
+    assert [sent.method for sent in transport.sent].count("PATCH") == WRITE_ATTEMPTS
     assert 0.31 <= looptime <= 0.31 * 1.1 + 1e-9
 
 
 async def test_a_status_patch_that_is_refused_is_not_repeated():
-    transport = FakeTransport(handler=lambda sent: refused(404))
+    transport = FakeTransport(handler=lambda sent: refused(404, "no", "NotFound"))
     with pytest.raises(NotFound):
         await writer_of(transport).patch_pod_status(unscheduled(), condition=WANTED, now=0)
     assert len(transport.sent) == 1
 
 
+OTHER_UID = refused(
+    422,
+    'Pod "web-1" is invalid: metadata.uid: Invalid value: "u1": field is immutable',
+    "Invalid",
+    details=StatusDetails(causes=(StatusCause(field="metadata.uid"),)),
+)
+
+
+async def test_a_status_patch_for_a_pod_that_was_replaced(looptime):
+    transport = FakeTransport(handler=lambda sent: OTHER_UID)
+    writer = writer_of(transport)
+    with pytest.raises(NotFound, match="another pod has taken the name"):
+        await writer.patch_pod_status(unscheduled(), condition=WANTED, now=0)
+    with pytest.raises(NotFound, match="another pod has taken the name"):
+        await writer.patch_extended_claim_status(unscheduled(), {})
+    assert [sent.body["metadata"] for sent in transport.sent] == [{"uid": "u1"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("found", "error"),
+    [
+        (refused(404, "gone", "NotFound"), NotFound),
+        (ok({"metadata": {"uid": "u2"}}), NotFound),
+        (ok({"metadata": {"uid": "u1"}}), Conflict),
+        (refused(403), Conflict),
+        (refused(404), Conflict),
+    ],
+)
+async def test_a_status_patch_with_conflicts(found, error):
+    transport = FakeTransport(
+        handler=lambda sent: refused(409, "no", "Conflict") if sent.method == "PATCH" else found
+    )
+    with pytest.raises(error):
+        await writer_of(transport).patch_pod_status(unscheduled(), condition=WANTED, now=0)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda writer: writer.patch_pod_status(unscheduled(), condition=WANTED, now=0),
+        lambda writer: writer.delete_pod("shop", "web-1", "u1"),
+    ],
+)
+async def test_a_404_of_a_load_balancer_does_not_mean_gone(write):
+    transport = FakeTransport(handler=lambda sent: refused(404))
+    with pytest.raises(KubeApiError) as caught:
+        await write(writer_of(transport))
+    assert not isinstance(caught.value, NotFound)
+
+
 # ---------------------------------------------------------------- deletion, volumes
 
 
-@pytest.mark.parametrize(("answer", "expected"), [(ok(), True), (refused(404), False)])
+@pytest.mark.parametrize(
+    ("answer", "expected"), [(ok(), True), (refused(404, "no", "NotFound"), False)]
+)
 async def test_a_deletion_means_this_very_pod(answer, expected):
     transport = FakeTransport(handler=lambda sent: answer)
     assert await writer_of(transport).delete_pod("shop", "web-1", "u1") is expected
@@ -372,7 +609,9 @@ async def test_a_deletion_means_this_very_pod(answer, expected):
 
 
 @pytest.mark.parametrize(
-    "found", [refused(404), ok({"metadata": {"uid": "u2"}})], ids=["gone", "another of its name"]
+    "found",
+    [refused(404, "no", "NotFound"), ok({"metadata": {"uid": "u2"}})],
+    ids=["gone", "another of its name"],
 )
 async def test_a_deletion_with_a_conflict_about_a_pod_that_is_gone(found):
     transport = FakeTransport(
@@ -392,8 +631,18 @@ async def test_a_deletion_with_a_conflict_about_a_pod_that_stays():
 
 
 async def test_a_deletion_that_fails():
+    transport = FakeTransport(handler=lambda sent: refused(503))
     with pytest.raises(ServerUnavailable):
-        await writer_of(FakeTransport(handler=lambda sent: refused(503))).delete_pod("a", "b", "u")
+        await writer_of(transport).delete_pod("a", "b", "u")
+    assert len(transport.sent) == WRITE_ATTEMPTS
+
+
+@lost
+async def test_a_deletion_whose_answer_is_lost_is_repeated(trouble):
+    transport = FakeTransport()
+    transport.answers.extend([trouble, ok()])
+    assert await writer_of(transport).delete_pod("shop", "web-1", "u1") is True
+    assert [sent.method for sent in transport.sent] == ["DELETE"] * 2
 
 
 async def test_volumes_and_claims_are_changed_in_the_version_that_was_seen():

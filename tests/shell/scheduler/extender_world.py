@@ -195,7 +195,7 @@ class World:
         assert pod.name not in self.bound, f"{pod.name} is bound twice"
         self.bound[pod.name] = node_name
 
-    async def bound_to(self, pod):
+    async def bound_to(self, pod, node, *, settle):
         return self.bound.get(pod.name)
 
     def scheduled(self, pod, now):

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
 
 from app.framework.testing import make_node, make_pod
+from app.kube.errors import ConnectionFailed
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.observe.events import ElectionStatistics
@@ -24,6 +25,7 @@ from app.serving.connections import Connections
 from app.serving.options import ConnectionLimits, ServingOptions
 from app.serving.server import guarded
 from tests.shell.clock import WALL, StoppedClock
+from tests.shell.kube.fakes import refused
 from tests.shell.scheduler.world import running
 
 
@@ -291,6 +293,32 @@ async def test_pods_dealt_with_last():
         assert [pod["pod"] for pod in pods] == ["default/q"]
         assert pods[0]["last"]["result"] == "bound"
         assert len(await browser.json("/debug/pods?limit=")) == 2
+
+
+async def test_bindings_in_doubt():
+    async with browsing("a") as browser:
+        world = browser.world
+        lost = ConnectionFailed("no answer in time", sent=True)
+        forbidden = refused(403, "pods is forbidden", "Forbidden")
+        world.transport.handler = lambda sent: lost if sent.method == "POST" else forbidden
+        world.add(make_pod("p"))
+        work = asyncio.ensure_future(world.lead())
+        while not (doubts := await browser.json("/debug/bindings")):
+            await asyncio.sleep(0)
+        (doubt,) = doubts
+        assert doubt.pop("seconds") >= 0
+        assert doubt == {
+            "pod": "default/p",
+            "uid": "uid-of-default-p",
+            "node": "a",
+            "error": "pods is forbidden",
+        }
+        assert browser.world.scheduler.sources().doubts() == 1
+        world.transport.handler = lambda sent: refused(404, "gone", "NotFound")
+        while await browser.json("/debug/bindings"):
+            await asyncio.sleep(0)
+        work.cancel()
+        await asyncio.wait([work])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""One object as the API server has it at this moment, for callers that must not mistake something else for an answer.
+
+While an API server starts it answers 401 and 403, a load balancer in front of it answers 404 and pages of its own. None of that
+says anything about the object.
+"""
+
+from typing import Final
+
+import msgspec
+
+from app.kube.errors import UNREADABLE, Forbidden, KubeApiError, NotFound
+from app.kube.transport import Transport, path_segment
+from app.wire.sanitize import decode
+
+
+class _ListMeta(msgspec.Struct, frozen=True):
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+
+
+class _List(msgspec.Struct, frozen=True):
+    kind: str = ""
+    metadata: _ListMeta = _ListMeta()
+    items: tuple[msgspec.Raw, ...] | None = None
+
+
+_LIST: Final = msgspec.json.Decoder(_List)
+
+
+async def read_object(transport: Transport, collection: str, name: str) -> bytes:
+    """The object of this name in a collection (a path), as JSON; whether that is such an object is for the caller to see.
+
+    Who may not get single objects may still list them. Raises NotFound when the API server says that there is none, and
+    KubeApiError for everything that is no answer.
+    """
+    try:
+        return (await transport.request("GET", f"{collection}/{path_segment(name)}")).body
+    except NotFound as err:
+        if err.is_missing_object:
+            raise
+        raise KubeApiError(str(err), status=err.status) from err
+    except Forbidden as err:
+        try:
+            return await _read_from_list(transport, collection, name)
+        except Forbidden:
+            raise err from None
+
+
+async def _read_from_list(transport: Transport, collection: str, name: str) -> bytes:
+    params = {"fieldSelector": f"metadata.name={name}"}
+    answer = await transport.request("GET", collection, params=params)
+    try:
+        listed = decode(_LIST, answer.body)
+    except UNREADABLE as err:
+        raise KubeApiError(f"GET {collection}: the answer is no list: {err}") from err
+    if not listed.kind.endswith("List") or not listed.metadata.resource_version:
+        raise KubeApiError(f"GET {collection}: the answer is no list")
+    if not listed.items:
+        raise NotFound(f"{name!r} not found in {collection}", status=404, reason="NotFound")
+    return bytes(listed.items[0])
