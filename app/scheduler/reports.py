@@ -45,7 +45,7 @@ class Reports:
 
     async def withdraw(self, pod: Pod) -> None:
         """Returns when no condition and no nomination of the pod is being written or ever will be: it is about to be bound."""
-        await self._patcher.withdraw(pod.uid)
+        await self._patcher.withdraw(pod)
 
     def _failed_event(self, pod: Pod, message: str, now: float) -> None:
         self._events.pod_event(

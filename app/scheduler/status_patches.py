@@ -24,6 +24,8 @@ PATIENCE: Final = 5.0
 LOOK: Final = 0.05
 #: Seconds that a patch under way has left, retries and all, once its pod is about to be bound.
 LAST_SECONDS: Final = 5.0
+#: Patches that wait at most.
+MAX_PATCHES: Final = 20_000
 
 
 class StatusPatch(msgspec.Struct, frozen=True):
@@ -78,6 +80,7 @@ class _Wanted(msgspec.Struct, frozen=True):
 class _Writing(msgspec.Struct, frozen=True):
     """A patch under way: what ends it early, and tells of its end."""
 
+    uid: str
     limit: asyncio.Timeout
     done: asyncio.Event
 
@@ -89,7 +92,8 @@ def _no_backlog() -> bool:
 class StatusPatcher:
     """Writes patches with at most ``workers`` requests under way.
 
-    ``backlog`` says whether pods wait to be decided; then nominations are held back, for PATIENCE seconds at most.
+    ``backlog`` says whether pods wait to be decided; then nominations are held back, for PATIENCE seconds at most. No more
+    than MAX_PATCHES wait; beyond, patches are dropped and counted: a later attempt writes the same again.
     """
 
     def __init__(
@@ -104,10 +108,12 @@ class StatusPatcher:
         self._spawn: Final = spawn
         self._backlog: Final = backlog
         self._workers: Final = workers
-        #: By pod uid, the oldest first.
+        #: By namespace/name, the oldest first: a pod and its successor of the same name are not told apart in a path.
         self._held: Final[dict[str, _Wanted]] = {}
         self._waiting: Final[dict[str, _Wanted]] = {}
         self._writing: Final[dict[str, _Writing]] = {}
+        #: Patches that were dropped because too many waited.
+        self.dropped = 0
         self._running = 0
         self._holding = self._hurried = False
         self._idle: Final = asyncio.Event()
@@ -124,30 +130,40 @@ class StatusPatcher:
 
     def put(self, pod: Pod, patch: StatusPatch, now: float) -> None:
         """Queues a patch if it changes anything; ``now`` in seconds since the epoch."""
-        uid = pod.uid
-        earlier = self._held.pop(uid, None) or self._waiting.pop(uid, None)
-        if earlier is not None:
+        key = pod.key
+        earlier = self._held.pop(key, None) or self._waiting.pop(key, None)
+        if earlier is not None and earlier.pod.uid == pod.uid:
             patch = patch.over(earlier.patch)
-        elif uid not in self._writing and not patch.changes(pod):
+        elif not self._is_writing(pod) and not patch.changes(pod):
+            self._look_whether_idle()
+            return
+        if len(self._held) + len(self._waiting) >= MAX_PATCHES:
+            self.dropped += 1
             return
         self._idle.clear()
         loop_time = asyncio.get_running_loop().time()
         if patch.nominated_node and self._gives_way():
-            self._held[uid] = _Wanted(pod, patch, now, loop_time + PATIENCE)
+            self._held[key] = _Wanted(pod, patch, now, loop_time + PATIENCE)
             if not self._holding:
                 self._holding = True
                 self._spawn(self._hold(), "nominations")
         else:
-            self._send(uid, _Wanted(pod, patch, now, loop_time))
+            self._send(key, _Wanted(pod, patch, now, loop_time))
 
-    async def withdraw(self, uid: str) -> None:
+    def _is_writing(self, pod: Pod) -> bool:
+        writing = self._writing.get(pod.key)
+        return writing is not None and writing.uid == pod.uid
+
+    async def withdraw(self, pod: Pod) -> None:
         """Drops what waits to be written about a pod, and returns when nothing is being written: it is about to be bound.
 
-        What is under way is given up after LAST_SECONDS.
+        What is under way is given up after LAST_SECONDS. What is about an earlier pod of its name need not be waited for: the
+        server refuses it.
         """
-        self._held.pop(uid, None)
-        self._waiting.pop(uid, None)
-        if (writing := self._writing.get(uid)) is not None:
+        self._held.pop(pod.key, None)
+        self._waiting.pop(pod.key, None)
+        if self._is_writing(pod):
+            writing = self._writing[pod.key]
             writing.limit.reschedule(asyncio.get_running_loop().time() + LAST_SECONDS)
             await writing.done.wait()
         self._look_whether_idle()
@@ -163,11 +179,11 @@ class StatusPatcher:
 
     def _release(self, due: float) -> None:
         """Sends what is held back until ``due`` at the latest."""
-        while self._held and (uid := next(iter(self._held))) and self._held[uid].due <= due:
-            self._send(uid, self._held.pop(uid))
+        while self._held and (key := next(iter(self._held))) and self._held[key].due <= due:
+            self._send(key, self._held.pop(key))
 
-    def _send(self, uid: str, wanted: _Wanted) -> None:
-        self._waiting[uid] = wanted
+    def _send(self, key: str, wanted: _Wanted) -> None:
+        self._waiting[key] = wanted
         if self._running < self._workers:
             self._running += 1
             self._spawn(self._drain(), "status patches")
@@ -175,9 +191,9 @@ class StatusPatcher:
     async def _drain(self) -> None:
         try:
             while (
-                uid := next((u for u in self._waiting if u not in self._writing), None)
+                key := next((k for k in self._waiting if k not in self._writing), None)
             ) is not None:
-                await self._write(self._waiting.pop(uid))
+                await self._write(self._waiting.pop(key))
         finally:
             self._running -= 1
             self._look_whether_idle()
@@ -190,7 +206,7 @@ class StatusPatcher:
         pod, done = wanted.pod, asyncio.Event()
         try:
             async with asyncio.timeout(None) as limit:
-                self._writing[pod.uid] = _Writing(limit, done)
+                self._writing[pod.key] = _Writing(pod.uid, limit, done)
                 await self._writer.write_status(pod, wanted.patch, wanted.now)
         except TimeoutError:
             log.warning("Pod %s is bound before its status could be written", pod.key)
@@ -199,5 +215,5 @@ class StatusPatcher:
         except KubeError as error:
             log.error("Error updating pod %s: %s", pod.key, error)
         finally:
-            del self._writing[pod.uid]
+            del self._writing[pod.key]
             done.set()

@@ -4,12 +4,14 @@ import asyncio
 import math
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from app.framework.testing import make_pod
 from app.kube.errors import NotFound, ServerUnavailable
 from app.runtime.spawn import Spawn
 from app.runtime.tasks import spawn
+from app.scheduler import status_patches
 from app.scheduler.status_patches import (
     LAST_SECONDS,
     LOOK,
@@ -152,9 +154,9 @@ async def test_nothing_is_written_about_a_pod_that_is_being_bound():
         w.put("gives way", NOMINATED)
         await asyncio.sleep(0)
         for name in ("gives way", "waits for a worker"):
-            await w.patcher.withdraw(make_pod(name).uid)
+            await w.patcher.withdraw(make_pod(name))
         assert w.server.names() == []
-        await w.patcher.withdraw(make_pod("under way").uid)
+        await w.patcher.withdraw(make_pod("under way"))
         assert w.server.names() == ["under way"], "the binding must come behind it"
         await asyncio.sleep(2 * PATIENCE)
         await w.patcher.finish()
@@ -168,7 +170,7 @@ async def test_a_patch_that_hangs_holds_up_a_binding_only_so_long(caplog):
         await asyncio.sleep(60)
         w.put("hangs", NOMINATED)
         w.put("other")
-        await w.patcher.withdraw(make_pod("hangs").uid)
+        await w.patcher.withdraw(make_pod("hangs"))
         assert asyncio.get_running_loop().time() == pytest.approx(60 + LAST_SECONDS)
         assert make_pod("hangs").uid not in w.server.under_way
         await w.patcher.finish()
@@ -182,6 +184,64 @@ async def test_a_patch_that_fails_holds_up_nobody(fault):
         w.server.faults["bad"] = fault
         w.put("bad")
         w.put("good")
-        await w.patcher.withdraw(make_pod("bad").uid)
+        await w.patcher.withdraw(make_pod("bad"))
         await w.patcher.finish()
     assert w.server.names() == ["good"]
+
+
+def successor(name):
+    """Another pod of this name."""
+    return msgspec.structs.replace(make_pod(name), uid="another")
+
+
+async def test_a_successor_of_the_same_name_takes_nothing_over():
+    """The pods of a StatefulSet come back under their names."""
+    async with world() as w:
+        w.backlog = True
+        w.put("a", NOMINATED)
+        w.patcher.put(successor("a"), UNFIT, NOW)
+        await w.patcher.finish()
+    assert w.server.written == [("a", UNFIT, LATENCY)]
+
+
+async def test_a_binding_drops_what_waits_for_an_earlier_pod_of_its_name():
+    async with world() as w:
+        w.backlog = True
+        w.put("a", NOMINATED)
+        await w.patcher.withdraw(successor("a"))
+        await w.patcher.finish()
+    assert w.server.written == []
+
+
+async def test_a_binding_does_not_wait_for_the_patch_of_an_earlier_pod_of_its_name():
+    async with world() as w:
+        w.server.hanging.add("a")
+        w.put("a")
+        await asyncio.sleep(0)
+        await w.patcher.withdraw(successor("a"))
+        assert asyncio.get_running_loop().time() == 0
+        await w.patcher.withdraw(make_pod("a"))
+        assert asyncio.get_running_loop().time() == LAST_SECONDS
+
+
+async def test_a_replaced_patch_that_is_not_needed_any_more_leaves_the_patcher_idle():
+    async with world() as w:
+        w.backlog = True
+        w.put("a", NOMINATED)
+        w.patcher.put(successor("a"), StatusPatch(nominated_node=""), NOW)
+        assert len(w.patcher) == 0
+        await w.patcher.finish()
+    assert w.server.written == []
+
+
+async def test_patches_that_wait_are_bounded(monkeypatch):
+    monkeypatch.setattr(status_patches, "MAX_PATCHES", 3)
+    async with world(workers=1) as w:
+        w.backlog = True
+        w.put("held", NOMINATED)
+        for number in range(9):
+            w.put(f"p{number}")
+        w.put("held", StatusPatch("Unschedulable", "later"))
+        await w.patcher.finish()
+        assert w.patcher.dropped == 7
+    assert w.server.names() == ["p0", "p1", "held"]
