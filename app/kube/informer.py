@@ -5,6 +5,7 @@ and one change is handled without awaiting. Nothing should be decided before ``w
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
@@ -13,7 +14,6 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from app.kube.listing import SLICE
 from app.kube.transport import Transport
 from app.kube.watch import watch_forever
 from app.kube.watch_decoder import (
@@ -21,6 +21,7 @@ from app.kube.watch_decoder import (
     BOOKMARK,
     DELETED,
     MODIFIED,
+    TURN,
     Event,
     Feed,
     KubeObject,
@@ -30,10 +31,13 @@ from app.kube.watch_decoder import (
 
 T = TypeVar("T", bound=KubeObject)
 
-#: (kind, ADDED | MODIFIED | DELETED, old, new): ``old`` is None for ADDED, ``new`` for DELETED. Must not raise.
+#: Keys of objects that are shown.
+MAX_SHOWN: Final = 100
+
+#: (kind, ADDED | MODIFIED | DELETED, old, new): ``old`` is None for ADDED, ``new`` for DELETED. Raises if it refuses the object.
 Handler = Callable[[ResourceKind[T], str, T | None, T | None], None]
-#: Many objects of a list at once, by key, none of which was known before. Must not raise.
-ListHandler = Callable[[Mapping[str, T]], None]
+#: Many objects of a list at once, by key, none of which was known before. Returns the keys of those that it refuses, and why.
+ListHandler = Callable[[Mapping[str, T]], Mapping[str, Exception]]
 
 
 class Change(NamedTuple, Generic[T]):
@@ -117,6 +121,9 @@ class InformerStatistics(msgspec.Struct, frozen=True):
     decode_errors: int
     #: Objects that exist now but cannot be read.
     unreadable: int
+    handler_errors: int
+    #: Objects that exist now, can be read, and were refused by the handler.
+    refused: int
 
 
 class Informer(Generic[T]):
@@ -134,6 +141,8 @@ class Informer(Generic[T]):
     ) -> None:
         """``on_list`` is told of objects that a list has brought to light; without it ``handler`` is, one by one.
 
+        Whatever they raise concerns the object that they were told of: it is logged and counted, and the next one is handled.
+
         ``after``: whose first lists are to be handled before any of this one.
         """
         self.kind: Final = kind
@@ -141,7 +150,7 @@ class Informer(Generic[T]):
         self.synced: Final = asyncio.Event()
         self._transport: Final = transport
         self._handler: Final = handler
-        self._on_list: Final = on_list or self._hand_on_new
+        self._on_list: Final = on_list
         self._rng: Final = rng
         self._after: Final = tuple(after)
         self._feed: Final = Feed(kind)
@@ -160,30 +169,53 @@ class Informer(Generic[T]):
                     await wait_synced(self._after)
                     await self._take(update)
                 else:
-                    for event in update:
-                        self._hand_on(self._store.apply(event))
+                    await self._hand_on(
+                        change for event in update for change in self._store.apply(event)
+                    )
                 await asyncio.sleep(0)
 
     async def _take(self, part: ListPart[T]) -> None:
-        self._hand_on(self._store.compare(part.items))
+        await self._hand_on(self._store.compare(part.items))
         new = self._store.add(part.items)
         if new:
-            self._on_list(new)
+            self._hand_on_new(new)
         if part.keys is None:
             return
-        for number, change in enumerate(self._store.retain(part.keys), start=1):
-            self._handler(self.kind, *change)
-            if number % SLICE == 0:
-                await asyncio.sleep(0)
+        await self._hand_on(self._store.retain(part.keys))
         self.synced.set()
 
     def _hand_on_new(self, objects: Mapping[str, T]) -> None:
-        for item in objects.values():
-            self._handler(self.kind, ADDED, None, item)
+        if self._on_list is None:
+            for item in objects.values():
+                self._handle(Change(ADDED, None, item))
+            return
+        try:
+            refused = self._on_list(objects)
+        except Exception as err:  # noqa: BLE001 - see __init__
+            refused = dict.fromkeys(objects, err)
+        for key, reason in refused.items():
+            self._feed.refuse(key, reason)
 
-    def _hand_on(self, changes: Iterable[Change[T]]) -> None:
+    async def _hand_on(self, changes: Iterable[Change[T]]) -> None:
+        """Handles one change after the other; others get their turn in between."""
+        now = asyncio.get_running_loop().time
+        until = now() + TURN
         for change in changes:
+            self._handle(change)
+            if now() >= until:
+                await asyncio.sleep(0)
+                until = now() + TURN
+
+    def _handle(self, change: Change[T]) -> None:
+        """The one place where a handler is called for a change."""
+        item = change.new if change.old is None else change.old
+        key = "" if item is None else item.key
+        if self._feed.refused:
+            self._feed.refused.discard(key)
+        try:
             self._handler(self.kind, *change)
+        except Exception as err:  # noqa: BLE001 - see __init__
+            self._feed.refuse(key, err, exists=change.new is not None)
 
     def statistics(self) -> InformerStatistics:
         """Figures for metrics and for people."""
@@ -200,7 +232,20 @@ class Informer(Generic[T]):
             reconnects=feed.reconnects,
             decode_errors=feed.decode_errors,
             unreadable=len(feed.unreadable),
+            handler_errors=feed.handler_errors,
+            refused=len(feed.refused),
         )
+
+    def describe(self) -> Mapping[str, Any]:
+        """The statistics for people, with keys of up to MAX_SHOWN objects each that cannot be read or were refused."""
+        return msgspec.structs.asdict(self.statistics()) | {
+            "unreadable_objects": _some(self._feed.unreadable),
+            "refused_objects": _some(self._feed.refused),
+        }
+
+
+def _some(keys: Iterable[str]) -> list[str]:
+    return sorted(itertools.islice(keys, MAX_SHOWN))
 
 
 async def wait_synced(informers: Iterable[Informer[T]]) -> None:

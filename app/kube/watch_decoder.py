@@ -133,6 +133,9 @@ class Feed(Generic[T]):
         self.decode_errors = 0
         #: Keys of objects that exist but could not be read when last seen.
         self.unreadable: Final[set[str]] = set()
+        self.handler_errors = 0
+        #: Keys of objects that exist and were refused by the handler when last seen.
+        self.refused: Final[set[str]] = set()
         self._reported: Final[set[str]] = set()
 
     def read(self, lines: Iterable[bytes]) -> Iterator[Event[T]]:
@@ -178,16 +181,28 @@ class Feed(Generic[T]):
         self.decode_errors += 1
         key = err.key
         self.unreadable.add(key)
+        if self._to_be_reported(key):
+            logger.error(
+                "%s %s cannot be read and is %s: %s",
+                self.kind.name,
+                key or "without a name",
+                "ignored" if err.instead is None else "known in part",
+                err.problem,
+            )
+
+    def refuse(self, key: str, err: Exception, *, exists: bool = True) -> None:
+        """Counts an object that the handler has refused, and logs it the first time."""
+        self.handler_errors += 1
+        if exists:
+            self.refused.add(key)
+        if self._to_be_reported(key):
+            logger.error("%s %s cannot be used: %r", self.kind.name, key, err, exc_info=err)
+
+    def _to_be_reported(self, key: str) -> bool:
         if key in self._reported or len(self._reported) >= MAX_REPORTED:
-            return
+            return False
         self._reported.add(key)
-        logger.error(
-            "%s %s cannot be read and is %s: %s",
-            self.kind.name,
-            key or "without a name",
-            "ignored" if err.instead is None else "known in part",
-            err.problem,
-        )
+        return True
 
     def _unreadable(self, err: DecodeError) -> Iterator[Event[T]]:
         """An object may be gone though its content makes no sense: its name is enough for that."""

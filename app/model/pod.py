@@ -191,6 +191,18 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
         """The first condition of this type."""
         return next((c for c in self.conditions if c.type == kind), None)
 
+    def room(self) -> "Pod":
+        """This pod as one of which nothing is known but what it takes of its node."""
+        spec = self.spec
+        taken = PodSpec(
+            priority=spec.priority,
+            containers=spec.containers,
+            init_containers=spec.init_containers,
+            overhead=spec.overhead,
+            resources=spec.resources,
+        )
+        return msgspec.structs.replace(self, template=PodTemplate(taken), labels=LabelSet())
+
     def on(self, node_name: str) -> "Pod":
         """This pod as if it were bound to ``node_name``."""
         return msgspec.structs.replace(self, node_name=node_name)

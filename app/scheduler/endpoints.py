@@ -84,6 +84,7 @@ class Endpoints:
                 explainer.explain,
                 telemetry.histories,
                 lambda: scheduler.writer.doubts,
+                lambda: (informer.describe() for informer in scheduler.informers),
                 profiling=scheduler.settings.configuration.enable_profiling,
             ),
         )

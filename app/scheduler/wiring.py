@@ -56,7 +56,14 @@ from app.state.cluster import Cluster
 from app.state.nominator import Nominator
 from app.state.queue.hints import HintRegistration, with_taint_registrations
 from app.state.queue.scheduling_queue import SchedulingQueue
-from app.state.scheduler_state import AbandonPod, Change, Command, ReportProblem, SchedulerState
+from app.state.scheduler_state import (
+    AbandonPod,
+    Change,
+    Command,
+    Refused,
+    ReportProblem,
+    SchedulerState,
+)
 from app.state.table import NodeTable
 
 log = logging.getLogger(__name__)
@@ -236,24 +243,27 @@ class Scheduler:
             before = None if kind == ADDED else old
             after = None if kind == DELETED else new
             change = Change(model, before, after)
-            self._carry_out(self.state.apply(change, self._clock.steady()))
+            refused = self._carry_out(self.state.apply(change, self._clock.steady()))
             if model is Pod and (kind == DELETED or new.node_name):
                 self.retries.gone(old.uid if kind == DELETED else new.uid)
             handled(change, now() - started)
+            for error in refused.values():
+                raise error
 
         return handle
 
-    def _list_handler(self, model: type) -> Callable[[Mapping[str, Any]], None]:
+    def _list_handler(self, model: type) -> Callable[[Mapping[str, Any]], Mapping[str, Exception]]:
         listed, now = self._telemetry.watches.listed, self._telemetry.probe.now
 
-        def handle(objects: Mapping[str, Any]) -> None:
+        def handle(objects: Mapping[str, Any]) -> Mapping[str, Exception]:
             started = now()
-            self._carry_out(self.state.apply_new(model, objects, self._clock.steady()))
+            refused = self._carry_out(self.state.apply_new(model, objects, self._clock.steady()))
             if model is Pod and self.retries:
                 for pod in objects.values():
                     if pod.node_name:
                         self.retries.gone(pod.uid)
             listed(model, objects.values(), now() - started)
+            return refused
 
         return handle
 
@@ -332,7 +342,9 @@ class Scheduler:
     def _notify(self) -> None:
         self.flusher.notify()
 
-    def _carry_out(self, commands: Sequence[Command]) -> None:
+    def _carry_out(self, commands: Sequence[Command]) -> Mapping[str, Exception]:
+        """Does what the state asks for. Returns the keys of objects that it refused, and why."""
+        refused: dict[str, Exception] = {}
         for command in commands:
             match command:
                 case AbandonPod(uid):
@@ -341,6 +353,9 @@ class Scheduler:
                         waiting.reject("", "removed")
                 case ReportProblem(text):
                     log.error("%s", text)
+                case Refused(key, error):
+                    refused[key] = error
+        return refused
 
     # ------------------------------------------------------------ looking in
 

@@ -1,24 +1,22 @@
 """``/debug/...``: queue, cache, histories of pods, tasks, verbosity. All of it behind authorization.
 
-====================================  ===================================================================
-path                                  shows
-====================================  ===================================================================
-/debug                                these paths
+====================================  ============================================================path                                  shows
+====================================  ============================================================/debug                                these paths
 /debug/queue                          counts, and every pod that waits or is in flight, as JSON
 /debug/bindings                       bindings that were sent and whose outcome is not known
 /debug/cache                          every node with its pods, as text
 /debug/cache/compare                  what the watches show and the scheduler does not know, and the reverse
+/debug/watches                        the watch of each kind, and the objects that are not used, as JSON
 /debug/pods                           the pods dealt with last, with their last attempt
 /debug/pods/NAMESPACE/NAME            what ``explain`` prints
 /debug/tasks                          the tasks of the event loop, and where each waits
 /debug/flags/v                        PUT changes the verbosity of the log
-====================================  ===================================================================
-"""
+====================================  ============================================================"""
 
 import asyncio
 import itertools
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -51,6 +49,7 @@ class DebugPages:
         explain: Callable[[str, str], Explanation | None],
         histories: Histories,
         doubts: Callable[[], Sequence[Doubt]],
+        watches: Callable[[], Iterable[Mapping[str, Any]]],
         *,
         profiling: bool,
     ) -> None:
@@ -59,6 +58,7 @@ class DebugPages:
         self._explain: Final = explain
         self._histories: Final = histories
         self._doubts: Final = doubts
+        self._watches: Final = watches
         self._profiling: Final = profiling
 
     def routes(self) -> list[web.RouteDef]:
@@ -69,6 +69,7 @@ class DebugPages:
             web.get("/debug/bindings", self._bindings),
             web.get("/debug/cache", self._cache),
             web.get("/debug/cache/compare", self._compare),
+            web.get("/debug/watches", self._watches_page),
             web.get("/debug/pods", self._pods),
             web.get("/debug/pods/{namespace}/{name}", self._pod),
         ]
@@ -102,6 +103,9 @@ class DebugPages:
                 for doubt in self._doubts()
             ]
         )
+
+    async def _watches_page(self, _request: web.Request) -> web.Response:
+        return as_json(list(self._watches()))
 
     async def _cache(self, request: web.Request) -> web.StreamResponse:
         return await streamed(request, self._cache_parts(), _TEXT)

@@ -14,6 +14,7 @@ and outlive it; the node table keeps a row for them that no cycle sees.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -79,7 +80,8 @@ class Cache:
         self._need_uid(pod)
         if pod.uid in self._pods:
             raise CacheError(f"pod {_label(pod)} is in the cache, so can't be assumed")
-        self._put(pod)
+        self.table.add_pod(pod)
+        self._pods[pod.uid] = pod
         self._assumed.add(pod.uid)
 
     def finish_binding(self, uid: str) -> None:
@@ -102,21 +104,21 @@ class Cache:
         self._drop(known)
 
     def add(self, pod: Pod) -> None:
-        """The watch says that a pod is bound: confirms an assumption or counts the pod. Raises CacheError."""
+        """The watch says that a pod is bound: confirms an assumption or counts the pod. Raises CacheError.
+
+        If the table cannot count the pod, its room alone is counted, and what the table raised is raised.
+        """
         self._need_uid(pod)
         known = self._pods.get(pod.uid)
         if known is not None and pod.uid not in self._assumed:
             raise CacheError(f"pod {_label(pod)} was already in added state")
-        if known is None:
-            self._put(pod)
-        else:
-            self._replace(known, pod)
         self._assumed.discard(pod.uid)
         self._bound.discard(pod.uid)
+        self._put(known, pod)
 
-    def add_many(self, pods: Iterable[Pod]) -> list[CacheError]:
-        """The same for many pods. One that cannot be added does not keep the others out: returns what ``add`` would raise."""
-        problems: list[CacheError] = []
+    def add_many(self, pods: Iterable[Pod]) -> list[tuple[Pod, Exception]]:
+        """The same for many pods. Returns those for which ``add`` would raise, and what."""
+        problems: list[tuple[Pod, Exception]] = []
         unknown: list[Pod] = []
         for pod in pods:
             if pod.uid and pod.uid not in self._pods:
@@ -125,13 +127,16 @@ class Cache:
                 continue
             try:
                 self.add(pod)
-            except CacheError as problem:
-                problems.append(problem)
-        self.table.add_pods(unknown)
-        return problems
+            except Exception as problem:  # noqa: BLE001 - it is returned
+                problems.append((pod, problem))
+        failed = self.table.add_pods(unknown)
+        for pod, _ in failed:
+            del self._pods[pod.uid]
+            self._put_room(pod)
+        return problems + failed
 
     def update(self, pod: Pod) -> None:
-        """Takes over a bound pod's new version. Raises CacheError."""
+        """Takes over a bound pod's new version. Raises CacheError, and as ``add`` does."""
         self._need_uid(pod)
         known = self._pods.get(pod.uid)
         if known is None:
@@ -140,7 +145,7 @@ class Cache:
             )
         if pod.uid in self._assumed:
             raise CacheError(f"assumed pod {_label(pod)} should not be updated")
-        self._replace(known, pod)
+        self._put(known, pod)
 
     def remove(self, pod: Pod) -> None:
         """Forgets a pod that is gone, assumed or added. Raises CacheError."""
@@ -156,17 +161,28 @@ class Cache:
         if not pod.uid:
             raise CacheError("cannot get cache key for pod with empty UID")
 
-    def _put(self, pod: Pod) -> None:
+    def _put(self, known: Pod | None, pod: Pod) -> None:
+        """Counts a pod in place of the version that is known, None for none."""
+        try:
+            if known is None:
+                self.table.add_pod(pod)
+            elif known.node_name == pod.node_name:
+                self.table.replace_pod(known, pod)
+            else:
+                self.table.remove_pod(known)
+                self.table.add_pod(pod)
+        except Exception:
+            self._pods.pop(pod.uid, None)
+            self._put_room(pod)
+            raise
         self._pods[pod.uid] = pod
-        self.table.add_pod(pod)
 
-    def _replace(self, known: Pod, pod: Pod) -> None:
-        self._pods[pod.uid] = pod
-        if known.node_name == pod.node_name:
-            self.table.replace_pod(known, pod)
-        else:
-            self.table.remove_pod(known)
-            self.table.add_pod(pod)
+    def _put_room(self, pod: Pod) -> None:
+        """Counts what a pod takes of its node and nothing else; not even that if the table cannot do it."""
+        room = pod.room()
+        with suppress(Exception):
+            self.table.add_pod(room)
+            self._pods[pod.uid] = room
 
     def _drop(self, known: Pod) -> None:
         del self._pods[known.uid]

@@ -1,7 +1,7 @@
 """The objects of one kind, as last seen, and those who want to hear of changes."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from app.model.objects import Named
@@ -10,6 +10,18 @@ T = TypeVar("T", bound=Named)
 
 #: ``follower(old, new)``: ``old`` is None for an object that is new, ``new`` for one that is gone.
 Follower = Callable[[T | None, T | None], None]
+
+
+def tell(followers: Iterable[Follower[T]], old: T | None, new: T | None) -> None:
+    """Tells all followers of a change. Raises what the last one raised that did, once all have been told."""
+    failure: Exception | None = None
+    for follower in followers:
+        try:
+            follower(old, new)
+        except Exception as error:  # noqa: BLE001 - it is raised below
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 class Lister(Generic[T]):
@@ -46,8 +58,7 @@ class Lister(Generic[T]):
         old = objects.get(obj.name)
         objects[obj.name] = obj
         self.version += 1
-        for follower in self._followers:
-            follower(old, obj)
+        tell(self._followers, old, obj)
 
     def remove(self, obj: T) -> None:
         """Forgets an object; one that is not there is no error."""
@@ -57,5 +68,4 @@ class Lister(Generic[T]):
             self._by_namespace.pop(obj.namespace, None)
         self.version += 1
         if old is not None:
-            for follower in self._followers:
-                follower(old, None)
+            tell(self._followers, old, None)

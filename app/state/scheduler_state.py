@@ -8,6 +8,7 @@ always in exactly one place: waiting in the queue, in flight, assumed, bound, or
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -80,7 +81,14 @@ class ReportProblem(msgspec.Struct, frozen=True):
     text: str
 
 
-Command = AbandonPod | ReportProblem
+class Refused(msgspec.Struct, frozen=True):
+    """An object, by its key, that could not be taken over. Nothing of it counts but the room of a bound pod."""
+
+    key: str
+    error: Exception
+
+
+Command = AbandonPod | ReportProblem | Refused
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -112,6 +120,8 @@ class SchedulerState:
         self.cluster: Final = cluster
         #: Every pod as the watch last showed it, by namespace/name.
         self.pods: Final[dict[str, Pod]] = {}
+        #: Objects that could not be taken over, by kind and key. Their next version is taken for a new object.
+        self._refused: Final[set[tuple[type, str]]] = set()
         self.nominator: Final = Nominator(self.is_unbound)
         self._nominations: Final = Nominations(self.nominator, cache.table)
         self.queue: Final = make_queue(self.nominator)
@@ -135,12 +145,16 @@ class SchedulerState:
     # ------------------------------------------------------------ what happened
 
     def apply(self, change: Change, now: float) -> Sequence[Command]:
-        """Takes over one change that a watch reported."""
+        """Takes over one change that a watch reported, or refuses the object: whatever it makes fail is undone."""
         commands = self._apply(change, now)
         self._notify()
         return commands
 
     def _apply(self, change: Change, now: float) -> Sequence[Command]:
+        if self._refused:
+            change = self._after_refusal(change)
+            if change.old is None and change.new is None:
+                return ()
         try:
             if change.kind is Pod:
                 return self._apply_pod(change.old, change.new, now)
@@ -150,10 +164,40 @@ class SchedulerState:
                 self._apply_other(change, now)
         except CacheError as error:
             return (ReportProblem(str(error)),)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it concerns this one object
+            return (self._refuse(change, error),)
         return ()
 
+    def _after_refusal(self, change: Change) -> Change:
+        """The change as it is to an object that is not known if its last version was refused."""
+        key = (change.kind, (change.new or change.old).key)
+        if key not in self._refused:
+            return change
+        self._refused.discard(key)
+        return change._replace(old=None)
+
+    def _refuse(self, change: Change, error: Exception) -> Refused:
+        """Leaves nothing of an object that a change was about; of a bound pod what the cache could count."""
+        either = change.new or change.old
+        with suppress(Exception):
+            if change.kind is Pod:
+                self._take_out(either)
+            elif change.kind is Node:
+                self.cache.remove_node(either.name)
+            else:
+                self.cluster.lister(change.kind).remove(either)
+        counted = change.kind is Pod and self.cache.get(either.uid) is not None
+        if change.new is not None and not counted:
+            self._refused.add((change.kind, either.key))
+        return Refused(either.key, error)
+
+    def _take_out(self, pod: Pod) -> None:
+        if self.cache.get(pod.uid) is None:
+            self.pods.pop(pod.key, None)
+        self.queue.delete(pod)
+
     def apply_new(self, kind: type, objects: Mapping[str, Any], now: float) -> Sequence[Command]:
-        """Takes over objects of a list, by namespace/name, that nobody has heard of before: the same as one change each."""
+        """Takes over objects of a list, by namespace/name, that were not known before: the same as one change each."""
         if kind is Pod:
             commands = self._new_pods(objects, now)
         else:
@@ -166,15 +210,23 @@ class SchedulerState:
         """Bound pods are counted first, all in one go: after a start there are tens of thousands of them."""
         self.pods.update(pods)
         bound = [pod for pod in pods.values() if pod.node_name]
-        problems = self.cache.add_many(bound)
+        commands: list[Command] = []
+        for pod, problem in self.cache.add_many(bound):
+            if isinstance(problem, CacheError):
+                commands.append(ReportProblem(str(problem)))
+            else:
+                commands.append(self._refuse(Change(Pod, None, pod), problem))
         if self.queue.heeds_events:
             for pod in bound:
                 self.queue.move_all(ASSIGNED_POD_ADD, None, pod, now)
         if len(bound) < len(pods):
             for pod in pods.values():
                 if not pod.node_name and self.responsible_for(pod):
-                    self.queue.add(pod, now)
-        return [ReportProblem(str(problem)) for problem in problems]
+                    try:
+                        self.queue.add(pod, now)
+                    except Exception as error:  # noqa: BLE001 - as in ``_apply``
+                        commands.append(self._refuse(Change(Pod, None, pod), error))
+        return commands
 
     def _apply_pod(self, old: Pod | None, new: Pod | None, now: float) -> Sequence[Command]:
         if new is None:

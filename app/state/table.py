@@ -203,7 +203,14 @@ class NodeTable:
     # ------------------------------------------------------------ nodes
 
     def set_node(self, node: Node) -> int:
-        """Adds a node or takes over its new version; returns its row."""
+        """Adds a node or takes over its new version; returns its row. If it raises, the node object is gone."""
+        try:
+            return self._set_node(node)
+        except Exception:
+            self._clear_node(self.row_of[node.name])
+            raise
+
+    def _set_node(self, node: Node) -> int:
         row = self.row_for(node.name)
         self._set_allocatable(row, node.status.allocatable)
         if self.nodes[row] is None:
@@ -222,8 +229,11 @@ class NodeTable:
         row = self.row_of[name]
         if self.nodes[row] is None:
             raise KeyError(name)
+        self._clear_node(row)
+
+    def _clear_node(self, row: int) -> None:
         self._set_allocatable(row, None)
-        self.node_count -= 1
+        self.node_count -= self.nodes[row] is not None
         self.nodes[row] = None
         self.exists[row] = False
         self.unschedulable[row] = False
@@ -248,22 +258,31 @@ class NodeTable:
     # ------------------------------------------------------------ pods
 
     def add_pod(self, pod: Pod) -> int:
-        """Puts a pod on the row of its node; returns the row."""
+        """Puts a pod on the row of its node; returns the row. If an index raises, nothing has changed."""
+        ports = pod.template.host_ports
         row = self.row_for(pod.node_name)
+        try:
+            self._index([pod], [row])
+        except Exception:
+            self._release_if_empty(row)
+            raise
         self.pods[row][pod.uid] = pod
         self._count(pod, row, 1)
-        self.ports.add(row, pod.template.host_ports)
-        for index in self._indexes:
-            index.add(pod, row)
+        self.ports.add(row, ports)
         self._touch(row)
         return row
 
-    def add_pods(self, pods: Sequence[Pod]) -> None:
-        """The same for many pods, whose amounts are added column by column."""
+    def add_pods(self, pods: Sequence[Pod]) -> list[tuple[Pod, Exception]]:
+        """The same for many pods, whose amounts are added column by column. Returns those that could not be added, and why."""
+        batch = PodBatch(pods)
         rows = [self.row_for(pod.node_name) for pod in pods]
+        try:
+            self._index(pods, rows)
+        except Exception:  # noqa: BLE001 - one of them is found below
+            return self._add_each(pods)
         for pod, row in zip(pods, rows, strict=True):
             self.pods[row][pod.uid] = pod
-        batch, at = PodBatch(pods), np.array(rows, np.intp)
+        at = np.array(rows, np.intp)
         for name, amounts in batch.amounts.items():
             self.requested.add_at(name, at, amounts)
         for i, rare in batch.rare.items():
@@ -273,24 +292,57 @@ class NodeTable:
         np.add.at(self.pod_count, at, 1)
         for i in batch.with_ports:
             self.ports.add(rows[i], pods[i].template.host_ports)
-        for index in self._indexes:
-            for pod, row in zip(pods, rows, strict=True):
-                index.add(pod, row)
         self._touch_many(at)
+        return []
+
+    def _add_each(self, pods: Sequence[Pod]) -> list[tuple[Pod, Exception]]:
+        failed: list[tuple[Pod, Exception]] = []
+        for pod in pods:
+            try:
+                self.add_pod(pod)
+            except Exception as error:  # noqa: BLE001 - concerns this pod alone
+                failed.append((pod, error))
+        return failed
+
+    def _index(self, pods: Sequence[Pod], rows: Sequence[int]) -> None:
+        """Tells the indexes of pods that come to rows. If one raises, those that were told are told the opposite."""
+        for number, index in enumerate(self._indexes):
+            for at, pod in enumerate(pods):
+                try:
+                    index.add(pod, rows[at])
+                except Exception:
+                    for earlier in self._indexes[:number]:
+                        self._unindex(earlier, pods, rows)
+                    self._unindex(index, pods[:at], rows)
+                    raise
+
+    @staticmethod
+    def _unindex(index: PodIndex, pods: Sequence[Pod], rows: Sequence[int]) -> None:
+        for pod, row in zip(pods, rows, strict=False):
+            index.remove(pod, row)
 
     def remove_pod(self, pod: Pod) -> None:
-        """Takes a pod, as it was last added, off its row. Raises KeyError."""
+        """Takes a pod, as it was last added, off its row. Raises KeyError, and what an index raises once the pod is gone."""
         row = self.row_of[pod.node_name]
         del self.pods[row][pod.uid]
         self._count(pod, row, -1)
         self.ports.remove(row, pod.template.host_ports)
+        failure: Exception | None = None
         for index in self._indexes:
-            index.remove(pod, row)
+            try:
+                index.remove(pod, row)
+            except Exception as error:  # noqa: BLE001 - the others must hear of it, too
+                failure = error
         self._touch(row)
         self._release_if_empty(row)
+        if failure is not None:
+            raise failure
 
     def replace_pod(self, old: Pod, new: Pod) -> None:
-        """Takes over a pod's new version on the same node; costs little where no column is concerned."""
+        """Takes over a pod's new version on the same node; costs little where no column is concerned.
+
+        If an index raises, the pod is gone from the row.
+        """
         if new.same_on_node(old):
             row = self.row_of[new.node_name]
             self.pods[row][new.uid] = new

@@ -247,6 +247,18 @@ _WATCHES: Final[Sequence[tuple[str, str, Callable[[InformerStatistics], float | 
         lambda s: s.decode_errors,
         True,
     ),
+    (
+        "aiokube_scheduler_watch_refused_objects",
+        "Objects of this kind that exist, can be read and cannot be used; the log names them.",
+        lambda s: s.refused,
+        False,
+    ),
+    (
+        "aiokube_scheduler_watch_handler_errors_total",
+        "Changes to objects of this kind that could not be taken over.",
+        lambda s: s.handler_errors,
+        True,
+    ),
 )
 
 

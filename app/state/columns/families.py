@@ -154,12 +154,12 @@ class Families:
 
     def _new_family(self, pod: Pod) -> Family:
         family = Family(pod.namespace, pod.labels, terminating=pod.terminating)
-        self._namespaces.setdefault(pod.namespace, _Namespace()).add(family)
         family.counted_by = tuple(
             counter
             for counter in self._index.candidates(pod.namespace, pod.labels)
             if family.matched_by(counter.predicate)
         )
+        self._namespaces.setdefault(pod.namespace, _Namespace()).add(family)
         return family
 
     def _drop_family(self, key: tuple[str, LabelSet, bool]) -> None:

@@ -31,10 +31,15 @@ class PodHeap:
         return (pod for _, ticket, pod in sorted(self._entries) if pod.ticket == ticket)
 
     def add(self, queued: QueuedPod) -> None:
-        """Puts a pod in."""
+        """Puts a pod in. If ranks cannot be found or compared, it is not in, and that is raised."""
         queued.rank = rank = self._rank(queued)
         queued.ticket = ticket = next(self._tickets)
-        heapq.heappush(self._entries, (rank, ticket, queued))
+        try:
+            heapq.heappush(self._entries, (rank, ticket, queued))
+        except Exception:
+            queued.ticket = 0
+            self._compact()
+            raise
         self._length += 1
 
     def remove(self, queued: QueuedPod) -> None:

@@ -471,7 +471,12 @@ class SchedulingQueue:
         if finish is OUTSIDE:
             self._unregister(queued)
         else:
-            self._places[finish].add(queued)
+            try:
+                self._places[finish].add(queued)
+            except Exception:
+                queued.place = OUTSIDE
+                self._unregister(queued)
+                raise
         self._report(queued, start, finish, cause, event)
 
     def _report(

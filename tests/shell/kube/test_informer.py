@@ -107,6 +107,7 @@ async def test_what_a_list_brings_to_light_may_be_told_in_one_go():
     def on_list(objects):
         assert objects.items() <= informer.objects.items()
         seen.append((list(objects), list(told.changes)))
+        return {}
 
     transport = FakeTransport([error_line(410)], [Hang()])
     transport.answers += [
@@ -122,7 +123,9 @@ async def test_what_a_list_brings_to_light_may_be_told_in_one_go():
     assert told.changes == [("MODIFIED", "a", "a"), ("DELETED", "b", None)]
 
 
-async def test_a_chunk_is_handled_in_one_go():
+@pytest.mark.parametrize("turn", [1.0, 0.0])
+async def test_a_chunk_is_handled_in_one_go_if_it_does_not_take_too_long(turn, monkeypatch):
+    monkeypatch.setattr("app.kube.informer.TURN", turn)
     seen, interruptions = [], []
 
     def handler(kind, type_, old, new):
@@ -141,7 +144,7 @@ async def test_a_chunk_is_handled_in_one_go():
         while len(seen) < 100:
             await asyncio.sleep(0)
         watcher.cancel()
-    assert set(interruptions) <= {0, 100}
+    assert (set(interruptions) <= {0, 100}) if turn else (set(interruptions) >= set(range(100)))
 
 
 async def test_others_get_their_turn_between_chunks():
@@ -197,15 +200,74 @@ async def test_a_list_may_have_to_wait_for_that_of_another_kind(looptime):
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_handler_that_fails_ends_the_informer():
-    def handler(*_):
-        raise RuntimeError("a bug")
+class Picky(Told):
+    """A handler that refuses some objects."""
 
-    transport = FakeTransport()
-    transport.answers.append(page(service("a", 1), version=2))
-    informer = Informer(SERVICES, transport, handler, rng=np.random.default_rng(3))
-    with pytest.raises(RuntimeError, match="a bug"):
-        await informer.run()
+    def __init__(self, *refused):
+        super().__init__()
+        self.refused = set(refused)
+
+    def __call__(self, kind, type_, old, new):
+        super().__call__(kind, type_, old, new)
+        if (new or old).name in self.refused:
+            raise RuntimeError("no good")
+
+
+async def test_an_object_that_is_refused_costs_itself_only(caplog):
+    transport = FakeTransport(
+        [modified("a", 4) + modified("b", 5) + added("c", 6) + added("d", 7), Hang()]
+    )
+    transport.answers.append(page(service("a", 1), service("b", 2), version=3))
+    told = Picky("a", "c")
+    async with running(transport, handlers=[told]) as ([informer], _):
+        await asyncio.sleep(1)
+        assert [change[0] for change in told.changes] == ["ADDED"] * 2 + ["MODIFIED"] * 2 + [
+            "ADDED"
+        ] * 2
+        statistics = informer.statistics()
+        assert (statistics.synced, statistics.refused, statistics.handler_errors) == (True, 2, 3)
+        assert informer.describe()["refused_objects"] == ["shop/a", "shop/c"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "Service shop/a cannot be used: RuntimeError('no good')",
+        "Service shop/c cannot be used: RuntimeError('no good')",
+    ]
+
+
+async def test_an_object_is_refused_until_it_is_not():
+    transport = FakeTransport(
+        [Silence(1), modified("a", 4), Silence(1), deleted("b", 5), Silence(1), modified("c", 6)]
+    )
+    transport.answers.append(page(*(service(name, 1) for name in "abc"), version=3))
+    told = Picky("a", "b", "c")
+    async with running(transport, handlers=[told]) as ([informer], _):
+        await asyncio.sleep(0.5)
+        assert informer.statistics().refused == 3
+        told.refused.discard("a")
+        await asyncio.sleep(1)
+        assert informer.describe()["refused_objects"] == ["shop/b", "shop/c"]
+        await asyncio.sleep(1)
+        assert informer.describe()["refused_objects"] == ["shop/c"]
+        await asyncio.sleep(1)
+        assert informer.statistics().handler_errors == 5
+
+
+@pytest.mark.parametrize("raises", [False, True])
+async def test_objects_of_a_list_are_refused_one_by_one(raises):
+    def on_list(objects):
+        if raises:
+            raise RuntimeError("no good at all")
+        return {"shop/b": RuntimeError("no good")}
+
+    transport = FakeTransport([Hang()])
+    transport.answers.append(page(service("a", 1), service("b", 2), version=3))
+    informer = Informer(SERVICES, transport, Told(), on_list=on_list, rng=np.random.default_rng(3))
+    task = asyncio.create_task(informer.run())
+    await informer.synced.wait()
+    assert informer.describe()["refused_objects"] == (
+        ["shop/a", "shop/b"] if raises else ["shop/b"]
+    )
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_statistics():
@@ -224,8 +286,9 @@ async def test_statistics():
     assert (after.decode_errors, after.unreadable) == (1, 1)
 
 
-async def test_a_large_list_lets_others_have_their_turn():
+async def test_a_large_list_lets_others_have_their_turn(monkeypatch):
     """So does one in which most of the objects are missing that were there before."""
+    monkeypatch.setattr("app.kube.informer.TURN", 0.0)
     sizes, onlookers = [], []
 
     async def onlooker(last):

@@ -227,6 +227,12 @@ async def test_the_queue():
     ]
 
 
+async def test_the_watches():
+    async with browsing("a") as browser:
+        watches = {watch["kind"]: watch for watch in await browser.json("/debug/watches")}
+    assert watches["Node"]["unreadable_objects"] == watches["Pod"]["refused_objects"] == []
+
+
 async def test_the_cache():
     async with browsing("a", "b") as browser:
         world = browser.world

@@ -137,3 +137,26 @@ async def test_events_do_not_pile_up_while_another_process_leads():
     pending = []
     await asyncio.wait([asyncio.ensure_future(stand_by())])
     assert pending == [pytest.approx(LoopClock().steady() - 1), None]
+
+
+async def test_objects_that_are_refused_keep_no_others_out():
+    """Neither one by one nor in a list; pods are scheduled as if these objects were not there."""
+
+    def fail(old, new):
+        if new is not None and new.name.startswith("bad"):
+            raise RuntimeError("no good")
+
+    async with running("a") as world:
+        scheduler = world.scheduler
+        scheduler.state.cluster.lister(StorageClass).follow(fail)
+        classes = {
+            name: make_object(StorageClass, {"metadata": {"name": name}})
+            for name in ("bad-1", "good", "bad-2")
+        }
+        assert list(scheduler._list_handler(StorageClass)(classes)) == ["bad-1", "bad-2"]
+        with pytest.raises(RuntimeError, match="no good"):
+            scheduler._handler(StorageClass)(None, "MODIFIED", classes["bad-1"], classes["bad-1"])
+        world.add(make_pod("p"))
+        await scheduled_for(world, 1)
+        assert [it.name for it in scheduler.state.cluster.lister(StorageClass)] == ["good"]
+    assert bindings(world) == ["a"]
