@@ -27,6 +27,22 @@ LEASES = ("/apis/coordination.k8s.io/v1", "leases")
 EVENTS = ("/apis/events.k8s.io/v1", "events")
 DEVICE_CLAIMS = ("/apis/resource.k8s.io/v1", "resourceclaims")
 
+#: What the server has, by group and version.
+SERVED = {
+    root: [resource for each, resource in every if each == root]
+    for every in [
+        [
+            *(PODS, NODES, VOLUMES, CLAIMS, NAMESPACES, STORAGE_CLASSES, CSI_NODES, BUDGETS),
+            *(LEASES, EVENTS),
+            *[
+                ("/apis/storage.k8s.io/v1", name)
+                for name in ("csidrivers", "csistoragecapacities", "volumeattachments")
+            ],
+        ]
+    ]
+    for root, _ in every
+}
+
 #: Objects on one page of a list, where a limit is asked for: few, so that lists have several pages.
 PAGE = 8
 
@@ -257,7 +273,7 @@ class ApiServer:
                 case "GET" if path.resource[1]:
                     return self._list(path, request.params)
                 case "GET":
-                    return Answer(200, b'{"kind":"APIResourceList","resources":[]}')
+                    return _discovery(path.resource[0])
                 case "POST" if path.subresource == "binding":
                     return self._bind(path, request)
                 case "POST":
@@ -413,6 +429,19 @@ def merged(old: Any, changes: Any) -> Any:
         else:
             new[name] = merged(new.get(name), change)
     return new
+
+
+def _discovery(root: str) -> Answer:
+    """What there is of a group and version; all groups for ``/apis``."""
+    group = root.removeprefix("/apis").strip("/")
+    if root in SERVED:
+        resources = [{"name": name} for name in SERVED[root]]
+        return Answer(200, encode({"kind": "APIResourceList", "resources": resources}))
+    if group:
+        raise RefusedError(404, "NotFound", "the server could not find the requested resource")
+    versions = [each.removeprefix("/apis/") for each in SERVED]
+    groups = [{"versions": [{"groupVersion": version}]} for version in versions]
+    return Answer(200, encode({"kind": "APIGroupList", "groups": groups}))
 
 
 def _with_condition(status: Manifest, condition: Manifest) -> Manifest:

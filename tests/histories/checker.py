@@ -15,12 +15,14 @@ books of the scheduler say what the server says, no more and no less (``unsettle
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from app.state.queue.queued_pod import OUTSIDE
 from tests.histories import apiserver, rules
 from tests.histories.apiserver import NODES, PODS, ApiServer, Manifest, Write, is_live, key_of
+from tests.histories.extenders import Extender
 from tests.histories.network import Request
 from tests.histories.replica import Decision, Replica, View, Watcher
 from tests.histories.workload import PROFILE
@@ -39,6 +41,7 @@ class Checker(Watcher):
         self._server = server
         self._tell = tell
         self.violations: list[str] = []
+        self.extenders: list[Extender] = []
         #: By uid: the process that has bound a pod, and knew, or could have asked, that it had.
         self._bound_by: dict[str, Replica] = {}
 
@@ -113,6 +116,11 @@ class Checker(Watcher):
         if decision is None or decision.node != node:
             self.violated(f"{meta['name']} was bound to {node}, which was not decided")
             return
+        for extender in self.extenders:
+            if not extender.keeps(meta["uid"], node):
+                self.violated(
+                    f"{meta['name']} was bound to {node}, which {extender.name} does not keep for it"
+                )
         for problem in self._problems(pod, decision, sender):
             self.violated(f"{sender.name} bound {meta['name']} to {node}: {problem}")
 
@@ -122,37 +130,40 @@ class Checker(Watcher):
         now = View()
         now.pods = {p["metadata"]["uid"]: p for p in rules.on_nodes(self._server.all(PODS))}
         now.nodes = {n["metadata"]["name"]: n for n in self._server.all(NODES)}
-        found = [self._problem(pod, name, view, now, sender) for view in (*decision.views, now)]
-        if all(found):
-            yield found[0]
+        found = [
+            dict(self._broken(pod, name, each, now, sender)) for each in (*decision.views, now)
+        ]
+        for rule, text in found[0].items():
+            if all(rule in others for others in found):
+                yield f"{rule}: {text}"
 
-    def _problem(self, pod: Manifest, name: str, view: View, now: View, sender: Replica) -> str:
-        """What is wrong with a pod on a node in one view; empty for nothing.
+    def _broken(
+        self, pod: Manifest, name: str, view: View, now: View, sender: Replica
+    ) -> Iterator[tuple[str, str]]:
+        """The rules that a pod on a node breaks in one view.
 
         Only those other pods count that the process had been told of or has bound itself, and that are still there.
         """
-        node = view.nodes.get(name)
+        node, pod = view.nodes.get(name), view.pods.get(pod["metadata"]["uid"], pod)
         if node is None:
-            return "there is no such node"
-        if reason := rules.accepts(node, pod):
-            return reason
+            yield "node", "there is no such node"
+            return
+        yield from ((reason, name) for reason in rules.refusals(node, pod))
         others = [
-            other
+            {**view.pods.get(uid, other), "spec": other["spec"]}
             for uid, other in now.pods.items()
             if uid != pod["metadata"]["uid"]
             and (self._bound_by.get(uid) is sender or self._is_known(other, view))
         ]
         here = [other for other in others if other["spec"]["nodeName"] == name]
-        if short := rules.overfull(pod, node, here):
-            return f"too little {short}"
+        yield from rules.shortages(pod, node, here)
         for other in here:
             if rules.host_ports(pod) & rules.host_ports(other):
-                return f"the host port of {other['metadata']['name']}"
+                yield "host port", other["metadata"]["name"]
         for other in others:
             there = view.nodes.get(other["spec"]["nodeName"])
             if there is not None and rules.at_odds(pod, other, node, there):
-                return f"anti-affinity with {other['metadata']['name']}"
-        return ""
+                yield f"anti-affinity with {other['metadata']['name']}", name
 
     def _is_known(self, pod: Manifest, view: View) -> bool:
         known = view.pods.get(pod["metadata"]["uid"])
@@ -183,10 +194,12 @@ class Checker(Watcher):
         if leads:
             yield from self._unbound()
             yield from self._books(scheduler)
-        names = [task.get_name() for task in replica_tasks(replica)]
-        yield from (
-            f"task {name!r} has not ended" for name in names if not name.startswith(_ETERNAL)
-        )
+
+    def leaked_tasks(self, replica: Replica) -> Iterator[str]:
+        """Tasks that should have ended when all is settled."""
+        for name in sorted(task.get_name() for task in asyncio.all_tasks(replica.loop)):
+            if not name.startswith(_ETERNAL):
+                yield f"task {name!r} has not ended"
 
     def _unlike(self, informer: Any) -> Iterator[str]:
         """Where an informer's objects differ from the server's."""
@@ -205,6 +218,7 @@ class Checker(Watcher):
     def _unbound(self) -> Iterator[str]:
         pods, nodes = self._server.all(PODS), self._server.all(NODES)
         for pod in pods:
+            there = [*pods, *_nominated(pods, pod)]
             if (
                 pod["spec"].get("nodeName")
                 or pod["spec"]["schedulerName"] != PROFILE
@@ -212,7 +226,8 @@ class Checker(Watcher):
             ):
                 continue
             for node in nodes:
-                if rules.fits(pod, node, pods, nodes):
+                allowed = all(extender.allows(pod, node) for extender in self.extenders)
+                if allowed and rules.fits(pod, node, there, nodes):
                     yield f"{pod['metadata']['name']} is not bound, though it fits {node['metadata']['name']}"
                     break
 
@@ -239,7 +254,11 @@ class Checker(Watcher):
             yield f"the queue has {sorted(in_queue - waiting)} and lacks {sorted(waiting - in_queue)}"
         counts = {
             "pods in the queue": (
-                queue.active + queue.backoff + queue.unschedulable + queue.gated,
+                queue.active
+                + queue.backoff
+                + queue.error_backoff
+                + queue.unschedulable
+                + queue.gated,
                 len(waiting),
             ),
             "pods": (len(state.pods), len(live)),
@@ -263,12 +282,21 @@ class Checker(Watcher):
             if row is None:
                 yield f"node {name} has no row"
                 continue
-            cpu = sum(rules.usage(pod)["cpu"] for pod in here)
-            of = table.requested.of(row)
-            if of.get("cpu", 0) != cpu or int(table.pod_count[row]) != len(here):
-                yield f"node {name}: {of}, {int(table.pod_count[row])} pods instead of {cpu} and {len(here)}"
+            taken: Counter[str] = Counter()
+            for pod in here:
+                taken.update(rules.usage(pod))
+            found = {"pods": int(table.pod_count[row]) * 1000}
+            for resource in ("cpu", "memory", "example.com/gpu"):
+                unit = 1 if resource == "cpu" else 1000
+                found[resource] = int(table.requested.column(resource)[row]) * unit
+            if Counter(found) != taken:
+                yield f"node {name}: {found} instead of {dict(taken)}"
 
 
-def replica_tasks(replica: Replica) -> list[Any]:
-    """The tasks of a process, by name."""
-    return sorted(asyncio.all_tasks(replica.loop), key=lambda task: task.get_name())
+def _nominated(pods: list[Manifest], pod: Manifest) -> Iterator[Manifest]:
+    """The pods whose place on a node is kept from another, as if they were there already."""
+    for other in pods:
+        node = other["status"].get("nominatedNodeName")
+        first = other["spec"].get("priority", 0) >= pod["spec"].get("priority", 0)
+        if node and first and other is not pod and not other["spec"].get("nodeName"):
+            yield {**other, "spec": {**other["spec"], "nodeName": node}}

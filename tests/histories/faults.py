@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 #: Connections being made, by what they are for.
-CONNECTS = ("connect", "connect for events", "connect for the lease")
+CONNECTS = ("connect", "connect for events", "connect for the lease", "connect to an extender")
 #: Kinds of requests to the API server.
 READS = ("list", "watch", "lookup", "get lease", "get claim", "discovery")
 WRITES = (
@@ -26,8 +26,26 @@ WRITES = (
 )
 KINDS = (*READS, *WRITES)
 LINE = "watch line"
+#: Calls of extenders.
+CALLS = ("extender filter", "extender prioritize", "extender preempt", "extender bind")
+#: What extenders answer that makes no sense, by name.
+NONSENSE = {
+    "empty answer": b"",
+    "null": b"null",
+    "empty object": b"{}",
+    "empty list": b"[]",
+    "strange nodes": b'{"NodeNames":["nowhere"]}',
+    "strange scores": b'[{"Host":"nowhere","Score":9223372036854775807}]',
+    "an error": b'{"Error":"caf\\ud83d"}',
+    "wrong types": b'{"NodeNames":{"a":1},"Error":[]}',
+    "deep object": b'{"a":' * 3000,
+    "a page of HTML for an answer": b"<html><body><h1>Bad gateway</h1></body></html>\n",
+    "error, done": b'{"Error":"failed"}',
+}
 
-_ALL = frozenset(KINDS)
+_ALL = frozenset((*KINDS, *CALLS))
+_CALLS = frozenset(CALLS)
+_BIND = frozenset({"extender bind"})
 _WRITES = frozenset(WRITES)
 _COLLECTIONS = frozenset({"list", "watch"})
 _OBJECTS = frozenset({"bind", "patch status", "delete pod", "patch volume", "update lease"})
@@ -42,12 +60,11 @@ REQUEST_FAULTS: Mapping[str, frozenset[str]] = {
     "reset after": _ALL,
     "no answer, not done": _ALL,
     "no answer, done": _ALL,
-    "reset, done later": _WRITES,
-    "done twice": _WRITES,
-    "done twice, second answer": _WRITES,
+    "reset, done later": _WRITES | _CALLS,
+    "done twice": _WRITES | _CALLS,
+    "done twice, second answer": _WRITES | _CALLS,
     "half an answer": _ALL,
     "answer breaks off": _ALL,
-    "a page of HTML for an answer": frozenset(READS),
     "401": _ALL,
     "403": _ALL,
     "404": _COLLECTIONS,
@@ -60,9 +77,12 @@ REQUEST_FAULTS: Mapping[str, frozenset[str]] = {
     "502 of a proxy": _ALL,
     "503": _ALL,
     "504": _ALL,
-    "500, done": _WRITES,
-    "502 of a proxy, done": _WRITES,
-    "504, done": _WRITES,
+    "500, done": _WRITES | _CALLS,
+    "502 of a proxy, done": _WRITES | _CALLS,
+    "504, done": _WRITES | _CALLS,
+    **dict.fromkeys(NONSENSE, _CALLS - _BIND),
+    "a page of HTML for an answer": frozenset(READS) | _CALLS,
+    "error, done": _BIND,
 }
 
 #: Faults of watches, each at some line.
@@ -112,16 +132,17 @@ class Faults:
         return ""
 
 
-def draw_menu(rng: random.Random) -> list[MenuItem]:
-    """Some kinds of faults, most of them for some kinds of requests only."""
+def draw_menu(rng: random.Random, *, calls: bool) -> list[MenuItem]:
+    """Some kinds of faults, most of them for some kinds of requests only; ``calls``: also those of extenders."""
     menu: list[MenuItem] = []
+    faults = [fault for fault, kinds in REQUEST_FAULTS.items() if calls or kinds - _CALLS]
     for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4))):
         if rng.random() < 0.4:
             fault = rng.choice(LINE_FAULTS)
             menu.append(MenuItem(fault, frozenset({LINE}), rng.choice((0.02, 0.05, 0.15, 0.4))))
             continue
-        fault = rng.choice(list(REQUEST_FAULTS))
-        possible = REQUEST_FAULTS[fault]
+        fault = rng.choice(faults)
+        possible = REQUEST_FAULTS[fault] if calls else REQUEST_FAULTS[fault] - _CALLS
         if rng.random() < 0.3:
             menu.append(MenuItem(fault, possible, rng.choice((0.01, 0.05, 0.2))))
         else:

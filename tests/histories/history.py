@@ -9,11 +9,12 @@ from typing import NamedTuple
 from app.scheduler.options import RunOptions
 from tests.histories.apiserver import ApiServer, Write
 from tests.histories.checker import Checker
+from tests.histories.extenders import Extender
 from tests.histories.faults import Faults
 from tests.histories.incidents import Incidents
 from tests.histories.network import Network
 from tests.histories.replica import ProcessClock, Replica
-from tests.histories.shape import Shape, draw
+from tests.histories.shape import EXTENDERS, Shape, draw
 from tests.histories.simulation import Simulation
 from tests.histories.workload import Workload
 
@@ -59,6 +60,12 @@ class History:
         self.workload = Workload(self.simulation, self.server, shape, self.tell)
         self.checker = Checker(self.server, self.tell)
         self._rng = random.Random(f"processes {shape.seed}")
+        for name in shape.extenders:
+            rng = random.Random(f"extender {name} {shape.seed}")
+            reserves = EXTENDERS[name][1]
+            extender = Extender(name, self.server, rng, self.tell, reserves=reserves)
+            self.network.extenders[name.replace(" ", "-")] = extender
+            self.checker.extenders.append(extender)
         self._lives = 0
         self._stopping = False
         #: All processes there ever were, and the one that is alive of each replica.
@@ -146,6 +153,8 @@ class History:
     def _calm(self) -> None:
         self.tell("world", "nothing fails from now on")
         self.faults.over = True
+        if self.shape.extenders:
+            self.simulation.after(1.0, self.workload.touch_nodes)
 
     def _look(self) -> None:
         """Once a second: the books; once nothing fails any more: whether all is well."""
@@ -177,7 +186,7 @@ class History:
             text
             for replica in alive
             for text in self.checker.unsettled(replica, leads=replica.leads)
-        ]
+        ] or [text for replica in alive for text in self.checker.leaked_tasks(replica)]
 
     # ------------------------------------------------------------ the end
 

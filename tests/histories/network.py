@@ -10,7 +10,7 @@ import errno
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
-from urllib.parse import parse_qsl
+from urllib.parse import unquote
 
 import aiohttp
 from aiohttp.base_protocol import BaseProtocol
@@ -20,13 +20,14 @@ from yarl import URL
 from app.kube.client import KubeClient
 from tests.histories import apiserver
 from tests.histories.apiserver import Answer, ApiServer, Entry, Watch, status_answer
-from tests.histories.faults import CONNECTS, LINE, WRITES, Faults
+from tests.histories.faults import CONNECTS, LINE, NONSENSE, WRITES, Faults
 from tests.histories.simulation import ProcessLoop, Simulation
 
 if TYPE_CHECKING:
+    from tests.histories.extenders import Extender
     from tests.histories.replica import Replica
 
-HTML = b"<html><body><h1>Bad gateway</h1></body></html>\n"
+HTML = NONSENSE["a page of HTML for an answer"]
 _TEXTS = {
     401: ("Unauthorized", "Unauthorized"),
     403: ("Forbidden", "forbidden: RBAC: not yet known"),
@@ -54,10 +55,14 @@ class Request:
         self.params = _parameters(query)
         self.body = body
         self.kind = kind_of(self)
+        #: Who carries it out.
+        self.server: ApiServer | Extender = sender.network.server
         #: What the sender's own clock showed when it was sent.
         self.sent_at = 0.0
         #: Whether the sender has given it up, or has its answer: it cannot know of what comes of it from now on.
         self.settled = False
+        #: Whether it has reached the server before.
+        self.arrived = False
         #: The uid of the pod that a status patch is meant for.
         self.intended_uid = ""
 
@@ -84,11 +89,14 @@ def body(loop: ProcessLoop, content: bytes, *, whole: bool = True) -> aiohttp.St
 
 
 def _parameters(query: str) -> Mapping[str, str]:
-    return dict(parse_qsl(query)) if query else {}
+    pairs = [pair.partition("=") for pair in query.split("&")]
+    return {name: unquote(value) if "%" in value else value for name, _, value in pairs}
 
 
 def kind_of(request: Request) -> str:
     """The kind of a request, as in faults."""
+    if request.path.startswith("/extender/"):
+        return f"extender {request.path.rpartition('/')[2]}"
     method, path = request.method, apiserver.parse(request.path)
     resource = path.resource
     if method == "GET":
@@ -100,7 +108,7 @@ def kind_of(request: Request) -> str:
             return "get lease"
         return "lookup" if resource == apiserver.PODS else "get claim"
     if resource[1] == "events":
-        return "lease event" if b'"Lease"' in request.body else "event"
+        return "lease event" if path.namespace == "kube-system" else "event"
     if resource == apiserver.LEASES:
         return "create lease" if method == "POST" else "update lease"
     if resource == apiserver.PODS:
@@ -126,6 +134,8 @@ class Network:
         self.failing_writes_until = -math.inf
         #: When the last fault must have ended.
         self.quiet_at = math.inf
+        #: The webhooks by host.
+        self.extenders: dict[str, Extender] = {}
         #: Every request and every stream under way.
         self.open: dict[Exchange | Stream, None] = {}
 
@@ -134,7 +144,8 @@ class Network:
         self.down_until = self.simulation.now + seconds
         self.crashes += 1
         for each in list(self.open):
-            each.break_off()
+            if each.request.server is self.server:
+                each.break_off()
 
     def latency(self) -> float:
         """Seconds, one way."""
@@ -150,7 +161,7 @@ class Network:
         now = self.simulation.now
         if now < request.sender.cut_off_until:
             fault = "no answer, not done"
-        elif now < self.refusing_until:
+        elif now < self.refusing_until and request.server is self.server:
             fault = str(self.refusal)
         elif now < self.failing_writes_until and request.kind in WRITES:
             fault = self.rng.choice(("500", "504", "500, done", "504, done", "no answer, not done"))
@@ -160,8 +171,10 @@ class Network:
             self.faults.counts[request.kind, fault] += 1
         return fault
 
-    def refuse(self, fault: str) -> Answer:
-        """The answer of a fault that is called by its status."""
+    def made_up(self, fault: str) -> Answer:
+        """The answer that a fault puts in the place of the server's."""
+        if fault in NONSENSE:
+            return Answer(200, NONSENSE[fault])
         status = int(fault[:3])
         if "proxy" in fault:
             return Answer(status, HTML)
@@ -201,19 +214,21 @@ class Wire:
         limits: aiohttp.ClientTimeout,
         deadline: float,
     ) -> "Exchange":
-        if self._crashes != self.network.crashes:
+        if self._crashes != self.network.crashes and self._purpose != CONNECTS[3]:
             self._crashes, self._kept = self.network.crashes, 0
-        if self._kept and not self.replica.killed:
+        kept = self._kept > 0 and not self.replica.killed
+        if kept:
             self._kept -= 1
         else:
             async with asyncio.timeout_at(deadline):
                 await self.connect(key, limits)
-        return Exchange(self, deadline)
+        return Exchange(self, deadline, kept)
 
     async def connect(self, key: ConnectionKey | None, limits: aiohttp.ClientTimeout) -> None:
         network = self.network
         seconds, fault = network.latency(), ""
-        if self.replica.killed or network.simulation.now < network.down_until:
+        is_down = network.simulation.now < network.down_until and self._purpose != CONNECTS[3]
+        if is_down or self.replica.killed:
             fault = "no connection"
         elif network.simulation.now < self.replica.cut_off_until:
             seconds = math.inf
@@ -244,11 +259,15 @@ class Wire:
     def drop(self, exchange: "Exchange") -> None:
         exchange.give_up()
 
+    async def close(self) -> None:
+        self._kept = 0
+
 
 class Exchange:
     """One request and its answer, over one connection (app.http.connection)."""
 
-    def __init__(self, wire: Wire, deadline: float) -> None:
+    def __init__(self, wire: Wire, deadline: float, kept: bool) -> None:
+        self.kept = kept
         self._wire = wire
         self._network = wire.network
         self._simulation = wire.network.simulation
@@ -256,14 +275,21 @@ class Exchange:
         self._answer: asyncio.Future[tuple[Head, aiohttp.StreamReader]] | None = None
         self.request: Request | None = None
 
+    async def drain(self) -> None:
+        pass
+
     # ------------------------------------------------------------ what the client does
 
     def write(self, pieces: Sequence[bytes]) -> None:
         """Sends the request, all of which is in ``pieces``."""
         head, _, body = b"".join(pieces).partition(b"\r\n\r\n")
-        method, target, _ = head.partition(b"\r\n")[0].decode().split(" ")
+        first, *lines = head.decode().split("\r\n")
+        method, target, _ = first.split(" ")
         self._answer = self._wire.replica.loop.create_future()
         self.request = request = Request(self._wire.replica, method, target, body)
+        if target.startswith("/extender/"):
+            [host] = [line[6:] for line in lines if line.startswith("Host: ")]
+            request.server = self._network.extenders[host]
         request.sender.sends(request)
         self._network.open[self] = None
         fault = self._network.fault(request)
@@ -288,11 +314,10 @@ class Exchange:
         match fault:
             case "" | "half an answer" | "answer breaks off":
                 self._later(there, self._arrive, fault)
-            case "slow request":
-                self._later(network.pause(40.0), self._arrive)
-                self._time_out()
-            case "slow answer":
-                self._later(there, self._arrive, "", network.pause(40.0))
+            case "slow request" | "slow answer":
+                slow = network.pause(40.0)
+                way = (slow, 0.0) if fault == "slow request" else (there, slow)
+                self._later(way[0], self._arrive, "", way[1])
                 self._time_out()
             case "reset before":
                 self._later(there, self.break_off)
@@ -312,31 +337,32 @@ class Exchange:
             case "done twice, second answer":
                 self._later(there, self._do, request)
                 self._later(there + network.pause(3.0), self._arrive)
-            case "a page of HTML for an answer":
-                self._later(there, self._resolve, Answer(200, HTML))
             case _:
                 if "done" in fault:
                     self._later(there, self._do, request)
-                self._later(there + 0.001, self._resolve, network.refuse(fault))
+                self._later(there + 0.001, self._resolve, network.made_up(fault))
 
     def _later(self, seconds: float, action: Callable[..., object], *args: object) -> None:
         self._simulation.after(seconds, action, *args)
 
     def _do(self, request: Request) -> Answer:
         """The request reaches the server, whoever waits for it."""
-        if self._simulation.now < self._network.down_until:
+        if self._is_gone(request):
             return Answer(503, b"")
-        return self._network.server.handle(request)
+        return request.server.handle(request)
+
+    def _is_gone(self, request: Request) -> bool:
+        """Whether there is no server at the moment."""
+        api = self._network.server
+        return request.server is api and self._simulation.now < self._network.down_until
 
     def _arrive(self, fault: str = "", slow: float = 0.0) -> None:
         """The request reaches the server, and its answer goes back."""
         request = self.request
         assert request is not None
-        if request.settled and self._network.rng.random() < 0.5:
-            return  # nobody waits for it: the server has noticed
-        if request.settled and self._simulation.now < self._network.down_until:
-            return
-        answer = self._network.server.handle(request)
+        if request.settled and (self._is_gone(request) or self._network.rng.random() < 0.5):
+            return  # nobody waits for it: the server has noticed, or is another one
+        answer = request.server.handle(request)
         request.sender.tell(f"{request} answered {answer.status}")
         if fault == "reset after":
             self._later(self._network.latency(), self.break_off)
@@ -487,7 +513,7 @@ class Stream:
             case "reset before" | "reset after" | "answer breaks off":
                 after(there, self.break_off)
             case _:
-                after(there, self._hear_answer, self._network.refuse(fault))
+                after(there, self._hear_answer, self._network.made_up(fault))
 
     def _arrive(self) -> None:
         """The request reaches the server."""

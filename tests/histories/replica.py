@@ -23,7 +23,7 @@ from app.scheduler.wiring import Scheduler
 from app.settings.load import Loaded
 from tests.histories import apiserver
 from tests.histories.apiserver import Answer, Entry, Manifest
-from tests.histories.network import Network, Request, SimulatedClient
+from tests.histories.network import CONNECTS, Network, Request, SimulatedClient, Wire
 from tests.histories.simulation import ProcessLoop, Simulation
 
 #: What the wall clocks show at the beginning, in seconds since the epoch.
@@ -210,7 +210,7 @@ class Replica(process.Process):
         self.loop.freeze(math.inf)
         self.cut_off_until = math.inf
         for each in list(self.network.open):
-            if each.request is not None and each.request.sender is self:
+            if each.request.sender is self:
                 each.give_up()
 
     # ------------------------------------------------------------ looking on
@@ -268,6 +268,11 @@ class Replica(process.Process):
 _intended: dict[Any, str] = {}
 
 
+def extender_pool(**_settings: object) -> Wire:
+    """Where connections to one extender are kept."""
+    return Wire(asyncio.get_running_loop().replica, CONNECTS[3])
+
+
 class _Log(logging.Handler):
     """Puts errors into the story of the process that logs them; what was logged with a traceback is a defect."""
 
@@ -302,6 +307,7 @@ def simulated() -> Iterator[None]:
     nothing = types.SimpleNamespace(freeze=lambda: None, set_threshold=lambda *_: None)
     with (
         mock.patch.object(process, "KubeClient", SimulatedClient),
+        mock.patch("app.extender.transport.open_pool", extender_pool),
         mock.patch.object(process, "entry_points", return_value=()),
         mock.patch.object(process, "gc", nothing),
         mock.patch.object(KubeWriter, "patch_pod_status", patch_noted),

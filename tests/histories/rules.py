@@ -72,17 +72,16 @@ def at_odds(pod: Manifest, other: Manifest, here: Manifest, there: Manifest) -> 
     return repels(pod, other, here, there) or repels(other, pod, there, here)
 
 
-def accepts(node: Manifest, pod: Manifest) -> str:
-    """Why a node takes no such pod at all; empty if it may."""
+def refusals(node: Manifest, pod: Manifest) -> Iterator[str]:
+    """Why a node takes no such pod at all."""
     spec = pod["spec"]
     if not labelled(node, spec.get("nodeSelector", {})):
-        return "its nodeSelector"
+        yield "nodeSelector"
     tolerated = {t["key"] for t in spec.get("tolerations", ())}
     if any(t["key"] not in tolerated for t in node["spec"].get("taints") or ()):
-        return "a taint"
+        yield "taint"
     if node["spec"].get("unschedulable"):
-        return "the node is cordoned"
-    return ""
+        yield "cordoned node"
 
 
 def on_nodes(pods: Iterable[Manifest]) -> list[Manifest]:
@@ -90,28 +89,29 @@ def on_nodes(pods: Iterable[Manifest]) -> list[Manifest]:
     return [pod for pod in pods if pod["spec"].get("nodeName") and is_live(pod)]
 
 
-def overfull(pod: Manifest, node: Manifest, others: Iterable[Manifest]) -> str:
-    """What there is too little of on a node for a pod beside others; empty if there is enough."""
+def shortages(
+    pod: Manifest, node: Manifest, others: Iterable[Manifest]
+) -> Iterator[tuple[str, str]]:
+    """What there is too little of on a node for a pod beside others, and how much of it there would have to be."""
     wanted, room = usage(pod), capacity(node)
     taken: Counter[str] = Counter()
     for other in others:
         taken.update(usage(other))
     for name, needed in sorted(wanted.items()):
         if taken[name] + needed > room.get(name, 0):
-            return f"{name} ({taken[name] + needed} of {room.get(name, 0)} thousandths)"
-    return ""
+            yield name, f"{taken[name] + needed} of {room.get(name, 0)} thousandths"
 
 
 def fits(
     pod: Manifest, node: Manifest, pods: Iterable[Manifest], nodes: Iterable[Manifest]
 ) -> bool:
     """Whether a pod can go to a node as things are."""
-    if accepts(node, pod):
+    if any(refusals(node, pod)):
         return False
     name, by_name = node["metadata"]["name"], {n["metadata"]["name"]: n for n in nodes}
     there = on_nodes(pods)
     here = [other for other in there if other["spec"]["nodeName"] == name]
-    if overfull(pod, node, here):
+    if any(shortages(pod, node, here)):
         return False
     if any(host_ports(pod) & host_ports(other) for other in here):
         return False

@@ -15,7 +15,21 @@ clientConnection: {{qps: {qps}, burst: 100}}
 profiles:
 - schedulerName: default-scheduler
   plugins: {{multiPoint: {{disabled: [{disabled}]}}}}
+extenders: [{extenders}]
 """
+#: What extenders there may be: as configured, and whether they reserve.
+EXTENDERS: dict[str, tuple[str, bool]] = {
+    "rules": ("filterVerb: filter, prioritizeVerb: prioritize, weight: 1", False),
+    "whole nodes": ("filterVerb: filter, prioritizeVerb: prioritize, weight: 2", False),
+    "ignorable": ("filterVerb: filter, ignorable: true", False),
+    "reserving": ("filterVerb: filter, httpTimeout: 2s", True),
+    "binder": ("bindVerb: bind, httpTimeout: 2s", False),
+    "filters and binds": ("filterVerb: filter, bindVerb: bind", False),
+    "ignorable binder": ("bindVerb: bind, ignorable: true", False),
+    "preempts": ("filterVerb: filter, preemptVerb: preempt", False),
+}
+_NAMES_ONLY = frozenset(EXTENDERS) - {"whole nodes"}
+_BINDERS = frozenset({"binder", "filters and binds", "ignorable binder"})
 _VOLUMES = ("VolumeBinding", "VolumeRestrictions", "VolumeZone", "NodeVolumeLimits")
 #: Plugins whose kinds nobody has in these histories: every kind that is watched costs time.
 _UNUSED = ("DynamicResources", "PodTopologySpread", "ImageLocality")
@@ -35,10 +49,16 @@ class Configuration:
 
 
 @functools.cache
-def configuration(elect: bool, volumes: bool) -> Configuration:
+def configuration(elect: bool, volumes: bool, extenders: tuple[str, ...]) -> Configuration:
     """One of the few configurations that there are."""
     disabled = (*_UNUSED, *(() if volumes else _VOLUMES))
+    webhooks = [
+        f"{{urlPrefix: 'http://{name.replace(' ', '-')}/extender', {EXTENDERS[name][0]}, "
+        f"nodeCacheCapable: {str(name in _NAMES_ONLY).lower()}}}"
+        for name in extenders
+    ]
     text = _CONFIGURATION.format(
+        extenders=", ".join(webhooks),
         elect=str(elect).lower(),
         qps=-1,
         disabled=", ".join(f"{{name: {name}}}" for name in disabled),
@@ -78,6 +98,7 @@ class Shape(NamedTuple):
     configuration: Configuration
     elects: bool
     replicas: int
+    extenders: tuple[str, ...]
     nodes: int
     pods: int
     #: When users stop and everything works again.
@@ -93,19 +114,34 @@ def draw(seed: int) -> Shape:
     rng = random.Random(f"shape {seed}")
     elects = rng.random() < 0.7
     replicas = 2 if elects and rng.random() < 0.4 else 1
+    extenders = _draw_extenders(rng) if rng.random() < 0.35 else ()
     quiet_at = rng.choice((8.0, 15.0, 30.0))
     return Shape(
         seed=seed,
-        configuration=configuration(elects, False),
+        configuration=configuration(elects, False, extenders),
         elects=elects,
         replicas=replicas,
+        extenders=extenders,
         nodes=rng.randint(2, 5),
         pods=rng.randint(5, 12),
         quiet_at=quiet_at,
         cost=rng.choice((0.0, 0.00002, 0.00002, 0.003)),
-        menu=draw_menu(rng),
+        menu=draw_menu(rng, calls=bool(extenders)),
         incidents=_draw_incidents(rng, elects, quiet_at),
     )
+
+
+def _draw_extenders(rng: random.Random) -> tuple[str, ...]:
+    """One or two, of which one may bind at most."""
+    first = rng.choice(list(EXTENDERS))
+    if rng.random() < 0.6:
+        return (first,)
+    others = EXTENDERS.keys() - {first, "reserving"}
+    if first in _BINDERS:
+        others -= _BINDERS
+    if first == "reserving":  # it would go on choosing nodes that the other refuses
+        others &= {"binder", "ignorable binder"}
+    return (first, rng.choice(sorted(others)))
 
 
 def _draw_incidents(rng: random.Random, elects: bool, quiet_at: float) -> list[Incident]:

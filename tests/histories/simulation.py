@@ -42,8 +42,7 @@ class Simulation:
         while not self.finished:
             loop = self._next_loop()
             if loop is not None and loop.turn <= self._next_event():
-                self.now = max(self.now, loop.turn)
-                loop.take_calls()
+                self._give_turn(loop)
                 loop.run_forever()
             elif not self._happen():
                 raise DeadlockError
@@ -56,8 +55,7 @@ class Simulation:
             if first is not None and first.turn <= self._next_event():
                 if first is not loop:
                     break
-                self.now = max(self.now, loop.turn)
-                loop.take_calls()
+                self._give_turn(loop)
                 return
             if not self._happen():
                 break
@@ -69,6 +67,10 @@ class Simulation:
         self.loops = [loop]
         self.finished = False
 
+    def _give_turn(self, loop: "ProcessLoop") -> None:
+        self.now = max(self.now, loop.turn)
+        loop.take_calls()
+
     def _next_event(self) -> float:
         return self._calendar[0][0] if self._calendar else math.inf
 
@@ -76,8 +78,9 @@ class Simulation:
         """The loop whose turn comes first, None if no loop has anything to do."""
         first, turn = None, math.inf
         for loop in self.loops:
-            if loop.turn < turn:
-                first, turn = loop, loop.turn
+            its = loop.turn
+            if its < turn:
+                first, turn = loop, its
         return first
 
     def _happen(self) -> bool:
@@ -108,12 +111,24 @@ class ProcessLoop(asyncio.SelectorEventLoop):
     @property
     def turn(self) -> float:
         """When it runs next."""
-        return max(self.due, self._frozen_until)
+        due, frozen_until = self.due, self._frozen_until
+        return max(due, frozen_until)
 
     def time(self) -> float:
         """See asyncio. Stands still while the process is frozen, so that no timer runs out."""
         now = self.simulation.now
         return now if now >= self._frozen_until else self._frozen_at
+
+    def run_in_executor(
+        self, _executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """See asyncio. The work is done at once: threads would know no order."""
+        done = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
     def freeze(self, until: float) -> None:
         """Stops the process, as by SIGSTOP or with its machine; for good until inf. Called by the world."""

@@ -176,6 +176,12 @@ class Workload:
             self._server.merge(NODES, name, {"status": {"allocatable": None}})
             self._server.merge(NODES, name, {"status": status})
 
+    def touch_nodes(self) -> None:
+        """Something changes at each node, so that pods which an extender has refused are tried again."""
+        for node in self._server.all(NODES):
+            labels = {"touched": str(self._rng.random())}
+            self._server.merge(NODES, key_of(node), {"metadata": {"labels": labels}})
+
     # ------------------------------------------------------------ pods
 
     def _pod(self) -> Manifest:

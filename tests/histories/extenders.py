@@ -1,0 +1,145 @@
+"""Model extenders: webhooks that filter, score, agree on victims and bind, each by a rule that the checker knows too."""
+
+import random
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tests.histories.apiserver import PODS, Answer, ApiServer, Manifest, decode, encode, is_live
+from tests.histories.network import Request
+
+#: Pods of ours that a reserving extender lets onto one node.
+SLOTS = 2
+
+
+class BindRequest(Request):
+    """A binding that an extender writes because a scheduler has asked it to."""
+
+    def __init__(self, cause: Request, method: str, target: str, body: bytes) -> None:
+        super().__init__(cause.sender, method, target, body)
+        self._cause = cause
+
+    @property
+    def settled(self) -> bool:
+        """Whether the scheduler waits no longer."""
+        return self._cause.settled
+
+    @settled.setter
+    def settled(self, _value: bool) -> None:
+        pass
+
+
+class Extender:
+    """One webhook. ``reserves``: it picks a node and keeps it for the pod, instead of merely sorting out."""
+
+    def __init__(
+        self,
+        name: str,
+        server: ApiServer,
+        rng: random.Random,
+        tell: Callable[[str, str], None],
+        *,
+        reserves: bool,
+    ) -> None:
+        self.name = name
+        self._server = server
+        self._rng = rng
+        self._tell = tell
+        self._reserves = reserves
+        #: The node that is kept for a pod, by its uid.
+        self._reserved: dict[str, str] = {}
+        #: Pods that it was asked about by requests whose senders did not wait for an answer: what they reserve, nobody knows.
+        self._confused: set[str] = set()
+
+    def handle(self, request: Request) -> Answer:
+        """Answers one call."""
+        asked = decode(request.body)
+        if request.settled or request.arrived:
+            self._confused.add(asked.get("PodUID") or asked["Pod"]["metadata"]["uid"])
+        request.arrived = True
+        match request.path.rpartition("/")[2]:
+            case "filter":
+                return self._filter(asked)
+            case "prioritize":
+                scores = [{"Host": name, "Score": _chance(name) % 11} for name in _names(asked)]
+                return Answer(200, encode(scores))
+            case "preempt":
+                return self._preempt(asked)
+            case _:
+                return self._bind(asked, request)
+
+    def allows(self, pod: Manifest, node: Manifest) -> bool:
+        """Whether the extender, asked now, would leave this node for this pod."""
+        uid, name = pod["metadata"]["uid"], node["metadata"]["name"]
+        if not self._reserves:
+            return _chance(pod["metadata"]["labels"]["app"] + name + self.name) % 4 > 0
+        return self._free(uid, name) > 0
+
+    def keeps(self, uid: str, node: str) -> bool:
+        """Whether a pod may be bound to a node as far as reservations go."""
+        return not self._reserves or uid in self._confused or self._reserved.get(uid) == node
+
+    def _free(self, uid: str, name: str) -> int:
+        """The slots of a node that are left to a pod."""
+        taken = 0
+        for other in self._server.all(PODS):
+            if other["metadata"]["uid"] == uid or not is_live(other):
+                continue
+            node = other["spec"].get("nodeName")
+            if other["spec"]["schedulerName"] != "other":
+                taken += (node or self._reserved.get(other["metadata"]["uid"])) == name
+        return SLOTS - taken
+
+    # ------------------------------------------------------------ verbs
+
+    def _filter(self, asked: Manifest) -> Answer:
+        pod, names = asked["Pod"], _names(asked)
+        uid = pod["metadata"]["uid"]
+        if self._reserves:
+            self._reserved.pop(uid, None)
+        kept = [name for name in names if self.allows(pod, {"metadata": {"name": name}})]
+        if self._reserves and kept:
+            kept = [max(kept, key=lambda name: (self._free(uid, name), name))]
+            self._reserved[uid] = kept[0]
+        self._tell(self.name, f"leaves {kept} of {names} to {pod['metadata']['name']}")
+        failed = {name: "refused" for name in names if name not in kept}
+        reasons = {"FailedNodes": failed}
+        if not self._reserves and self._rng.random() < 0.3:
+            reasons = {"FailedAndUnresolvableNodes": failed}
+        headers = {"Retry-After": "2"} if failed and self._rng.random() < 0.3 else {}
+        if asked.get("Nodes") is None:
+            return Answer(200, encode({"NodeNames": kept, **reasons}), headers)
+        nodes = [n for n in asked["Nodes"]["items"] if n["metadata"]["name"] in kept]
+        return Answer(200, encode({"Nodes": {"items": nodes}, **reasons}), headers)
+
+    def _preempt(self, asked: Manifest) -> Answer:
+        """Agrees to all, or to all but one node."""
+        victims: dict[str, Any] = {}
+        for node, each in (asked.get("NodeNameToVictims") or {}).items():
+            victims[node] = {"Pods": [{"UID": pod["metadata"]["uid"]} for pod in each["Pods"]]}
+        victims |= asked.get("NodeNameToMetaVictims") or {}
+        if len(victims) > 1 and self._rng.random() < 0.3:
+            del victims[self._rng.choice(sorted(victims))]
+        return Answer(200, encode({"NodeNameToMetaVictims": victims}))
+
+    def _bind(self, asked: Manifest, cause: Request) -> Answer:
+        name, namespace = asked["PodName"], asked["PodNamespace"]
+        body = {
+            "metadata": {"name": name, "namespace": namespace, "uid": asked["PodUID"]},
+            "target": {"kind": "Node", "name": asked["Node"]},
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
+        answer = self._server.handle(BindRequest(cause, "POST", path, encode(body)))
+        error = "" if answer.status < 300 else decode(answer.body)["message"]
+        return Answer(200, encode({"Error": error}))
+
+
+def _names(asked: Manifest) -> Sequence[str]:
+    if asked.get("NodeNames") is not None:
+        return asked["NodeNames"]
+    return [node["metadata"]["name"] for node in asked["Nodes"]["items"]]
+
+
+def _chance(text: str) -> int:
+    """A number that always is the same for a text."""
+    return zlib.crc32(text.encode())
