@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from app.settings.duration import Duration, DurationError
+from app.model.gotext import Duration, DurationError
 
 _POLICY: Final = (
     "policies have become profiles and extenders of a KubeSchedulerConfiguration; name its file with --config "

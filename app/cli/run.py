@@ -23,6 +23,7 @@ from app.cli.process import explained, run_loop
 from app.cli.root import version_option
 from app.extender.config import ExtenderConfigError
 from app.kube.errors import ConfigurationError as ConnectionSettingsError
+from app.model.gotext import Duration
 from app.plugins.registry import RegistryError
 from app.runtime import logs
 from app.scheduler.options import RunOptions
@@ -30,7 +31,6 @@ from app.scheduler.process import run as run_scheduler
 from app.scheduler.profiles import PluginError
 from app.serving.options import ServingError, ServingOptions
 from app.settings.dump import to_yaml
-from app.settings.duration import Duration
 from app.settings.flags import Flags, apply_flags
 from app.settings.load import Loaded, load
 from app.settings.problems import ConfigurationError, Problem

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from app.model.gotext import quote
+
 _LETTERS: Final = {
     logging.DEBUG: "I",
     logging.INFO: "I",
@@ -120,7 +122,7 @@ def _text(record: logging.LogRecord) -> str:
     pairs = _pairs(record)
     if pairs is None:
         return _unforgeable(record.getMessage())
-    return " ".join([_quoted(record.getMessage()), *(f"{k}={_shown(v)}" for k, v in pairs.items())])
+    return " ".join([quote(record.getMessage()), *(f"{k}={_shown(v)}" for k, v in pairs.items())])
 
 
 def _unforgeable(text: str) -> str:
@@ -130,16 +132,12 @@ def _unforgeable(text: str) -> str:
     return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text).replace("\n", "\n\t")
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
 def _shown(value: object) -> str:
     """A value as klog has it: texts quoted, those of several lines as a block, numbers bare, lists as JSON."""
     plain = _plain(value)
     if isinstance(plain, str):
         if "\n" not in plain:
-            return _quoted(plain)
+            return quote(plain)
         block = "\n".join(f"\t{line}" for line in plain.split("\n"))
         return f"<\n{block}\n >"
     return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), default=str)

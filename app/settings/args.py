@@ -7,8 +7,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from app.model.gotext import Duration
 from app.settings.base import V1, Bool, GoDuration, Int32, Int64, Model, Str, unset_means
-from app.settings.duration import Duration
 
 
 class PluginArgs(Model):

@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from app.settings.duration import Duration
+from app.model.gotext import Duration
 
 V1: Final = "kubescheduler.config.k8s.io/v1"
 """The API version that kube-scheduler 1.36 reads."""

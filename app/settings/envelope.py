@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from app.model.gotext import Duration
 from app.settings.args import ARGS
 from app.settings.base import V1
-from app.settings.duration import Duration
 from app.settings.extension import KIND as EXTENSION_KIND
 from app.settings.extension import V1ALPHA1
 from app.settings.legacy import GROUP, VERSIONS

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field
 
+from app.model.gotext import Duration
 from app.settings.base import Bool, GoDuration, Int32, Model, Str
-from app.settings.duration import Duration
 
 V1ALPHA1: Final = "aiokube-scheduler.io/v1alpha1"
 KIND: Final = "AiokubeSchedulerConfiguration"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from app.settings.duration import Duration
+from app.model.gotext import Duration
 from app.settings.problems import Finding, Path
 
 REDACTED: Final = "REDACTED"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from app.settings.duration import Duration, DurationError
+from app.model.gotext import Duration, DurationError
 from app.settings.fieldtext import show
 from app.settings.load import Loaded, Settings
 from app.settings.models import LeaderElectionConfiguration

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
+from app.model.gotext import Duration
 from app.settings.args import (
     ARGS,
     DefaultPreemptionArgs,
@@ -34,7 +35,6 @@ from app.settings.base import (
     Str,
     unset_means,
 )
-from app.settings.duration import Duration
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 

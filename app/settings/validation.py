@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
+from app.model.gotext import Duration
 from app.settings.args import PluginArgs
 from app.settings.base import V1
 from app.settings.defaults import REMOVED_PLUGINS
-from app.settings.duration import Duration
 from app.settings.extension import AiokubeSchedulerConfiguration, Breaker
 from app.settings.fieldtext import duplicate, invalid, redact_url, required, show
 from app.settings.models import (

@@ -7,6 +7,7 @@ when it builds the plugin, is checked here like the others.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from app.model.gotext import Duration
 from app.settings.args import (
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
@@ -24,7 +25,6 @@ from app.settings.args import (
     UtilizationShapePoint,
     VolumeBindingArgs,
 )
-from app.settings.duration import Duration
 from app.settings.fieldtext import duplicate, forbidden, invalid, required, unsupported
 from app.settings.names import label_value_errors, qualified_name_errors
 from app.settings.problems import Finding, Path

@@ -8,13 +8,13 @@ that cannot be read never matches and leaves the other terms alone; a list witho
 """
 
 import functools
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import numpy as np
 
+from app.model.gotext import quote
 from app.model.objects import (
     Node,
     NodeSelector,
@@ -163,7 +163,7 @@ def _expression_faults(requirement: Requirement, path: str) -> Iterator[str]:
     key, values = requirement.key, requirement.values or ()
     numeric = requirement.operator in {"Gt", "Lt"} and len(values) == 1
     if numeric and parse_int64(values[0]) is None:
-        yield f"{path}.values[0]: Invalid value: {_quoted(values[0])}: {_NO_INTEGER}"
+        yield f"{path}.values[0]: Invalid value: {quote(values[0])}: {_NO_INTEGER}"
     elif (fault := _fault_of(check_requirement, requirement)) is not None:
         yield f"{path}.{fault}"
     if not is_qualified_name(key):
@@ -176,7 +176,7 @@ def _expression_faults(requirement: Requirement, path: str) -> Iterator[str]:
             faults.append(_NO_LABEL_VALUE)
         if faults:
             where = f"{path}.values[{number}][{key}]"
-            yield f"{where}: Invalid value: {_quoted(value)}: {'; '.join(faults)}"
+            yield f"{where}: Invalid value: {quote(value)}: {'; '.join(faults)}"
 
 
 def _field_faults(requirement: Requirement, path: str) -> Iterator[str]:
@@ -191,10 +191,6 @@ def _fault_of(read: Callable[[Requirement], object], requirement: Requirement) -
     except SelectorError as error:
         return str(error)
     return None
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _field(requirement: Requirement) -> _FieldRequirement:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.settings.duration import Duration
+from app.model.gotext import Duration
 from app.settings.extension import Breaker
 from app.settings.load import load
 from tests.core.settings.kit import HEAD, mistakes, warnings, with_extension

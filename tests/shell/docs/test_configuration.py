@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from app.cli import main
 from app.cli.flags import REMOVED, WITHOUT_EFFECT
 from app.cli.run import command
+from app.model.gotext import Duration
 from app.settings.base import Model
-from app.settings.duration import Duration
 from app.settings.extension import AiokubeSchedulerConfiguration
 
 ROOT = Path(__file__).parents[3]
