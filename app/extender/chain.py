@@ -22,36 +22,36 @@ from app.extender.errors import ExtenderError
 from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.state.columns.resources import Int64
-from app.wire.extender_v1 import ExtenderArgs, Victims
+from app.wire.extender_v1 import ExtenderArgs, FilterAnswer, Victims
 
 #: Asks the API server which node the pod is bound to, None for none yet.
 LookUp = Callable[[], Awaitable[str | None]]
 
 
-class ChainFilterResult(msgspec.Struct, frozen=True):
-    """What the extenders left of the candidates, or the error that ended the attempt.
+class FilterResult(msgspec.Struct):
+    """What the extenders left of the candidates. Later answers, and later rounds of the same attempt, are merged into it.
 
-    ``survivors`` is as the last extender answered and is what prioritize is to be asked about: a name may come twice,
-    and extenders of whole nodes may have added names that were not sent. Use ``known`` to choose a node from.
+    ``survivors`` is as the last extender answered and is what prioritize is asked about: a name may come twice, and
+    extenders of whole nodes may have added names that were not sent. Use ``known`` to choose a node from.
     """
 
-    #: The question about the survivors; the one that was put to filter if nothing was turned down.
+    #: The question about the survivors; the one that was put to filter if no node was rejected.
     args: ExtenderArgs
     #: Reasons by node name; preempting pods may help there (Unschedulable).
-    failed: Mapping[str, str]
+    failed: dict[str, str] = {}
     #: Reasons by node name; preempting pods does not help there (UnschedulableAndUnresolvable).
-    unresolvable: Mapping[str, str]
+    unresolvable: dict[str, str] = {}
     #: What ended the attempt; the survivors are empty then.
     error: ExtenderError | None = None
-    #: Failures of ignorable extenders that were passed over.
-    ignored: tuple[ExtenderError, ...] = ()
-    #: The extenders that turned down nodes, or whose error ended the attempt, by name.
-    refused_by: tuple[str, ...] = ()
-    #: The earliest time, in seconds from now, for which an extender that turned down nodes asked to be called again.
+    #: Failures of ignorable extenders that were ignored.
+    ignored: list[ExtenderError] = []
+    #: The extenders that rejected nodes, or whose error ended the attempt, by name.
+    rejected_by: list[str] = []
+    #: Seconds until the earliest time at which an extender that rejected nodes wants to be called again.
     retry_after: float | None = None
     #: The extenders that left one of several nodes, and those that left more, by name.
-    left_one: tuple[str, ...] = ()
-    left_several: tuple[str, ...] = ()
+    left_one: list[str] = []
+    left_several: list[str] = []
 
     @property
     def survivors(self) -> list[str]:
@@ -64,6 +64,43 @@ class ChainFilterResult(msgspec.Struct, frozen=True):
             return candidates
         survivors = set(self.survivors)
         return [name for name in candidates if name in survivors]
+
+    def add(self, extender: str, answer: FilterAnswer) -> None:
+        """Takes over one extender's answer.
+
+        What a later extender says of a node replaces what an earlier one said; a node in both maps of an answer takes the
+        unresolvable reason.
+        """
+        for name, reason in answer.failed.items():
+            self.unresolvable.pop(name, None)
+            self.failed[name] = reason
+        for name, reason in answer.failed_and_unresolvable.items():
+            self.failed.pop(name, None)
+            self.unresolvable[name] = reason
+        sent, kept = self.args.names, answer.kept
+        if len(kept) != len(sent):
+            self.rejected_by.append(extender)
+            self._retry(answer.retry_after)
+        if len(kept) > 1:
+            self.left_several.append(extender)
+        elif len(kept) == 1 and len(sent) > 1:
+            self.left_one.append(extender)
+        self.args = self.args.about(kept)
+
+    def fail(self, error: ExtenderError) -> None:
+        """An extender that is not ignorable failed, or cannot be called: no node is left."""
+        self.error = error
+        self.rejected_by, self.retry_after = [error.extender], error.retry_after
+        self.args = self.args.about([])
+
+    def merge_rejections(self, earlier: "FilterResult") -> None:
+        """Adds which extenders rejected nodes in an earlier round, and when to call them again."""
+        self.rejected_by = list(dict.fromkeys(earlier.rejected_by + self.rejected_by))
+        self._retry(earlier.retry_after)
+
+    def _retry(self, seconds: float | None) -> None:
+        times = (seconds, self.retry_after)
+        self.retry_after = min((time for time in times if time is not None), default=None)
 
 
 class ExtenderChain:
@@ -96,33 +133,30 @@ class ExtenderChain:
         """Emits a warning about an extender."""
         self._emit(events.ExtenderWarning(extender, text))
 
-    async def filter(self, args: ExtenderArgs) -> ChainFilterResult:
+    async def filter(self, args: ExtenderArgs) -> FilterResult:
         """Runs the filters until no node is left. An error of one that is not ignorable is in the result.
 
-        Nobody is asked in vain: where a breaker holds back what the pod cannot do without, that is the error.
+        No extender is called in vain: if a breaker holds back a call that the pod needs, that is the error.
         """
-        verdicts = _Verdicts()
-        ignored: list[ExtenderError] = []
+        result = FilterResult(args)
         missing = self._missing(args.pod)
         if missing is not None:
-            return verdicts.result(args.about([]), ignored, error=missing)
+            result.fail(missing)
+            return result
         for extender in self.concerned(args.pod, Verb.FILTER):
-            if not args.names:
+            if not result.survivors:
                 break
             try:
-                result = await extender.filter(args)
+                answer = await extender.filter(result.args)
             except ExtenderError as err:
                 if not extender.ignorable:
-                    return verdicts.result(args.about([]), ignored, error=err)
+                    result.fail(err)
+                    break
                 self._ignore(err, args.pod)
-                ignored.append(err)
-                continue
-            verdicts.add(result.failed, result.failed_and_unresolvable)
-            if len(result.kept) != len(args.names):
-                verdicts.refused(extender.name, result.retry_after)
-            verdicts.left(extender.name, len(result.kept), len(args.names))
-            args = args.about(result.kept)
-        return verdicts.result(args, ignored)
+                result.ignored.append(err)
+            else:
+                result.add(extender.name, answer)
+        return result
 
     async def prioritize(self, args: ExtenderArgs) -> Int64 | None:
         """Asks all at once; int64[len(args.names)]: what they add to each node's score. None if nobody is asked.
@@ -206,58 +240,6 @@ class ExtenderChain:
 
     def _ignore(self, err: ExtenderError, pod: Pod) -> None:
         self._emit(events.ErrorIgnored(err, pod))
-
-
-class _Verdicts:
-    """The reasons gathered along the chain: what a later extender says of a node replaces what an earlier one said."""
-
-    def __init__(self) -> None:
-        self._failed: dict[str, str] = {}
-        self._unresolvable: dict[str, str] = {}
-        self._refused_by: list[str] = []
-        self._retry_after: float | None = None
-        self._left_one: list[str] = []
-        self._left_several: list[str] = []
-
-    def add(self, failed: Mapping[str, str], unresolvable: Mapping[str, str]) -> None:
-        """A node in both maps takes the unresolvable reason."""
-        for name, reason in failed.items():
-            self._unresolvable.pop(name, None)
-            self._failed[name] = reason
-        for name, reason in unresolvable.items():
-            self._failed.pop(name, None)
-            self._unresolvable[name] = reason
-
-    def refused(self, extender: str, retry_after: float | None) -> None:
-        """An extender turned down nodes; it may have asked to be called again after some seconds."""
-        self._refused_by.append(extender)
-        times = (retry_after, self._retry_after)
-        self._retry_after = min((t for t in times if t is not None), default=None)
-
-    def left(self, extender: str, kept: int, shown: int) -> None:
-        """How many nodes an extender has left of those that it was shown."""
-        if kept > 1:
-            self._left_several.append(extender)
-        elif kept == 1 and shown > 1:
-            self._left_one.append(extender)
-
-    def result(
-        self,
-        args: ExtenderArgs,
-        ignored: Sequence[ExtenderError],
-        error: ExtenderError | None = None,
-    ) -> ChainFilterResult:
-        return ChainFilterResult(
-            args,
-            self._failed,
-            self._unresolvable,
-            error,
-            tuple(ignored),
-            (error.extender,) if error else tuple(self._refused_by),
-            error.retry_after if error else self._retry_after,
-            tuple(self._left_one),
-            tuple(self._left_several),
-        )
 
 
 def _has_victims(name: str, victims: Victims, extender: HTTPExtender) -> bool:

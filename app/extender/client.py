@@ -23,7 +23,7 @@ from app.http.proxy import proxy_for
 from app.model.pod import Pod, PodTemplate
 from app.state.columns.resources import Int64
 from app.wire import extender_v1 as wire
-from app.wire.extender_v1 import AnswerError, Body, ExtenderArgs, Victims
+from app.wire.extender_v1 import AnswerError, Body, ExtenderArgs, FilterAnswer, Victims
 
 T = TypeVar("T")
 
@@ -35,21 +35,6 @@ SCORE_SCALE: Final = 10
 
 _UNSIGNED: Final = 2**64
 _SIGN: Final = 2**63
-
-
-class FilterResult(msgspec.Struct, frozen=True):
-    """What one extender's filter left over.
-
-    ``kept`` is in the extender's order and as it answered: a name may come twice, and from an extender of whole
-    nodes it may be one that was not sent. If it is what was sent, it is that very list. The two maps hold reasons by node
-    name, whatever names the extender gave.
-    """
-
-    kept: list[str]
-    failed: Mapping[str, str]
-    failed_and_unresolvable: Mapping[str, str]
-    #: Seconds after which the extender asked to be called again, from the answer's Retry-After.
-    retry_after: float | None = None
 
 
 class HTTPExtender:
@@ -115,17 +100,15 @@ class HTTPExtender:
             interested = self._interest[pod.template] = asks_for(pod.template, self._managed)
         return interested
 
-    async def filter(self, args: ExtenderArgs) -> FilterResult:
+    async def filter(self, args: ExtenderArgs) -> FilterAnswer:
         """Asks which of the nodes the pod may go to. Raises ExtenderError."""
         call = _Call(Verb.FILTER)
-        answer, kept = await self._ask(
-            call, self._body(args), lambda said: self._read_filter(said, args)
-        )
-        if kept is not args.names:
-            dropped = len(set(args.names).difference(kept))
+        answer = await self._ask(call, self._body(args), lambda said: self._read_filter(said, args))
+        if answer.kept is not args.names:
+            dropped = len(set(args.names).difference(answer.kept))
             if dropped:
                 self._emit(events.NodesRejected(self.name, dropped))
-        return FilterResult(kept, answer.failed, answer.failed_and_unresolvable, call.retry_after)
+        return msgspec.structs.replace(answer, retry_after=call.retry_after)
 
     async def prioritize(self, args: ExtenderArgs) -> Int64:
         """Asks for scores; int64[len(args.names)]: score * weight * SCORE_SCALE per name. Raises ExtenderError.
@@ -158,8 +141,8 @@ class HTTPExtender:
     def _body(self, args: ExtenderArgs) -> Body:
         return args.body(whole=not self.config.node_cache_capable)
 
-    def _read_filter(self, body: bytes, args: ExtenderArgs) -> tuple[wire.FilterAnswer, list[str]]:
-        """The answer to filter and the nodes that survive it: ``args.names`` if all do.
+    def _read_filter(self, body: bytes, args: ExtenderArgs) -> FilterAnswer:
+        """The answer to filter with the nodes that survive it: ``args.names`` if all do.
 
         See docs/spec/extenders.md#filter.
         """
@@ -170,14 +153,14 @@ class HTTPExtender:
         by_name = self.config.node_cache_capable and answer.node_names is not None
         kept = (answer.node_names if by_name else answer.nodes) or []
         if kept is sent or kept == sent:
-            return answer, sent
+            return msgspec.structs.replace(answer, kept=sent)
         strangers = set(kept).difference(sent) if by_name else ()
         if strangers:
             stranger = next(name for name in kept if name in strangers)
             raise AnswerError(
                 f'extender "{self.name}" claims a filtered node "{stranger}" which is not found in the input node list'
             )
-        return answer, kept
+        return msgspec.structs.replace(answer, kept=kept)
 
     def _read_preempt(self, body: bytes, pods_on: PodsOn) -> dict[str, Victims]:
         return {

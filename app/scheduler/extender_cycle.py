@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from app.extender.chain import ChainFilterResult, ExtenderChain
+from app.extender.chain import ExtenderChain, FilterResult
 from app.extender.errors import ExtenderError
 from app.framework.diagnosis import EXTENDER
 from app.kube.writer import KubeWriter
@@ -39,25 +39,8 @@ _CHOOSER: Final = (
 )
 
 
-class _FilterTotals:
-    """What the extenders said in all rounds of a search."""
-
-    def __init__(self) -> None:
-        self.refused_by: set[str] = set()
-        self.retry_after: float | None = None
-
-    def note(self, result: ChainFilterResult) -> None:
-        """One round is over."""
-        self.refused_by.update(result.refused_by)
-        if result.retry_after is not None:
-            earlier = self.retry_after
-            self.retry_after = (
-                result.retry_after if earlier is None else min(earlier, result.retry_after)
-            )
-
-
 class _Candidates(msgspec.Struct, frozen=True):
-    """Nodes that extenders are shown: their names, and their rows as long as the table keeps its layout."""
+    """Nodes that extenders are asked about: their names, and their rows as long as the table keeps its layout."""
 
     names: list[str]
     rows: Rows
@@ -108,44 +91,54 @@ class ExtenderCycle:
             self._turns.end(self._lane(attempt.pod))
 
     async def _choose(self, attempt: Attempt) -> Choice:
-        heard = _FilterTotals()
+        asked: set[str] = set()
+        result: FilterResult | None = None
         try:
-            choice = await self._search(attempt, heard)
+            while True:
+                candidates = self._candidates(attempt, asked)
+                earlier, result = result, await self._filter(attempt, candidates, asked)
+                rejected_now = result.rejected_by
+                if earlier is not None:
+                    result.merge_rejections(earlier)
+                choice = await self._decide(attempt, candidates, result, rejected_now)
+                if choice is not None:
+                    self._retries.gone(attempt.pod.uid)
+                    return choice
+                asked.update(candidates.names)
         except Unfit:
-            self._retries.rejected(attempt.pod, heard.refused_by, heard.retry_after)
+            rejected_by, retry_after = (
+                (result.rejected_by, result.retry_after) if result else ((), None)
+            )
+            self._retries.rejected(attempt.pod, rejected_by, retry_after)
             raise
         except ExtenderError as error:
             self._retries.failed(attempt.pod, error)
             raise
-        self._retries.gone(attempt.pod.uid)
-        return choice
 
-    async def _search(self, attempt: Attempt, heard: _FilterTotals) -> Choice:
-        asked: set[str] = set()
-        while True:
-            shown = self._candidates(attempt, asked)
-            if not shown.names:
-                raise Unfit(attempt.diagnosis())
-            result = await self._chain.filter(
-                ExtenderArgs(attempt.pod, shown.names, self._node_json)
-            )
-            self._turns.learn(result)
-            if result.error is not None:
-                raise result.error
-            heard.note(result)
-            if result.survivors is not shown.names:
-                attempt.extender_verdicts.update(_verdicts(shown.names, result, asked))
-            choice = await self._decide(attempt, shown, result)
-            if choice is not None:
-                return choice
-            asked.update(shown.names)
+    async def _filter(
+        self,
+        attempt: Attempt,
+        candidates: _Candidates,
+        asked: set[str],
+    ) -> FilterResult:
+        """Runs the candidates through the filters. Raises ExtenderError."""
+        args = ExtenderArgs(attempt.pod, candidates.names, self._node_json)
+        result = await self._chain.filter(args)
+        self._turns.learn(result)
+        if result.error is not None:
+            raise result.error
+        if result.survivors is not candidates.names:
+            attempt.extender_verdicts.update(_verdicts(candidates.names, result, asked))
+        return result
 
     def _candidates(self, attempt: Attempt, asked: set[str]) -> _Candidates:
-        """The best nodes that were not shown yet, as the table is now."""
+        """The best nodes that extenders were not asked about yet, as the table is now. Raises like ``Attempt.find``."""
         rows = attempt.find()
         if asked:
             known = [self._table.row_of[name] for name in asked if name in self._table.row_of]
             rows = np.setdiff1d(rows, np.array(known, np.intp), assume_unique=True)
+        if not len(rows):
+            raise Unfit(attempt.diagnosis())
         percentage = self._percentages.get(attempt.framework.profile_name, 0)
         limit = feasible_nodes_to_find(self._table.node_count, percentage)
         if len(rows) > limit:
@@ -153,20 +146,24 @@ class ExtenderCycle:
         return _Candidates(attempt.names(rows), rows, self._table.layout)
 
     async def _decide(
-        self, attempt: Attempt, shown: _Candidates, result: ChainFilterResult
+        self,
+        attempt: Attempt,
+        candidates: _Candidates,
+        result: FilterResult,
+        rejected_by: Sequence[str],
     ) -> Choice | None:
         """The best survivor; None if none is left or none fits any longer."""
-        survivors = result.known(shown.names)
+        survivors = result.known(candidates.names)
         if not survivors:
             return None
         extra = None
         if len(survivors) > 1:
             extra = await self._chain.prioritize(result.args)
-        rows = self._rows(survivors, shown)
+        rows = self._rows(survivors, candidates)
         fits = (rows >= 0) & attempt.still_fits(rows)
         left = np.count_nonzero(fits)
         if not left:
-            self._warn_choosers(shown, survivors, result)
+            self._warn_choosers(candidates, survivors, rejected_by)
             return None
         if extra is not None:
             extra = _aligned(survivors, result.survivors, extra)
@@ -175,20 +172,20 @@ class ExtenderCycle:
         return attempt.choose(rows, extra)
 
     def _warn_choosers(
-        self, shown: _Candidates, survivors: list[str], result: ChainFilterResult
+        self, candidates: _Candidates, survivors: list[str], rejected_by: Sequence[str]
     ) -> None:
         """Says once which extenders seem to choose a node rather than to filter: calls that overlap do not suit them."""
-        if len(survivors) > 1 or len(shown.names) == 1:
+        if len(survivors) > 1 or len(candidates.names) == 1:
             return
-        for name in result.refused_by:
+        for name in rejected_by:
             if name in self._overlapping:
                 self._overlapping.remove(name)
                 self._chain.warn(name, _CHOOSER)
 
-    def _rows(self, names: list[str], shown: _Candidates) -> Rows:
-        """The rows of some of the nodes shown, -1 for those that have gone meanwhile."""
-        if names is shown.names and self._table.layout == shown.layout:
-            return shown.rows
+    def _rows(self, names: list[str], candidates: _Candidates) -> Rows:
+        """The rows of some of the candidates, -1 for those that have gone meanwhile."""
+        if names is candidates.names and self._table.layout == candidates.layout:
+            return candidates.rows
         row_of = self._table.row_of
         return np.array([row_of.get(name, -1) for name in names], np.intp)
 
@@ -208,11 +205,11 @@ def _aligned(names: list[str], scored: list[str], scores: Int64) -> Int64:
 
 
 def _verdicts(
-    candidates: Sequence[str], result: ChainFilterResult, asked: set[str]
+    candidates: Sequence[str], result: FilterResult, asked: set[str]
 ) -> dict[str, Status]:
-    """What the extenders said of the nodes they turned down, and of such as they have never been asked about.
+    """What the extenders said of the nodes they rejected, and of nodes they were not asked about.
 
-    Candidates that they dropped without a word are beyond help.
+    For candidates that they left out without a reason preemption does not help.
     """
     settled = asked.union(result.survivors)
     verdicts = {name: DROPPED for name in candidates if name not in settled}

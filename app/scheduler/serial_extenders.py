@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from app.extender.chain import ChainFilterResult
+from app.extender.chain import FilterResult
 from app.extender.client import HTTPExtender
 from app.extender.config import Verb
 from app.model.pod import Pod, PodTemplate
@@ -93,7 +93,7 @@ class SerialGate:
         if not lane.isdisjoint(self._strict):
             self._opened()
 
-    def learn(self, result: ChainFilterResult) -> None:
+    def learn(self, result: FilterResult) -> None:
         """Notes what the extenders have left of the nodes that they were shown; one that fails tells nothing."""
         if not self._watched:
             return

@@ -201,6 +201,11 @@ class FilterAnswer(msgspec.Struct, frozen=True):
     failed: Mapping[str, str] = {}
     failed_and_unresolvable: Mapping[str, str] = {}
     error: str = ""
+    #: What the client adds. The names of the nodes that are left, in the extender's order and as it answered: a name may
+    #: come twice, and one of a whole node may not have been sent. If it is what was sent, it is that very list.
+    kept: list[str] = []
+    #: Seconds until the extender wants to be called again, from the header Retry-After.
+    retry_after: float | None = None
 
 
 class MetaVictims(msgspec.Struct, frozen=True):

@@ -53,7 +53,7 @@ class TestFilter:
         assert two.fake.requests[0][1]["NodeNames"] == ["a", "b"]
         assert result.survivors == ["b"]
         assert (result.failed, result.unresolvable) == ({"c": "first"}, {"a": "second"})
-        assert (result.error, result.ignored, result.retry_after) == (None, (), None)
+        assert (result.error, result.ignored, result.retry_after) == (None, [], None)
 
     async def test_nobody_is_asked_about_nothing(self):
         two = ext(SECOND, keeps())
@@ -79,7 +79,7 @@ class TestFilter:
         assert (ignored.error.extender, ignored.pod.name) == (FIRST, "p")
         # It is asked after the other one, about what that one left.
         assert failing.fake.requests[0][1]["NodeNames"] == ["b"]
-        assert result.ignored == (ignored.error,)
+        assert result.ignored == [ignored.error]
 
     async def test_an_unresolvable_reason_wins_within_an_answer(self):
         both = ext(FIRST, {"FailedNodes": {"a": "x"}, "FailedAndUnresolvableNodes": {"a": "y"}})
@@ -123,9 +123,9 @@ class TestFilter:
         made = chain(
             ext(FIRST, keeps("a", "b", "c")), ext(SECOND, keeps("b")), ext(THIRD, keeps("b"))
         )
-        assert (await run_filter(made)).refused_by == (SECOND,)
+        assert (await run_filter(made)).rejected_by == [SECOND]
         failing = chain(ext(FIRST, keeps("a")), ext(SECOND, {"Error": "boom"}))
-        assert (await run_filter(failing)).refused_by == (SECOND,)
+        assert (await run_filter(failing)).rejected_by == [SECOND]
 
     @pytest.mark.looptime
     @pytest.mark.parametrize("verb", ["filter", "bind"])
