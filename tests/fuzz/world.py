@@ -23,13 +23,14 @@ from app.observe.events import AttemptFailed, NodeSelected, SchedulerEvent
 from app.observe.telemetry import Telemetry
 from app.scheduler.attempt import Attempt, NoNodesError, Unfit
 from app.scheduler.wiring import Scheduler
+from app.state.columns.resources import ResourceColumns
 from app.state.scheduler_state import SchedulerState
 from app.wire.kube import PodDecoder
 from tests.fuzz.kinds import NODES
 from tests.fuzz.server import ApiServer
 from tests.shell.clock import LoopClock
-from tests.shell.runtime.world import CONFIG
-from tests.shell.runtime.world import World as WiredWorld
+from tests.shell.scheduler.world import CONFIG
+from tests.shell.scheduler.world import World as WiredWorld
 
 #: Seconds of CPU that one object may cost.
 BUDGET = 0.020
@@ -383,8 +384,8 @@ def facts(state: SchedulerState) -> dict[str, Any]:
     return {
         name: (
             bool(table.exists[row]),
-            table.requested.of(row),
-            table.allocatable.of(row),
+            _amounts(table.requested, row),
+            _amounts(table.allocatable, row),
             table.nonzero[:, row].tolist(),
             int(table.pod_count[row]),
             int(table.allocatable_pods[row]),
@@ -393,6 +394,11 @@ def facts(state: SchedulerState) -> dict[str, Any]:
         )
         for name, row in table.row_of.items()
     }
+
+
+def _amounts(columns: ResourceColumns, row: int) -> dict[str, int]:
+    amounts = {name: int(columns.column(name)[row]) for name in columns.names}
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def judge(scheduler: Scheduler, state: SchedulerState, pod: Pod) -> Any:
