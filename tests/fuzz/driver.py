@@ -109,12 +109,13 @@ class History:
             case "LINE":
                 world.server.send(event.kind, event.text)
                 costs = [await world.quiet(), *world.telemetry.costs]
-                await world.quiet(_RECONNECTED)
             case "EXPIRED":
                 await world.list_again(event.kind)
                 costs = []
             case _:
                 costs = await world.tell(event.kind, event.key, event.type, event.text)
+        if not event.plain:
+            await world.quiet(_RECONNECTED)
         for cost in costs:
             figures.cost(cost, event)
             if cost.seconds > self._budget:

@@ -43,6 +43,7 @@ class Event(NamedTuple):
 class _Guest(NamedTuple):
     uid: str
     text: bytes
+    plain: bool
 
 
 class Guests:
@@ -75,7 +76,8 @@ class Guests:
         return self._come(kind, key)
 
     def _go(self, guest: tuple[str, str]) -> Event:
-        return Event(guest[0], guest[1], "DELETED", self._guests.pop(guest).text)
+        known = self._guests.pop(guest)
+        return Event(guest[0], guest[1], "DELETED", known.text, known.plain)
 
     def _come(self, kind: Kind, key: str) -> Event:
         random = self._random
@@ -119,7 +121,7 @@ class Guests:
                 b'{"type":"%b","object":%b}\n' % (type_.encode(), text),
                 plain=False,
             )
-        self._guests[kind.name, key] = _Guest(uid, text)
+        self._guests[kind.name, key] = _Guest(uid, text, plain)
         return Event(kind.name, key, type_, text, plain)
 
 

@@ -386,7 +386,7 @@ def facts(state: SchedulerState) -> dict[str, Any]:
             bool(table.exists[row]),
             _amounts(table.requested, row),
             _amounts(table.allocatable, row),
-            table.nonzero[:, row].tolist(),
+            _amounts(table.nonzero, row),
             int(table.pod_count[row]),
             int(table.allocatable_pods[row]),
             bool(table.unschedulable[row]),
