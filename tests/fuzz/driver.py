@@ -126,7 +126,7 @@ class History:
             self._contradictory |= len({pod.uid for pod in pods}) < len(pods)
         if event.plain and event.type in {"ADDED", "MODIFIED"}:
             self._taken_or_refused(event, refused)
-        self._tell_log()
+        self.read_log()
 
     def _refused(self, kind: str) -> int:
         return (
@@ -145,7 +145,7 @@ class History:
                 f"{event.kind} {event.key} is neither known nor refused: known is {known}"
             )
 
-    def _tell_log(self) -> None:
+    def read_log(self) -> None:
         """Counts what was refused, and drops what was logged about it."""
         records = self._world.listener.records
         kept = []
@@ -178,7 +178,7 @@ class History:
             self._figures.results[result] += 1
             if result == "error":
                 raise Violation(f"the attempt of {key} ({wants}) failed: {message}")
-        self._tell_log()
+        self.read_log()
 
     async def clear(self) -> None:
         """All guests go: some one by one, the rest by a list that does not have them."""
@@ -195,13 +195,13 @@ class History:
                     await world.remove(kind, key)
         for kind in world.server.objects:
             await world.list_again(kind)
-        self._tell_log()
+        self.read_log()
 
     async def all_normal(self) -> None:
         """Every normal pod is bound once there are no guests, or has been evicted."""
         world = self._world
         await world.quiet(_LONG)
-        self._tell_log()
+        self.read_log()
         names = [key for key in world.server.objects["Pod"] if key.startswith("normal/")]
         unbound = [key for key in names if key not in world.server.bindings]
         if unbound:

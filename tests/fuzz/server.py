@@ -108,7 +108,7 @@ class ApiServer:
     def _post(self, kind: Kind, key: str, sub: str, body: bytes) -> Response:
         sent = msgspec.json.decode(body)
         if sub == "binding":
-            self._bind(key, sent["target"]["name"])
+            self.bind(key, sent["target"]["name"])
         elif not sub and kind.name == "ResourceClaim":
             metadata = sent["metadata"]
             name = metadata.get("name") or f"{metadata.get('generateName', '')}{self._version}"
@@ -117,7 +117,8 @@ class ApiServer:
             return Response(201, made)
         return Response(201, b"{}")
 
-    def _bind(self, key: str, node: str) -> None:
+    def bind(self, key: str, node: str) -> None:
+        """A pod is bound. Raises KubeApiError for one that is none."""
         text = self.objects["Pod"].get(key)
         try:
             pod = msgspec.json.decode(text or b"")

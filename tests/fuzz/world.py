@@ -139,27 +139,80 @@ WANTS: Mapping[str, Mapping[str, Any]] = {
     "plain": {},
     "spread": {
         "topologySpreadConstraints": [
-            {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"normal": "spread"}}}
+            {
+                "maxSkew": 1,
+                "topologyKey": "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"normal": "spread"}},
+            }
         ]
     },
     "exclusive": {"affinity": _aversion()},
     "tolerant": {"tolerations": [{"operator": "Exists"}]},
     "picky": {
         "affinity": {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z0", "z1"]}]}]}}
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {
+                            "matchExpressions": [
+                                {
+                                    "key": "topology.kubernetes.io/zone",
+                                    "operator": "In",
+                                    "values": ["z0", "z1"],
+                                }
+                            ]
+                        }
+                    ]
+                }
+            }
         }
     },
     "social": {
         "affinity": {
-            "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "podAffinityTerm": {"topologyKey": "topology.kubernetes.io/zone", "namespaceSelector": {}, "labelSelector": {"matchLabels": {"app": "web"}}}}]}
+            "podAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 10,
+                        "podAffinityTerm": {
+                            "topologyKey": "topology.kubernetes.io/zone",
+                            "namespaceSelector": {},
+                            "labelSelector": {"matchLabels": {"app": "web"}},
+                        },
+                    }
+                ]
+            }
         }
     },
     "storing": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "claim-0"}}]},
     "claiming": {"resourceClaims": [{"name": "d", "resourceClaimName": "devices-0"}]},
-    "extended": {"containers": [{"name": "c", "image": "img:2", "resources": {"requests": {"cpu": "100m", "example.com/normal": "1"}, "limits": {"example.com/normal": "1"}}}]},
-    "port": {"containers": [{"name": "c", "image": "img:2", "ports": [{"containerPort": 1, "hostPort": 8080}]}]},
+    "extended": {
+        "containers": [
+            {
+                "name": "c",
+                "image": "img:2",
+                "resources": {
+                    "requests": {"cpu": "100m", "example.com/normal": "1"},
+                    "limits": {"example.com/normal": "1"},
+                },
+            }
+        ]
+    },
+    "port": {
+        "containers": [
+            {"name": "c", "image": "img:2", "ports": [{"containerPort": 1, "hostPort": 8080}]}
+        ]
+    },
     "lowly": {"priority": -5},
-}  # fmt: skip
+}
+#: What leaves no room on its node, and what has to take its place.
+TIGHT: Mapping[str, Mapping[str, Any]] = {
+    wants: {
+        "priority": priority,
+        "containers": [{"name": "c", "image": "img:2", "resources": {"requests": {"cpu": "15"}}}],
+    }
+    for wants, priority in (("filler", -5), ("huge", 2_000_000_000))
+}
 
 
 def normal_pod(name: str, wants: str, version: str, node: str = "") -> bytes:
@@ -169,7 +222,7 @@ def normal_pod(name: str, wants: str, version: str, node: str = "") -> bytes:
         "schedulerName": "default-scheduler",
         "priority": 2_000_000_000,
         "containers": [{"name": "c", "image": "registry.example.com/app:1", "resources": requests}],
-        **WANTS[wants],
+        **{**WANTS, **TIGHT}[wants],
         **({"nodeName": node} if node else {}),
     }
     labels = {"normal": wants, "app": "normal"}
@@ -324,6 +377,15 @@ class World(WiredWorld):
         text = normal_pod(f"normal-{self._normal}", wants, self.server.next_version())
         await self.tell("Pod", key, "ADDED", text)
         return key
+
+    async def fill_up(self) -> None:
+        """Pods of low priority are bound that leave no room for huge ones."""
+        for number, name in enumerate(NODES * 2):
+            key = f"normal/filler-{number}"
+            if key not in self.server.objects["Pod"]:
+                text = normal_pod(f"filler-{number}", "filler", self.server.next_version(), name)
+                self.server.bindings[key] = name
+                await self.tell("Pod", key, "ADDED", text)
 
     async def remove(self, kind: str, key: str) -> None:
         """An object that the server has is deleted."""
