@@ -6,7 +6,7 @@ server as it stands here, so its structs have every field that kube-scheduler fi
 
 import msgspec
 
-from app.model.objects import Named, NodeSelector, Object, ObjectMeta
+from app.model.objects import Int64, Named, NodeSelector, Object, ObjectMeta
 
 Quantity = str | int | float
 """As JSON has it; ``app.model.quantity.parse`` reads it."""
@@ -30,7 +30,7 @@ MAX_ALTERNATIVES = 8
 class DeviceAttribute(Object, frozen=True):
     """One of the values is set. The lists belong to a feature gate that is off."""
 
-    integer: int | None = msgspec.field(default=None, name="int")
+    integer: Int64 | None = msgspec.field(default=None, name="int")
     boolean: bool | None = msgspec.field(default=None, name="bool")
     string: str | None = None
     version: str | None = None
@@ -109,8 +109,8 @@ class ResourcePool(Object, frozen=True):
     """The pool that a slice is part of; only the slices of its highest generation count."""
 
     name: str = ""
-    generation: int = 0
-    resource_slice_count: int = 0
+    generation: Int64 = 0
+    resource_slice_count: Int64 = 0
 
 
 class ResourceSliceSpec(Object, frozen=True):
@@ -168,7 +168,7 @@ class DeviceToleration(Object, frozen=True):
     operator: str = ""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 class CapacityRequirements(Object, frozen=True):
@@ -183,7 +183,7 @@ class ExactDeviceRequest(Object, frozen=True):
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] | None = None
     allocation_mode: str = ""
-    count: int = 0
+    count: Int64 = 0
     admin_access: bool | None = None
     tolerations: tuple[DeviceToleration, ...] | None = None
     capacity: CapacityRequirements | None = None
@@ -196,7 +196,7 @@ class DeviceSubRequest(Object, frozen=True):
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] | None = None
     allocation_mode: str = ""
-    count: int = 0
+    count: Int64 = 0
     tolerations: tuple[DeviceToleration, ...] | None = None
     capacity: CapacityRequirements | None = None
 

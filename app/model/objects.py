@@ -4,11 +4,18 @@ Every struct ignores unknown fields. ``None`` stands for an absent (or null) fie
 lists are tuples so that structs can be compared and shared.
 """
 
+from typing import Annotated
+
 import msgspec
 
 from app.model.selectors import LabelSelector, Requirement
 
 Resources = dict[str, str | int | float]
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""Go's int32: an object with a number beyond it is refused, as API servers refuse it."""
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Go's int64."""
 
 
 class Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -32,7 +39,7 @@ class ObjectMeta(Object, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     deletion_timestamp: str | None = None
@@ -99,7 +106,7 @@ class NodeSelector(Object, frozen=True):
 class PreferredSchedulingTerm(Object, frozen=True):
     """A node selector term with a weight (1 to 100)."""
 
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
@@ -126,7 +133,7 @@ class PodAffinityTerm(Object, frozen=True):
 class WeightedPodAffinityTerm(Object, frozen=True):
     """A pod affinity term with a weight (1 to 100)."""
 
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
@@ -169,11 +176,11 @@ class Taint(Object, frozen=True):
 class TopologySpreadConstraint(Object, frozen=True):
     """core/v1 TopologySpreadConstraint."""
 
-    max_skew: int = 1
+    max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = ""
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: tuple[str, ...] | None = None
@@ -192,7 +199,7 @@ class ResourceRequirements(Object, frozen=True):
 class ContainerPort(Object, frozen=True):
     """core/v1 ContainerPort."""
 
-    host_port: int = 0
+    host_port: Int32 = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = ""
 
@@ -337,7 +344,7 @@ class PodSpec(msgspec.Struct, rename="camel", omit_defaults=True, eq=False, weak
     """The part of core/v1 PodSpec that decides where a pod may go. Shared by all pods with an equal one."""
 
     scheduler_name: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
     preemption_policy: str | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
@@ -363,7 +370,7 @@ class PodCondition(Object, frozen=True):
     message: str = ""
     last_transition_time: str | None = None
     last_probe_time: str | None = None
-    observed_generation: int = 0
+    observed_generation: Int64 = 0
 
 
 class ContainerStatus(Object, frozen=True):
@@ -381,7 +388,7 @@ class ContainerImage(Object, frozen=True):
     """core/v1 ContainerImage."""
 
     names: tuple[str, ...] | None = None
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeCondition(Object, frozen=True):
@@ -462,7 +469,7 @@ class StatefulSet(Named, frozen=True, kw_only=True):
 class PodDisruptionBudgetStatus(Object, frozen=True):
     """policy/v1 PodDisruptionBudgetStatus."""
 
-    disruptions_allowed: int = 0
+    disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str] | None = None
 
 
@@ -562,7 +569,7 @@ class StorageClass(Named, frozen=True, kw_only=True):
 class VolumeNodeResources(Object, frozen=True):
     """storage.k8s.io/v1 VolumeNodeResources."""
 
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CSINodeDriver(Object, frozen=True):

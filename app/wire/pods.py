@@ -17,6 +17,8 @@ import msgspec
 
 from app.model import requests
 from app.model.objects import (
+    Int32,
+    Int64,
     Container,
     ContainerStatus,
     OwnerReference,
@@ -44,10 +46,10 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     labels: msgspec.Raw = _NOTHING
     deletion_timestamp: str | None = None
-    deletion_grace_period_seconds: int | None = None
+    deletion_grace_period_seconds: Int64 | None = None
     finalizers: tuple[str, ...] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
 
@@ -84,7 +86,7 @@ class _BoundSpec(msgspec.Struct, rename="camel"):
     """What a pod takes on its node."""
 
     node_name: str
-    priority: int | None = None
+    priority: Int32 | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
     overhead: Resources | None = None

@@ -3,6 +3,7 @@
 A history is a list of events, made from a seed; it can be repeated, cut down and written to a file.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
@@ -126,12 +127,14 @@ class Guests:
 
 
 def _is_json(text: bytes) -> bool:
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(12_000)
     try:
         msgspec.json.decode(text)
-    except RecursionError:
-        return True
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
+    finally:
+        sys.setrecursionlimit(limit)
     return True
 
 

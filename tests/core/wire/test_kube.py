@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.model.devices import ResourceClaim
+from app.model.devices import ResourceClaim, ResourceSlice
 from app.model.objects import (
+    CSINode,
+    Node,
     PersistentVolume,
     PodDisruptionBudget,
     PodResourceClaimStatus,
@@ -570,3 +572,17 @@ class TestOtherKinds:
         bad = {"metadata": {"name": "n9"}, "spec": {"taints": 5}}
         with pytest.raises(DecodeError, match=r"^Node n9: "):
             NodeDecoder().decode_line(line(bad))
+
+    @pytest.mark.parametrize(
+        ("kind", "body"),
+        [
+            (PodDisruptionBudget, {"status": {"disruptionsAllowed": 2**31}}),
+            (CSINode, {"spec": {"drivers": [{"name": "d", "allocatable": {"count": 2**63}}]}}),
+            (Node, {"status": {"images": [{"names": ["a"], "sizeBytes": -(2**63) - 1}]}}),
+            (ResourceSlice, {"spec": {"pool": {"name": "p", "generation": 2**63}}}),
+        ],
+        ids=lambda value: getattr(value, "__name__", ""),
+    )
+    def test_numbers_that_go_cannot_hold_are_refused(self, kind, body):
+        with pytest.raises(DecodeError, match=rf"^{kind.__name__} x: Expected `int`"):
+            decoder_for(kind).decode(msgspec.json.encode({"metadata": {"name": "x"}, **body}))
