@@ -17,10 +17,10 @@ import msgspec
 
 from app.model import requests
 from app.model.objects import (
-    Int32,
-    Int64,
     Container,
     ContainerStatus,
+    Int32,
+    Int64,
     OwnerReference,
     PodCondition,
     PodResourceClaimStatus,

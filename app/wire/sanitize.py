@@ -46,7 +46,11 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
         return decoder.decode(sanitized(bytes(body)))
+    except RecursionError as err:  # brackets that are not closed: none are taken for a container
+        raise msgspec.DecodeError("JSON is malformed: too many brackets are open") from err
 
 
 def is_emptied(value: bytes) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.wire.sanitize import MAX_DEPTH, is_emptied, sanitized
+from app.wire.sanitize import MAX_DEPTH, decode, is_emptied, sanitized
 
 TEXTS = st.text(st.sampled_from('[]{}"\\,:\r\n\u00e9\U0001f600ab'), max_size=8)
 VALUES = st.recursive(
@@ -74,6 +74,12 @@ def test_any_depth_can_be_decoded(levels, opening, closing):
     assert bytes(fields["a"]).startswith(opening * (MAX_DEPTH - 2))
     assert is_emptied(bytes(fields["a"]))
     assert not is_emptied(bytes(fields["b"]))
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+def test_brackets_that_are_not_closed_are_no_json(opening):
+    with pytest.raises(msgspec.DecodeError, match="malformed"):
+        decode(msgspec.json.Decoder(), opening * 20_000)
 
 
 @pytest.mark.parametrize(
