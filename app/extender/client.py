@@ -47,8 +47,9 @@ class HTTPExtender:
         sink: events.Sink = events.ignore,
         transport: Transport | None = None,
         environ: Mapping[str, str] = os.environ,
+        may_call: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Raises ExtenderConfigError when the extender cannot be called like this."""
+        """``may_call`` is asked right before each call. Raises ExtenderConfigError when the extender cannot be called like this."""
         _check_url(config)
         self.config: Final = config
         self.name: Final = config.name
@@ -57,7 +58,7 @@ class HTTPExtender:
         self._token: Final = token_file(config)
         #: What a user should know before trusting this extender.
         self.warnings: Final = self._tls.warnings + _token_warnings(config)
-        self._transport: Final = transport or transport_for(config, self._tls, environ)
+        self._transport: Final = transport or transport_for(config, self._tls, environ, may_call)
         self._factor: Final = _int64(config.weight * SCORE_SCALE)
         self._breakers: Final = {verb: Breaker(config.breaker) for verb in Verb}
         self._last_failure: Final = dict.fromkeys(Verb, "")
@@ -375,7 +376,10 @@ def _check_url(config: ExtenderConfig) -> None:
 
 
 def transport_for(
-    config: ExtenderConfig, tls: TLSSource, environ: Mapping[str, str]
+    config: ExtenderConfig,
+    tls: TLSSource,
+    environ: Mapping[str, str],
+    may_call: Callable[[], bool] = lambda: True,
 ) -> HTTPTransport:
     """Connections as the configuration wants them. Raises ExtenderConfigError."""
     try:
@@ -387,6 +391,7 @@ def transport_for(
         proxy_for=partial(proxy_for, environ=environ),
         keepalive_timeout=config.keepalive_timeout,
         max_answer_bytes=config.max_answer_bytes,
+        may_call=may_call,
     )
 
 

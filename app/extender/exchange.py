@@ -7,7 +7,7 @@ the same every time.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from ssl import SSLContext
 from typing import Final
@@ -142,13 +142,17 @@ async def exchange(
     *,
     deadline: float,
     max_bytes: int,
+    before_sending: Callable[[Progress], None],
 ) -> Response:
     """Sends one request and reads the answer; of one other than 200 the first ERROR_BODY_BYTES.
 
-    Raises TimeoutError at ``deadline``, in the loop's time; ClientError, OSError, HttpProcessingError; TransportError for a 200 of more than ``max_bytes``.
+    ``before_sending`` is called when the connection is there; what it raises ends the exchange. Raises TimeoutError at
+    ``deadline``, in the loop's time; ClientError, OSError, HttpProcessingError; TransportError for a 200 of more than
+    ``max_bytes``.
     """
     connection = await pool.take(target.key, target.request, _NO_LIMITS, deadline)
     try:
+        before_sending(progress)
         progress.sent = True
         progress.kept = connection.kept
         sending = _send(connection, target.head(body, extra), body)

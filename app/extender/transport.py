@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import aiohttp
 from yarl import URL
 
+from app.extender.errors import Outcome, TransportError
 from app.extender.exchange import ERROR_BODY_BYTES, Progress, Response, Target, exchange, open_pool
 from app.extender.failures import broken, misled, quoted, timed_out
 from app.extender.tls import TLSSource
@@ -34,6 +35,7 @@ _PRINTABLE: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*")
 _REDIRECTS_AS_GET: Final = frozenset({301, 302, 303})
 _REDIRECTS: Final = _REDIRECTS_AS_GET | {307, 308}
 _MAX_REQUESTS: Final = 10
+_NOT_LEADING: Final = "not called: this process does not hold the leader lease"
 _DNS_CACHE_SECONDS: Final = 10
 
 
@@ -59,13 +61,19 @@ class HTTPTransport:
         proxy_for: Callable[[str], Proxy | None] = lambda _url: None,
         keepalive_timeout: float = 1.5,
         max_answer_bytes: int = 256 * 1024 * 1024,
+        may_call: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``proxy_for`` is asked again for each redirect. It may raise ValueError."""
+        """``proxy_for`` is asked again for each redirect, and may raise ValueError.
+
+        ``may_call`` is asked when a connection is there, right before the first byte is written. If it says no nothing is
+        sent, and the call has the outcome CANCELLED.
+        """
         self._tls: Final = tls
         #: The proxy for a URL, None for none.
         self.proxy_for: Final = proxy_for
         self._keepalive_timeout: Final = keepalive_timeout
         self._max_answer_bytes: Final = max_answer_bytes
+        self._may_call: Final = may_call
         self._pool: Pool | None = None
         self._targets: Final[dict[str, Target]] = {}
 
@@ -116,6 +124,7 @@ class HTTPTransport:
                 progress,
                 deadline=deadline,
                 max_bytes=self._max_answer_bytes,
+                before_sending=self._ask_whether_to_call,
             )
             location = response.headers.get("Location", "") if response.status in _REDIRECTS else ""
             if not location:
@@ -130,6 +139,10 @@ class HTTPTransport:
         progress.in_body = False
         progress.url = location  # as it stands there: that is what Go's client complains of
         raise aiohttp.TooManyRedirects(target.request.request_info, ())
+
+    def _ask_whether_to_call(self, progress: Progress) -> None:
+        if not self._may_call():
+            raise TransportError(Outcome.CANCELLED, _NOT_LEADING, sent=progress.sent)
 
     def _opened(self) -> Pool:
         if self._pool is None:

@@ -1,5 +1,7 @@
 """The configured extenders: from settings to a chain of clients, and which objects the chain needs whole."""
 
+from collections.abc import Callable
+
 from app.extender.chain import ExtenderChain
 from app.extender.client import HTTPExtender
 from app.extender.config import (
@@ -9,15 +11,17 @@ from app.extender.config import (
     TLSConfig,
     Verb,
 )
-from app.extender.events import Sink, ignore
+from app.extender.events import Sink
 from app.settings.extension import ExtenderOptions
 from app.settings.load import Settings
 from app.settings.models import Extender
 
 
-def make_chain(settings: Settings, sink: Sink = ignore) -> ExtenderChain:
-    """The configured extenders. Raises ExtenderConfigError."""
-    extenders = [HTTPExtender(config, sink=sink) for config in extender_configs(settings)]
+def make_chain(settings: Settings, sink: Sink, may_call: Callable[[], bool]) -> ExtenderChain:
+    """The configured extenders; ``may_call`` is asked right before each call. Raises ExtenderConfigError."""
+    extenders = [
+        HTTPExtender(config, sink=sink, may_call=may_call) for config in extender_configs(settings)
+    ]
     return ExtenderChain(extenders, sink)
 
 

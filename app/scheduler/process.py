@@ -92,6 +92,7 @@ class Process:
         self._rng, seed = make_rng(options.seed)
         self._telemetry: Final = Telemetry(self._clock, self._child_rng())
         self._elector: LeaseElector | None = None
+        self._stopped_leading: Final = asyncio.Event()
         log.info("Starting aiokube-scheduler %s (seed %d)", _version(), seed)
 
     def _child_rng(self) -> np.random.Generator:
@@ -164,7 +165,7 @@ class Process:
                 return await self._release(campaign, lease_events)
         if self._delayed:
             scheduler.start_watching()
-            await self._unless_stopped("fill the caches", _filled(scheduler), campaign)
+            await self._unless_stopped("fill the caches", _filled(scheduler))
         return await self._schedule(scheduler, campaign, events, lease_events)
 
     async def _schedule(
@@ -175,9 +176,10 @@ class Process:
         lease_events: EventRecorder,
     ) -> int:
         log.info("Scheduling")
-        await self._unless_stopped("schedule", scheduler.schedule(), campaign)
-        if not self._stop.is_set():
+        await self._unless_stopped("schedule", scheduler.schedule())
+        if campaign is not None and not self._stop.is_set():
             log.error("Leaderelection lost")
+            await campaign
             return EXIT_LOST
         await scheduler.wind_down(self._options.shutdown_seconds)
         await events.drain(self._options.shutdown_seconds / 2)
@@ -192,23 +194,24 @@ class Process:
             await lease_events.drain(LAST_EVENTS_SECONDS)
         return EXIT_STOPPED
 
-    async def _unless_stopped(
-        self,
-        name: str,
-        work: Coroutine[Any, Any, object],
-        campaign: asyncio.Task[Outcome] | None = None,
-    ) -> bool:
-        """Whether ``work`` was done before a stop was requested or the campaign ended; it is cancelled otherwise."""
+    async def _unless_stopped(self, name: str, work: Coroutine[Any, Any, object]) -> bool:
+        """Whether ``work`` was done before a stop was requested or the lease was lost; it is cancelled otherwise."""
+        if self._stop.is_set() or self._stopped_leading.is_set():
+            work.close()
+            return False
         doing = asyncio.create_task(work, name=name)
-        stopping = asyncio.create_task(self._stop.wait(), name="wait for a request to stop")
-        others = [stopping] if campaign is None else [stopping, campaign]
+        ends = [
+            asyncio.create_task(self._stop.wait(), name="wait for a request to stop"),
+            asyncio.create_task(self._stopped_leading.wait(), name="wait for the end of leading"),
+        ]
         try:
-            await asyncio.wait([doing, *others], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([doing, *ends], return_when=asyncio.FIRST_COMPLETED)
             if doing.done():
                 doing.result()
             return doing.done()
         finally:
-            stopping.cancel()
+            for end in ends:
+                end.cancel()
             doing.cancel()
             await asyncio.wait([doing])
 
@@ -258,7 +261,7 @@ class Process:
 
     @contextlib.asynccontextmanager
     async def _extenders(self) -> AsyncIterator[ExtenderChain]:
-        chain = make_chain(self._settings, self._telemetry.on_extender)
+        chain = make_chain(self._settings, self._telemetry.on_extender, self.may_write)
         for warning in chain.warnings:
             log.warning("%s", warning)
         self._telemetry.expect(chain.extenders)
@@ -283,7 +286,9 @@ class Process:
             ),
             clock=self._clock,
             rng=self._rng,
-            callbacks=Callbacks(on_started_leading=leading.set),
+            callbacks=Callbacks(
+                on_started_leading=leading.set, on_stopped_leading=self._stopped_leading.set
+            ),
             record_event=events.record,
             component=self._settings.configuration.profiles[0].scheduler_name,
         )

@@ -116,7 +116,9 @@ def _nothing(*_args: object) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Told synchronously. ``on_stopped_leading`` is called at the end in any case, ``on_new_leader`` for each new holder."""
+    """Called synchronously. ``on_stopped_leading`` is called at the end in any case, before the lease is released, and
+    ``on_new_leader`` for each new holder.
+    """
 
     on_started_leading: Callable[[], None] = _nothing
     on_stopped_leading: Callable[[], None] = _nothing
@@ -274,12 +276,12 @@ class LeaseElector:
         was_leading, self._leading = self._leading, False
         self._trusted_until = _NEVER
         try:
+            self._callbacks.on_stopped_leading()
+        finally:
             if was_leading:
                 self._event("stopped leading")
             if self._signed:
                 await self._release()
-        finally:
-            self._callbacks.on_stopped_leading()
 
     async def _release(self) -> None:
         """Empties the lease, if it is still ours. A failure is logged: the lease then runs out by itself."""

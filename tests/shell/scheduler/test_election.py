@@ -387,6 +387,7 @@ async def test_writing_ends_before_the_release_begins():
     await asyncio.sleep(0.5)
     assert server.holder == "a"
     assert not a.leads
+    assert a.told[-1] == (1, "stopped")
     await a.task
     assert server.holder == ""
 
