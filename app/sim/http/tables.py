@@ -1,69 +1,117 @@
-"""Tables as kubectl prints them: the columns of each resource and how a cell is worked out.
+"""Tables, as kubectl prints them: the columns of each resource, and the cells of an object.
 
-Column names, types and priorities are the real server's; resources not listed have a name and an age.
+Names, types and priorities of the columns are those of a real API server. The columns of a table are text::
+
+    Name|Holder=spec.holderIdentity|Attached:boolean=status.attached|IP*=status.podIP,<none>|Age
+
+A column with a path shows this field of the object, or what is behind the comma if it is missing or empty. ``*`` marks columns of
+wide output. Columns without a path, except name and age, show what the functions return that follow the text; a path of ``()``
+says the same for a name. Resources that are not listed have a name and an age.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from app.model.timestamps import parse_time
 from app.sim.clock import human_duration
-from app.sim.http.pod_summary import pod_status, pod_summary
-from app.sim.objects import find_condition, is_true
+from app.sim.objects import find_condition, is_being_deleted, is_true
 from app.sim.store import Object
 
-Cells = list[Any]
-Rower = Callable[[Object, float], Cells]
-"""(object, present time in seconds) -> cells behind the name."""
+Cell = Callable[[Object, float], Any]
+"""(object, present time in seconds since the epoch) -> what a column shows."""
+Table = tuple[list[dict[str, Any]], list[Cell]]
+"""The definitions of a table's columns, and their cells."""
 
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
 _UNSET: Final = "<unset>"
+_EMPTY: Final[Mapping[str, Any]] = {"string": "", "integer": 0, "boolean": False}
 
 
-def _column(spec: str) -> dict[str, Any]:
-    """Reads ``Name``, ``Name:integer`` or ``Name*`` (shown in wide output only)."""
-    name, _, kind = spec.rstrip("*").partition(":")
+def columns_of(resource: str) -> list[dict[str, Any]]:
+    """The column definitions of a resource's table."""
+    return _TABLES.get(resource, _DEFAULT)[0]
+
+
+def cells_of(resource: str, value: Object, now: float) -> list[Any]:
+    """One row: the cell of each column. ``now`` is in seconds since the epoch."""
+    return [cell(value, now) for cell in _TABLES.get(resource, _DEFAULT)[1]]
+
+
+def _table(columns: str, *cells: Cell) -> Table:
+    """A table from the text of its columns, and the cells of those that show no field."""
+    texts = columns.split("|")
+    rest = iter(cells)
+    return [_definition(text) for text in texts], [_cell(text, rest) for text in texts]
+
+
+def _definition(text: str) -> dict[str, Any]:
+    head = text.partition("=")[0]
+    name, _, kind = head.rstrip("*").partition(":")
     return {
         "name": name,
         "type": kind or "string",
         "format": "name" if name == "Name" else "",
         "description": name,
-        "priority": 1 if spec.endswith("*") else 0,
+        "priority": 1 if head.endswith("*") else 0,
     }
+
+
+def _cell(text: str, functions: Iterator[Cell]) -> Cell:
+    """The cell of a column; ``functions`` yields those of columns without a path."""
+    definition = _definition(text)
+    path, _, default = text.partition("=")[2].partition(",")
+    if path and path != "()":
+        return _of(path, lambda found: found or default or _EMPTY[definition["type"]])
+    own = {"Name": _name, "Age": age}.get(definition["name"])
+    return own if own is not None and not path else next(functions)
+
+
+def _of(path: str, show: Callable[[Any], Any]) -> Cell:
+    """A cell that shows a field; ``show`` gets None if the object does not have it."""
+    parts = path.split(".")
+
+    def cell(value: Object, _now: float) -> Any:
+        found: Any = value
+        for part in parts:
+            found = (found or {}).get(part)
+        return show(found)
+
+    return cell
+
+
+# ---------------------------------------------------------------- cells of several resources
+
+
+def _name(value: Object, _now: float) -> str:
+    return str(value["metadata"]["name"])
 
 
 def age(value: Object, now: float) -> str:
     """The AGE column."""
-    return since(value["metadata"].get("creationTimestamp"), now)
+    return _since(value["metadata"].get("creationTimestamp"), now)
 
 
-def since(timestamp: str | None, now: float) -> str:
-    """How long ago a timestamp was, in kubectl's short form."""
+def _since(timestamp: str | None, now: float) -> str:
+    """The time since a timestamp, in kubectl's short form."""
     return human_duration(now - parse_time(timestamp)) if timestamp else _UNKNOWN
 
 
-def columns_of(resource: str) -> list[dict[str, Any]]:
-    """Returns the column definitions of a resource's table."""
-    return _TABLES.get(resource, _DEFAULT)[0]
+def _count(found: Sequence[Any] | None) -> int:
+    return len(found or ())
 
 
-def cells_of(resource: str, value: Object, now: float) -> Cells:
-    """Returns one row: a cell for each column."""
-    return _TABLES.get(resource, _DEFAULT)[1](value, now)
-
-
-def _name(value: Object) -> str:
-    return value["metadata"]["name"]  # type: ignore[no-any-return]  # JSON
+def _joined(words: Iterable[str] | None) -> str:
+    return ",".join(words or ())
 
 
 def _labels_text(labels: Mapping[str, str] | None) -> str:
     pairs = sorted((labels or {}).items())
-    return ",".join(f"{key}={value}" for key, value in pairs) or _NONE
+    return _joined(f"{key}={value}" for key, value in pairs) or _NONE
 
 
 def _selector_text(selector: Mapping[str, Any] | None) -> str:
-    """Writes a LabelSelector as kubectl's -l would take it."""
+    """A LabelSelector, as kubectl's -l takes it."""
     parts = [
         f"{key}={value}"
         for key, value in sorted(((selector or {}).get("matchLabels") or {}).items())
@@ -76,109 +124,193 @@ def _selector_text(selector: Mapping[str, Any] | None) -> str:
     return ",".join(parts) or _NONE
 
 
-def _default_row(value: Object, now: float) -> Cells:
-    return [_name(value), age(value, now)]
+def _selector(value: Object, _now: float) -> str:
+    selector = value["spec"].get("selector")
+    if selector and value["kind"] == "ReplicationController":
+        selector = {"matchLabels": selector}
+    return _selector_text(selector)
 
 
-def _namespace(value: Object, now: float) -> Cells:
-    return [_name(value), value["status"].get("phase", ""), age(value, now)]
+def _containers(field: str) -> Cell:
+    """A field of each container in the pod template."""
+    return _of(
+        "spec.template.spec.containers",
+        lambda containers: _joined(each.get(field, "") for each in containers or ()),
+    )
 
 
-def _pod(value: Object, now: float) -> Cells:
-    summary = pod_summary(value)
-    status = value.get("status", {})
-    spec = value["spec"]
-    gates = spec.get("readinessGates", ())
-    passed = sum(is_true(value, gate["conditionType"]) for gate in gates)
-    restarts = str(summary.restarts)
-    if summary.restarts and summary.last_restart:
-        restarts += f" ({since(summary.last_restart, now)} ago)"
-    return [
-        _name(value),
-        f"{summary.ready}/{summary.containers}",
-        pod_status(value),
-        restarts,
-        age(value, now),
-        status.get("podIP") or _NONE,
-        spec.get("nodeName") or _NONE,
-        status.get("nominatedNodeName") or _NONE,
-        f"{passed}/{len(gates)}" if gates else _NONE,
+def _ready_replicas(value: Object, _now: float) -> str:
+    ready = value.get("status", {}).get("readyReplicas", 0)
+    return f"{ready}/{value['spec'].get('replicas', 0)}"
+
+
+# ---------------------------------------------------------------- pods
+
+
+def _ready_containers(pod: Object, _now: float) -> str:
+    ready = sum(
+        bool(container.get("ready")) and "running" in container.get("state", {})
+        for container in pod.get("status", {}).get("containerStatuses", ())
+    )
+    return f"{ready}/{len(pod['spec'].get('containers', ()))}"
+
+
+def _restarts(pod: Object, now: float) -> str:
+    containers = pod.get("status", {}).get("containerStatuses", ())
+    count = sum(container.get("restartCount", 0) for container in containers)
+    ends = [
+        container.get("lastState", {}).get("terminated", {}).get("finishedAt")
+        for container in containers
     ]
+    last = max(filter(None, ends), default=None)
+    return f"{count} ({_since(last, now)} ago)" if count and last else str(count)
 
 
-def _node(value: Object, now: float) -> Cells:
-    status = value.get("status", {})
-    info = status.get("nodeInfo", {})
-    return [
-        _name(value),
-        _node_status(value),
-        _node_roles(value),
-        age(value, now),
-        info.get("kubeletVersion", ""),
-        _address(status, "InternalIP"),
-        _address(status, "ExternalIP"),
-        info.get("osImage") or _UNKNOWN,
-        info.get("kernelVersion") or _UNKNOWN,
-        info.get("containerRuntimeVersion") or _UNKNOWN,
-    ]
+def _readiness_gates(pod: Object, _now: float) -> str:
+    gates = pod["spec"].get("readinessGates", ())
+    passed = sum(is_true(pod, gate["conditionType"]) for gate in gates)
+    return f"{passed}/{len(gates)}" if gates else _NONE
 
 
-def _node_status(value: Object) -> str:
-    if find_condition(value, "Ready") is None:
+def pod_status(pod: Object, _now: float = 0.0) -> str:
+    """The STATUS column: the phase, or the most specific reason of the pod's conditions and containers."""
+    status = pod.get("status", {})
+    if is_being_deleted(pod) and status.get("reason") != "NodeLost":
+        done = status.get("phase") in ("Succeeded", "Failed")
+        return _reason(pod) if done else "Terminating"
+    return _reason(pod)
+
+
+def _reason(pod: Object) -> str:
+    status = pod.get("status", {})
+    text = status.get("reason") or status.get("phase", "")
+    scheduled = find_condition(pod, "PodScheduled")
+    if scheduled is not None and scheduled.get("reason") == "SchedulingGated":
+        text = "SchedulingGated"
+    return _init_reason(pod) or _container_reason(pod, text)
+
+
+def _init_reason(pod: Object) -> str:
+    statuses = pod.get("status", {}).get("initContainerStatuses", ())
+    for index, container in enumerate(statuses):
+        state = container.get("state", {})
+        terminated = state.get("terminated")
+        if terminated is not None and terminated.get("exitCode", 0) == 0:
+            continue
+        if terminated is not None:
+            return f"Init:{_terminated_text(terminated)}"
+        waiting = state.get("waiting", {}).get("reason", "")
+        if waiting and waiting != "PodInitializing":
+            return f"Init:{waiting}"
+        return f"Init:{index}/{len(pod['spec'].get('initContainers', ()))}"
+    return ""
+
+
+def _container_reason(pod: Object, text: str) -> str:
+    running = False
+    for container in reversed(pod.get("status", {}).get("containerStatuses", ())):
+        state = container.get("state", {})
+        if state.get("waiting", {}).get("reason"):
+            text = state["waiting"]["reason"]
+        elif "terminated" in state:
+            text = _terminated_text(state["terminated"])
+        elif container.get("ready") and "running" in state:
+            running = True
+    if text == "Completed" and running:
+        return "Running" if is_true(pod, "Ready") else "NotReady"
+    return text
+
+
+def _terminated_text(terminated: dict[str, Any]) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
+
+
+# ---------------------------------------------------------------- nodes
+
+
+def _node_status(node: Object, _now: float) -> str:
+    if find_condition(node, "Ready") is None:
         text = "Unknown"
     else:
-        text = "Ready" if is_true(value, "Ready") else "NotReady"
-    unschedulable = value.get("spec", {}).get("unschedulable")
+        text = "Ready" if is_true(node, "Ready") else "NotReady"
+    unschedulable = node.get("spec", {}).get("unschedulable")
     return f"{text},SchedulingDisabled" if unschedulable else text
 
 
-def _node_roles(value: Object) -> str:
+def _roles(labels: Mapping[str, str] | None) -> str:
     prefix = "node-role.kubernetes.io/"
-    labels = value["metadata"].get("labels", {})
-    roles = sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))
-    return ",".join(roles) or _NONE
+    return (
+        _joined(sorted(k.removeprefix(prefix) for k in labels or () if k.startswith(prefix)))
+        or _NONE
+    )
 
 
-def _address(status: Object, kind: str) -> str:
-    for address in status.get("addresses", ()):
-        if address["type"] == kind:
-            return str(address["address"])
-    return _NONE
+def _address(kind: str) -> Cell:
+    return _of(
+        "status.addresses",
+        lambda addresses: next((a["address"] for a in addresses or () if a["type"] == kind), _NONE),
+    )
 
 
-def _event(value: Object, now: float) -> Cells:
-    involved = value.get("involvedObject") or value.get("regarding") or {}
-    source = value.get("source") or value.get("deprecatedSource") or {}
+# ---------------------------------------------------------------- events, in both versions
+
+
+def _first_time(event: Object) -> str | None:
+    return (
+        event.get("firstTimestamp")
+        or event.get("deprecatedFirstTimestamp")
+        or event.get("eventTime")
+    )
+
+
+def _last_seen(event: Object, now: float) -> str:
+    series = event.get("series") or {}
+    last = event.get("lastTimestamp") or event.get("deprecatedLastTimestamp") or _first_time(event)
+    return _since(series.get("lastObservedTime") or last, now)
+
+
+def _involved(event: Object) -> Object:
+    return event.get("involvedObject") or event.get("regarding") or {}
+
+
+def _involved_name(event: Object, _now: float) -> str:
+    involved = _involved(event)
+    return "/".join(filter(None, (involved.get("kind", "").lower(), involved.get("name"))))
+
+
+def _field_path(event: Object, _now: float) -> str:
+    return str(_involved(event).get("fieldPath", ""))
+
+
+def _message(event: Object, _now: float) -> str:
+    return str(event.get("message") or event.get("note") or "").strip()
+
+
+def _first_seen(event: Object, now: float) -> str:
+    return _since(_first_time(event), now)
+
+
+def _event_source(event: Object, _now: float) -> str:
+    source = event.get("source") or event.get("deprecatedSource") or {}
     component = (
         source.get("component")
-        or value.get("reportingComponent")
-        or value.get("reportingController")
+        or event.get("reportingComponent")
+        or event.get("reportingController")
     )
-    host = source.get("host") or value.get("reportingInstance")
-    series = value.get("series") or {}
-    first = (
-        value.get("firstTimestamp")
-        or value.get("deprecatedFirstTimestamp")
-        or value.get("eventTime")
-    )
-    last = value.get("lastTimestamp") or value.get("deprecatedLastTimestamp") or first
-    name = involved.get("name")
-    return [
-        since(series.get("lastObservedTime") or last, now),
-        value.get("type", ""),
-        value.get("reason", ""),
-        "/".join(filter(None, (involved.get("kind", "").lower(), name))),
-        involved.get("fieldPath", ""),
-        ", ".join(filter(None, (component, host))),
-        (value.get("message") or value.get("note") or "").strip(),
-        since(first, now),
-        series.get("count") or value.get("count") or value.get("deprecatedCount") or 1,
-        _name(value),
-    ]
+    host = source.get("host") or event.get("reportingInstance")
+    return ", ".join(filter(None, (component, host)))
 
 
-def _lease(value: Object, now: float) -> Cells:
-    return [_name(value), value.get("spec", {}).get("holderIdentity", ""), age(value, now)]
+def _event_count(event: Object, _now: float) -> int:
+    series = event.get("series") or {}
+    return series.get("count") or event.get("count") or event.get("deprecatedCount") or 1
+
+
+# ---------------------------------------------------------------- volumes, claims and their classes
 
 
 _ACCESS_MODES: Final = {
@@ -190,267 +322,176 @@ _ACCESS_MODES: Final = {
 
 
 def _access_modes(modes: Sequence[str] | None) -> str:
-    return ",".join(_ACCESS_MODES.get(mode, mode) for mode in modes or ())
+    return _joined(_ACCESS_MODES.get(mode, mode) for mode in modes or ())
 
 
-def _claim(value: Object, now: float) -> Cells:
-    spec, status = value["spec"], value.get("status", {})
-    bound = bool(spec.get("volumeName"))
-    return [
-        _name(value),
-        "Terminating" if "deletionTimestamp" in value["metadata"] else status.get("phase", ""),
-        spec.get("volumeName", ""),
-        status.get("capacity", {}).get("storage", "") if bound else "",
-        _access_modes(status.get("accessModes")) if bound else "",
-        spec.get("storageClassName", ""),
-        spec.get("volumeAttributesClassName") or _UNSET,
-        age(value, now),
-        spec.get("volumeMode") or _UNSET,
-    ]
-
-
-def _volume(value: Object, now: float) -> Cells:
-    spec, status = value["spec"], value.get("status", {})
-    claim = spec.get("claimRef")
-    return [
-        _name(value),
-        spec.get("capacity", {}).get("storage", ""),
-        _access_modes(spec.get("accessModes")),
-        spec.get("persistentVolumeReclaimPolicy", ""),
-        "Terminating" if "deletionTimestamp" in value["metadata"] else status.get("phase", ""),
-        f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
-        spec.get("storageClassName", ""),
-        spec.get("volumeAttributesClassName") or _UNSET,
-        status.get("reason", ""),
-        age(value, now),
-        spec.get("volumeMode") or _UNSET,
-    ]
-
-
-def _priority_class(value: Object, now: float) -> Cells:
-    default = bool(value.get("globalDefault"))
-    return [
-        _name(value),
-        value["value"],
-        default,
-        age(value, now),
-        value.get("preemptionPolicy", ""),
-    ]
-
-
-def _disruption_budget(value: Object, now: float) -> Cells:
-    spec = value.get("spec", {})
-    bounds = [
-        str(spec[name]) if name in spec else "N/A" for name in ("minAvailable", "maxUnavailable")
-    ]
-    allowed = value.get("status", {}).get("disruptionsAllowed", 0)
-    return [_name(value), *bounds, allowed, age(value, now)]
-
-
-def _template_texts(value: Object) -> tuple[str, str]:
-    template = value.get("spec", {}).get("template") or {}
-    containers = (template.get("spec") or {}).get("containers") or ()
-    names = ",".join(container["name"] for container in containers)
-    return names, ",".join(container.get("image", "") for container in containers)
-
-
-def _replica_set(value: Object, now: float) -> Cells:
-    spec, status = value["spec"], value.get("status", {})
-    selector = spec.get("selector")
-    if selector and value["kind"] == "ReplicationController":
-        selector = {"matchLabels": selector}
-    counts = [spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
-    return [
-        _name(value),
-        *counts,
-        age(value, now),
-        *_template_texts(value),
-        _selector_text(selector),
-    ]
-
-
-def _deployment(value: Object, now: float) -> Cells:
-    spec, status = value["spec"], value.get("status", {})
-    ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
-    counts = [status.get("updatedReplicas", 0), status.get("availableReplicas", 0)]
-    texts = [*_template_texts(value), _selector_text(spec.get("selector"))]
-    return [_name(value), ready, *counts, age(value, now), *texts]
-
-
-def _stateful_set(value: Object, now: float) -> Cells:
-    spec, status = value["spec"], value.get("status", {})
-    ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
-    return [_name(value), ready, age(value, now), *_template_texts(value)]
-
-
-def _daemon_set(value: Object, now: float) -> Cells:
-    spec, status = value["spec"], value.get("status", {})
-    fields = (
-        "desiredNumberScheduled",
-        "currentNumberScheduled",
-        "numberReady",
-        "updatedNumberScheduled",
-        "numberAvailable",
+def _phase(value: Object, _now: float) -> str:
+    return (
+        "Terminating" if is_being_deleted(value) else str(value.get("status", {}).get("phase", ""))
     )
-    nodes = _labels_text(((spec.get("template") or {}).get("spec") or {}).get("nodeSelector"))
-    texts = [*_template_texts(value), _selector_text(spec.get("selector"))]
-    return [_name(value), *(status.get(name, 0) for name in fields), nodes, age(value, now), *texts]
 
 
-def _service(value: Object, now: float) -> Cells:
-    spec = value.get("spec", {})
-    ports = ",".join(_port_text(port) for port in spec.get("ports", ()))
-    return [
-        _name(value),
-        spec.get("type", ""),
-        spec.get("clusterIP") or _NONE,
-        ",".join(spec.get("externalIPs", ())) or spec.get("externalName") or _NONE,
-        ports or _NONE,
-        age(value, now),
-        _labels_text(spec.get("selector")),
-    ]
+def _if_bound(cell: Cell) -> Cell:
+    return lambda claim, now: cell(claim, now) if claim["spec"].get("volumeName") else ""
 
 
-def _port_text(port: Object) -> str:
+def _claim_ref(claim: Object | None) -> str:
+    return f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else ""
+
+
+def _class_name(storage_class: Object, now: float) -> str:
+    notes = storage_class["metadata"].get("annotations", {})
+    is_default = notes.get("storageclass.kubernetes.io/is-default-class") == "true"
+    return _name(storage_class, now) + (" (default)" if is_default else "")
+
+
+def _audiences(tokens: Iterable[Object] | None) -> str:
+    return _joined(token["audience"] for token in tokens or ()) or _UNSET
+
+
+# ---------------------------------------------------------------- other resources
+
+
+def _bound_of(field: str) -> Cell:
+    """A bound of a PodDisruptionBudget."""
+    return _of(f"spec.{field}", lambda found: "N/A" if found is None else str(found))
+
+
+def _external_ip(service: Object, _now: float) -> str:
+    spec = service.get("spec", {})
+    return _joined(spec.get("externalIPs")) or spec.get("externalName") or _NONE
+
+
+def _ports(ports: Iterable[Object] | None) -> str:
+    return _joined(map(_port, ports or ())) or _NONE
+
+
+def _port(port: Object) -> str:
     node_port = f":{port['nodePort']}" if port.get("nodePort") else ""
     return f"{port['port']}{node_port}/{port['protocol']}"
 
 
-def _config_map(value: Object, now: float) -> Cells:
-    entries = len(value.get("data", ())) + len(value.get("binaryData", ()))
-    return [_name(value), entries, age(value, now)]
+def _config_map_size(value: Object, _now: float) -> int:
+    return _count(value.get("data")) + _count(value.get("binaryData"))
 
 
-def _secret(value: Object, now: float) -> Cells:
-    return [_name(value), value.get("type", ""), len(value.get("data", ())), age(value, now)]
-
-
-def _storage_class(value: Object, now: float) -> Cells:
-    marked = value["metadata"].get("annotations", {})
-    is_default = marked.get("storageclass.kubernetes.io/is-default-class") == "true"
-    return [
-        _name(value) + (" (default)" if is_default else ""),
-        value.get("provisioner", ""),
-        value.get("reclaimPolicy", ""),
-        value.get("volumeBindingMode", ""),
-        bool(value.get("allowVolumeExpansion")),
-        age(value, now),
-    ]
-
-
-def _csi_node(value: Object, now: float) -> Cells:
-    return [_name(value), len(value.get("spec", {}).get("drivers", ())), age(value, now)]
-
-
-def _csi_driver(value: Object, now: float) -> Cells:
-    spec = value.get("spec", {})
-    flags = [
-        bool(spec.get(name)) for name in ("attachRequired", "podInfoOnMount", "storageCapacity")
-    ]
-    tokens = ",".join(token["audience"] for token in spec.get("tokenRequests", ())) or _UNSET
-    modes = ",".join(spec.get("volumeLifecycleModes", ()))
-    republish = bool(spec.get("requiresRepublish"))
-    return [_name(value), *flags, tokens, republish, modes, age(value, now)]
-
-
-def _attachment(value: Object, now: float) -> Cells:
-    spec = value.get("spec", {})
-    return [
-        _name(value),
-        spec.get("attacher", ""),
-        spec.get("source", {}).get("persistentVolumeName", ""),
-        spec.get("nodeName", ""),
-        bool(value.get("status", {}).get("attached")),
-        age(value, now),
-    ]
-
-
-def _resource_claim(value: Object, now: float) -> Cells:
-    status = value.get("status", {})
-    states = []
-    if "deletionTimestamp" in value["metadata"]:
-        states.append("deleted")
-    if "allocation" not in status:
-        states.append("" if states else "pending")
-    else:
+def _claim_state(claim: Object, _now: float) -> str:
+    status = claim.get("status", {})
+    states = ["deleted"] if is_being_deleted(claim) else []
+    if "allocation" in status:
         states.append("allocated")
         states += ["reserved"] if status.get("reservedFor") else []
-    return [_name(value), ",".join(filter(None, states)), age(value, now)]
+    elif not states:
+        states.append("pending")
+    return _joined(states)
 
 
-def _resource_slice(value: Object, now: float) -> Cells:
-    spec = value.get("spec", {})
-    pool = spec.get("pool", {}).get("name", "")
-    return [_name(value), spec.get("nodeName", ""), spec.get("driver", ""), pool, age(value, now)]
+# ---------------------------------------------------------------- tables
 
 
-def _table(columns: str, rower: Rower) -> tuple[list[dict[str, Any]], Rower]:
-    return [_column(spec) for spec in columns.split("|")], rower
-
-
-_DEFAULT: Final = _table("Name|Age", _default_row)
+_DEFAULT: Final = _table("Name|Age")
 _EVENTS: Final = _table(
-    "Last Seen|Type|Reason|Object|Subobject*|Source*|Message|First Seen*|Count*|Name*", _event
+    "Last Seen|Type=type|Reason=reason|Object|Subobject*|Source*|Message|First Seen*|Count*|Name*",
+    *(_last_seen, _involved_name, _field_path, _event_source, _message, _first_seen, _event_count),
 )
+_CONTAINERS: Final = (_containers("name"), _containers("image"))
 _REPLICA_SETS: Final = _table(
-    "Name|Desired:integer|Current:integer|Ready:integer|Age|Containers*|Images*|Selector*",
-    _replica_set,
+    "Name|Desired:integer=spec.replicas|Current:integer=status.replicas"
+    "|Ready:integer=status.readyReplicas|Age|Containers*|Images*|Selector*",
+    *(*_CONTAINERS, _selector),
 )
 
-_TABLES: Final[Mapping[str, tuple[list[dict[str, Any]], Rower]]] = {
-    "namespaces": _table("Name|Status|Age", _namespace),
+_TABLES: Final[Mapping[str, Table]] = {
+    "namespaces": _table("Name|Status=status.phase|Age"),
     "pods": _table(
-        "Name|Ready|Status|Restarts|Age|IP*|Node*|Nominated Node*|Readiness Gates*", _pod
+        "Name|Ready|Status|Restarts|Age|IP*=status.podIP,<none>|Node*=spec.nodeName,<none>"
+        "|Nominated Node*=status.nominatedNodeName,<none>|Readiness Gates*",
+        *(_ready_containers, pod_status, _restarts, _readiness_gates),
     ),
     "nodes": _table(
-        "Name|Status|Roles|Age|Version|Internal-IP*|External-IP*|OS-Image*|Kernel-Version*|Container-Runtime*",
-        _node,
+        "Name|Status|Roles|Age|Version=status.nodeInfo.kubeletVersion|Internal-IP*|External-IP*"
+        "|OS-Image*=status.nodeInfo.osImage,<unknown>"
+        "|Kernel-Version*=status.nodeInfo.kernelVersion,<unknown>"
+        "|Container-Runtime*=status.nodeInfo.containerRuntimeVersion,<unknown>",
+        *(
+            _node_status,
+            _of("metadata.labels", _roles),
+            _address("InternalIP"),
+            _address("ExternalIP"),
+        ),
     ),
     "events": _EVENTS,
     "events.events.k8s.io": _EVENTS,
-    "leases.coordination.k8s.io": _table("Name|Holder|Age", _lease),
+    "leases.coordination.k8s.io": _table("Name|Holder=spec.holderIdentity|Age"),
     "persistentvolumeclaims": _table(
-        "Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age|VolumeMode*",
-        _claim,
+        "Name|Status|Volume=spec.volumeName|Capacity|Access Modes"
+        "|StorageClass=spec.storageClassName"
+        "|VolumeAttributesClass=spec.volumeAttributesClassName,<unset>|Age"
+        "|VolumeMode*=spec.volumeMode,<unset>",
+        _phase,
+        _if_bound(_of("status.capacity.storage", lambda size: size or "")),
+        _if_bound(_of("status.accessModes", _access_modes)),
     ),
     "persistentvolumes": _table(
-        "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age|VolumeMode*",
-        _volume,
+        "Name|Capacity=spec.capacity.storage|Access Modes"
+        "|Reclaim Policy=spec.persistentVolumeReclaimPolicy|Status|Claim"
+        "|StorageClass=spec.storageClassName"
+        "|VolumeAttributesClass=spec.volumeAttributesClassName,<unset>|Reason=status.reason|Age"
+        "|VolumeMode*=spec.volumeMode,<unset>",
+        *(_of("spec.accessModes", _access_modes), _phase, _of("spec.claimRef", _claim_ref)),
     ),
     "priorityclasses.scheduling.k8s.io": _table(
-        "Name|Value:integer|Global-Default:boolean|Age|PreemptionPolicy", _priority_class
+        "Name|Value:integer=value|Global-Default:boolean=globalDefault|Age"
+        "|PreemptionPolicy=preemptionPolicy"
     ),
     "poddisruptionbudgets.policy": _table(
-        "Name|Min Available|Max Unavailable|Allowed Disruptions:integer|Age", _disruption_budget
+        "Name|Min Available|Max Unavailable"
+        "|Allowed Disruptions:integer=status.disruptionsAllowed|Age",
+        *(_bound_of("minAvailable"), _bound_of("maxUnavailable")),
     ),
     "replicasets.apps": _REPLICA_SETS,
     "replicationcontrollers": _REPLICA_SETS,
     "deployments.apps": _table(
-        "Name|Ready|Up-to-date:integer|Available:integer|Age|Containers*|Images*|Selector*",
-        _deployment,
+        "Name|Ready|Up-to-date:integer=status.updatedReplicas"
+        "|Available:integer=status.availableReplicas|Age|Containers*|Images*|Selector*",
+        *(_ready_replicas, *_CONTAINERS, _selector),
     ),
-    "statefulsets.apps": _table("Name|Ready|Age|Containers*|Images*", _stateful_set),
+    "statefulsets.apps": _table(
+        "Name|Ready|Age|Containers*|Images*", *(_ready_replicas, *_CONTAINERS)
+    ),
     "daemonsets.apps": _table(
-        "Name|Desired:integer|Current:integer|Ready:integer|Up-to-date:integer|Available:integer"
-        "|Node Selector|Age|Containers*|Images*|Selector*",
-        _daemon_set,
+        "Name|Desired:integer=status.desiredNumberScheduled"
+        "|Current:integer=status.currentNumberScheduled|Ready:integer=status.numberReady"
+        "|Up-to-date:integer=status.updatedNumberScheduled"
+        "|Available:integer=status.numberAvailable|Node Selector|Age|Containers*|Images*|Selector*",
+        *(_of("spec.template.spec.nodeSelector", _labels_text), *_CONTAINERS, _selector),
     ),
-    "services": _table("Name|Type|Cluster-IP|External-IP|Port(s)|Age|Selector*", _service),
-    "configmaps": _table("Name|Data:integer|Age", _config_map),
-    "secrets": _table("Name|Type|Data:integer|Age", _secret),
+    "services": _table(
+        "Name|Type=spec.type|Cluster-IP=spec.clusterIP,<none>|External-IP|Port(s)|Age|Selector*",
+        *(_external_ip, _of("spec.ports", _ports), _of("spec.selector", _labels_text)),
+    ),
+    "configmaps": _table("Name|Data:integer|Age", _config_map_size),
+    "secrets": _table("Name|Type=type|Data:integer|Age", _of("data", _count)),
     "storageclasses.storage.k8s.io": _table(
-        "Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion:boolean|Age",
-        _storage_class,
+        "Name=()|Provisioner=provisioner|ReclaimPolicy=reclaimPolicy"
+        "|VolumeBindingMode=volumeBindingMode|AllowVolumeExpansion:boolean=allowVolumeExpansion"
+        "|Age",
+        _class_name,
     ),
-    "csinodes.storage.k8s.io": _table("Name|Drivers:integer|Age", _csi_node),
+    "csinodes.storage.k8s.io": _table("Name|Drivers:integer|Age", _of("spec.drivers", _count)),
     "csidrivers.storage.k8s.io": _table(
-        "Name|AttachRequired:boolean|PodInfoOnMount:boolean|StorageCapacity:boolean|TokenRequests"
-        "|RequiresRepublish:boolean|Modes|Age",
-        _csi_driver,
+        "Name|AttachRequired:boolean=spec.attachRequired"
+        "|PodInfoOnMount:boolean=spec.podInfoOnMount"
+        "|StorageCapacity:boolean=spec.storageCapacity|TokenRequests"
+        "|RequiresRepublish:boolean=spec.requiresRepublish|Modes|Age",
+        *(_of("spec.tokenRequests", _audiences), _of("spec.volumeLifecycleModes", _joined)),
     ),
     "volumeattachments.storage.k8s.io": _table(
-        "Name|Attacher|PV|Node|Attached:boolean|Age", _attachment
+        "Name|Attacher=spec.attacher|PV=spec.source.persistentVolumeName|Node=spec.nodeName"
+        "|Attached:boolean=status.attached|Age"
     ),
-    "resourceclaims.resource.k8s.io": _table("Name|State|Age", _resource_claim),
-    "resourceslices.resource.k8s.io": _table("Name|Node|Driver|Pool|Age", _resource_slice),
+    "resourceclaims.resource.k8s.io": _table("Name|State|Age", _claim_state),
+    "resourceslices.resource.k8s.io": _table(
+        "Name|Node=spec.nodeName|Driver=spec.driver|Pool=spec.pool.name|Age"
+    ),
 }

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from app.sim.clock import human_duration
-from app.sim.http.pod_summary import pod_status
-from app.sim.http.tables import cells_of, columns_of
+from app.sim.http.tables import cells_of, columns_of, pod_status
 from app.sim.resources.kinds import KINDS, is_stored
 from tests.shell.sim.client import CONFIG_MAPS, PODS, TABLE, Client, config_map, pod
 
