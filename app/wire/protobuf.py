@@ -1,8 +1,8 @@
-"""Objects in Kubernetes' protobuf encoding, as far as adding a finalizer to one takes it.
+"""Kubernetes' protobuf encoding: the fields of messages, and just enough to add a finalizer to an object.
 
-JSON cannot do that for every object: opaque parameters (runtime.RawExtension) are kept as their author wrote them, blanks
-included, but Go's JSON encoder compacts them, so that a spec that must not change seems to change with any patch. An object is
-read and written back in protobuf then, byte for byte, with a piece at its end: protobuf merges what occurs twice.
+JSON cannot add one to every object. Opaque parameters (runtime.RawExtension) are kept as their author wrote them, with their
+blanks, but Go's JSON encoder compacts them: after any patch a spec that must not change seems to have changed. Such an object is
+read in protobuf and written back byte for byte, with a field at its end, because protobuf merges fields that occur twice.
 """
 
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from typing import Final
 
 from app.wire.envelope import DecodeError
 
-#: Before every object: "k8s" and NUL; a runtime.Unknown follows.
-_MAGIC: Final = b"k8s\x00"
-# Numbers of fields: of runtime.Unknown, of every object, and of ObjectMeta.
+#: Before every object: "k8s" and NUL. A runtime.Unknown follows.
+MAGIC: Final = b"k8s\x00"
+# Field numbers: of runtime.Unknown, of every object, and of ObjectMeta.
 _TYPE: Final = 1
 _OBJECT: Final = 2
 _METADATA: Final = 1
@@ -21,6 +21,45 @@ _FINALIZERS: Final = 14
 
 _VARINT: Final = 0
 _BYTES: Final = 2
+#: Bytes by wire type.
+_FIXED_SIZES: Final = {1: 8, 5: 4}
+_MAX_VARINT_BYTES: Final = 10
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The number and value of each field: bytes of those with a length, otherwise an int. Raises ValueError if it is malformed."""
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        wire_type = tag & 7
+        if wire_type == _VARINT:
+            value, at = _varint(message, at)
+            yield tag >> 3, value
+            continue
+        if wire_type == _BYTES:
+            size, at = _varint(message, at)
+        elif wire_type in _FIXED_SIZES:
+            size = _FIXED_SIZES[wire_type]
+        else:
+            raise ValueError(f"wire type {wire_type}")
+        content = message[at : at + size]
+        if len(content) < size:
+            raise ValueError("a field is longer than its message")
+        yield tag >> 3, content if wire_type == _BYTES else int.from_bytes(content, "little")
+        at += size
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """The number at a position, and the position after it."""
+    value = 0
+    for count, byte in enumerate(message[at : at + _MAX_VARINT_BYTES]):
+        value |= (byte & 0x7F) << 7 * count
+        if byte < 0x80:
+            return value, at + count + 1
+    raise ValueError("a number does not end")
+
+
+# ---------------------------------------------------------------- finalizers
 
 
 def resource_version(encoded: bytes) -> str:
@@ -34,48 +73,24 @@ def with_finalizer(encoded: bytes, finalizer: str) -> bytes:
     unknown = _unwrapped(encoded)
     metadata = _piece(_METADATA, _piece(_FINALIZERS, finalizer.encode()))
     changed = _field(unknown, _OBJECT) + metadata
-    return _MAGIC + _piece(_TYPE, _field(unknown, _TYPE)) + _piece(_OBJECT, changed)
+    return MAGIC + _piece(_TYPE, _field(unknown, _TYPE)) + _piece(_OBJECT, changed)
 
 
 def _unwrapped(encoded: bytes) -> bytes:
-    if not encoded.startswith(_MAGIC):
+    if not encoded.startswith(MAGIC):
         raise DecodeError("object", "not in Kubernetes' protobuf encoding")
-    return encoded[len(_MAGIC) :]
+    return encoded[len(MAGIC) :]
 
 
 def _field(message: bytes, number: int) -> bytes:
-    """A field of bytes, of text or of a message; empty where it is absent."""
+    """A field of bytes, of text or of a message; empty if it is absent."""
     try:
-        return dict(_fields(message)).get(number, b"")
-    except IndexError as error:
-        raise DecodeError("object", "ends within a field") from error
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and content of the fields that have a length; numbers are passed over."""
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        value, at = _varint(message, at)
-        if tag & 7 == _BYTES:
-            if at + value > len(message):
-                raise IndexError
-            yield tag >> 3, message[at : at + value]
-            at += value
-        elif tag & 7 != _VARINT:
-            raise DecodeError("object", f"field {tag >> 3} has the unexpected type {tag & 7}")
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number that stands at ``at``, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
+        value = dict(fields(message)).get(number, b"")
+    except ValueError as error:
+        raise DecodeError("object", str(error)) from error
+    if isinstance(value, int):
+        raise DecodeError("object", f"field {number} is a number")
+    return value
 
 
 def _piece(number: int, content: bytes) -> bytes:

@@ -24,7 +24,7 @@ from app.sim.http.negotiation import JSON, YAML, decode_body, decode_patch, repr
 from app.sim.http.protobuf import PROTOBUF
 from app.sim.http.protobuf_messages import WITH_STATUS
 from app.sim.http.representation import Representation
-from app.sim.http.routes import Target
+from app.sim.http.routes import ResourcePath
 from app.sim.listing import ListOptions, list_page, parse_list_options
 from app.sim.resources.binding import bind, binding_name
 from app.sim.resources.deletion import (
@@ -47,7 +47,7 @@ class Call:
     """One request, as far as the API is concerned."""
 
     method: str
-    target: Target
+    target: ResourcePath
     query: Mapping[str, str]
     body: bytes
     content_type: str
@@ -89,7 +89,7 @@ def status_response(error: ApiError) -> web.Response:
     return response
 
 
-def make_call(request: web.BaseRequest, target: Target, body: bytes) -> Call:
+def make_call(request: web.BaseRequest, target: ResourcePath, body: bytes) -> Call:
     """Takes from an HTTP request what the API needs."""
     url, headers = request.rel_url, request.headers
     return Call(

@@ -1,11 +1,13 @@
-"""From a path to what it names: ``/apis/G/V/namespaces/NS/PLURAL/NAME/SUBRESOURCE``."""
+"""Paths of resources: ``/apis/G/V/namespaces/NS/PLURAL/NAME/SUBRESOURCE``."""
 
 from typing import NamedTuple
 
 from app.sim.resources.kinds import BY_PATH, Kind
 
 
-class Target(NamedTuple):
+class ResourcePath(NamedTuple):
+    """What a path of the API names."""
+
     kind: Kind
     namespace: str | None
     """Empty for cluster-scoped kinds; None for all namespaces."""
@@ -14,8 +16,8 @@ class Target(NamedTuple):
     subresource: str = ""
 
 
-def resolve(path: str) -> Target | None:
-    """Finds the resource a path names, or None if there is no such resource."""
+def parse_path(path: str) -> ResourcePath | None:
+    """The resource that a path names, or None if there is no such resource."""
     root, _, rest = path[1:].partition("/")
     parts = rest.rstrip("/").split("/")
     if root == "api":
@@ -27,7 +29,7 @@ def resolve(path: str) -> Target | None:
     return _below(group, version, segments)
 
 
-def _below(group: str, version: str, segments: list[str]) -> Target | None:
+def _below(group: str, version: str, segments: list[str]) -> ResourcePath | None:
     namespace: str | None = None
     if segments[:1] == ["namespaces"] and len(segments) > 2:
         inner = BY_PATH.get((group, version, segments[2]))
@@ -42,4 +44,4 @@ def _below(group: str, version: str, segments: list[str]) -> Target | None:
         namespace = ""
     elif namespace is None and len(segments) > 1:
         return None
-    return Target(kind, namespace, *segments[1:])
+    return ResourcePath(kind, namespace, *segments[1:])

@@ -24,7 +24,7 @@ from app.sim.http.discovery import (
 from app.sim.http.faults import Faults
 from app.sim.http.handlers import Call, Handlers, json_response, make_call, status_response
 from app.sim.http.negotiation import GROUP_DISCOVERY, JSON, wanted_form
-from app.sim.http.routes import resolve
+from app.sim.http.routes import parse_path
 from app.sim.http.watch import Watcher, open_watch
 from app.sim.listing import ListOptions
 
@@ -162,7 +162,7 @@ class Server:
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
-        target = resolve(path)
+        target = parse_path(path)
         if target is None:
             return await self._other(request, path)
         body = await request.read() if request.can_read_body else b""

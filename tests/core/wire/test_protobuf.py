@@ -1,9 +1,9 @@
-"""Finalizers in Kubernetes' protobuf encoding: what is there stays as it is, one is added."""
+"""Kubernetes' protobuf encoding: fields of messages, and finalizers, which are added without changing the rest."""
 
 import pytest
 
 from app.wire.envelope import DecodeError
-from app.wire.protobuf import resource_version, with_finalizer
+from app.wire.protobuf import fields, resource_version, with_finalizer
 
 
 def piece(number, content):
@@ -48,3 +48,24 @@ def test_a_finalizer_is_appended_and_all_else_kept():
 def test_what_is_no_object(encoded):
     with pytest.raises(DecodeError):
         with_finalizer(encoded, "a")
+
+
+def test_the_fields_of_a_message():
+    message = bytes([1 << 3, 0x96, 0x01]) + piece(2, b"abc") + bytes([3 << 3 | 5, 1, 0, 0, 0])
+    message += bytes([4 << 3 | 1, 2, 0, 0, 0, 0, 0, 0, 0])
+    assert list(fields(message)) == [(1, 150), (2, b"abc"), (3, 1), (4, 2)]
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (bytes([1 << 3]), "a number does not end"),
+        (bytes([1 << 3]) + b"\x80" * 100_000, "a number does not end"),
+        (bytes([1 << 3 | 2, 5]) + b"abcd", "a field is longer than its message"),
+        (bytes([1 << 3 | 1, 5]), "a field is longer than its message"),
+        (bytes([1 << 3 | 3]), "wire type 3"),
+    ],
+)
+def test_malformed_messages(message, text):
+    with pytest.raises(ValueError, match=text):
+        list(fields(message))
