@@ -1,6 +1,6 @@
 """Pods as the API server treats them: admission, quality of service, what may change after creation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from app.model.quantity import QuantityError, parse
@@ -13,7 +13,6 @@ from app.sim.errors import (
     unsupported_value,
 )
 from app.sim.resources.devices.pod_entries import entry_mistakes, entry_status_mistakes
-from app.sim.resources.label_keys import merge_label_keys
 from app.sim.resources.priority import admit_priority
 from app.sim.resources.runtime_class import admit_runtime_class
 from app.sim.resources.strategy import Strategy, World
@@ -24,6 +23,7 @@ _TOLERATED_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/
 _TOLERATION_SECONDS: Final = 300
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _COMPUTE: Final = ("cpu", "memory")
+_LABEL_KEY_OPERATORS: Final = {"matchLabelKeys": "In", "mismatchLabelKeys": "NotIn"}
 
 _IMMUTABLE: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -39,7 +39,7 @@ class PodStrategy(Strategy):
     def prepare_for_create(self, value: Object, world: World) -> None:
         admit_priority(value, world.priority_classes())
         admit_runtime_class(value, world)
-        merge_label_keys(value)
+        _merge_label_keys(value)
         _tolerate_for_a_while(value["spec"])
         status: Object = {"phase": "Pending"}
         if value["spec"].get("schedulingGates"):
@@ -212,3 +212,27 @@ def _frozen_part(spec: Object, old: Object) -> Object:
         frozen.pop("nodeSelector", None)
         frozen["affinity"] = frozen.get("affinity", {}) | {"nodeAffinity": {}}
     return frozen
+
+
+def _merge_label_keys(pod: Object) -> None:
+    """Adds the pod's values of ``matchLabelKeys`` and ``mismatchLabelKeys`` to the selectors of its affinity terms (KEP-3633)."""
+    labels = pod["metadata"].get("labels") or {}
+    for term in _affinity_terms(pod["spec"].get("affinity") or {}):
+        selector = term.get("labelSelector")
+        added = [
+            {"key": key, "operator": operator, "values": [labels[key]]}
+            for field, operator in _LABEL_KEY_OPERATORS.items()
+            for key in term.get(field) or ()
+            if key in labels
+        ]
+        if selector is not None and added:
+            expressions = [*(selector.get("matchExpressions") or ()), *added]
+            term["labelSelector"] = selector | {"matchExpressions": expressions}
+
+
+def _affinity_terms(affinity: Object) -> Iterator[Object]:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        given = affinity.get(kind) or {}
+        yield from given.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        for preferred in given.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+            yield preferred.get("podAffinityTerm") or {}
