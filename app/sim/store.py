@@ -4,6 +4,7 @@ Objects are plain decoded JSON. They are never changed in place once stored; eve
 and all readers and watchers share those bytes.
 """
 
+import logging
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +12,8 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 import msgspec
+
+log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 """A Kubernetes object as decoded JSON, ``kind`` and ``apiVersion`` first."""
@@ -86,7 +89,7 @@ class Collection:
         self.compacted = 0
         """Changes up to and including this revision are forgotten."""
         self.listeners: dict[Listener, None] = {}
-        """Called at every change, in the order they came, before the writer gets its answer."""
+        """Called at every change, in the order they came, before the writer gets its answer. What one raises is logged."""
         self._keys: list[Key] = []
         self._history_limit = history_limit
 
@@ -148,7 +151,10 @@ class Collection:
         if len(self.history) > self._history_limit:
             self.compact(self._history_limit, change.revision)
         for listener in tuple(self.listeners):
-            listener(change)
+            try:
+                listener(change)
+            except Exception:
+                log.exception("A listener failed: %s %s", change.type, "/".join(change.key))
 
     def _newest_since(self, revision: int) -> Iterable[Change]:
         for change in reversed(self.history):

@@ -95,3 +95,21 @@ def test_compaction_forgets_everything() -> None:
     store.compact()
     assert store["things"].compacted == store["others"].compacted == store.revision
     assert store["things"].changes_since(0) == []
+
+
+def test_a_listener_that_fails_is_logged_and_the_others_are_told(caplog) -> None:
+    store, told = Store(["things"]), []
+
+    def fails(_change) -> None:
+        raise KeyError("app")
+
+    for listener in (fails, told.append):
+        store["things"].listeners[listener] = None
+    write(store, "put", "a")
+    write(store, "remove", "a")
+    assert [change.type for change in told] == ["ADDED", "DELETED"]
+    assert [r.getMessage() for r in caplog.records] == [
+        "A listener failed: ADDED ns/a",
+        "A listener failed: DELETED ns/a",
+    ]
+    assert all(r.exc_info for r in caplog.records)
