@@ -4,6 +4,7 @@ import dataclasses
 import ipaddress
 import json
 import os
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,9 @@ from app.cli.story_view import render
 from app.kube.client import KubeClient, user_agent
 from app.kube.connection import (
     Connection,
+    Identify,
     Identity,
+    anonymous,
     fixed_source,
     normalize_server,
     read_file,
@@ -28,32 +31,36 @@ from app.kube.errors import (
     ConnectionFailed,
     Forbidden,
     KubeApiError,
+    NotFound,
     Unauthorized,
 )
 from app.kube.kubeconfig import load_connection
+from app.kube.leaders import LeaderLease
 from app.kube.transport import path_segment
 from app.observe.explain import Explanation
 from app.runtime.clock import SystemClock
+from app.tools.leaders import Kubectl, NotReached, find_leaders, reached, scheduler_name_of
 
 DEFAULT_SERVER: Final = "https://localhost:10259"
 _DISTRIBUTION: Final = "aiokube-scheduler"
 #: Who asks without a token, or with a client certificate of an authority that the scheduler was not told of.
 _NOBODY: Final = "system:anonymous"
-_FORWARD: Final = (
-    "name the scheduler with --server; to reach one inside the cluster, run "
-    "'kubectl -n NAMESPACE port-forward deploy/aiokube-scheduler 10259' beside this"
-)
 
 
 class ExplainError(Exception):
     """No answer; the text says why and what to do."""
 
 
+class _UnknownPodError(ExplainError):
+    """A scheduler has answered, and knows nothing of the pod."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
     """Which scheduler to ask, and as whom."""
 
-    server: str = DEFAULT_SERVER
+    server: str = ""
+    """Empty: the one that leads in the kubeconfig's cluster."""
     kubeconfig: str = ""
     context: str | None = None
     token: str = ""
@@ -61,26 +68,40 @@ class Target:
     tls_server_name: str | None = None
     insecure_skip_tls_verify: bool = False
 
-    def connection(self) -> Connection:
-        """The settings for asking it. Raises ConfigurationError, ExplainError."""
-        server = normalize_server(self.server)
-        identify = fixed_source(Identity())
+    def api_server(self) -> Connection:
+        """The settings for asking the API server. Raises ConfigurationError."""
+        connection = load_connection(
+            kubeconfig=self.kubeconfig, context=self.context, wall=SystemClock().wall
+        )
         if self.token:
-            identify = fixed_source(Identity(f"Bearer {self.token}"))
-        elif self.kubeconfig:
-            identify = load_connection(
-                kubeconfig=self.kubeconfig, context=self.context, wall=SystemClock().wall
-            ).identify
+            return msgspec.structs.replace(connection, identify=self._identify())
+        return connection
+
+    def connection(self, address: str, certificate: str = "") -> Connection:
+        """The settings for asking the scheduler at ``address``; ``certificate`` (PEM) is what it should show.
+
+        Raises ConfigurationError, ExplainError.
+        """
+        server = normalize_server(address)
         if self.token or self.kubeconfig:
             _check_confidential(server)
         ca = self.certificate_authority
+        pinned = certificate.encode() or None
         return Connection(
             server,
-            identify,
-            ca=None if ca is None else read_file(ca, "certificate authority"),
+            self._identify(),
+            ca=pinned if ca is None else read_file(ca, "certificate authority"),
+            check_hostname=ca is not None or pinned is None,
             verify=not self.insecure_skip_tls_verify,
             tls_server_name=self.tls_server_name,
         )
+
+    def _identify(self) -> Identify:
+        if self.token:
+            return fixed_source(Identity(f"Bearer {self.token}"))
+        if self.kubeconfig:
+            return self.api_server().identify
+        return anonymous
 
 
 def _check_confidential(server: str) -> None:
@@ -102,20 +123,66 @@ def _is_loopback(host: str) -> bool:
 
 
 async def ask(target: Target, namespace: str, name: str) -> bytes:
-    """The scheduler's answer, JSON. Raises ExplainError, ConfigurationError."""
-    agent = user_agent(version(_DISTRIBUTION), "explain")
-    path = f"/debug/pods/{path_segment(namespace)}/{path_segment(name)}"
+    """A scheduler's answer, JSON. Raises ExplainError, ConfigurationError."""
+    if target.server or not target.kubeconfig:
+        return await _ask(target.connection(target.server or DEFAULT_SERVER), namespace, name)
+    async with _client(target.api_server()) as api:
+        try:
+            leases = await find_leaders(api, await scheduler_name_of(api, namespace, name))
+        except NotReached as err:
+            return await _ask_this_machine(target, namespace, name, str(err))
+        return await _ask_leaders(target, leases, api, namespace, name)
+
+
+async def _ask_leaders(
+    target: Target, leases: Sequence[LeaderLease], api: KubeClient, namespace: str, name: str
+) -> bytes:
+    """The answer of the first leader that knows the pod. Raises ExplainError, ConfigurationError."""
+    problems: list[str] = []
+    kubectl = Kubectl(target.kubeconfig, target.context)
+    for lease in leases:
+        try:
+            async with reached(lease, api, kubectl) as server:
+                certificate = "" if lease.leader is None else lease.leader.certificate
+                return await _ask(target.connection(server, certificate), namespace, name)
+        except NotReached as err:
+            problems.append(f"{err}")
+        except _UnknownPodError as err:
+            problems.append(f"lease {lease.namespace}/{lease.name}: {err}")
+    raise ExplainError("\n".join(problems))
+
+
+async def _ask_this_machine(target: Target, namespace: str, name: str, problem: str) -> bytes:
+    """The answer of a scheduler without a lease. Raises ExplainError, ConfigurationError."""
     try:
-        async with KubeClient(target.connection(), agent=agent, max_throttled=0) as client:
+        return await _ask(target.connection(DEFAULT_SERVER), namespace, name)
+    except _UnknownPodError:
+        raise
+    except ExplainError as err:
+        raise ExplainError(f"{problem}\n{err}") from err
+
+
+def _client(connection: Connection) -> KubeClient:
+    agent = user_agent(version(_DISTRIBUTION), "explain")
+    return KubeClient(connection, agent=agent, max_throttled=0)
+
+
+async def _ask(connection: Connection, namespace: str, name: str) -> bytes:
+    path = f"/debug/pods/{path_segment(namespace)}/{path_segment(name)}"
+    server = connection.server
+    try:
+        async with _client(connection) as client:
             return (await client.request("GET", path)).body
     except ConnectionFailed as err:
-        raise ExplainError(_unreachable(target, err)) from err
+        raise ExplainError(_unreachable(server, err)) from err
     except Unauthorized as err:
         raise ExplainError(
-            f"{target.server} does not accept these credentials ({err}); give others with --token or --kubeconfig"
+            f"{server} does not accept these credentials ({err}); give others with --token or --kubeconfig"
         ) from err
     except Forbidden as err:
         raise ExplainError(_forbidden(err)) from err
+    except NotFound as err:
+        raise _UnknownPodError(str(err)) from err
     except KubeApiError as err:
         raise ExplainError(str(err)) from err
 
@@ -130,14 +197,14 @@ def _forbidden(err: Forbidden) -> str:
     )
 
 
-def _unreachable(target: Target, err: ConnectionFailed) -> str:
+def _unreachable(server: str, err: ConnectionFailed) -> str:
     text = str(err)
     if "certificate verify failed" in text.lower():
         return (
-            f"the certificate of {target.server} is not trusted ({text}); give its authority with "
+            f"the certificate of {server} is not trusted ({text}); give its authority with "
             "--certificate-authority, or --insecure-skip-tls-verify for a self-signed one"
         )
-    return f"{target.server} cannot be asked ({text}); {_FORWARD}"
+    return f"{server} cannot be asked ({text}); name the scheduler with --server"
 
 
 def split_name(pod: str, namespace: str) -> tuple[str, str]:
@@ -162,13 +229,18 @@ def _default_kubeconfig() -> str:
 @click.command("explain")
 @click.argument("pod", metavar="NAMESPACE/POD")
 @click.option("-n", "--namespace", default="default", show_default=True)
-@click.option("--server", default=DEFAULT_SERVER, show_default=True, help="The scheduler's URL.")
+@click.option(
+    "--server",
+    default="",
+    metavar="URL",
+    help="The scheduler's URL; without it, the lease of the leader tells.",
+)
 @click.option(
     "--kubeconfig",
     default=_default_kubeconfig,
     show_default="$KUBECONFIG or ~/.kube/config",
     metavar="FILE",
-    help="Whose token or certificate to present.",
+    help="The cluster to look for the scheduler in, and whose token or certificate to present.",
 )
 @click.option("--context", default=None, help="The kubeconfig's context.")
 @click.option("--token", default="", help="A bearer token, in place of a kubeconfig.")
@@ -176,7 +248,7 @@ def _default_kubeconfig() -> str:
     "--certificate-authority",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The authority of the scheduler's certificate.",
+    help="The authority of the scheduler's certificate; without it, the certificate that the lease tells.",
 )
 @click.option("--tls-server-name", default=None, help="The name in the scheduler's certificate.")
 @click.option(
@@ -188,7 +260,7 @@ def _default_kubeconfig() -> str:
 def _explain(*, pod: str, namespace: str, output: str, **target: Any) -> None:
     """Say why a pod is where it is, or why it is pending.
 
-    Asks a running scheduler: what was tried, what each plugin and extender refused, the best nodes with their scores, and
+    Asks the running scheduler: what was tried, what each plugin and extender refused, the best nodes with their scores, and
     what the pod waits for. Exits with 1 if the scheduler knows nothing of the pod.
     """
     where, name = split_name(pod, namespace)

@@ -57,6 +57,8 @@ class Connection(msgspec.Struct, frozen=True):
     #: PEM of the authorities to trust; None: those of the system.
     ca: bytes | None = None
     verify: bool = True
+    #: Whether the server's certificate must be made out to its name; not needed where ``ca`` is this very certificate.
+    check_hostname: bool = True
     #: The name to ask for and to check in the server's certificate, None: the one in ``server``.
     tls_server_name: str | None = None
     proxy: Proxy | None = None
@@ -78,6 +80,9 @@ class Connection(msgspec.Struct, frozen=True):
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE
             elif self.ca is not None:
+                context.check_hostname = self.check_hostname
+                # As in Go: any certificate among them is trusted, also one that another authority has signed.
+                context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
                 context.load_verify_locations(cadata=_text(self.ca))
             else:
                 context.load_default_certs()  # takes a while, so only where they are needed

@@ -1,6 +1,6 @@
 """The Lease object that schedulers elect a leader with (coordination.k8s.io/v1)."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from app.kube.errors import KubeApiError, NotFound, error_from_status
+from app.kube.leaders import ANNOTATION, LABELS
 from app.kube.transport import Response, Transport, path_segment
 from app.kube.watch import watch_once
 from app.kube.watch_decoder import DELETED, ERROR
@@ -100,11 +101,26 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 _MANIFEST: Final = msgspec.json.Decoder(dict[str, Any])
 
 
-class LeaseClient:
-    """Reads, writes and watches one lease."""
+def _says_nothing() -> dict[str, str]:
+    return {}
 
-    def __init__(self, transport: Transport, *, namespace: str, name: str) -> None:
+
+class LeaseClient:
+    """Reads, writes and watches one lease.
+
+    ``annotations`` is asked at each write what the holder says about itself (app.kube.leaders).
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        namespace: str,
+        name: str,
+        annotations: Callable[[], dict[str, str]] = _says_nothing,
+    ) -> None:
         self.namespace: Final = namespace
+        self._annotations: Final = annotations
         self.name: Final = name
         self._transport: Final = transport
         self._collection: Final = (
@@ -121,10 +137,11 @@ class LeaseClient:
 
     async def create(self, record: LeaseRecord) -> Lease:
         """Makes the lease. Raises AlreadyExists when somebody was faster, and KubeApiError."""
+        metadata = {"name": self.name, "namespace": self.namespace}
         manifest = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": self.name, "namespace": self.namespace},
+            "metadata": self._signed(metadata, record),
             "spec": spec_from_record(record),
         }
         body = msgspec.json.encode(manifest)
@@ -132,8 +149,20 @@ class LeaseClient:
 
     async def update(self, lease: Lease, record: LeaseRecord) -> Lease:
         """Gives the lease as last seen a new record. Raises Conflict when it has changed since, and KubeApiError."""
-        body = msgspec.json.encode({**lease.manifest, "spec": spec_from_record(record)})
+        metadata = self._signed(_metadata(lease.manifest), record)
+        spec = spec_from_record(record)
+        body = msgspec.json.encode({**lease.manifest, "metadata": metadata, "spec": spec})
         return self._lease(await self._transport.request("PUT", self._path, body=body))
+
+    def _signed(self, metadata: dict[str, Any], record: LeaseRecord) -> dict[str, Any]:
+        """The metadata with what the holder says about itself; a released lease has no holder."""
+        said = self._annotations() if record.holder else {}
+        annotations = metadata.get("annotations") or {}
+        if not said and ANNOTATION not in annotations:
+            return metadata
+        kept = {key: text for key, text in annotations.items() if key != ANNOTATION}
+        labels = {**(metadata.get("labels") or {}), **LABELS}
+        return {**metadata, "labels": labels, "annotations": {**kept, **said}}
 
     async def changes(self, rng: np.random.Generator) -> AsyncGenerator[LeaseRecord | None, None]:
         """What the lease says, now and after each change, as long as one connection lasts; None once it is deleted.

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import functools
 import gc
+import ipaddress
 import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Coroutine
 from importlib.metadata import entry_points, version
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from app.kube.client import KubeClient, user_agent
 from app.kube.connection import Connection
 from app.kube.events import EventRecorder
 from app.kube.kubeconfig import load_connection
+from app.kube.leaders import Leader
 from app.kube.leases import LeaseClient
 from app.kube.reviews import Reviews
 from app.observe.metrics import gauges
@@ -32,6 +35,7 @@ from app.scheduler.endpoints import Endpoints, served
 from app.scheduler.extenders import make_chain
 from app.scheduler.options import RunOptions
 from app.scheduler.wiring import Scheduler
+from app.serving.server import Listening
 from app.settings.load import Loaded
 
 log = logging.getLogger(__name__)
@@ -93,6 +97,10 @@ class Process:
         self._telemetry: Final = Telemetry(self._clock, self._child_rng())
         self._elector: LeaseElector | None = None
         self._stopped_leading: Final = asyncio.Event()
+        self._identity: Final = new_identity(socket.gethostname())
+        #: Where the endpoints are reached; empty while nothing is served.
+        self._server = ""
+        self._listening: Listening | None = None
         log.info("Starting aiokube-scheduler %s (seed %d)", _version(), seed)
 
     def _child_rng(self) -> np.random.Generator:
@@ -277,9 +285,14 @@ class Process:
         if not config.leader_elect:
             return None
         return LeaseElector(
-            LeaseClient(client, namespace=config.resource_namespace, name=config.resource_name),
+            LeaseClient(
+                client,
+                namespace=config.resource_namespace,
+                name=config.resource_name,
+                annotations=lambda: self._as_leader().annotations(),
+            ),
             ElectionSettings(
-                identity=new_identity(socket.gethostname()),
+                identity=self._identity,
                 lease_duration=config.lease_duration.seconds,
                 renew_deadline=config.renew_deadline.seconds,
                 retry_period=config.retry_period.seconds,
@@ -291,6 +304,15 @@ class Process:
             ),
             record_event=events.record,
             component=self._settings.configuration.profiles[0].scheduler_name,
+        )
+
+    def _as_leader(self) -> Leader:
+        """What this process says about itself in its lease."""
+        return Leader(
+            self._identity,
+            self._server,
+            "" if self._listening is None else self._listening.certificate,
+            tuple(p.scheduler_name for p in self._settings.configuration.profiles),
         )
 
     def _make_scheduler(
@@ -350,8 +372,11 @@ class Process:
                 authentication=authentication,
                 authorization=authorization,
                 wall=self._clock.wall,
-            ),
+            ) as self._listening,
         ):
+            if self._listening is not None:
+                host = await _own_address(serving.bind_address, self._connection.server)
+                self._server = self._listening.at(host)
             with handled(signal.SIGUSR2, endpoints.debugger.to_log):
                 yield
 
@@ -366,6 +391,27 @@ class Process:
         client = KubeClient(connection, agent=_agent("reviews"), limit=8, observer=observer)
         async with client:
             yield Reviews(client, self._child_rng())
+
+
+async def _own_address(bind_address: str, api_server: str) -> str:
+    """Where others reach what listens on ``bind_address``: for a wildcard, the address that the API server is reached from."""
+    try:
+        if not ipaddress.ip_address(bind_address).is_unspecified:
+            return bind_address
+    except ValueError:  # a name
+        return bind_address
+    url = urlsplit(api_server)
+    try:
+        # Nothing is sent: to connect a datagram socket is to choose its own address.
+        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            asyncio.DatagramProtocol, remote_addr=(url.hostname or "", url.port or 443)
+        )
+    except OSError:
+        return socket.gethostname()
+    try:
+        return str(transport.get_extra_info("sockname")[0])
+    finally:
+        transport.close()
 
 
 @functools.cache

@@ -43,11 +43,22 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
 class Listening:
     """A server that accepts requests."""
 
-    def __init__(self, address: tuple[str, int], scheme: str) -> None:
+    def __init__(self, address: tuple[str, int], tls: ServerTLS | None) -> None:
         host, port = address[:2]
+        self._tls: Final = tls
         #: The port it listens on, also where any free one was asked for.
         self.port: Final = int(port)
-        self.address: Final = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        self.address: Final = self.at(host)
+
+    def at(self, host: str) -> str:
+        """The URL with this host name or address."""
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def certificate(self) -> str:
+        """The certificate that it shows now, PEM; empty without TLS."""
+        return "" if self._tls is None else self._tls.certificate
 
 
 @asynccontextmanager
@@ -83,7 +94,7 @@ async def serving(
     await runner.setup()
     try:
         with _listening(options) as sockets:
-            listening = Listening(sockets[0].getsockname(), "http" if tls is None else "https")
+            listening = Listening(sockets[0].getsockname(), tls)
             _announce(listening, options)
             context = None if tls is None else tls.context
             async with _accepting(sockets, connections, runner, context):

@@ -77,6 +77,8 @@ class ServerTLS:
         self._watch: Final = FileWatch([file for file in files if file])
         self._problem = ""
         self._made_at = 0.0
+        #: The certificate in use, PEM.
+        self.certificate = ""
         try:
             self._current = self._load()
         except ValueError as err:
@@ -118,21 +120,24 @@ class ServerTLS:
         )
         context.set_alpn_protocols(["http/1.1"])
         if options.tls_cert_file:
-            _load_files(context, options.tls_cert_file, options.tls_private_key_file)
+            pem = _load_files(context, options.tls_cert_file, options.tls_private_key_file)
         else:
-            from app.serving.tls import self_signed  # noqa: PLC0415 - cryptography is slow to import
-
             self._made_at = asyncio.get_running_loop().time()
-            with _as_file(self_signed(_names(options.bind_address), self._wall())) as path:
+            pem = self_signed(_names(options.bind_address), self._wall())
+            with _as_file(pem) as path:
                 context.load_cert_chain(path)
         if options.client_ca_file:
             _load_authorities(context, options.client_ca_file)
+        leaf = x509.load_pem_x509_certificate(pem)
+        self.certificate = leaf.public_bytes(serialization.Encoding.PEM).decode()
         return context
 
 
-def _load_files(context: ssl.SSLContext, cert_file: str, key_file: str) -> None:
+def _load_files(context: ssl.SSLContext, cert_file: str, key_file: str) -> bytes:
+    """The certificate chain that was loaded, PEM. Raises ValueError."""
     try:
         context.load_cert_chain(cert_file, key_file, password=_no_password)
+        return Path(cert_file).read_bytes()
     except (OSError, ValueError) as err:
         what = err.reason if isinstance(err, ssl.SSLError) else err
         raise ValueError(

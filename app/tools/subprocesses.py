@@ -68,14 +68,21 @@ class Child:
 
     async def wait_url(self, seconds: float = 60.0) -> str:
         """The address after ``listening on`` or ``running on`` in its log. Raises ChildFailed."""
+        found = await self.wait_output(_LISTENING, "did not say where it listens", seconds)
+        return found[1]
+
+    async def wait_output(
+        self, pattern: re.Pattern[str], problem: str, seconds: float
+    ) -> re.Match[str]:
+        """What matches the pattern in its log. Raises ChildFailed; ``problem`` says what it means that nothing does."""
         try:
             async with asyncio.timeout(seconds):
                 while self.status is None:
-                    if found := _LISTENING.search(self.tail()):
-                        return found[1]
+                    if found := pattern.search(self.tail()):
+                        return found
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
-            said = f"{self.name} did not say where it listens within {seconds:.0f} s"
+            said = f"{self.name} {problem} within {seconds:.0f} s"
             raise ChildFailed(f"{said}:\n{self.tail()}") from None
         raise self._ended()
 
@@ -161,9 +168,17 @@ def reserved_port() -> Iterator[int]:
         yield port
 
 
+def module(name: str, *arguments: str) -> list[str]:
+    """The command that runs an installed module.
+
+    ``-P``: a file of the same name in the working directory must not be run in its place.
+    """
+    return [sys.executable, "-P", "-m", name, *arguments]
+
+
 def scheduler(config: Path, *flags: str, log: Path) -> AbstractAsyncContextManager[Child]:
     """``run`` with a configuration file, as a user would start it."""
-    command = [sys.executable, "-m", "app", "run", "--config", str(config), *flags]
+    command = module("app", "run", "--config", str(config), *flags)
     return child(command, log=log, name="the scheduler")
 
 

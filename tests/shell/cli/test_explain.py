@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 import threading
 from pathlib import Path
 
@@ -12,8 +13,11 @@ from aiohttp import web
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
+from app.cli import explain as module
 from app.cli.explain import ExplainError, Target, ask, command, split_name
 from app.kube.errors import ConfigurationError
+from app.kube.leaders import LABELS, Leader
+from app.kube.reviews import User
 from app.observe.explain import Chances, Explanation, Leadership, Waiting
 from app.observe.histories import Rejection
 from app.observe.metrics.series import Families
@@ -22,6 +26,10 @@ from app.runtime.clock import SystemClock
 from app.serving.access import Authenticator, Authorizer
 from app.serving.options import ServingOptions
 from app.serving.server import serving
+from app.serving.tls import self_signed
+from app.sim import ClusterOptions, EmbeddedCluster
+from app.sim.resources.kinds import BY_RESOURCE
+from app.sim.resources.reviews import ADMIN_TOKEN
 from app.tools.subprocesses import reserved_port
 from tests.shell.kube.servers import Authority
 from tests.shell.serving.reviewers import Reviews
@@ -50,7 +58,8 @@ async def story(_request):
 
 
 @contextlib.asynccontextmanager
-async def scheduler(reviews, **options):
+async def listening(reviews, **options):
+    """A scheduler, as what listens."""
     settings = ServingOptions(secure_port=0, bind_address="127.0.0.1", **options)
     async with serving(
         [web.get("/debug/pods/{namespace}/{name}", story)],
@@ -59,8 +68,14 @@ async def scheduler(reviews, **options):
         authorizer=Authorizer(settings, reviews),
         metrics=ServingMetrics(Families(CollectorRegistry())),
         wall=SystemClock().wall,
-    ) as listening:
-        yield listening.address
+    ) as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def scheduler(reviews, **options):
+    async with listening(reviews, **options) as found:
+        yield found.address
 
 
 async def explain(server, **target):
@@ -109,7 +124,7 @@ async def test_without_the_right():
 
 
 async def test_nobody_there():
-    with reserved_port() as port, pytest.raises(ExplainError, match="port-forward"):
+    with reserved_port() as port, pytest.raises(ExplainError, match="name the scheduler"):
         await explain(f"http://127.0.0.1:{port}")
 
 
@@ -138,6 +153,73 @@ async def test_settings_that_cannot_be(target):
 )
 def test_names(pod, expected):
     assert split_name(pod, "default") == expected
+
+
+# ---------------------------------------------------------------- found by the lease
+
+
+@contextlib.asynccontextmanager
+async def cluster_led_by(tmp_path, *servers, certificate=""):
+    """The kubeconfig of a cluster with a lease for each of these schedulers on this machine."""
+    options = ClusterOptions(kubeconfig_out=tmp_path / "kubeconfig")
+    async with EmbeddedCluster(options) as cluster:
+        for number, server in enumerate(servers):
+            identity = f"{socket.gethostname()}_{number}"
+            leader = Leader(identity, server, certificate, ("default-scheduler",))
+            metadata = {"name": f"l{number}", "labels": LABELS, "annotations": leader.annotations()}
+            cluster.apply(
+                BY_RESOURCE["leases.coordination.k8s.io"],
+                {"metadata": metadata, "spec": {"holderIdentity": identity}},
+            )
+        yield str(tmp_path / "kubeconfig")
+
+
+ADMIN = ("kubernetes-admin", "get", PATH)
+
+
+class Admins(Reviews):
+    """Knows the token of the embedded cluster's kubeconfig."""
+
+    async def who_has(self, token):
+        return User("kubernetes-admin") if token == ADMIN_TOKEN else await super().who_has(token)
+
+
+async def test_the_leader_is_found_and_its_own_certificate_trusted(tmp_path):
+    async with listening(Admins(ADMIN)) as found:
+        led = cluster_led_by(tmp_path, found.address, certificate=found.certificate)
+        async with led as kubeconfig:
+            assert (await explain("", kubeconfig=kubeconfig))["name"] == "cart-0"
+
+
+async def test_a_certificate_of_somebody_else_is_not_trusted(tmp_path):
+    other = self_signed(["127.0.0.1"], SystemClock().wall()).decode()
+    async with (
+        listening(Admins(ADMIN)) as found,
+        cluster_led_by(tmp_path, found.address, certificate=other) as kubeconfig,
+    ):
+        with pytest.raises(ExplainError, match="is not trusted"):
+            await explain("", kubeconfig=kubeconfig)
+
+
+async def test_a_certificate_that_an_authority_has_signed_is_trusted_as_it_is(tmp_path):
+    cert, key = Authority().issue("s", hosts=("elsewhere",)).write(tmp_path, "s")
+    files = {"tls_cert_file": str(cert), "tls_private_key_file": str(key)}
+    async with listening(Admins(ADMIN), **files) as found:
+        led = cluster_led_by(tmp_path, found.address, certificate=found.certificate)
+        async with led as kubeconfig:
+            assert (await explain("", kubeconfig=kubeconfig))["name"] == "cart-0"
+
+
+async def test_nobody_leads_and_nobody_is_here(tmp_path, monkeypatch):
+    with reserved_port() as port:
+        monkeypatch.setattr(module, "DEFAULT_SERVER", f"https://localhost:{port}")
+        async with cluster_led_by(tmp_path) as kubeconfig:
+            with pytest.raises(ExplainError) as caught:
+                await explain("", kubeconfig=kubeconfig)
+    tried, then = str(caught.value).split("\n")
+    assert tried == "no lease in the cluster is that of an aiokube-scheduler"
+    assert then.startswith(f"https://localhost:{port} cannot be asked")
+    assert then.endswith("name the scheduler with --server")
 
 
 # ---------------------------------------------------------------- the command itself

@@ -1,11 +1,13 @@
 """Reading, writing and watching one lease."""
 
+import json
 from contextlib import aclosing
 
 import numpy as np
 import pytest
 
 from app.kube.errors import AlreadyExists, Conflict, Gone, KubeApiError
+from app.kube.leaders import Leader, leader_leases
 from app.kube.leases import LeaseClient, LeaseRecord, record_from_spec, spec_from_record
 from tests.shell.kube.fakes import FakeTransport, bookmark, error_line, line, ok, refused
 
@@ -99,6 +101,50 @@ async def test_updating_replaces_the_spec_and_nothing_else():
     sent = transport.sent[1]
     assert (sent.method, sent.path) == ("PUT", f"{LEASES}/kube-scheduler")
     assert sent.body == {**found, "spec": SPEC}
+
+
+LEADER = Leader("host_1", "https://10.0.0.1:10259", "PEM", ("default-scheduler",))
+
+
+async def test_the_holder_says_who_it_is_in_an_annotation_until_it_releases():
+    found = manifest({"holderIdentity": "other"}, labels={"a": "b"}, annotations={"c": "d"})
+    transport = FakeTransport(handler=lambda sent: ok(sent.body or found))
+    client = LeaseClient(
+        transport, namespace="kube-system", name="kube-scheduler", annotations=LEADER.annotations
+    )
+    await client.create(RECORD)
+    lease = await client.update(await client.get(), RECORD)
+    await client.update(lease, LeaseRecord())
+    created, _, taken, released = [sent.body for sent in transport.sent]
+    assert created["metadata"]["labels"] == {"aiokube-scheduler.io/leader": "true"}
+    assert json.loads(created["metadata"]["annotations"]["aiokube-scheduler.io/leader"]) == {
+        "identity": "host_1",
+        "server": "https://10.0.0.1:10259",
+        "certificate": "PEM",
+        "schedulerNames": ["default-scheduler"],
+    }
+    assert taken["metadata"]["labels"] == {"a": "b", "aiokube-scheduler.io/leader": "true"}
+    assert taken["metadata"]["annotations"].keys() == {"c", "aiokube-scheduler.io/leader"}
+    assert released["metadata"]["annotations"] == {"c": "d"}
+
+
+async def test_leaders_are_read_from_their_leases():
+    said = {"annotations": LEADER.annotations(), "namespace": "kube-system"}
+    leases = [
+        manifest(**said),
+        manifest({"holderIdentity": "kube-scheduler's"}, "overtaken", **said),
+        manifest(None, "silent", annotations={"aiokube-scheduler.io/leader": "[]"}),
+    ]
+    transport = FakeTransport(handler=lambda sent: ok({"items": leases}))
+    read = await leader_leases(transport)
+    assert transport.sent[0].path == "/apis/coordination.k8s.io/v1/leases"
+    assert transport.sent[0].params == {"labelSelector": "aiokube-scheduler.io/leader=true"}
+    assert [(each.name, each.holder, each.leader) for each in read] == [
+        ("kube-scheduler", "host_1", LEADER),
+        ("overtaken", "kube-scheduler's", None),
+        ("silent", "", None),
+    ]
+    assert LEADER.host == "host"
 
 
 async def test_being_too_late():

@@ -1,0 +1,89 @@
+"""What the leader says about itself in its lease, beside the spec: where it serves, and with which certificate.
+
+kube-scheduler's lease names its holder and nothing else. The annotation lets a client that may read the lease find the leader's
+endpoints and trust a certificate that no authority has signed.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from app.kube.transport import Transport
+from app.wire.sanitize import decode
+
+ANNOTATION: Final = "aiokube-scheduler.io/leader"
+#: By which leases with the annotation are selected.
+LABEL: Final = "aiokube-scheduler.io/leader"
+LABELS: Final = {LABEL: "true"}
+
+_LEASES: Final = "/apis/coordination.k8s.io/v1/leases"
+
+
+class Leader(msgspec.Struct, frozen=True, rename="camel"):
+    """A scheduler that leads. ``certificate`` is PEM; empty if it serves without TLS."""
+
+    #: As in the lease's holderIdentity; another one there means that this is out of date.
+    identity: str
+    #: The URL of its endpoints; empty if it serves none.
+    server: str
+    certificate: str
+    scheduler_names: tuple[str, ...]
+
+    @property
+    def host(self) -> str:
+        """The host name in its identity; in a pod without the host's network, the pod's name."""
+        return self.identity.rpartition("_")[0]
+
+    def annotations(self) -> dict[str, str]:
+        """For the lease."""
+        return {ANNOTATION: msgspec.json.encode(self).decode()}
+
+
+class LeaderLease(msgspec.Struct, frozen=True):
+    """A lease with the annotation; ``leader`` is None if another holds it, who says nothing about itself."""
+
+    namespace: str
+    name: str
+    holder: str
+    leader: Leader | None
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    holder_identity: str | None = None
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Spec | None = None
+
+
+class _Leases(msgspec.Struct, frozen=True):
+    items: list[_Lease] | None = None
+
+
+_DECODER: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(_Leases)
+
+
+async def leader_leases(transport: Transport) -> list[LeaderLease]:
+    """All leases of this scheduler, in all namespaces. Raises KubeError, msgspec.DecodeError."""
+    params = {"labelSelector": f"{LABEL}=true"}
+    answer = await transport.request("GET", _LEASES, params=params)
+    return [_read(lease) for lease in decode(_DECODER, answer.body).items or ()]
+
+
+def _read(lease: _Lease) -> LeaderLease:
+    metadata, holder = lease.metadata, (lease.spec and lease.spec.holder_identity) or ""
+    try:
+        text = (metadata.annotations or {}).get(ANNOTATION, "")
+        leader = msgspec.json.decode(text, type=Leader)
+    except msgspec.DecodeError:
+        leader = None
+    if leader is not None and leader.identity != holder:
+        leader = None
+    return LeaderLease(metadata.namespace, metadata.name, holder, leader)

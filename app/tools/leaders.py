@@ -1,0 +1,202 @@
+"""Finds the schedulers that lead in a cluster, and reaches them: directly, or through the API server's port-forward.
+
+A leader says in its lease where it serves and with which certificate (app.kube.leaders). Where its address is known to the
+cluster's own network only, ``kubectl port-forward`` to its pod takes the way through the API server.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import re
+import shutil
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from app.kube.errors import UNREADABLE, KubeError
+from app.kube.leaders import Leader, LeaderLease, leader_leases
+from app.kube.transport import Transport, path_segment
+from app.tools.subprocesses import ChildFailed, child
+from app.wire.sanitize import decode
+
+#: Seconds that a connection may take: many addresses of other networks give no answer at all.
+CONNECT_SECONDS: Final = 2.0
+#: Seconds that kubectl has until it forwards.
+FORWARD_SECONDS: Final = 20.0
+
+_PROGRAM: Final = "aiokube-scheduler"
+_FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
+
+
+class NotReached(Exception):  # noqa: N818 - says what happened
+    """No scheduler was found or reached; the text says what was tried."""
+
+
+class Kubectl(NamedTuple):
+    """What kubectl is told about the cluster: a kubeconfig, or several joined by ``:``, and one of its contexts."""
+
+    kubeconfig: str
+    context: str | None = None
+
+    def command(self, *arguments: str) -> list[str]:
+        """A command line."""
+        context = [] if self.context is None else ["--context", self.context]
+        return ["kubectl", *context, *arguments]
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    namespace: str = ""
+    name: str = ""
+
+
+class _Container(msgspec.Struct, frozen=True):
+    image: str = ""
+    command: list[str] | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    containers: list[_Container] = []
+    host_network: bool = False
+    scheduler_name: str = ""
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Spec
+
+    @property
+    def is_on_host_network(self) -> bool:
+        """Whether it is a scheduler that has its node's host name."""
+        words = [word for c in self.spec.containers for word in (c.image, *(c.command or ()))]
+        return self.spec.host_network and any(_PROGRAM in word for word in words)
+
+
+class _Pods(msgspec.Struct, frozen=True):
+    items: list[_Pod] | None = None
+
+
+_POD: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(_Pod)
+_PODS: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(_Pods)
+
+
+async def scheduler_name_of(api: Transport, namespace: str, pod: str) -> str | None:
+    """The pod's schedulerName; None if the pod cannot be read."""
+    path = f"/api/v1/namespaces/{path_segment(namespace)}/pods/{path_segment(pod)}"
+    try:
+        answer = await api.request("GET", path)
+        found: _Pod = decode(_POD, answer.body)
+    except (KubeError, *UNREADABLE):
+        return None
+    return found.spec.scheduler_name
+
+
+async def find_leaders(api: Transport, scheduler_name: str | None) -> list[LeaderLease]:
+    """The leases of this scheduler; if profiles of some have the given name, only those. Raises NotReached."""
+    try:
+        leases = await leader_leases(api)
+    except (KubeError, *UNREADABLE) as error:
+        raise NotReached(f"the leases of the cluster cannot be listed: {error}") from error
+    if not leases:
+        raise NotReached("no lease in the cluster is that of an aiokube-scheduler")
+    named = [
+        each for each in leases if each.leader and scheduler_name in each.leader.scheduler_names
+    ]
+    return named or leases
+
+
+@contextlib.asynccontextmanager
+async def reached(lease: LeaderLease, api: Transport, kubectl: Kubectl) -> AsyncIterator[str]:
+    """A URL that leads to the endpoints of the lease's holder, for the length of the block. Raises NotReached."""
+    where, leader = f"lease {lease.namespace}/{lease.name}", lease.leader
+    if leader is None:
+        holder = f"{lease.holder}, which is no aiokube-scheduler" if lease.holder else "nobody"
+        raise NotReached(f"{where} is held by {holder}")
+    if not leader.server:
+        raise NotReached(f"{where} is held by {leader.identity}, which serves no endpoints")
+    problem = await _connect(leader)
+    if problem is None:
+        yield leader.server
+        return
+    try:
+        pod = await _pod_of(leader, lease.namespace, api)
+        port = urlsplit(leader.server).port or 443
+        async with _forwarded(kubectl, pod, port) as forwarded:
+            yield f"{urlsplit(leader.server).scheme}://127.0.0.1:{forwarded}"
+    except (ChildFailed, _ForwardError) as error:
+        raise NotReached(
+            f"{where} is held by {leader.identity}\n{leader.server}: {problem}\n{error}"
+        ) from error
+
+
+async def _connect(leader: Leader) -> str | None:
+    """Why no connection to the leader's address can be made; None if one can."""
+    url = urlsplit(leader.server)
+    host = url.hostname or ""
+    if _is_loopback(host) and leader.host != socket.gethostname():
+        return f"an address of {leader.host}, and this machine is {socket.gethostname()}"
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(host, url.port)
+    except TimeoutError:
+        return f"no connection within {CONNECT_SECONDS:.0f} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    writer.close()
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+# ---------------------------------------------------------------- port-forward
+
+
+class _ForwardError(Exception):
+    """kubectl cannot forward to the leader; the text says why."""
+
+
+async def _pod_of(leader: Leader, namespace: str, api: Transport) -> _Metadata:
+    """The leader's pod, by its host name. Raises _ForwardError."""
+    host = leader.host
+    try:
+        pods = await _pods(api, f"metadata.name={host}")
+        if not pods:
+            on_node = await _pods(api, f"spec.nodeName={host}")
+            pods = [pod for pod in on_node if pod.is_on_host_network]
+    except (KubeError, *UNREADABLE) as error:
+        raise _ForwardError(f"its pod cannot be looked for: {error}") from error
+    found = [pod.metadata for pod in pods]
+    beside = [each for each in found if each.namespace == namespace]
+    if len(beside or found) != 1:
+        raise _ForwardError(f"{len(beside or found) or 'no'} pods could be the one on host {host}")
+    return (beside or found)[0]
+
+
+async def _pods(api: Transport, selector: str) -> list[_Pod]:
+    answer = await api.request("GET", "/api/v1/pods", params={"fieldSelector": selector})
+    pods: _Pods = decode(_PODS, answer.body)
+    return pods.items or []
+
+
+@contextlib.asynccontextmanager
+async def _forwarded(kubectl: Kubectl, pod: _Metadata, port: int) -> AsyncIterator[str]:
+    """A port of this machine that leads to the pod's. Raises _ForwardError, ChildFailed."""
+    if shutil.which("kubectl") is None:
+        raise _ForwardError("no port-forward either: there is no kubectl on the PATH")
+    arguments = ("port-forward", "--address=127.0.0.1", f"--namespace={pod.namespace}")
+    command = kubectl.command(*arguments, f"pod/{pod.name}", f":{port}")
+    with tempfile.TemporaryDirectory(prefix="aiokube-scheduler-forward-") as folder:
+        log = Path(folder, "log")
+        env = {"KUBECONFIG": kubectl.kubeconfig}
+        async with child(command, log=log, name=" ".join(command), env=env) as running:
+            found = await running.wait_output(_FORWARDING, "did not forward", FORWARD_SECONDS)
+            yield found[1]
