@@ -133,7 +133,7 @@ def test_it_stays_up_for_kubectl(tmp_path: Path) -> None:
     try:
         line = wait_for(
             "the line for kubectl",
-            lambda: re.search(r"--kubeconfig (\S+) get pods", demo.output()),
+            lambda: re.search(r"export KUBECONFIG=(\S+)\n", demo.output()),
         )
         kubeconfig = Path(line[1])
         server = re.search(r"http://127\.0\.0\.1:\d+", kubeconfig.read_text())

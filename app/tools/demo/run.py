@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -13,13 +12,21 @@ import aiohttp
 from rich.console import Console
 
 from app.runtime.clock import SystemClock
-from app.sim import ClusterOptions, EmbeddedCluster
+from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions
 from app.sim.resources.kinds import NODES, PODS, PRIORITY_CLASSES
 from app.tools.demo.report import Figures, report
-from app.tools.demo.scenario import GPUS_PER_NODE, WORKLOAD, Scenario, configuration
+from app.tools.demo.scenario import GPUS_PER_NODE, Scenario, configuration
 from app.tools.pod_tracker import PodTracker
 from app.tools.progress import pods_bound
-from app.tools.subprocesses import Child, child, interruptible, scheduler, watched
+from app.tools.subprocesses import (
+    Child,
+    child,
+    interruptible,
+    module,
+    reserved_port,
+    scheduler,
+    watched,
+)
 
 #: Seconds without a change after which nothing more is expected.
 _QUIET: Final = 0.4
@@ -72,23 +79,31 @@ class _Demo:
         self.shown = False
 
     async def run(self) -> None:
-        """The whole evening."""
-        settings = ClusterOptions(port=self._options.port, kubeconfig_out=self._kubeconfig)
+        """Starts everything, and shows it."""
+        settings = ClusterOptions(
+            port=self._options.port,
+            kubeconfig_out=self._kubeconfig,
+            kubelets=KubeletOptions(),
+            volumes=True,
+            claims=True,
+        )
+        with reserved_port() as port:
+            await self._play(settings, port)
+
+    async def _play(self, settings: ClusterOptions, port: int) -> None:
         async with EmbeddedCluster(settings) as cluster:
-            tracker = PodTracker(
-                cluster, self._now, lambda pod: pod["metadata"]["labels"][WORKLOAD]
-            )
+            tracker = PodTracker(cluster, self._now, self._scenario.workload_of)
             self._fill(cluster)
             async with self._extender(cluster) as extender:
                 url = await extender.wait_url()
                 self._say(f"An extender that counts floating licences answers at {url}.")
-                async with self._scheduler(url) as scheduler, watched(extender, scheduler):
+                async with self._scheduler(url, port) as scheduler, watched(extender, scheduler):
                     figures = await self._act(cluster, tracker, scheduler)
                     refused = await _statistics(url)
                     self._console.print(report(self._scenario.workloads, tracker, refused, figures))
                     self.shown = True
                     if self._options.keep:
-                        await self._stay(cluster, scheduler)
+                        await self._stay(tracker, scheduler)
 
     def _say(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True)
@@ -106,15 +121,16 @@ class _Demo:
         self._say(f"A cluster with {counts} listens on {cluster.url}.")
 
     def _extender(self, cluster: EmbeddedCluster) -> AbstractAsyncContextManager[Child]:
-        command = [sys.executable, "-m", "extenders.licences", "--port=0"]
+        command = module("extenders.licences", "--port=0")
         command += [f"--seats={zone}={number}" for zone, number in self._scenario.seats.items()]
         command += ["--apiserver", cluster.url]
         return child(command, log=self._folder / "extender.log", name="the extender")
 
-    def _scheduler(self, extender: str) -> AbstractAsyncContextManager[Child]:
+    def _scheduler(self, extender: str, port: int) -> AbstractAsyncContextManager[Child]:
         file = self._folder / "scheduler.yaml"
         file.write_text(configuration(kubeconfig=str(self._kubeconfig), extender=extender))
-        return scheduler(file, "--secure-port=0", log=self._folder / "scheduler.log")
+        flags = ("--bind-address=127.0.0.1", f"--secure-port={port}")
+        return scheduler(file, *flags, log=self._folder / "scheduler.log")
 
     # ------------------------------------------------------------ the play
 
@@ -156,12 +172,18 @@ class _Demo:
             except TimeoutError:
                 raise DemoFailed(_too_slow(patience, tracker, scheduler)) from None
 
-    async def _stay(self, cluster: EmbeddedCluster, scheduler: Child) -> None:
+    async def _stay(self, tracker: PodTracker, scheduler: Child) -> None:
+        pending = [entry for entry in tracker.entries if not entry.node]
+        pod = max(pending, key=lambda entry: entry.workload == "solver").pod
+        node = next(self._scenario.nodes(""))["metadata"]["name"]
         self._say(
-            "\nEverything stays up until Ctrl-C. Try\n\n"
-            f"    kubectl --kubeconfig {self._kubeconfig} get pods -o wide\n"
-            f"    kubectl --kubeconfig {self._kubeconfig} describe pod huge-000\n\n"
-            f"The scheduler's log is {scheduler.log}, the API server's address {cluster.url}."
+            "\nEverything stays up until Ctrl-C. Try in another terminal\n\n"
+            f"    export KUBECONFIG={self._kubeconfig}\n"
+            "    kubectl get pods -o wide\n"
+            f"    aiokube-scheduler explain {pod}\n"
+            "    kubectl run hello --image=nginx\n"
+            f"    kubectl drain {node} --force\n\n"
+            f"The scheduler's log is {scheduler.log}."
         )
         await asyncio.Event().wait()
 

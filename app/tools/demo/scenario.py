@@ -102,6 +102,11 @@ class Scenario:
         )
         yield Workload("huge", "asks for more than any node has", _HUGE, _cpu("64"))
 
+    def workload_of(self, pod: Object) -> str | None:
+        """The workload that a pod belongs to; None for pods that are not of the demo."""
+        name = (pod["metadata"].get("labels") or {}).get(WORKLOAD)
+        return name if name in {workload.name for workload in self.workloads} else None
+
     @property
     def seats(self) -> dict[str, int]:
         """The licences of each zone that has a licence server; fewer in all than solvers."""

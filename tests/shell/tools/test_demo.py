@@ -24,7 +24,7 @@ def failed(group):
 
 
 async def test_pods_that_nobody_decides_about(tmp_path, monkeypatch):
-    def idle(_self, _argument):
+    def idle(_self, *_arguments):
         return child([sys.executable, "-c", IDLE], log=tmp_path / "log", name="nobody")
 
     monkeypatch.setattr(module, "_PATIENCE", 0.2)
