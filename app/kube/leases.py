@@ -7,22 +7,27 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from app.kube.errors import KubeApiError, NotFound, error_from_status
+from app.kube.errors import UNREADABLE, KubeApiError, NotFound, error_from_status
 from app.kube.leaders import ANNOTATION, LABELS
 from app.kube.transport import Response, Transport, path_segment
 from app.kube.watch import watch_once
 from app.kube.watch_decoder import DELETED, ERROR
-from app.model.timestamps import format_micro_time, parse_time
 from app.wire.sanitize import decode
+
+#: What leaseDurationSeconds and leaseTransitions hold at most.
+MAX_INT32: Final = 2**31 - 1
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
-    """The spec of a lease. Times are in seconds since the epoch, of whoever wrote them; 0 when absent."""
+    """The spec of a lease."""
 
+    #: Empty when the lease is free.
     holder: str = ""
+    #: 0 when the lease does not say, or says nothing usable.
     duration_seconds: int = 0
-    acquire_time: float = 0.0
-    renew_time: float = 0.0
+    #: As the server writes them, by the clock of whoever holds the lease; empty when absent. Nothing is computed from them.
+    acquire_time: str = ""
+    renew_time: str = ""
     transitions: int = 0
     #: Those of coordinated leader election, kept as they were found.
     strategy: str = ""
@@ -52,28 +57,34 @@ class Lease(msgspec.Struct, frozen=True):
         return str(_metadata(self.manifest).get("resourceVersion", ""))
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
-    strategy: str | None = None
-    preferred_holder: str | None = None
+def record_from_spec(spec: object) -> LeaseRecord:
+    """Reads a spec. Whoever may write the lease chooses the numbers: those that make no sense count as absent.
 
-
-def record_from_spec(spec: dict[str, Any]) -> LeaseRecord:
-    """Reads a spec. Raises msgspec.ValidationError or ValueError."""
-    read = msgspec.convert(spec, _Spec)
+    Raises TypeError for what is no object, and for a holder that is no text.
+    """
+    if not isinstance(spec, dict):
+        raise TypeError(f"spec is no object: {spec!r:.100}")
+    holder = spec.get("holderIdentity")
+    if not isinstance(holder, str | None):
+        raise TypeError(f"holderIdentity is no text: {holder!r:.100}")
     return LeaseRecord(
-        holder=read.holder_identity or "",
-        duration_seconds=read.lease_duration_seconds or 0,
-        acquire_time=parse_time(read.acquire_time) if read.acquire_time else 0.0,
-        renew_time=parse_time(read.renew_time) if read.renew_time else 0.0,
-        transitions=read.lease_transitions or 0,
-        strategy=read.strategy or "",
-        preferred_holder=read.preferred_holder or "",
+        holder=holder or "",
+        duration_seconds=_count(spec.get("leaseDurationSeconds")),
+        acquire_time=_text(spec.get("acquireTime")),
+        renew_time=_text(spec.get("renewTime")),
+        transitions=_count(spec.get("leaseTransitions")),
+        strategy=_text(spec.get("strategy")),
+        preferred_holder=_text(spec.get("preferredHolder")),
     )
+
+
+def _count(value: object) -> int:
+    """A number of 0 or more that an int32 holds, 0 for everything else."""
+    return value if type(value) is int and 0 <= value <= MAX_INT32 else 0
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def spec_from_record(record: LeaseRecord) -> dict[str, Any]:
@@ -81,8 +92,8 @@ def spec_from_record(record: LeaseRecord) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "holderIdentity": record.holder,
         "leaseDurationSeconds": record.duration_seconds,
-        "acquireTime": format_micro_time(record.acquire_time),
-        "renewTime": format_micro_time(record.renew_time),
+        "acquireTime": record.acquire_time or None,
+        "renewTime": record.renew_time or None,
         "leaseTransitions": record.transitions,
     }
     if record.strategy:
@@ -129,11 +140,13 @@ class LeaseClient:
         self._path: Final = f"{self._collection}/{path_segment(name)}"
 
     async def get(self) -> Lease | None:
-        """The lease, None when there is none. Raises KubeApiError."""
+        """The lease, None when the API server says that there is none. Raises KubeApiError."""
         try:
             return self._lease(await self._transport.request("GET", self._path))
-        except NotFound:
-            return None
+        except NotFound as err:
+            if err.is_missing_object:
+                return None
+            raise KubeApiError(str(err), status=err.status) from err
 
     async def create(self, record: LeaseRecord) -> Lease:
         """Makes the lease. Raises AlreadyExists when somebody was faster, and KubeApiError."""
@@ -181,7 +194,7 @@ class LeaseClient:
     def _event(self, line: bytes) -> _Event:
         try:
             event = decode(_EVENT, line)
-        except (msgspec.DecodeError, ValueError) as err:
+        except UNREADABLE as err:
             raise KubeApiError(f"GET {self._collection}: unreadable watch line: {err}") from err
         if event.type == ERROR:
             code, message = event.object.get("code"), event.object.get("message")
@@ -193,12 +206,15 @@ class LeaseClient:
     def _lease(self, response: Response) -> Lease:
         try:
             manifest = decode(_MANIFEST, response.body)
-        except (msgspec.DecodeError, ValueError) as err:
+        except UNREADABLE as err:
             raise KubeApiError(f"{self._path}: the answer is no lease: {err}") from err
-        return Lease(self._record(manifest), manifest)
+        lease = Lease(self._record(manifest), manifest)
+        if not lease.resource_version:
+            raise KubeApiError(f"{self._path}: the answer is no lease")
+        return lease
 
     def _record(self, manifest: dict[str, Any]) -> LeaseRecord:
         try:
             return record_from_spec(manifest.get("spec") or {})
-        except (msgspec.ValidationError, ValueError) as err:
+        except TypeError as err:
             raise KubeApiError(f"{self._path}: the lease cannot be read: {err}") from err

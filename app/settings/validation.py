@@ -33,6 +33,7 @@ from app.settings.validation_args import validate_args
 Findings = Iterator[Finding]
 
 _JITTER_FACTOR: Final = 1.2
+_MAX_INT32: Final = 2**31 - 1
 _UNCHECKED_POINTS: Final = frozenset({"multiPoint", "placementGenerate", "placementScore"})
 """Where a removed plugin is merely an unknown one."""
 
@@ -65,10 +66,16 @@ def leader_election(election: LeaderElectionConfiguration) -> Findings:
     for name, value in (("leaseDuration", lease), ("renewDeadline", renew), ("retryPeriod", retry)):
         if value <= Duration(0):
             yield invalid((*path, name), value, "must be greater than zero")
+    near = (*path, "renewDeadline")
     if lease <= renew:
-        near = (*path, "renewDeadline")
         detail = "must be greater than `RenewDeadline`"
         yield invalid((*path, "leaseDuration"), renew, detail, near=near)
+    elif Duration(0) < renew and int(lease.seconds) <= renew.seconds:
+        detail = "is written to the lease in whole seconds, which must be more than renewDeadline"
+        yield invalid((*path, "leaseDuration"), lease, detail, near=near)
+    if lease.seconds > _MAX_INT32:
+        detail = f"must be at most {_MAX_INT32}s, which is what a lease can hold"
+        yield invalid((*path, "leaseDuration"), lease, detail)
     if Duration(0) < renew <= Duration.of(_JITTER_FACTOR * retry.seconds):
         detail = "renewDeadline must be greater than retryPeriod*JitterFactor"
         yield invalid((*path, "renewDeadline"), renew, detail, near=(*path, "retryPeriod"))

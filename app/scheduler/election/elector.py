@@ -39,6 +39,7 @@ from app.scheduler.election.rules import (
     may_renew_unread,
     next_attempt,
     observe,
+    overdue,
     released,
     renewed,
 )
@@ -47,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds by which a leader may miss its renewals before it counts as unhealthy (docs/spec/election.md#health).
 HEALTH_TOLERANCE: Final = 20.0
+#: Seconds until a leader looks at a lease that somebody else has written.
+BEATEN_RETRY: Final = 0.1
 #: Seconds until a watch of the lease that is not allowed is tried again.
 FORBIDDEN_RETRY: Final = 60.0
 #: Seconds that the attempt under way has left once it is asked to stop, and seconds that it may take to release the lease:
@@ -60,6 +63,11 @@ _NEVER: Final = float("-inf")
 def new_identity(host: str) -> str:
     """A name for this process in the lease, never used before (docs/spec/election.md#identity)."""
     return f"{host}_{uuid.uuid4()}"
+
+
+def shown(identity: str) -> str:
+    """An identity for people: whoever may write the lease chooses it."""
+    return identity if identity.isprintable() and len(identity) <= 256 else f"{identity!r:.256}"
 
 
 class LeaseStore(Protocol):
@@ -136,6 +144,8 @@ class _Attempt(enum.Enum):
     HELD = enum.auto()
     TAKEN = enum.auto()
     FAILED = enum.auto()
+    #: Somebody else has written the lease at the same time.
+    BEATEN = enum.auto()
 
 
 class LeaseElector:
@@ -167,6 +177,8 @@ class LeaseElector:
         self._wake: Final = asyncio.Event()
         self._attempts: asyncio.Timeout | None = None
         self._reported = ""
+        #: The record of which the log says that its holder is silent.
+        self._overdue: Observation | None = None
         self._slow_path = 0
         #: Whether the lease may bear our name: we have tried to write it there.
         self._signed = False
@@ -193,7 +205,7 @@ class LeaseElector:
         return ElectionStatistics(
             identity=self._settings.identity,
             is_leader=self.is_leader_now(),
-            holder=record.holder,
+            holder=shown(record.holder),
             transitions=record.transitions,
             slow_path=self._slow_path,
         )
@@ -264,9 +276,10 @@ class LeaseElector:
             async with asyncio.timeout(self._settings.renew_deadline):
                 while not self._stopping:
                     attempt = await self._attempt()
-                    if attempt is not _Attempt.FAILED:
+                    if attempt in {_Attempt.HELD, _Attempt.TAKEN}:
                         return attempt is _Attempt.HELD
-                    await self._nap(self._settings.retry_period)
+                    beaten = attempt is _Attempt.BEATEN
+                    await self._nap(BEATEN_RETRY if beaten else self._settings.retry_period)
         except TimeoutError:
             return False
         return True
@@ -317,7 +330,7 @@ class LeaseElector:
             attempt = await self._renew_unread() or await self._read_and_act()
         except Conflict as err:
             logger.info("Somebody else was faster to write lease %s: %s", self._store.name, err)
-            attempt = _Attempt.FAILED
+            attempt = _Attempt.BEATEN
         except KubeApiError as err:
             logger.warning("Lease %s could not be read or written: %s", self._store.name, err)
             attempt = _Attempt.FAILED
@@ -343,10 +356,15 @@ class LeaseElector:
         if lease is not None:
             self._lease = lease
             self._observed = observe(lease.record, self._observed, now)
-        observed = self._observed if lease is not None else None
-        action = decide(observed, self._settings, now=now, wall=self._clock.wall())
+        action = decide(
+            self._observed,
+            self._settings,
+            exists=lease is not None,
+            now=now,
+            wall=self._clock.wall(),
+        )
         if isinstance(action, Wait):
-            logger.debug("Lease %s is held by somebody else", self._store.name)
+            self._report_wait(action.until - now, now)
             return _Attempt.TAKEN
         self._signed = True
         if isinstance(action, Create) or lease is None:
@@ -356,6 +374,8 @@ class LeaseElector:
         return self._held(await self._store.update(lease, action.record), now)
 
     def _held(self, written: Lease, sent: float) -> _Attempt:
+        if written.record.holder != self._settings.identity:
+            raise KubeApiError(f"the answer to writing lease {self._store.name} is another one")
         self._remember(written)
         self._trusted_until = sent + self._settings.renew_deadline
         return _Attempt.HELD
@@ -399,8 +419,27 @@ class LeaseElector:
         if holder != self._reported:
             self._reported = holder
             if holder:
-                logger.info("New leader elected: %s", holder)
+                logger.info("New leader elected: %s", shown(holder))
                 self._callbacks.on_new_leader(holder)
+
+    def _report_wait(self, seconds: float, now: float) -> None:
+        """Says once of each record that its holder is silent and that the lease tells us to go on waiting."""
+        logger.debug("Lease %s is held by somebody else", self._store.name)
+        observed = self._observed
+        if observed is None or observed is self._overdue:
+            return
+        silent = overdue(observed, self._settings, now=now)
+        if silent:
+            self._overdue = observed
+            logger.warning(
+                "Lease %s is held by %s, which has not renewed it for %.0f s. Its leaseDurationSeconds is %d, so it is trusted "
+                "for another %.0f s. Delete the lease if that holder is gone",
+                self._store.name,
+                shown(observed.record.holder),
+                silent,
+                observed.record.duration_seconds,
+                seconds,
+            )
 
     def _event(self, what: str) -> None:
         """An event about the lease (docs/spec/election.md#loops)."""

@@ -1,15 +1,21 @@
 """Who may hold the lease: the rules of leader election as plain functions (docs/spec/election.md#acquire-or-renew).
 
-Clocks of different machines are never compared. A holder is believed in until its record has stood unchanged for the lease's
+Clocks of different machines are never compared. A holder is trusted until its record has stood unchanged for the lease's
 duration by *our* clock, counted from when we first saw it; so a newcomer waits for one whole duration. A lease without a
-holder was released and may be taken at once.
+holder was released and may be taken at once. A lease that was deleted was not: its holder may not know yet.
+
+Whoever may write the lease chooses its numbers. A duration that is absent or not positive counts as ours: to trust nobody for
+such a lease would make two leaders. A very long one is respected, as its holder may be alive and patient; the log says so. The
+count of transitions stays at its highest number.
 """
 
+import math
 from typing import Final
 
 import msgspec
 
-from app.kube.leases import LeaseRecord
+from app.kube.leases import MAX_INT32, LeaseRecord
+from app.model.timestamps import format_micro_time
 
 #: Attempts of those who wait are up to this factor further apart than the retry period.
 JITTER_FACTOR: Final = 1.2
@@ -28,12 +34,12 @@ class ElectionSettings(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not self.identity:
             raise ValueError("identity must not be empty")
-        if self.lease_duration <= self.renew_deadline:
-            raise ValueError("leaseDuration must be greater than renewDeadline")
+        if self.duration_seconds <= self.renew_deadline:
+            raise ValueError("leaseDuration, in whole seconds, must be greater than renewDeadline")
+        if self.duration_seconds > MAX_INT32:
+            raise ValueError(f"leaseDuration must be at most {MAX_INT32} seconds")
         if self.renew_deadline <= self.retry_period * JITTER_FACTOR:
             raise ValueError("renewDeadline must be greater than retryPeriod*JitterFactor")
-        if self.lease_duration < 1:
-            raise ValueError("leaseDuration must be at least one second")
         if self.retry_period <= 0:
             raise ValueError("retryPeriod must be greater than zero")
 
@@ -57,10 +63,9 @@ class Observation(msgspec.Struct, frozen=True):
     record: LeaseRecord
     at: float
 
-    @property
-    def expires(self) -> float:
-        """When (own clock) the holder is no longer believed in."""
-        return self.at + self.record.duration_seconds
+    def expires(self, settings: ElectionSettings) -> float:
+        """When (own clock) the holder is no longer trusted."""
+        return self.at + (self.record.duration_seconds or settings.lease_duration)
 
 
 class Create(msgspec.Struct, frozen=True):
@@ -90,29 +95,51 @@ def observe(record: LeaseRecord, before: Observation | None, now: float) -> Obse
 
 
 def decide(
-    observed: Observation | None, settings: ElectionSettings, *, now: float, wall: float
+    observed: Observation | None,
+    settings: ElectionSettings,
+    *,
+    exists: bool,
+    now: float,
+    wall: float,
 ) -> Action:
-    """What to do about a lease that says this (None: that does not exist).
+    """What to do about a lease that says, or said last, this (None: it was never seen).
 
-    ``now`` is our clock, as in the observation; ``wall``, seconds since the epoch, is for the record only.
+    ``exists``: whether there is a lease now. ``now`` is our clock, as in the observation; ``wall``, seconds since the epoch, is
+    for the record only.
     """
-    if observed is None:
-        return Create(_record(settings, wall))
-    old = observed.record
+    time = format_micro_time(wall)
+    if not exists:
+        until = _deleted_until(observed, settings)
+        if until > now:
+            return Wait(until)
+        return Create(
+            LeaseRecord(settings.identity, settings.duration_seconds, time, time, transitions=0)
+        )
+    old = observed.record if observed is not None else LeaseRecord()
     if old.holder == settings.identity:
         return Update(renewed(old, settings, wall))
-    if old.holder and observed.expires > now:
-        return Wait(observed.expires)
+    if observed is not None and old.holder and observed.expires(settings) > now:
+        return Wait(observed.expires(settings))
     return Update(
         msgspec.structs.replace(
             old,
             holder=settings.identity,
             duration_seconds=settings.duration_seconds,
-            acquire_time=wall,
-            renew_time=wall,
-            transitions=old.transitions + 1,
+            acquire_time=time,
+            renew_time=time,
+            transitions=min(old.transitions + 1, MAX_INT32),
         )
     )
+
+
+def _deleted_until(observed: Observation | None, settings: ElectionSettings) -> float:
+    """When (own clock) a deleted lease may be made again: as long as that its holder may lead without knowing.
+
+    It is no longer than our own duration, so that deleting a lease is a way out of one with an extreme duration.
+    """
+    if observed is None or observed.record.holder in {"", settings.identity}:
+        return -math.inf
+    return min(observed.expires(settings), observed.at + settings.lease_duration)
 
 
 def may_renew_unread(
@@ -122,20 +149,37 @@ def may_renew_unread(
     return (
         observed is not None
         and observed.record.holder == settings.identity
-        and observed.expires > now
+        and observed.expires(settings) > now
     )
 
 
 def renewed(old: LeaseRecord, settings: ElectionSettings, wall: float) -> LeaseRecord:
     """Our own record, renewed."""
-    return msgspec.structs.replace(old, duration_seconds=settings.duration_seconds, renew_time=wall)
+    time = format_micro_time(wall)
+    return msgspec.structs.replace(
+        old,
+        duration_seconds=settings.duration_seconds,
+        acquire_time=old.acquire_time or time,
+        renew_time=time,
+    )
 
 
 def released(old: LeaseRecord, wall: float) -> LeaseRecord:
     """Our own record, given up: anybody may take it at once."""
+    time = format_micro_time(wall)
     return msgspec.structs.replace(
-        old, holder="", duration_seconds=1, acquire_time=wall, renew_time=wall
+        old, holder="", duration_seconds=1, acquire_time=time, renew_time=time
     )
+
+
+def overdue(observed: Observation, settings: ElectionSettings, *, now: float) -> float:
+    """Seconds for which another holder has not renewed, if that is longer than our own leases last and it is still trusted.
+
+    0 otherwise.
+    """
+    silent = now - observed.at
+    trusted = bool(observed.record.holder) and observed.expires(settings) > now
+    return silent if trusted and silent >= settings.lease_duration else 0.0
 
 
 def next_attempt(
@@ -148,14 +192,5 @@ def next_attempt(
     pause = settings.retry_period * (1.0 + JITTER_FACTOR * chance)
     if observed is None or observed.record.holder in {"", settings.identity}:
         return pause
-    left = observed.expires - now
+    left = observed.expires(settings) - now
     return min(pause, left) if left > 0 else pause
-
-
-def _record(settings: ElectionSettings, wall: float) -> LeaseRecord:
-    return LeaseRecord(
-        holder=settings.identity,
-        duration_seconds=settings.duration_seconds,
-        acquire_time=wall,
-        renew_time=wall,
-    )

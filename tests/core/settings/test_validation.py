@@ -52,6 +52,21 @@ TOP_LEVEL = {
         "leaderElection:\n  renewDeadline: 15s",
         '4: leaderElection.leaseDuration: Invalid value: "15s": must be greater than `RenewDeadline`',
     ),
+    "lease duration with a fraction": (
+        "leaderElection:\n  leaseDuration: 10.9s\n  renewDeadline: 10.5s",
+        '4: leaderElection.leaseDuration: Invalid value: "10.9s": is written to the lease in whole seconds, '
+        "which must be more than renewDeadline",
+    ),
+    "lease duration whose whole seconds are the renew deadline": (
+        "leaderElection:\n  leaseDuration: 10.9s\n  renewDeadline: 10s",
+        '4: leaderElection.leaseDuration: Invalid value: "10.9s": is written to the lease in whole seconds, '
+        "which must be more than renewDeadline",
+    ),
+    "lease duration that no lease holds": (
+        "leaderElection:\n  leaseDuration: 2147483648s",
+        '4: leaderElection.leaseDuration: Invalid value: "596523h14m8s": must be at most 2147483647s, '
+        "which is what a lease can hold",
+    ),
     "renew deadline within the jitter of the retry period": (
         "leaderElection:\n  retryPeriod: 8.5s",
         '4: leaderElection.renewDeadline: Invalid value: "10s": '

@@ -6,9 +6,10 @@ from contextlib import aclosing
 import numpy as np
 import pytest
 
-from app.kube.errors import AlreadyExists, Conflict, Gone, KubeApiError
+from app.kube.errors import AlreadyExists, Conflict, Gone, KubeApiError, NotFound
 from app.kube.leaders import Leader, leader_leases
 from app.kube.leases import LeaseClient, LeaseRecord, record_from_spec, spec_from_record
+from app.kube.transport import Response
 from tests.shell.kube.fakes import FakeTransport, bookmark, error_line, line, ok, refused
 
 pytestmark = pytest.mark.looptime
@@ -17,8 +18,8 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 RECORD = LeaseRecord(
     holder="host_1",
     duration_seconds=15,
-    acquire_time=1_700_000_000.25,
-    renew_time=1_700_000_002.5,
+    acquire_time="2023-11-14T22:13:20.250000Z",
+    renew_time="2023-11-14T22:13:22.500000Z",
     transitions=3,
 )
 SPEC = {
@@ -67,15 +68,83 @@ async def test_reading():
 
 
 async def test_reading_what_is_not_there():
-    assert await client_of(FakeTransport(handler=lambda sent: refused(404))).get() is None
+    answer = refused(404, "not found", "NotFound")
+    assert await client_of(FakeTransport(handler=lambda sent: answer)).get() is None
+
+
+async def test_a_404_of_a_load_balancer_says_nothing():
+    with pytest.raises(KubeApiError) as caught:
+        await client_of(FakeTransport(handler=lambda sent: refused(404))).get()
+    assert not isinstance(caught.value, NotFound)
+
+
+HUGE = 2**31 - 1
 
 
 @pytest.mark.parametrize(
-    "body", [manifest({"leaseDurationSeconds": "long"}), manifest({"renewTime": "soon"}), [1]]
+    ("field", "value", "expected"),
+    [
+        *(("leaseDurationSeconds", value, value) for value in (1, HUGE)),
+        *(("leaseTransitions", value, value) for value in (0, HUGE)),
+        *(
+            (field, value, 0)
+            for field in ("leaseDurationSeconds", "leaseTransitions")
+            for value in (-1, -HUGE, HUGE + 1, 10**400, 1.5, 1e300, "15", True, None, [], {})
+        ),
+        *(
+            (field, value, value)
+            for field in ("acquireTime", "renewTime", "strategy", "preferredHolder")
+            for value in ("0000-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z", "soon")
+        ),
+        *(
+            (field, value, "")
+            for field in ("acquireTime", "renewTime", "strategy", "preferredHolder")
+            for value in (None, 5, [], {})
+        ),
+        ("holderIdentity", "h" * 1_000_000, "h" * 1_000_000),
+        ("holderIdentity", "\n\x00\ud7ff", "\n\x00\ud7ff"),
+        ("holderIdentity", None, ""),
+    ],
 )
-async def test_reading_what_makes_no_sense(body):
+async def test_extreme_values(field, value, expected):
+    """Whoever may write the lease chooses them."""
+    body = manifest({**SPEC, field: value})
+    lease = await client_of(FakeTransport(handler=lambda sent: ok(body))).get()
+    names = {
+        "holderIdentity": "holder",
+        "leaseDurationSeconds": "duration_seconds",
+        "leaseTransitions": "transitions",
+        "acquireTime": "acquire_time",
+        "renewTime": "renew_time",
+        "preferredHolder": "preferred_holder",
+    }
+    assert getattr(lease.record, names.get(field, field)) == expected
+    assert type(getattr(lease.record, names.get(field, field))) is type(expected)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        manifest({"holderIdentity": 5}),
+        manifest([1]),
+        [1],
+        {},
+        {"metadata": {}, "spec": SPEC},
+        {"metadata": [], "spec": SPEC},
+    ],
+)
+async def test_what_is_no_lease(body):
     with pytest.raises(KubeApiError, match="kube-scheduler: the "):
         await client_of(FakeTransport(handler=lambda sent: ok(body))).get()
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"\xff", b'{"a":"\xff"}', b'{"\xff":1}', b""])
+async def test_what_is_no_json(body):
+    transport = FakeTransport(handler=lambda sent: Response(200, body))
+    with pytest.raises(KubeApiError, match="the answer is no lease"):
+        await client_of(transport).get()
+    with pytest.raises(KubeApiError, match="unreadable watch line"):
+        await follow(FakeTransport([b'{"type":"ADDED","object":' + body + b"}\n"]))
 
 
 async def test_making_it():
@@ -106,9 +175,14 @@ async def test_updating_replaces_the_spec_and_nothing_else():
 LEADER = Leader("host_1", "https://10.0.0.1:10259", "PEM", ("default-scheduler",))
 
 
+def stored(lease):
+    """As the server answers it."""
+    return {**lease, "metadata": {**lease["metadata"], "resourceVersion": "8"}}
+
+
 async def test_the_holder_says_who_it_is_in_an_annotation_until_it_releases():
     found = manifest({"holderIdentity": "other"}, labels={"a": "b"}, annotations={"c": "d"})
-    transport = FakeTransport(handler=lambda sent: ok(sent.body or found))
+    transport = FakeTransport(handler=lambda sent: ok(stored(sent.body or found)))
     client = LeaseClient(
         transport, namespace="kube-system", name="kube-scheduler", annotations=LEADER.annotations
     )

@@ -18,7 +18,8 @@ from app.kube.errors import (
     KubeApiError,
     ServerUnavailable,
 )
-from app.kube.leases import Lease, LeaseRecord
+from app.kube.leases import MAX_INT32, Lease, LeaseRecord
+from app.model.timestamps import format_micro_time
 from app.scheduler.election.elector import (
     FORBIDDEN_RETRY,
     LAST_ATTEMPT_SECONDS,
@@ -27,6 +28,7 @@ from app.scheduler.election.elector import (
     LeaseElector,
     Outcome,
     new_identity,
+    shown,
 )
 from app.scheduler.election.rules import (
     Create,
@@ -38,6 +40,7 @@ from app.scheduler.election.rules import (
     may_renew_unread,
     next_attempt,
     observe,
+    overdue,
     released,
     renewed,
     request_timeout,
@@ -47,8 +50,15 @@ ME = ElectionSettings("me")
 WALL = 1_700_000_000.0
 
 
+def micro(seconds):
+    return format_micro_time(WALL + seconds)
+
+
+NOW = micro(0)
+
+
 def record(holder="other", **more):
-    return LeaseRecord(holder=holder, duration_seconds=15, transitions=4, **more)
+    return LeaseRecord(**{"holder": holder, "duration_seconds": 15, "transitions": 4, **more})
 
 
 # ---------------------------------------------------------------- the rules
@@ -71,49 +81,109 @@ def record(holder="other", **more):
             id="the holder's duration counts, not ours",
         ),
         pytest.param(
-            Observation(record(renew_time=WALL + 9999), 100), 115, Update, id="remote clocks do not"
+            Observation(record(renew_time=micro(9999)), 100), 115, Update, id="remote clocks do not"
+        ),
+        *(
+            pytest.param(
+                Observation(record(duration_seconds=0), 100),
+                now,
+                expected,
+                id=f"no duration, {now}",
+            )
+            for now, expected in ((100, Wait(115)), (114.9, Wait(115)), (115, Update))
+        ),
+        pytest.param(
+            Observation(record(duration_seconds=1), 100), 101, Update, id="a short duration"
+        ),
+        pytest.param(
+            Observation(record(duration_seconds=MAX_INT32), 100),
+            10_000,
+            Wait(100 + MAX_INT32),
+            id="a duration of 68 years",
         ),
     ],
 )
 def test_what_to_do(observed, now, expected):
-    action = decide(observed, ME, now=now, wall=WALL)
+    action = decide(observed, ME, exists=observed is not None, now=now, wall=WALL)
     assert action == expected if isinstance(expected, Wait) else isinstance(action, expected)
 
 
 def test_a_new_lease():
-    assert decide(None, ME, now=0, wall=WALL) == Create(
-        LeaseRecord("me", 15, acquire_time=WALL, renew_time=WALL, transitions=0)
+    assert decide(None, ME, exists=False, now=0, wall=WALL) == Create(
+        LeaseRecord("me", 15, acquire_time=NOW, renew_time=NOW, transitions=0)
     )
 
 
-def test_taking_counts_a_transition():
-    old = Observation(record("", acquire_time=1, renew_time=2, strategy="kept"), 0)
-    assert decide(old, ME, now=0, wall=WALL) == Update(
-        LeaseRecord("me", 15, WALL, WALL, transitions=5, strategy="kept")
+@pytest.mark.parametrize(
+    ("observed", "until"),
+    [
+        (record(), 115),
+        (record(duration_seconds=0), 115),
+        (record(duration_seconds=4), 104),
+        (record(duration_seconds=MAX_INT32), 115),
+        (record(""), 100),
+        (record("me"), 100),
+    ],
+    ids=["held", "no duration", "short", "68 years", "released", "ours"],
+)
+def test_a_deleted_lease_is_made_again_when_its_holder_cannot_lead_any_more(observed, until):
+    """The holder may be cut off: it does not know yet."""
+    seen = Observation(observed, 100)
+    for now in (100, 103.9, 104, 114.9, 115, 999):
+        action = decide(seen, ME, exists=False, now=now, wall=WALL)
+        assert action == Wait(until) if now < until else isinstance(action, Create)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(0, 1), (MAX_INT32 - 1, MAX_INT32), (MAX_INT32,) * 2]
+)
+def test_taking_counts_a_transition(before, after):
+    old = Observation(
+        record("", acquire_time="1", renew_time="2", strategy="kept", transitions=before), 0
+    )
+    assert decide(old, ME, exists=True, now=0, wall=WALL) == Update(
+        LeaseRecord("me", 15, NOW, NOW, transitions=after, strategy="kept")
     )
 
 
 def test_renewing_keeps_what_was():
-    old = Observation(record("me", acquire_time=1, renew_time=2), 0)
-    expected = LeaseRecord("me", 15, acquire_time=1, renew_time=WALL, transitions=4)
-    assert decide(old, ME, now=0, wall=WALL) == Update(expected)
+    old = Observation(record("me", acquire_time="1", renew_time="2"), 0)
+    expected = LeaseRecord("me", 15, acquire_time="1", renew_time=NOW, transitions=4)
+    assert decide(old, ME, exists=True, now=0, wall=WALL) == Update(expected)
     assert renewed(old.record, ME, WALL) == expected
+    assert renewed(record("me"), ME, WALL).acquire_time == NOW
 
 
 def test_releasing():
-    old = record("me", acquire_time=1, renew_time=2)
-    assert released(old, WALL) == LeaseRecord("", 1, WALL, WALL, transitions=4)
+    old = record("me", acquire_time="1", renew_time="2")
+    assert released(old, WALL) == LeaseRecord("", 1, NOW, NOW, transitions=4)
 
 
 def test_durations_are_whole_seconds_on_the_lease():
     settings = ElectionSettings("me", lease_duration=15.9)
-    assert decide(None, settings, now=0, wall=WALL).record.duration_seconds == 15
+    assert decide(None, settings, exists=False, now=0, wall=WALL).record.duration_seconds == 15
+
+
+@pytest.mark.parametrize(
+    ("observed", "now", "seconds"),
+    [
+        (record(), 114, 0),
+        (record(), 115, 0),
+        (record(duration_seconds=60), 114, 0),
+        (record(duration_seconds=60), 115, 15),
+        (record(duration_seconds=60), 159, 59),
+        (record(duration_seconds=60), 160, 0),
+        (record("", duration_seconds=60), 115, 0),
+    ],
+)
+def test_who_is_silent_and_trusted_all_the_same(observed, now, seconds):
+    assert overdue(Observation(observed, 100), ME, now=now) == seconds
 
 
 def test_an_observation_lasts_until_something_changes():
-    first = observe(record(renew_time=1), None, 100)
-    assert observe(record(renew_time=1), first, 107) is first
-    assert observe(record(renew_time=2), first, 107) == Observation(record(renew_time=2), 107)
+    first = observe(record(renew_time="1"), None, 100)
+    assert observe(record(renew_time="1"), first, 107) is first
+    assert observe(record(renew_time="2"), first, 107) == Observation(record(renew_time="2"), 107)
 
 
 @pytest.mark.parametrize(
@@ -148,13 +218,15 @@ def test_when_to_try_next(observed, now, chance, expected):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"lease_duration": 10}, "leaseDuration must be greater than renewDeadline"),
+        ({"lease_duration": 10}, "leaseDuration, in whole seconds, must be greater"),
+        ({"lease_duration": 10.9}, "leaseDuration, in whole seconds, must be greater"),
+        ({"lease_duration": 2.0**31}, "leaseDuration must be at most 2147483647 seconds"),
         ({"renew_deadline": 2.4}, r"renewDeadline must be greater than retryPeriod\*JitterFactor"),
         ({"retry_period": 0}, "retryPeriod must be greater than zero"),
         ({"identity": ""}, "identity must not be empty"),
         (
             {"lease_duration": 0.9, "renew_deadline": 0.5, "retry_period": 0.1},
-            "leaseDuration must be at least one second",
+            "leaseDuration, in whole seconds, must be greater",
         ),
     ],
 )
@@ -226,6 +298,7 @@ class Store:
         self.lose_answers = 0
         self.latency = 0.0
         self.refuse_writes = None
+        self.garbage = False
 
     async def _exchange(self):
         await asyncio.sleep(self.latency)
@@ -252,6 +325,8 @@ class Store:
         if self.lose_answers:
             self.lose_answers -= 1
             raise ServerUnavailable("answer lost", status=504)
+        if self.garbage:
+            return msgspec.structs.replace(lease, record=LeaseRecord())
         return lease
 
     async def changes(self, rng):
@@ -359,8 +434,8 @@ async def test_the_first_makes_the_lease_and_renews_it():
     assert a.told[:2] == [(0, "new leader a"), (0, "started")]
     assert [when for when, _, _ in server.writers] == [0, 0, 2, 4, 6, 8]
     assert server.lease.record.transitions == 0
-    assert server.lease.record.acquire_time == WALL
-    assert server.lease.record.renew_time == WALL + 8
+    assert server.lease.record.acquire_time == micro(0)
+    assert server.lease.record.renew_time == micro(8)
     assert server.reads == 1, "a renewal is one request"
 
 
@@ -372,7 +447,7 @@ async def test_stopping_releases_the_lease():
     a.elector.stop()
     assert await a.task is Outcome.STOPPED
     assert asyncio.get_running_loop().time() == 5
-    assert server.lease.record == LeaseRecord("", 1, WALL + 5, WALL + 5, transitions=0)
+    assert server.lease.record == LeaseRecord("", 1, micro(5), micro(5), transitions=0)
     assert not a.leads
     assert a.told[-1] == (5, "stopped")
 
@@ -537,7 +612,7 @@ async def test_a_callback_that_fails_releases_the_lease():
 @pytest_loop
 async def test_a_newcomer_waits_for_a_whole_duration():
     server = Server()
-    server.write(record("long dead", renew_time=1.0), None, "setup")
+    server.write(record("long dead", renew_time="1"), None, "setup")
     async with candidates(Candidate(server, "a")) as (a,):
         await asyncio.sleep(14.99)
         assert not a.leads
@@ -560,7 +635,7 @@ async def test_clocks_that_are_off_make_no_difference(skew):
         await a.kill()
         await asyncio.sleep(15.1)
         assert b.leads
-        assert server.lease.record.renew_time >= WALL + 120 + skew
+        assert server.lease.record.renew_time >= micro(120 + skew)
 
 
 @pytest_loop
@@ -602,11 +677,115 @@ async def test_a_free_lease_is_taken_at_once(end):
             a.elector.stop()
             await a.task
         else:
-            a.store.cut_off = True
+            await a.kill()
+            await asyncio.sleep(14.95)
             server.delete()
+            await asyncio.sleep(0.05)
         await asyncio.sleep(0.01)
         assert b.leads
         assert server.holder == "b"
+
+
+@pytest_loop
+async def test_a_deleted_lease_is_not_taken_from_a_leader_that_is_cut_off():
+    """It may go on writing for as long as it trusts itself: it does not know yet."""
+    server = Server()
+    a, b = Candidate(server, "a"), Candidate(server, "b", seed=2)
+    async with candidates(a, b):
+        await asyncio.sleep(33.1)
+        a.store.cut_off = True
+        server.delete()
+        while not b.leads:
+            await asyncio.sleep(0.1)
+            assert not (a.leads and b.leads)
+        assert asyncio.get_running_loop().time() < 33.1 + 15 + 4.4
+
+
+@pytest_loop
+async def test_a_leader_makes_its_lease_again_when_it_is_deleted():
+    server = Server()
+    a, b = Candidate(server, "a"), Candidate(server, "b", seed=2)
+    async with candidates(a, b):
+        for _ in range(5):
+            await asyncio.sleep(7)
+            server.delete()
+            await asyncio.sleep(0.01)
+            assert server.holder == "a"
+        assert a.leads
+        assert not b.leads
+
+
+@pytest_loop
+async def test_a_leader_whose_lease_was_taken_gives_up_at_once():
+    """A conflict says that somebody else has written the lease."""
+    server = Server()
+    async with candidates(Candidate(server, "a", watch=False)) as (a,):
+        a.store.latency = 0.2
+        await asyncio.sleep(5.9)
+        server.delete()
+        await asyncio.sleep(0.7)  # it has found no lease, and is about to make one
+        server.write(record("b"), None, "b")
+        outcome = await a.task
+    assert outcome is Outcome.LOST
+    assert asyncio.get_running_loop().time() < 8
+
+
+@pytest_loop
+@pytest.mark.parametrize(
+    "extreme",
+    [
+        {"transitions": MAX_INT32},
+        {"duration_seconds": 0},
+        {"acquire_time": "0000-01-01T00:00:00.000000Z"},
+        {"renew_time": "9999-12-31T23:59:59.999999Z"},
+    ],
+    ids=str,
+)
+async def test_a_dead_holder_with_extreme_numbers_is_followed(extreme):
+    server = Server()
+    server.write(record("dead", **extreme), None, "setup")
+    async with candidates(Candidate(server, "a")) as (a,):
+        await asyncio.sleep(15.1)
+        assert a.leads
+    assert server.lease.record.transitions <= MAX_INT32
+
+
+@pytest_loop
+async def test_a_dead_holder_that_is_trusted_for_68_years(caplog):
+    """It may be alive, with settings of its own. The log says what to do if it is not."""
+    caplog.set_level("WARNING")
+    server = Server()
+    server.write(record("de\nad", duration_seconds=MAX_INT32), None, "setup")
+    async with candidates(Candidate(server, "a")) as (a,):
+        await asyncio.sleep(600)
+        assert not a.leads
+        (message,) = (r.message for r in caplog.records)
+        assert message.startswith(
+            "Lease kube-scheduler is held by 'de\\nad', which has not renewed it for 1"
+        )
+        assert (
+            "Its leaseDurationSeconds is 2147483647, so it is trusted for another 21474836"
+            in message
+        )
+        server.delete()
+        await asyncio.sleep(0.01)
+        assert a.leads
+
+
+@pytest_loop
+async def test_an_answer_that_names_another_holder_is_not_believed():
+    server = Server()
+    a = Candidate(server, "a")
+    a.store.garbage = True
+    async with candidates(a):
+        await asyncio.sleep(30)
+        assert not a.leads
+
+
+def test_holders_for_people():
+    assert shown("host-1_5f") == "host-1_5f"
+    assert shown("a\nb") == "'a\\nb'"
+    assert len(shown("h" * 1_000_000)) == 256
 
 
 @pytest_loop
