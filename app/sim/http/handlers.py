@@ -44,7 +44,7 @@ _NO_QUERY: Final[Mapping[str, str]] = {}
 
 @dataclass(slots=True)
 class Call:
-    """One request, as far as the API is concerned."""
+    """A request to the API."""
 
     method: str
     target: ResourcePath
@@ -61,7 +61,7 @@ class Call:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the request, where it must have one. Raises 405 as the real server does."""
+        """The namespace of a request that must have one. Raises 405, as the real server does."""
         if self.target.namespace is None:
             raise method_not_allowed()
         return self.target.namespace
@@ -90,7 +90,7 @@ def status_response(error: ApiError) -> web.Response:
 
 
 def make_call(request: web.BaseRequest, target: ResourcePath, body: bytes) -> Call:
-    """Takes from an HTTP request what the API needs."""
+    """The call that an HTTP request means."""
     url, headers = request.rel_url, request.headers
     return Call(
         method=request.method,
@@ -131,7 +131,7 @@ class Handlers:
         }
 
     def answer(self, call: Call) -> web.Response:
-        """Does what the call asks for. Raises ApiError."""
+        """Handles a call. Raises ApiError."""
         target = call.target
         if target.subresource:
             return self._subresource(call)
@@ -239,7 +239,7 @@ class Handlers:
         raise bad_request("the containers of this cluster only pretend to run and have no logs")
 
     def _review(self, call: Call) -> web.Response:
-        """Bindings and reviews: created, answered, not kept."""
+        """Bindings and reviews, which are answered but not stored."""
         if call.method != "POST" or call.target.name:
             raise method_not_allowed()
         body = call.decoded()

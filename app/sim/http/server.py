@@ -43,14 +43,14 @@ Extra = Callable[[str, str, bytes], web.Response | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchLimits:
-    """How watches are kept in bounds."""
+    """The limits of watches."""
 
     bookmark_seconds: float = 60.0
-    """Between two bookmarks."""
+    """Seconds between two bookmarks."""
     timeout_seconds: float = 3000.0
-    """A watch ends after this time unless its client asks for another."""
+    """Seconds after which a watch ends, unless its client asks for another time."""
     buffer_bytes: int = 32 * 1024 * 1024
-    """A watcher with more than this waiting for it is closed."""
+    """Pending events after which a watch is closed."""
 
 
 class Server:
@@ -109,7 +109,7 @@ class Server:
             self._listener = None
 
     def cut_connections(self) -> int:
-        """Aborts every connection in the middle of whatever it does, and returns how many there were."""
+        """Aborts every connection at once. Returns their number."""
         connections = self._web_server.connections if self._web_server is not None else []
         for connection in connections:
             if connection.transport is not None:
@@ -197,7 +197,7 @@ class Server:
     async def _watch(
         self, request: web.BaseRequest, call: Call, options: ListOptions
     ) -> web.StreamResponse:
-        """Streams a watch until its time is up, its client leaves or the server stops."""
+        """Streams a watch until its time is over, its client closes it or the server stops."""
         watcher = open_watch(
             self._api.store,
             call.kind,
