@@ -22,7 +22,7 @@ from app.sim.http.discovery import (
     version_info,
 )
 from app.sim.http.faults import Faults
-from app.sim.http.handlers import Call, Handlers, json_response, make_call, status_response
+from app.sim.http.handlers import ApiCall, Handlers, json_response, make_call, status_response
 from app.sim.http.negotiation import GROUP_DISCOVERY, JSON, wanted_form
 from app.sim.http.routes import parse_path
 from app.sim.http.watch import Watcher, open_watch
@@ -195,7 +195,7 @@ class Server:
         return web.Response(status=404, text="404 page not found\n")
 
     async def _watch(
-        self, request: web.BaseRequest, call: Call, options: ListOptions
+        self, request: web.BaseRequest, call: ApiCall, options: ListOptions
     ) -> web.StreamResponse:
         """Streams a watch until its time is over, its client closes it or the server stops."""
         watcher = open_watch(
