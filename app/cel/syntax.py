@@ -10,7 +10,7 @@ from app.cel.values import Value
 
 
 @dataclass(slots=True, eq=False)
-class Expr:
+class Node:
     """Any expression. ``offset`` is the place that errors report, in characters: that of its operator or opening bracket."""
 
     offset: int
@@ -18,14 +18,14 @@ class Expr:
 
 
 @dataclass(slots=True, eq=False)
-class Literal(Expr):
+class Literal(Node):
     """A constant of a basic type."""
 
     value: Value
 
 
 @dataclass(slots=True, eq=False)
-class Ident(Expr):
+class Ident(Node):
     """A variable, or the name of a type. A leading dot means the outermost scope.
 
     The checker sets ``variable`` to the declaration, or ``type_name``.
@@ -37,13 +37,13 @@ class Ident(Expr):
 
 
 @dataclass(slots=True, eq=False)
-class Select(Expr):
+class Select(Node):
     """``operand.name``; ``optional`` for ``operand.?name``, ``test`` for ``has(operand.name)``.
 
     The checker sets ``ident`` if the whole is a qualified name.
     """
 
-    operand: Expr
+    operand: Node
     name: str
     optional: bool = False
     test: bool = False
@@ -51,39 +51,39 @@ class Select(Expr):
 
 
 @dataclass(slots=True, eq=False)
-class Call(Expr):
+class Call(Node):
     """A call of a function, an operator (``_+_``) or, with a target, a method.
 
     The checker sets ``overloads`` to the keys of the overloads that are possible.
     """
 
     function: str
-    arguments: list[Expr]
-    target: Expr | None = None
+    arguments: list[Node]
+    target: Node | None = None
     overloads: tuple[str, ...] = field(default=(), init=False)
 
 
 @dataclass(slots=True, eq=False)
-class ListLiteral(Expr):
+class ListLiteral(Node):
     """``[a, ?b]``: ``optionals`` are the positions with a question mark."""
 
-    elements: list[Expr]
+    elements: list[Node]
     optionals: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
-class MapLiteral(Expr):
+class MapLiteral(Node):
     """``{k: v, ?k: v}``: entries are (key, value, optional)."""
 
-    entries: list[tuple[Expr, Expr, bool]]
+    entries: list[tuple[Node, Node, bool]]
 
 
 @dataclass(slots=True, eq=False)
-class Message(Expr):
+class Message(Node):
     """``Name{field: value}``. The checker refuses it: Kubernetes has no such type."""
 
     name: str
-    values: list[Expr]
+    values: list[Node]
 
 
 @dataclass(slots=True, eq=False)
@@ -96,17 +96,17 @@ class Variable:
 
 
 @dataclass(slots=True, eq=False)
-class Bind(Expr):
+class Bind(Node):
     """``cel.bind(name, value, body)``: the value is computed when the body first reads it."""
 
     name: str
-    value: Expr
-    body: Expr
+    value: Node
+    body: Node
     variable: Variable | None = field(default=None, init=False)
 
 
 @dataclass(slots=True, eq=False)
-class Fold(Expr):
+class Fold(Node):
     """A comprehension, which all(), exists(), map() and the like expand to.
 
     The accumulator starts as ``initial``. For each element of ``range`` it becomes ``step``, as long as ``condition`` is not
@@ -114,16 +114,16 @@ class Fold(Expr):
     map: key and value). The checker sets ``variables``: the accumulator, then the iteration variables.
     """
 
-    range: Expr
+    range: Node
     names: tuple[str, ...]
-    initial: Expr
-    condition: Expr
-    step: Expr
-    result: Expr
+    initial: Node
+    condition: Node
+    step: Node
+    result: Node
     variables: tuple[Variable, ...] = field(default=(), init=False)
 
 
-def children(node: Expr) -> list[Expr]:
+def children(node: Node) -> list[Node]:
     """The direct children of a node."""
     match node:
         case Select():

@@ -5,12 +5,12 @@ and authorities in files are read again when the files change; if the new ones a
 """
 
 import ssl
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from app.extender.config import ExtenderConfig, ExtenderConfigError, TLSConfig
 from app.http.files import FileWatch
+from app.http.tls import ClientCertificate, client_context
 
 _UNVERIFIED: Final = (
     "extender {name}: the server's certificate is not verified, because {why}; {way_out}"
@@ -57,7 +57,7 @@ class TLSSource:
         try:
             return _context(self._tls, verify=self._verify)
         except (OSError, ValueError) as err:
-            raise ValueError(f"tlsConfig: {_text(err)}") from err
+            raise ValueError(f"tlsConfig: {err}") from err
 
 
 def _is_https(config: ExtenderConfig) -> bool:
@@ -113,44 +113,11 @@ def _files(tls: TLSConfig) -> tuple[str, ...]:
 
 
 def _context(tls: TLSConfig, *, verify: bool) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.hostname_checks_common_name = False
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    elif tls.has_ca:
-        ca = tls.ca_data or Path(tls.ca_file).read_bytes()
-        context.load_verify_locations(cadata=_pem(ca, tls.ca_file or "caData"))
-    else:
-        context.load_default_certs()
+    ca = tls.ca_data or Path(tls.ca_file).read_bytes() if verify and tls.has_ca else None
+    certificate = None
     if tls.has_cert and tls.has_key:
-        _load_client_certificate(context, tls)
-    return context
-
-
-def _pem(data: bytes, origin: str) -> str:
-    try:
-        return data.decode("ascii")
-    except UnicodeDecodeError as err:
-        raise ValueError(f"{origin} is not PEM") from err
-
-
-def _load_client_certificate(context: ssl.SSLContext, tls: TLSConfig) -> None:
-    """Loads the pair by way of a private directory: OpenSSL takes files only, and data may be mixed with files."""
-    with tempfile.TemporaryDirectory(prefix="extender-tls-") as private:
-        cert, key = Path(private, "tls.crt"), Path(private, "tls.key")
-        cert.write_bytes(tls.cert_data or Path(tls.cert_file).read_bytes())
-        key.touch(mode=0o600)
-        key.write_bytes(tls.key_data or Path(tls.key_file).read_bytes())
-        context.load_cert_chain(cert, key, password=_no_password)
-
-
-def _no_password() -> str:
-    raise ValueError("the client key is encrypted; give one without a password")
-
-
-def _text(err: Exception) -> str:
-    if isinstance(err, ssl.SSLError):
-        return f"the certificate, key or CA cannot be used: {err.reason or err}"
-    return str(err)
+        certificate = ClientCertificate(
+            chain=tls.cert_data or Path(tls.cert_file).read_bytes(),
+            key=tls.key_data or Path(tls.key_file).read_bytes(),
+        )
+    return client_context(ca=ca, verify=verify, certificate=certificate)

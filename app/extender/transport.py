@@ -21,15 +21,7 @@ import aiohttp
 from yarl import URL
 
 from app.extender.errors import Outcome, TransportError
-from app.extender.exchange import (
-    ERROR_BODY_BYTES,
-    Large,
-    Progress,
-    Response,
-    Target,
-    exchange,
-    open_pool,
-)
+from app.extender.exchange import ERROR_BODY_BYTES, Progress, Response, Target, exchange, open_pool
 from app.extender.failures import broken, misled, quoted, timed_out
 from app.extender.tls import TLSSource
 from app.http.pool import Pool
@@ -51,18 +43,9 @@ class Transport(Protocol):
     """What carries requests."""
 
     async def post(
-        self,
-        url: str,
-        body: Body,
-        *,
-        headers: Mapping[str, str],
-        timeout_seconds: float,
-        large: Large | None = None,
+        self, url: str, body: Body, *, headers: Mapping[str, str], timeout_seconds: float
     ) -> Response:
-        """Sends one POST and reads the answer: all of a 200, ERROR_BODY_BYTES of any other.
-
-        Raises TransportError, and AnswerError from the stream of a large answer.
-        """
+        """Sends one POST and reads the answer: all of a 200, ERROR_BODY_BYTES of any other. Raises TransportError."""
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -95,19 +78,13 @@ class HTTPTransport:
         self._targets: Final[dict[str, Target]] = {}
 
     async def post(
-        self,
-        url: str,
-        body: Body,
-        *,
-        headers: Mapping[str, str],
-        timeout_seconds: float,
-        large: Large | None = None,
+        self, url: str, body: Body, *, headers: Mapping[str, str], timeout_seconds: float
     ) -> Response:
-        """See Transport."""
+        """Sends one POST and reads the answer. Raises TransportError."""
         progress = Progress(url)
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         try:
-            return await self._follow(self._target(url), body, headers, progress, deadline, large)
+            return await self._follow(self._target(url), body, headers, progress, deadline)
         except TimeoutError as err:
             raise timed_out(progress.url, in_body=progress.in_body, sent=progress.sent) from err
         except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError) as err:
@@ -135,7 +112,6 @@ class HTTPTransport:
         headers: Mapping[str, str],
         progress: Progress,
         deadline: float,
-        large: Large | None,
     ) -> Response:
         """Sends a request wherever the answers lead."""
         for _ in range(_MAX_REQUESTS):
@@ -149,7 +125,6 @@ class HTTPTransport:
                 deadline=deadline,
                 max_bytes=self._max_answer_bytes,
                 before_sending=self._ask_whether_to_call,
-                large=large,
             )
             location = response.headers.get("Location", "") if response.status in _REDIRECTS else ""
             if not location:

@@ -6,7 +6,6 @@ hour. Whoever needs it asks ``identify`` again when ``valid_for`` has passed or 
 
 import dataclasses
 import ssl
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -15,18 +14,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from app.http.proxy import Proxy
+from app.http.tls import ClientCertificate, client_context
 from app.kube.errors import ConfigurationError
 
 #: Seconds after which credentials kept in files are read again, as in-cluster tokens must be at least every minute.
 FILE_REFRESH: Final = 60.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClientCertificate:
-    """A certificate chain and its private key, PEM. The key stays out of ``repr``."""
-
-    chain: bytes
-    key: bytes = dataclasses.field(repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +48,8 @@ class Connection(msgspec.Struct, frozen=True):
     identify: Identify = anonymous
     #: PEM of the authorities to trust; None: those of the system.
     ca: bytes | None = None
+    #: Where they are if they may change while we run.
+    ca_file: Path | None = None
     verify: bool = True
     #: Whether the server's certificate must be made out to its name; not needed where ``ca`` is this very certificate.
     check_hostname: bool = True
@@ -71,38 +65,24 @@ class Connection(msgspec.Struct, frozen=True):
         return self.server.startswith("https://")
 
     def tls_context(self, certificate: ClientCertificate | None) -> ssl.SSLContext | None:
-        """The TLS settings for connections made under one identity. Raises ConfigurationError."""
+        """The TLS settings for connections made under one identity, with the authorities as they are now.
+
+        Raises ConfigurationError.
+        """
         if not self.is_tls:
             return None
+        ca = self.ca
+        if self.ca_file is not None:
+            ca = read_file(self.ca_file, "certificate authority")
         try:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            if not self.verify:
-                context.check_hostname = False
-                context.verify_mode = ssl.CERT_NONE
-            elif self.ca is not None:
-                context.check_hostname = self.check_hostname
-                # As in Go: any certificate among them is trusted, also one that another authority has signed.
-                context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-                context.load_verify_locations(cadata=_text(self.ca))
-            else:
-                context.load_default_certs()  # takes a while, so only where they are needed
-            if certificate is not None:
-                _load_certificate(context, certificate)
-        except (ssl.SSLError, ValueError) as err:
+            return client_context(
+                ca=ca,
+                verify=self.verify,
+                check_hostname=self.check_hostname,
+                certificate=certificate,
+            )
+        except ValueError as err:
             raise ConfigurationError(f"TLS settings for {self.server} are unusable: {err}") from err
-        return context
-
-
-def _text(pem: bytes | None) -> str | None:
-    return pem.decode("ascii") if pem is not None else None
-
-
-def _load_certificate(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
-    """OpenSSL's binding reads certificates from files only: the key is on disk for a moment, readable by us alone."""
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(certificate.chain.rstrip() + b"\n" + certificate.key)
-        file.flush()
-        context.load_cert_chain(file.name)
 
 
 def normalize_server(address: str) -> str:
@@ -141,10 +121,18 @@ def token_file_source(
     """A bearer token that lives in a file and is read anew every minute, after every 401 as well."""
 
     async def identify() -> Identity:
-        token = read_file(path, "token file").decode("ascii").strip()
+        token = _text(read_file(path, "token file"), path)
         return Identity(f"Bearer {token}", certificate(), FILE_REFRESH)
 
     return identify
+
+
+def _text(token: bytes, path: Path) -> str:
+    """A token as a header can hold it. Raises ConfigurationError."""
+    text = token.decode("ascii", errors="replace").strip()
+    if not text.isprintable() or not text.isascii():
+        raise ConfigurationError(f"token file {path} holds no token")
+    return text
 
 
 def fixed_source(identity: Identity) -> Identify:

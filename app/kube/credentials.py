@@ -7,6 +7,7 @@ from typing import Final
 
 from multidict import CIMultiDict
 
+from app.http.files import FileWatch
 from app.kube.connection import Connection, Identity
 from app.kube.errors import ConfigurationError
 
@@ -48,6 +49,8 @@ class Credentials:
     def __init__(self, connection: Connection) -> None:
         self._connection: Final = connection
         self._lock: Final = asyncio.Lock()
+        files = [] if connection.ca_file is None else [str(connection.ca_file)]
+        self._authorities: Final = FileWatch(files)
         self._presented = Presented(Identity(), 0)
         self._due = float("inf")
         self._asked = float("-inf")
@@ -61,6 +64,8 @@ class Credentials:
     async def current(self) -> Presented:
         """What to present now. A renewal that fails is logged and tried again later; the old identity stays."""
         now = asyncio.get_running_loop().time()
+        if self._authorities.changed(now):
+            self._reload_authorities()
         if now >= self._due:
             self._due = now + RENEWAL_RETRY
             try:
@@ -68,6 +73,14 @@ class Credentials:
             except ConfigurationError as err:
                 logger.warning("Credentials could not be renewed, keeping the old ones: %s", err)
         return self._presented
+
+    def _reload_authorities(self) -> None:
+        try:
+            certificate = self._presented.identity.certificate
+            self.tls = self._connection.tls_context(certificate) or True
+            logger.info("The certificate authorities of the API server were read again")
+        except ConfigurationError as err:
+            logger.warning("Certificate authorities cannot be used, keeping the old ones: %s", err)
 
     async def renew(self, refused: int) -> bool:
         """After a 401 for identity ``refused``: whether there is another one to try."""
@@ -83,11 +96,11 @@ class Credentials:
     def _adopt(self, identity: Identity) -> None:
         now = asyncio.get_running_loop().time()
         self._asked = now
-        self._due = now + identity.valid_for if identity.valid_for is not None else float("inf")
         old = self._presented
-        if old.number and identity.certificate == old.identity.certificate:
-            if identity.authorization == old.identity.authorization:
-                return
-        else:
+        if not old.number or identity.certificate != old.identity.certificate:
             self.tls = self._connection.tls_context(identity.certificate) or True
+        self._due = now + identity.valid_for if identity.valid_for is not None else float("inf")
+        same = identity.certificate == old.identity.certificate
+        if old.number and same and identity.authorization == old.identity.authorization:
+            return
         self._presented = Presented(identity, old.number + 1)

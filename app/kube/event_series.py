@@ -67,10 +67,12 @@ class Series(msgspec.Struct, eq=False):
     queued: bool = False
     created: bool = False
     told_count: int = 0
+    #: When it occurred last and when the server was told last, in the loop's time: the wall clock may be set back.
+    heard_at: float = 0.0
     told_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.last = self.told_at = self.first
+        self.last = self.first
 
     @property
     def news(self) -> bool:

@@ -85,9 +85,8 @@ def _never() -> bool:
 class EventRecorder:
     """Records events; ``run`` sends them.
 
-    ``api`` None asks the server which one it has. ``host`` is part of reportingInstance. ``wall`` tells the time in seconds
-    since the epoch. ``may_write`` is asked before each sending (recorders of leader election leave it out: they report the
-    loss of the lease).
+    ``api`` None asks the server which one it has. ``host`` is part of reportingInstance. ``may_write`` is asked before each
+    sending (recorders of leader election leave it out: they report the loss of the lease).
     """
 
     def __init__(
@@ -95,14 +94,12 @@ class EventRecorder:
         transport: Transport,
         *,
         host: str,
-        wall: Callable[[], float],
         rng: np.random.Generator,
         api: EventsApi | None = None,
         may_write: Guard = _always,
     ) -> None:
         self._transport: Final = transport
         self._host: Final = host
-        self._wall: Final = wall
         self._rng: Final = rng
         self._api: EventsApi | None = api
         self._may_write: Final = may_write
@@ -133,14 +130,17 @@ class EventRecorder:
     ) -> None:
         """One occurrence at ``now`` (seconds since the epoch). Never waits, never raises for want of room."""
         key = EventKey(regarding, related, type, reason, action, reporting_controller)
+        loop_time = asyncio.get_running_loop().time()
         series = self._series.get(key)
         if series is None:
             series = Series(key, self._name(regarding.name, now), truncate_note(note), now)
+            series.heard_at = series.told_at = loop_time
             if self._put(series):
                 self._remember(series)
             return
         series.count += 1
         series.last = now
+        series.heard_at = loop_time
         if series.count == 2:
             self._put(series)
 
@@ -230,7 +230,9 @@ class EventRecorder:
         """Waits while there is something more important to write, until the event is this old (seconds)."""
         while self._busy() and not self._hurried:
             crowded = self._queue.qsize() > CROWD
-            if self._wall() - series.last >= (PATIENCE if crowded else patience):
+            if asyncio.get_running_loop().time() - series.heard_at >= (
+                PATIENCE if crowded else patience
+            ):
                 break
             await asyncio.sleep(LOOK)
 
@@ -256,7 +258,7 @@ class EventRecorder:
         return await self._send(series, api)
 
     async def _send(self, series: Series, api: EventsApi) -> None:
-        count, last = series.count, series.last
+        count, heard_at = series.count, series.heard_at
         if series.created:
             try:
                 await self._patch(series, api)
@@ -265,7 +267,7 @@ class EventRecorder:
         else:
             await self._create(series, api)
         series.created = True
-        series.told_count, series.told_at = count, last
+        series.told_count, series.told_at = count, heard_at
 
     async def _create(self, series: Series, api: EventsApi) -> None:
         body = series.body(api, self._host)
@@ -292,12 +294,12 @@ class EventRecorder:
     async def _sweep_for_ever(self) -> None:
         while True:
             await asyncio.sleep(IDLE)
-            self._sweep(self._wall())
+            self._sweep(asyncio.get_running_loop().time())
 
     def _sweep(self, now: float) -> None:
         """Closes what has not occurred again, tells what goes on occurring."""
         for key, series in list(self._series.items()):
-            idle = now - series.last >= IDLE
+            idle = now - series.heard_at >= IDLE
             if idle:
                 del self._series[key]
             if series.news and (idle or now - series.told_at >= REFRESH):

@@ -13,7 +13,8 @@ from typing import Final
 
 import msgspec
 
-from app.kube.connection import ClientCertificate, Identity
+from app.http.tls import ClientCertificate
+from app.kube.connection import Identity
 from app.kube.errors import ConfigurationError
 from app.model.timestamps import parse_time
 

@@ -22,9 +22,9 @@ import msgspec
 import yaml
 
 from app.http.proxy import Proxy, parse_proxy, proxy_for
+from app.http.tls import ClientCertificate
 from app.kube.connection import (
     FILE_REFRESH,
-    ClientCertificate,
     Connection,
     Identify,
     Identity,
@@ -132,7 +132,7 @@ def _in_cluster(environ: Mapping[str, str], service_account: Path) -> Connection
     return Connection(
         server=found.host,
         identify=token_file_source(token),
-        ca=read_file(ca, "certificate authority"),
+        ca_file=ca,
         proxy=_environment_proxy(found.host, environ),
     )
 
@@ -201,6 +201,7 @@ class _KubeConfig:
                 server=server,
                 identify=self._source(wall),
                 ca=ca,
+                ca_file=self._file(self._cluster, "certificate-authority"),
                 verify=not insecure,
                 tls_server_name=self._cluster.safe_get("tls-server-name") or None,
                 proxy=self._proxy(server),
@@ -240,7 +241,7 @@ class _KubeConfig:
             return self._exec_source(wall)
         if fixed is None and user.safe_get("auth-provider"):
             return self._provider_source()
-        if user.safe_get("client-certificate") and not user.safe_get("client-certificate-data"):
+        if self._file(user, "client-certificate") or self._file(user, "client-key"):
             return certificate_file_source(fixed, certificate)
         return fixed_source(Identity(fixed, certificate()))
 
@@ -327,13 +328,19 @@ class _KubeConfig:
 
     # ------------------------------------------------------------ values
 
+    def _file(self, node: Any, name: str) -> Path | None:
+        """The file ``<name>``, None if there is none or ``<name>-data`` comes first."""
+        if node.safe_get(f"{name}-data"):
+            return None
+        path = node.safe_get(name)
+        return self._path(node, path) if path else None
+
     def _bytes(self, node: Any, name: str) -> bytes | None:
         """``<name>-data``, decoded, or the content of the file ``<name>``."""
         if data := node.safe_get(f"{name}-data"):
             return self._decode(str(data), f"{name}-data")
-        if path := node.safe_get(name):
-            return read_file(self._path(node, path), name)
-        return None
+        path = self._file(node, name)
+        return None if path is None else read_file(path, name)
 
     def _decode(self, data: str, name: str) -> bytes:
         try:

@@ -8,12 +8,9 @@ import asyncio
 import datetime as dt
 import ipaddress
 import logging
-import os
 import socket
 import ssl
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from app.http.files import FileWatch
+from app.http.tls import as_file, no_password
 from app.serving.options import ServingError, ServingOptions
 
 _VALID_DAYS: Final = 365
@@ -124,7 +122,7 @@ class ServerTLS:
         else:
             self._made_at = asyncio.get_running_loop().time()
             pem = self_signed(_names(options.bind_address), self._wall())
-            with _as_file(pem) as path:
+            with as_file(pem) as path:
                 context.load_cert_chain(path)
         if options.client_ca_file:
             _load_authorities(context, options.client_ca_file)
@@ -136,17 +134,13 @@ class ServerTLS:
 def _load_files(context: ssl.SSLContext, cert_file: str, key_file: str) -> bytes:
     """The certificate chain that was loaded, PEM. Raises ValueError."""
     try:
-        context.load_cert_chain(cert_file, key_file, password=_no_password)
+        context.load_cert_chain(cert_file, key_file, password=no_password)
         return Path(cert_file).read_bytes()
     except (OSError, ValueError) as err:
         what = err.reason if isinstance(err, ssl.SSLError) else err
         raise ValueError(
             f"unable to load server certificate {cert_file} with key {key_file}: {what}"
         ) from err
-
-
-def _no_password() -> str:
-    raise ValueError("the key is encrypted; give one without a password")
 
 
 def _load_authorities(context: ssl.SSLContext, file: str) -> None:
@@ -164,21 +158,3 @@ def _names(bind_address: str) -> list[str]:
     if bind_address not in {"", "0.0.0.0", "::"}:  # noqa: S104 - nothing is bound here
         names.append(bind_address)
     return list(dict.fromkeys(names))
-
-
-@contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """The content under a path that only this process can read, for OpenSSL takes nothing else; in memory if possible."""
-    try:
-        number = os.memfd_create("certificate")
-    except (AttributeError, OSError):
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(content)
-            file.flush()
-            yield file.name
-        return
-    try:
-        os.write(number, content)
-        yield str(Path("/proc/self/fd", str(number)))
-    finally:
-        os.close(number)

@@ -8,7 +8,7 @@ app.wire.extender_v1 cannot be sure of them, so speed matters little, and texts 
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Protocol, Self
 
 import msgspec
@@ -118,14 +118,10 @@ class Int64(msgspec.Struct, frozen=True):
 
 
 class ListOf(msgspec.Struct, frozen=True):
-    """A slice (or a pointer to one), called ``go`` in errors.
-
-    ``fast`` reads the JSON of a whole slice as ``read`` reads its value; None where it cannot be sure.
-    """
+    """A slice (or a pointer to one), called ``go`` in errors."""
 
     element: GoType
     go: str
-    fast: Callable[[bytes], list[Any] | None] | None = None
 
     def read(self, value: Any, where: Where) -> list[Any] | None:
         """The elements, None for null."""
@@ -137,11 +133,10 @@ class ListOf(msgspec.Struct, frozen=True):
 
 
 class MapOf(msgspec.Struct, frozen=True):
-    """A map with string keys, called ``go`` in errors; ``fast`` as in ListOf."""
+    """A map with string keys, called ``go`` in errors."""
 
     element: GoType
     go: str
-    fast: Callable[[bytes], dict[str, Any] | None] | None = None
 
     def read(self, value: Any, where: Where) -> dict[str, Any] | None:
         """The entries, None for null."""

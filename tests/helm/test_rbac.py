@@ -441,7 +441,7 @@ async def do_what_is_rare(server: str) -> None:
         await reviews.may(User("somebody"), "get", "/metrics")
         with contextlib.suppress(NotFound):
             await client.request("PUT", f"{DEVICE_CLAIMS}/gone", body=b"{}")
-        recorder = EventRecorder(client, host="test", wall=float, rng=rng)
+        recorder = EventRecorder(client, host="test", rng=rng)
         running = asyncio.create_task(recorder.run())
         for now in (1.0, 2.0):
             about = ObjectRef("Pod", "v1", "full-0", "default")

@@ -47,15 +47,15 @@ class Kind:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = STORED_VERBS
-    """The verbs in discovery. Only kinds with STORED_VERBS are stored; others, such as reviews, are answered at once."""
+    """What discovery says; only kinds with STORED_VERBS are kept, the others are answered at once (reviews)."""
     has_status: bool = False
-    """There is a ``/status`` subresource, and writes to the object itself do not change the status."""
+    """A ``/status`` subresource exists, and writes to the object itself leave status alone."""
     counts_generations: bool = False
     """``metadata.generation`` starts at 1 and rises with every change outside metadata and status."""
     create_on_update: bool = False
-    """PUT creates an object that does not exist."""
+    """PUT makes an object that does not exist."""
     returns_deleted: bool = False
-    """DELETE returns the object that it removed, not a Status."""
+    """DELETE answers with the object it removed, not with a Status."""
     subresources: tuple[Subresource, ...] = ()
     stored_as: str = ""
     """Resource of the kind whose objects these are, seen in another version (``events``)."""

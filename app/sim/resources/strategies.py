@@ -1,4 +1,4 @@
-"""The strategy of each resource."""
+"""Which strategy each resource has."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -36,6 +36,6 @@ _STRATEGIES: Final[Mapping[str, Strategy]] = {
 
 
 def strategy_of(kind: Kind) -> Strategy:
-    """The rules of a kind."""
+    """Returns the rules of a kind; the common ones unless it has its own."""
     common = WITH_STATUS if kind.has_status else WITHOUT_STATUS
     return _STRATEGIES.get(kind.resource, common)

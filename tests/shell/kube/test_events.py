@@ -11,6 +11,7 @@ from app.kube.event_series import ObjectRef, truncate_note
 from app.kube.events import (
     ATTEMPTS,
     CROWD,
+    IDLE,
     LONG_PATIENCE,
     MAX_SERIES,
     NORMAL,
@@ -49,9 +50,7 @@ def wall():
 
 def recorder_of(transport, **more):
     options = {"api": "events.k8s.io/v1", **more}
-    return EventRecorder(
-        transport, host="host-1", wall=wall, rng=np.random.default_rng(4), **options
-    )
+    return EventRecorder(transport, host="host-1", rng=np.random.default_rng(4), **options)
 
 
 @asynccontextmanager
@@ -280,6 +279,23 @@ async def test_events_give_way_for_a_while(looptime):
         assert len(transport.sent) == 20
         await asyncio.sleep(0.2)
         assert len(transport.sent) == 21
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+async def test_a_wall_clock_that_is_set_makes_no_difference(step):
+    """It may be set after an event was recorded: the time in the event is then ahead, or long past."""
+    transport = FakeTransport(handler=accept)
+    async with running(transport) as recorder:
+        recorder.defer_while(lambda: True)
+        record(recorder, now=wall() - step)
+        await asyncio.sleep(PATIENCE - 0.1)
+        assert transport.sent == []
+        await asyncio.sleep(0.2)
+        assert len(transport.sent) == 1
+        await asyncio.sleep(IDLE - PATIENCE - 1)
+        assert recorder.statistics().series == 1
+        await asyncio.sleep(IDLE)
+        assert recorder.statistics().series == 0
 
 
 class Slow(FakeTransport):

@@ -171,6 +171,25 @@ async def test_a_client_certificate_in_files_is_read_again_when_asked(write, aut
     assert (await connection.identify()).certificate != before.certificate
 
 
+async def test_a_key_in_a_file_is_read_again_when_asked(write, authority, tmp_path):
+    """The certificate need not be in a file, too."""
+    pem = authority.issue("me", client=True)
+    (tmp_path / "me.key").write_bytes(pem.key)
+    connection = write({"client-certificate-data": b64(pem.certificate), "client-key": "me.key"})
+    assert (await connection.identify()).valid_for == 60
+    (tmp_path / "me.key").write_bytes(b"another")
+    assert (await connection.identify()).certificate.key == b"another"
+
+
+def test_where_authorities_are_read_again(write, authority, tmp_path):
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    in_file = write(cluster={"certificate-authority": "ca.crt"})
+    assert in_file.ca_file == tmp_path / "ca.crt"
+    data = {"certificate-authority-data": b64(authority.pem), "certificate-authority": "ca.crt"}
+    assert write(cluster=data).ca_file is None
+    assert write().ca_file is None
+
+
 def test_secrets_are_not_in_representations(write, authority):
     pem = authority.issue("me", client=True)
     connection = write(
@@ -401,7 +420,7 @@ def service_account(tmp_path, authority):
 async def test_inside_a_cluster(tmp_path, authority):
     connection = load_connection(wall=wall, **service_account(tmp_path, authority))
     assert connection.server == "https://10.0.0.1:443"
-    assert connection.ca == authority.pem
+    assert connection.ca_file.read_bytes() == authority.pem
     assert (await connection.identify()).authorization == "Bearer one"
     (tmp_path / "token").write_text("two")
     identity = await connection.identify()

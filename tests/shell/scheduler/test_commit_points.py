@@ -127,7 +127,6 @@ class World:
 
     async def bind(self, pod, node_name):
         self.bound.append(pod.name)
-        return SUCCESS
 
     # -------------------------------------------------- reports
 

@@ -45,9 +45,7 @@ class World:
         self.transport = transport or FakeTransport(handler=lambda _sent: ok(status=201))
         self.loaded = load(config)
         classes = registry.registry()
-        events = EventRecorder(
-            self.transport, host="here", wall=self.clock.wall, rng=rng, api="events.k8s.io/v1"
-        )
+        events = EventRecorder(self.transport, host="here", rng=rng, api="events.k8s.io/v1")
         self.scheduler = Scheduler(
             self.loaded.settings,
             self.loaded.to_plain(registry.capabilities(classes)),

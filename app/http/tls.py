@@ -1,0 +1,79 @@
+"""TLS of clients from PEM in memory, and the ways around what OpenSSL takes from files only."""
+
+import dataclasses
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """A certificate chain and its private key, PEM. The key stays out of ``repr``."""
+
+    chain: bytes
+    key: bytes = dataclasses.field(repr=False)
+
+
+def client_context(
+    *,
+    ca: bytes | None,
+    verify: bool,
+    check_hostname: bool = True,
+    certificate: ClientCertificate | None,
+) -> ssl.SSLContext:
+    """The settings of a client; ``ca`` holds the authorities to trust, None those of the system.
+
+    ``check_hostname`` may be False where ``ca`` is the server's own certificate. Raises ValueError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.hostname_checks_common_name = False
+    try:
+        if not verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        elif ca is not None:
+            context.check_hostname = check_hostname
+            # As in Go: any certificate among them is trusted, also one that another authority has signed.
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            context.load_verify_locations(cadata=_ascii(ca))
+        else:
+            context.load_default_certs()  # takes a while, so only where they are needed
+        if certificate is not None:
+            with as_file(certificate.chain.rstrip() + b"\n" + certificate.key) as path:
+                context.load_cert_chain(path, password=no_password)
+    except ssl.SSLError as err:
+        raise ValueError(f"the certificate, key or CA cannot be used: {err.reason or err}") from err
+    return context
+
+
+def _ascii(pem: bytes) -> str:
+    """PEM without the bytes that are not ASCII: bundles have names of authorities in comments."""
+    return pem.decode("ascii", errors="ignore")
+
+
+def no_password() -> str:
+    """What to give OpenSSL as a password: it would ask on the terminal otherwise. Raises ValueError."""
+    raise ValueError("the key is encrypted; give one without a password")
+
+
+@contextmanager
+def as_file(content: bytes) -> Iterator[str]:
+    """A path with this content that only this process can read; in memory if possible."""
+    try:
+        number = os.memfd_create("certificate")
+    except (AttributeError, OSError):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            yield file.name
+        return
+    try:
+        with open(number, "wb", closefd=False) as file:
+            file.write(content)
+        yield str(Path("/proc/self/fd", str(number)))
+    finally:
+        os.close(number)
