@@ -21,7 +21,7 @@ from app.observe.explain import (
     QueueMove,
     Waiting,
 )
-from app.observe.histories import AttemptRecord, ExtenderCall, Rejection
+from app.observe.histories import AttemptRecord, ExtenderCall, Preempted, Rejection
 
 _RESULTS: Final = {
     "bound": "green",
@@ -70,9 +70,15 @@ def _head(explanation: Explanation, now: float) -> RenderableType:
         facts.add_row("scheduler", explanation.scheduler_name)
         facts.add_row("priority", str(explanation.priority))
     facts.add_row("where", _where(explanation, now))
+    if explanation.preempted is not None:
+        facts.add_row("preempted", _preempted(explanation.preempted, now))
     if explanation.nominated_node:
         facts.add_row("nominated", explanation.nominated_node)
     return Group(title, Padding(facts, (0, 0, 0, 2)))
+
+
+def _preempted(told: Preempted, now: float) -> str:
+    return f"by {told.preemptor} on {told.node}, {_ago(told.at, now)}"
 
 
 def _where(explanation: Explanation, now: float) -> str:
@@ -129,11 +135,23 @@ def _what(attempt: AttemptRecord) -> str:
     if attempt.message:
         said = attempt.message
         if attempt.nominated_node:
-            said += f" Room is made on {attempt.nominated_node} by evicting {attempt.victims} pods."
+            said += f" {_room(attempt)}"
         return said
     if attempt.node:
         return f"{attempt.node}, one of {attempt.feasible} that would do, of {attempt.evaluated}"
     return ""
+
+
+def _room(attempt: AttemptRecord) -> str:
+    """How room is made for a pod on the node that it is nominated for."""
+    if not attempt.victims:
+        return f"It is nominated for {attempt.nominated_node}."
+    pods = "1 pod" if attempt.victims == 1 else f"{attempt.victims} pods"
+    named = ", ".join(attempt.victim_pods)
+    more = attempt.victims - len(attempt.victim_pods)
+    if more:
+        named += f" and {more} more"
+    return f"Room is made on {attempt.nominated_node} by evicting {pods}: {named}."
 
 
 def _details(attempt: AttemptRecord) -> Iterator[RenderableType]:

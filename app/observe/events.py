@@ -4,7 +4,7 @@ The scheduler emits each event once, to one sink. A sink is synchronous and chea
 do not concern it. What happens between the scheduler and extenders is in app.extender.events.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -75,11 +75,19 @@ class AttemptFailed(msgspec.Struct, frozen=True):
 
 
 class PreemptionStarted(msgspec.Struct, frozen=True):
-    """``victims`` pods are about to be evicted from a node for ``preemptor``."""
+    """``victims`` are about to be evicted from a node for ``preemptor``, as part of its attempt."""
 
     preemptor: Pod
     node: str
-    victims: int
+    victims: Sequence[Pod]
+
+
+class VictimEvicted(msgspec.Struct, frozen=True):
+    """A pod was deleted, or stopped before it was bound, to make room for ``preemptor`` on a node."""
+
+    victim: Pod
+    preemptor: Pod
+    node: str
 
 
 class PreemptionFinished(msgspec.Struct, frozen=True):
@@ -96,6 +104,7 @@ SchedulerEvent = (
     | PodBound
     | AttemptFailed
     | PreemptionStarted
+    | VictimEvicted
     | PreemptionFinished
 )
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from app.observe.histories import AttemptRecord, Rejection
+from app.observe.histories import AttemptRecord, Preempted, Rejection
 
 # Where a pod can be beside the places of the queue.
 ASSUMED: Final = "assumed"
@@ -78,3 +78,4 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     now: Chances | None = None
     attempts: list[AttemptRecord] = msgspec.field(default_factory=list)
     moves: tuple[QueueMove, ...] = ()
+    preempted: Preempted | None = None

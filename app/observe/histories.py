@@ -34,6 +34,7 @@ from app.observe.events import (
     PodBound,
     PreemptionStarted,
     SchedulerEvent,
+    VictimEvicted,
 )
 from app.state.queue.queued_pod import Place, QueuedPod
 
@@ -41,6 +42,8 @@ MAX_PODS: Final = 4096
 MAX_ATTEMPTS: Final = 10
 #: Calls to extenders kept for one attempt, which may take many rounds.
 MAX_CALLS: Final = 50
+#: Victims that are named for one attempt.
+MAX_VICTIMS: Final = 10
 
 
 class ExtenderCall(msgspec.Struct, rename="camel"):
@@ -99,8 +102,9 @@ class AttemptRecord(msgspec.Struct, rename="camel"):
     message: str = ""
     #: None: the nomination was left as it is; "": cleared.
     nominated_node: str | None = None
-    #: Pods to be evicted for this one.
+    #: How many pods are evicted for this one, and some of them (``NAMESPACE/NAME``).
     victims: int = 0
+    victim_pods: tuple[str, ...] = ()
     refusals: tuple[Rejection, ...] = ()
     calls: list[ExtenderCall] = msgspec.field(default_factory=list)
     steps: tuple[BindingStep, ...] = ()
@@ -115,6 +119,15 @@ class AttemptRecord(msgspec.Struct, rename="camel"):
         )
 
 
+class Preempted(msgspec.Struct, rename="camel", frozen=True):
+    """How a pod was preempted: when (seconds since the epoch), for which pod (``NAMESPACE/NAME``), on which node."""
+
+    at: float
+    preemptor: str
+    preemptor_uid: str
+    node: str
+
+
 class PodHistory(msgspec.Struct, eq=False):
     """What is remembered of one pod; the oldest attempt first."""
 
@@ -126,6 +139,9 @@ class PodHistory(msgspec.Struct, eq=False):
     current: AttemptRecord | None = None
     #: The way through the queue of a pod that has left it (QueuedPod.moves).
     moves: Sequence[tuple[float | None, str, Place]] = ()
+    #: How many pods are evicted for it in the attempt under way, and some of them.
+    victims: tuple[int, tuple[str, ...]] = (0, ())
+    preempted: Preempted | None = None
 
 
 _CALLS: ContextVar[list[ExtenderCall] | None] = ContextVar("extender calls", default=None)
@@ -182,9 +198,11 @@ class Histories:
             case AttemptStarted():  # calls of this task, and of those it starts, belong to it
                 _CALLS.set(self._attempt(event.queued, event.profile).calls)
             case PreemptionStarted():
-                history = self._by_uid.get(event.preemptor.uid)
-                if history is not None and history.current is not None:
-                    history.current.victims = event.victims
+                some = tuple(victim.key for victim in event.victims[:MAX_VICTIMS])
+                self._story(event.preemptor).victims = (len(event.victims), some)
+            case VictimEvicted(victim, preemptor, node):
+                told = Preempted(self._wall(), preemptor.key, preemptor.uid, node)
+                self._story(victim).preempted = told
 
     def on_extender(self, event: ExtenderEvent) -> None:
         """Remembers a call as part of the attempt that made it."""
@@ -228,12 +246,16 @@ class Histories:
         attempt.nominated_node = event.nominated_node
         history = self._by_uid[event.queued.pod.uid]
         history.current = None
+        attempt.victims, attempt.victim_pods = history.victims
+        history.victims = (0, ())
         before = history.attempts[-2] if len(history.attempts) > 1 else None
         if before is not None and attempt.same_end(before):
             attempt.refusals = before.refusals
             attempt.evaluated = before.evaluated
             attempt.repeats = before.repeats + 1
             attempt.first_at = before.first_at
+            if not attempt.victims:
+                attempt.victims, attempt.victim_pods = before.victims, before.victim_pods
             del history.attempts[-2]
         elif event.diagnosis is not None:
             attempt.refusals = rejections_of(event.diagnosis)

@@ -115,7 +115,7 @@ def log_event(event: SchedulerEvent) -> None:
                 v=_OUTCOMES,
                 preemptor=event.preemptor.key,
                 node=event.node,
-                victims=event.victims,
+                victims=len(event.victims),
             )
 
 

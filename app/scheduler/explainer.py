@@ -69,6 +69,7 @@ class Explainer:
                 GONE,
                 attempts=story.attempts,
                 moves=_moves(story.moves),
+                preempted=story.preempted,
             )
         if story is not None and story.uid != pod.uid:
             story = None
@@ -88,6 +89,7 @@ class Explainer:
             now=None if node or place == NOT_OURS else self._chances(pod),
             attempts=[] if story is None else story.attempts,
             moves=_moves(queued.moves if queued else story.moves if story else ()),
+            preempted=None if story is None else story.preempted,
         )
 
     def _place(self, pod: Pod, queued: QueuedPod | None) -> tuple[str, str]:

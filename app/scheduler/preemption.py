@@ -20,7 +20,7 @@ from app.framework.interface import Eviction
 from app.kube.errors import KubeError, NotFound
 from app.kube.payloads import ConditionChange
 from app.model.pod import Pod
-from app.observe.events import PreemptionFinished, PreemptionStarted
+from app.observe.events import PreemptionFinished, PreemptionStarted, VictimEvicted
 from app.observe.pod_events import PodEvents
 from app.scheduler.parts import Parts
 from app.scheduler.status_patches import StatusPatch, StatusPatcher
@@ -128,7 +128,7 @@ class Evictor:
         staying = [victim for victim in victims if not victim.terminating]
         if not staying:
             return
-        self._emit(PreemptionStarted(preemptor, eviction.node_name, len(victims)))
+        self._emit(PreemptionStarted(preemptor, eviction.node_name, victims))
         eviction.progress.begin(preemptor.uid)
         self._run_more(1)
         self._spawn(self._run(eviction, staying), "preempt")
@@ -207,6 +207,7 @@ class Evictor:
 
     def _report(self, victim: Pod, eviction: Eviction, suffix: str) -> None:
         preemptor = eviction.preemptor
+        self._emit(VictimEvicted(victim, preemptor, eviction.node_name))
         self._events.pod_event(
             victim,
             kind="Normal",

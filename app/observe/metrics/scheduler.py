@@ -139,7 +139,7 @@ class AttemptMetrics:
             case AttemptFailed():
                 self._ended(event.result, event.profile, event.seconds)
             case PreemptionStarted():
-                self._victims.observe(event.victims)
+                self._victims.observe(len(event.victims))
             case PreemptionFinished():
                 result = "success" if event.succeeded else "error"
                 self._evictions.labels(result).inc()

@@ -21,8 +21,9 @@ from app.observe.events import (
     NodeSelected,
     PodBound,
     PreemptionStarted,
+    VictimEvicted,
 )
-from app.observe.histories import MAX_CALLS, Histories, Rejection, rejections_of
+from app.observe.histories import MAX_CALLS, MAX_VICTIMS, Histories, Rejection, rejections_of
 from app.state.queue.queued_pod import ACTIVE, QueuedPod
 from tests.shell.extender.fakes import extender
 from tests.shell.scheduler.world import running
@@ -176,13 +177,31 @@ def test_a_pod_that_starts_afresh_does_not_overwrite_its_past(histories):
 
 
 def test_victims_belong_to_the_attempt_under_way(histories):
-    pod = queued()
-    histories.on(PreemptionStarted(pod.pod, "n1", 9))
-    assert histories.of("default", "p") is None
-    histories.on(AttemptStarted(pod, PROFILE))
-    histories.on(PreemptionStarted(pod.pod, "n1", 2))
-    fail(histories, pod, nominated_node="n1")
-    assert attempts(histories)[0].victims == 2
+    """An attempt that asks no extenders begins for histories with its end."""
+    victims = [make_pod(f"v{number}") for number in range(MAX_VICTIMS + 2)]
+    histories.on(PreemptionStarted(make_pod("p"), "n1", victims[:2]))
+    fail(histories, queued(), nominated_node="n1")
+    (attempt,) = attempts(histories)
+    assert (attempt.victims, attempt.victim_pods) == (2, ("default/v0", "default/v1"))
+    fail(histories, queued(attempts=2), nominated_node="n1")
+    (attempt,) = attempts(histories)
+    assert (attempt.repeats, attempt.victims) == (2, 2)
+    again = queued(attempts=3)
+    histories.on(AttemptStarted(again, PROFILE))
+    histories.on(PreemptionStarted(again.pod, "n2", victims))
+    fail(histories, again, nominated_node="n2")
+    last = attempts(histories)[-1]
+    assert (last.victims, len(last.victim_pods)) == (MAX_VICTIMS + 2, MAX_VICTIMS)
+    fail(histories, queued(attempts=4), "0/9 nodes are available: 9 others.")
+    assert attempts(histories)[-1].victims == 0
+
+
+def test_a_victim_knows_who_has_preempted_it(histories):
+    victim, preemptor = make_pod("v"), make_pod("p")
+    histories.on(VictimEvicted(victim, preemptor, "n1"))
+    told = histories.of("default", "v").preempted
+    assert (told.preemptor, told.preemptor_uid, told.node) == ("default/p", preemptor.uid, "n1")
+    assert told.at > 100.0
 
 
 # ---------------------------------------------------------------- extenders

@@ -14,7 +14,7 @@ from app.extender.errors import Outcome
 from app.extender.events import CallFinished, NodesRejected
 from app.framework.testing import make_pod
 from app.model.pod import Pod
-from app.observe.events import AttemptStarted, PreemptionStarted
+from app.observe.events import AttemptStarted
 from app.scheduler.explainer import Explainer, Explanation, Leadership
 from tests.markdown import ROOT, blocks
 from tests.shell.clock import WALL
@@ -191,7 +191,6 @@ async def test_extenders_and_preemption_as_they_read():
             CallFinished("http://licences", Verb.FILTER, Outcome.SUCCESS, 0.012, 900, 40)
         )
         histories.on_extender(NodesRejected("http://licences", 3))
-        histories.on(PreemptionStarted(pod, "a", 2))
         queued.attempts = 0
         await world.settle()
         told = explainer(world).explain("default", "p")
@@ -199,6 +198,27 @@ async def test_extenders_and_preemption_as_they_read():
     assert "Calls to extenders in the last attempt" in text
     assert "http://licences" in text
     assert "12.0 ms" in text
+
+
+async def test_preemptor_and_victims_tell_of_each_other():
+    async with running("a") as world:
+        for name in ("one", "two"):
+            world.add(make_pod(name, spec=cpus(2) | {"priority": 1}).on("a"))
+        world.add(make_pod("boss", spec=cpus(4) | {"priority": 9}))
+        await world.settle()
+        await world.scheduler.evictor.wait_until_idle()
+        explain = explainer(world).explain
+        boss, victim = explain("default", "boss"), explain("default", "one")
+        world.change(Pod, world.state.pods["default/one"], None)
+        gone = explain("default", "one")
+    (attempt,) = boss.attempts
+    assert (attempt.nominated_node, attempt.victims) == ("a", 2)
+    assert set(attempt.victim_pods) == {"default/one", "default/two"}
+    room = r"Room is made on a by\s+evicting 2 pods: default/(one, default/two|two, default/one)\."
+    assert re.search(room, " ".join(shown(boss, 300).split()))
+    for told in (victim, gone):
+        assert told.preempted.preemptor == "default/boss"
+        assert re.search(r"preempted +by default/boss on a, \d\d:", shown(told))
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ class World:
     def _on(self, event):
         match event:
             case PreemptionStarted(preemptor, node, victims):
-                self.preempting.append((preemptor, node, victims))
+                self.preempting.append((preemptor, node, len(victims)))
             case PreemptionFinished(succeeded=succeeded):
                 self.preempted.append(succeeded)
 
