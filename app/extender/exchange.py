@@ -59,6 +59,8 @@ class Response(msgspec.Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
     body: bytes
+    #: The method and the URL that redirects have led to; empty without.
+    redirected: str = ""
 
 
 class Progress:

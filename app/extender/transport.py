@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 from app.extender.errors import Outcome, TransportError
@@ -114,6 +115,7 @@ class HTTPTransport:
         deadline: float,
     ) -> Response:
         """Sends a request wherever the answers lead."""
+        redirected = ""
         for _ in range(_MAX_REQUESTS):
             progress.in_body = False
             response = await exchange(
@@ -128,6 +130,8 @@ class HTTPTransport:
             )
             location = response.headers.get("Location", "") if response.status in _REDIRECTS else ""
             if not location:
+                if redirected:
+                    response = msgspec.structs.replace(response, redirected=redirected)
                 return response
             url = _destination(target.url, location)
             if url.origin() != target.url.origin():
@@ -135,7 +139,9 @@ class HTTPTransport:
             if response.status in _REDIRECTS_AS_GET:
                 body = None
             progress.url = str(url)
-            target = self._make_target("GET" if body is None else "POST", url)
+            method = "GET" if body is None else "POST"
+            redirected = f"{method} {url}"
+            target = self._make_target(method, url)
         progress.in_body = False
         progress.url = location  # as it stands there: that is what Go's client complains of
         raise aiohttp.TooManyRedirects(target.request.request_info, ())

@@ -109,6 +109,7 @@ class _Caller:
             status=response.status,
             headers=response.headers,
             body=response.body,
+            redirected=response.redirected,
         )
 
 

@@ -210,6 +210,8 @@ class Exchange:
     status: int = 200
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     body: bytes = b""
+    #: The method and the URL that redirects have led to; empty without.
+    redirected: str = ""
     #: Why there is no answer, in Go's words; empty if there is one.
     failure: str = ""
     #: Whether the connection broke after the request had gone out.
@@ -273,7 +275,7 @@ def _some(names: Iterable[object]) -> str:
 # ---------------------------------------------------------------- the exchange
 
 _STATUS_HINTS: Final = {
-    301: "give the address it redirects to",
+    301: "without saying where it redirects to",
     400: "it could not read the request, or uses 400 for an ordinary no: that belongs into FailedNodes",
     401: "it wants credentials: a bearerTokenFile, or a client certificate in tlsConfig",
     403: "it wants other credentials",
@@ -285,16 +287,27 @@ _STATUS_HINTS: Final = {
 }
 
 
+def _redirect_hint(exchange: Exchange) -> str:
+    why = "301, 302 and 303 make a GET of the POST; " if exchange.redirected[:3] == "GET" else ""
+    return f"{why}give the address it redirects to"
+
+
 def _status(exchange: Exchange) -> Iterator[Finding]:
     if exchange.failure:
         why = " (it hung up: perhaps its handler crashed)" if exchange.hung_up else ""
         yield _error(exchange, f"no answer: {exchange.failure}{why}")
         return
     if exchange.status == 200:
+        if exchange.redirected:
+            text = f"redirects each call to {exchange.redirected}: {_redirect_hint(exchange)}"
+            yield _warning(exchange, text)
         return
     said = excerpt(exchange.body)
     text = f"answers with status {exchange.status}, anything but 200 is an error"
     hint = _STATUS_HINTS.get(exchange.status, "")
+    if exchange.redirected:
+        text = f"redirects to {exchange.redirected}, which {text}"
+        hint = _redirect_hint(exchange)
     if hint:
         text = f"{text} ({hint})"
     yield _error(exchange, f"{text}. It said: {said}" if said else f"{text}. It said nothing")
@@ -564,7 +577,7 @@ def compare_sizes(small: Exchange, large: Exchange) -> list[Finding]:
 
 def compare_repeats(first: Exchange, second: Exchange) -> list[Finding]:
     """What it means that the same request is answered in another way the second time."""
-    if not first.answered:
+    if not first.answered or wire_error(first):
         return []
     if not second.answered or wire_error(second):
         text = "fails when asked about the same pod again; a pod is asked about in every attempt, so it must not"

@@ -86,6 +86,39 @@ async def test_the_wrong_form():
     ]
 
 
+@pytest.mark.parametrize(
+    ("status", "severity", "said"),
+    [
+        (
+            302,
+            Severity.ERROR,
+            "filter, 3 names: redirects to GET {}, which answers with status 405",
+        ),
+        (
+            307,
+            Severity.WARNING,
+            "filter, 3 names: redirects each call to POST {}: give the address",
+        ),
+    ],
+)
+async def test_a_redirect_is_named(status, severity, said):
+    async def redirect(request):
+        return web.Response(status=status, headers={"Location": "/elsewhere/filter"})
+
+    async def reply(_request):
+        return web.json_response({"NodeNames": []})
+
+    app = web.Application()
+    app.add_routes([web.post("/filter", redirect), web.post("/elsewhere/filter", reply)])
+    report = await checked(app, CheckOptions(large=0), node_cache_capable=True, prioritize_verb="")
+    [finding, *_] = found(report, severity)
+    where = next(each.redirected for each in report.exchanges).partition(" ")[2]
+    assert where.startswith("http://127.0.0.1:")
+    assert where.endswith("/elsewhere/filter")
+    assert finding.startswith(said.format(where))
+    assert ("make a GET of the POST" in finding) is (status == 302)
+
+
 async def test_a_body_limit():
     report = await checked(
         good(max_body_bytes=30_000), CheckOptions(large=50), node_cache_capable=False

@@ -331,6 +331,10 @@ class TestRepeats:
             True,
         )
 
+    @pytest.mark.parametrize("body", [b"{'a': 1}", b'"no"', b"<html>", b"", {"Nodes": []}])
+    def test_what_was_wrong_at_first_is_told_once(self, body):
+        assert self.repeat(body, body) == []
+
     def test_nothing_to_compare_with(self):
         assert compare_repeats(exchange("filter", b"", status=500), exchange("filter", b"")) == []
 
