@@ -327,6 +327,15 @@ def test_what_a_cluster_that_pretends_cannot_do_is_said(kubectl: Kubectl) -> Non
         assert f"the embedded cluster does not serve {subresource}: " in refused.err
 
 
+def test_workloads_come_with_a_warning(kubectl: Kubectl) -> None:
+    result = kubectl.run("create", "deployment", "shop", "--image=nginx")
+    assert result.code == 0
+    warning = (
+        "Warning: the embedded cluster has no controller for deployments.apps: no pods are made"
+    )
+    assert warning in result.err
+
+
 def test_delete(kubectl: Kubectl) -> None:
     kubectl.apply(pod("a", "node-0"), pod("b", app="x"), pod("c", app="x"), config_map("m"))
     assert "deleted" in kubectl("delete", "pod", "a")

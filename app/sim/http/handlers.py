@@ -103,6 +103,11 @@ def make_call(request: web.BaseRequest, target: ResourcePath, body: bytes) -> Ca
     )
 
 
+def _no_controller(kind: Kind) -> str:
+    """A warning that kubectl prints (RFC 7234, 5.5)."""
+    return f'299 - "the embedded cluster has no controller for {kind.resource}: no pods are made"'
+
+
 class Handlers:
     """Answers calls from the objects of an Api."""
 
@@ -163,7 +168,10 @@ class Handlers:
         return handler(call)
 
     def _one(self, call: Call, record: Record, status: int = 200) -> web.Response:
-        return json_response(self.representation(call).one(record), status)
+        response = json_response(self.representation(call).one(record), status)
+        if status == 201 and call.kind.without_controller:
+            response.headers["Warning"] = _no_controller(call.kind)
+        return response
 
     def _get(self, call: Call) -> web.Response:
         return self._one(call, self._api.get(call.kind, call.namespace, call.target.name))

@@ -56,6 +56,8 @@ class Kind:
     """PUT makes an object that does not exist."""
     returns_deleted: bool = False
     """DELETE answers with the object it removed, not with a Status."""
+    without_controller: bool = False
+    """No controller acts on objects of this kind."""
     subresources: tuple[Subresource, ...] = ()
     stored_as: str = ""
     """Resource of the kind whose objects these are, seen in another version (``events``)."""
@@ -107,6 +109,7 @@ _WORKLOAD: Final[Mapping[str, Any]] = {
     "categories": ("all",),
     "has_status": True,
     "counts_generations": True,
+    "without_controller": True,
 }
 _CLUSTER: Final[Mapping[str, Any]] = {"namespaced": False}
 _REVIEW: Final[Mapping[str, Any]] = {"namespaced": False, "verbs": ("create",)}

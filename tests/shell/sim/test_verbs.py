@@ -28,6 +28,25 @@ async def test_a_created_object_is_returned_with_what_the_server_adds(client: Cl
     assert (await client.get(f"{CONFIG_MAPS}/a")).body == created
 
 
+@pytest.mark.parametrize(
+    ("path", "kind", "warning"),
+    [
+        ("/apis/apps/v1/namespaces/default/deployments", "Deployment", "deployments.apps"),
+        ("/apis/batch/v1/namespaces/default/jobs", "Job", "jobs.batch"),
+        (CONFIG_MAPS, "ConfigMap", None),
+    ],
+)
+async def test_workloads_come_with_a_warning(client: Client, path, kind, warning) -> None:
+    body = {"kind": kind, "metadata": {"name": "a"}}
+    async with client.session.post(client.url + path, json=body) as answer:
+        assert answer.status == 201
+        said = answer.headers.get("Warning")
+    expected = f'299 - "the embedded cluster has no controller for {warning}: no pods are made"'
+    assert said == (warning and expected)
+    async with client.session.get(f"{client.url}{path}/a") as answer:
+        assert "Warning" not in answer.headers
+
+
 async def test_generated_names_differ(client: Client) -> None:
     names = {
         (await client.create(CONFIG_MAPS, config_map(generateName="n-")))["metadata"]["name"]
