@@ -12,13 +12,13 @@ from app.cel.standard import compiled
 from app.cel.syntax import (
     Bind,
     Call,
+    Expr,
     Fold,
     Ident,
     ListLiteral,
     Literal,
     MapLiteral,
     Message,
-    Node,
     Select,
     Variable,
     children,
@@ -52,7 +52,7 @@ _LITERALS: dict[type, Type] = {
 }
 
 
-def check(tree: Node) -> tuple[list[Issue], int]:
+def check(tree: Expr) -> tuple[list[Issue], int]:
     """Writes types and declarations into the tree. Returns the mistakes, and the number of slots that its variables need."""
     checker = _Checker()
     checker.visit(tree)
@@ -68,20 +68,20 @@ class _Checker:
         self.slots = 0
         self._types = Unifier()
         self._scopes: list[dict[str, Variable]] = []
-        self._nodes: list[Node] = []
+        self._nodes: list[Expr] = []
 
     def settle(self) -> None:
         """Replaces type parameters that are still unknown by dyn."""
         for node in self._nodes:
             node.type = self._types.resolve(node.type, final=True)
 
-    def _report(self, node: Node, text: str) -> None:
+    def _report(self, node: Expr, text: str) -> None:
         self.issues.append(Issue(node.offset, text))
 
-    def _mismatch(self, node: Node, expected: Type, actual: Type) -> None:
+    def _mismatch(self, node: Expr, expected: Type, actual: Type) -> None:
         self._report(node, f"expected type '{expected}' but found '{actual}'")
 
-    def visit(self, node: Node) -> Type:
+    def visit(self, node: Expr) -> Type:
         """Types a node and its children, and returns its type: ERROR after a mistake."""
         match node:
             case Literal():
@@ -127,7 +127,7 @@ class _Checker:
             self._undeclared(node, node.name)
         return found or ERROR
 
-    def _undeclared(self, node: Node, name: str) -> None:
+    def _undeclared(self, node: Expr, name: str) -> None:
         if name in ABSENT:
             self._report(node, f"function '{name}' is not supported by aiokube-scheduler")
         else:
@@ -249,7 +249,7 @@ class _Checker:
             return now
         return general(before, now) if self._types.fits(before, now) else DYN
 
-    def _element(self, node: Node, *, optional: bool) -> Type:
+    def _element(self, node: Expr, *, optional: bool) -> Type:
         found = node.type
         if not optional:
             return found
@@ -313,13 +313,13 @@ class _Checker:
             types = [ERROR] * len(node.names)
         return [Variable(name, it) for name, it in zip(node.names, types, strict=True)]
 
-    def _expect(self, node: Node, wanted: Type) -> None:
+    def _expect(self, node: Expr, wanted: Type) -> None:
         found = self.visit(node)
         if not self._types.fits(found, wanted):
             self._mismatch(node, wanted, self._types.resolve(found))
 
 
-def qualified(node: Node) -> str | None:
+def qualified(node: Expr) -> str | None:
     """The name ``a.b.c`` that a node spells, or None if it is something else."""
     parts: list[str] = []
     while isinstance(node, Select) and not node.test and not node.optional:
@@ -333,7 +333,7 @@ def qualified(node: Node) -> str | None:
 # ---------------------------------------------------------------- validation of literals
 
 
-def validate(node: Node) -> Iterator[Issue]:
+def validate(node: Expr) -> Iterator[Issue]:
     """The mistakes that Kubernetes finds in a well-typed tree: invalid regular expressions, lists and maps of mixed types."""
     match node:
         case Call(function="matches", arguments=[Literal(value=str() as pattern) as literal, *_]):
@@ -351,7 +351,7 @@ def validate(node: Node) -> Iterator[Issue]:
         yield from validate(it)
 
 
-def _mixed(elements: Iterator[tuple[Node, bool]], *, every: bool = False) -> Iterator[Issue]:
+def _mixed(elements: Iterator[tuple[Expr, bool]], *, every: bool = False) -> Iterator[Issue]:
     """Elements whose type differs from the first one's: the first of them, or ``every`` one. Pairs are (node, optional)."""
     common: Type | None = None
     for node, optional in elements:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from app.cel.program import Path, Program
 
 
-class SelectorError(Exception):
+class DeviceSelectorError(Exception):
     """A selector that cannot be compiled (``compiling``), or fails for a device. The text is kube-scheduler's."""
 
     def __init__(self, text: str, *, compiling: bool) -> None:
@@ -52,14 +52,14 @@ class Selectors:
         self._readable: dict[int, Device] = {}
 
     def matches(self, expression: str, driver: str, device: Device) -> bool:
-        """Whether the expression accepts a device. Raises SelectorError."""
+        """Whether the expression accepts a device. Raises DeviceSelectorError."""
         compiled = self._expressions.get(expression)
         if compiled is None:
             compiled = self._compile(expression)
         else:
             self._expressions.move_to_end(expression)
         if compiled.program is None:
-            raise SelectorError(compiled.mistake, compiling=True)
+            raise DeviceSelectorError(compiled.mistake, compiling=True)
         if self._readable.get(id(device)) is not device:
             self._read(device)
         look, known = compiled.of(driver)
@@ -72,7 +72,7 @@ class Selectors:
             answer = known[seen] = _evaluate(compiled.program, driver, device)
         if type(answer) is bool:
             return answer
-        raise SelectorError(str(answer), compiling=False)
+        raise DeviceSelectorError(str(answer), compiling=False)
 
     def _compile(self, expression: str) -> "_Expression":
         from app.cel.program import Program  # noqa: PLC0415 - see above
@@ -98,7 +98,7 @@ class Selectors:
         try:
             attributes(device)
         except EvaluationError as error:
-            raise SelectorError(str(error), compiling=False) from None
+            raise DeviceSelectorError(str(error), compiling=False) from None
         if len(self._readable) >= self._maximum:
             self._readable.clear()
         self._readable[id(device)] = device

@@ -12,7 +12,7 @@ from typing import Final
 from app.cel import extensions, kubernetes, standard, types
 from app.cel.errors import EvaluationError
 from app.cel.standard import Signatures
-from app.cel.syntax import Call, Node, Variable
+from app.cel.syntax import Call, Expr, Variable
 from app.cel.types import Type
 from app.cel.values import NO_OVERLOAD, Value, type_name
 
@@ -147,7 +147,7 @@ ABSENT = frozenset({"bytes", "duration", "format", "isURL", "strings.quote", "ti
 # ---------------------------------------------------------------- overloads of a call
 
 
-def choose_overload(node: Call, operands: Sequence[Node]) -> Callable[..., Value]:
+def choose_overload(node: Call, operands: Sequence[Expr]) -> Callable[..., Value]:
     """The function that a checked call means. It chooses between overloads at run time if the checker left several open."""
     overloads = FUNCTIONS[node.function]
     candidates = [it for it in overloads if it.key in node.overloads]

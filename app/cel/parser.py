@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from app.cel import macros
 from app.cel.errors import SyntaxIssue
-from app.cel.syntax import Call, Ident, ListLiteral, Literal, MapLiteral, Message, Node, Select
+from app.cel.syntax import Call, Expr, Ident, ListLiteral, Literal, MapLiteral, Message, Select
 from app.cel.types import INT_MAX, INT_MIN, UINT_MAX
 from app.cel.values import Uint
 
@@ -25,7 +25,7 @@ _EXPRESSION = (
 )
 
 
-def parse(source: str) -> Node:
+def parse(source: str) -> Expr:
     """The tree of an expression. Raises SyntaxIssue."""
     parser = _Parser(_tokens(source))
     tree = parser.expression()
@@ -133,7 +133,7 @@ class _Parser:
 
     # ------------------------------------------------------------ operators
 
-    def expression(self) -> Node:
+    def expression(self) -> Expr:
         """``a ? b : c``, or an operation of higher precedence."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -147,7 +147,7 @@ class _Parser:
         self._depth -= 1
         return node
 
-    def _operation(self, loosest: int) -> Node:
+    def _operation(self, loosest: int) -> Expr:
         """A chain of operators of precedence ``loosest`` or higher, which group from left to right."""
         node = self._unary()
         count = 0
@@ -162,7 +162,7 @@ class _Parser:
                 raise _too_deep()
         return node
 
-    def _more_terms(self, mark: _Token, operands: list[Node], level: int) -> _Token:
+    def _more_terms(self, mark: _Token, operands: list[Expr], level: int) -> _Token:
         """Adds the other terms of ``a || b || c``: one call has them all. Returns the middle operator, whose place errors name."""
         marks = [mark]
         while more := self._take(mark.kind):
@@ -170,7 +170,7 @@ class _Parser:
             operands.append(self._operation(level + 1))
         return marks[len(marks) // 2]
 
-    def _unary(self) -> Node:
+    def _unary(self) -> Expr:
         """``!a`` and ``-a``. Pairs of the same operator cancel out. The sign of a number is part of the literal."""
         first = self._next
         if first.kind not in {"!", "-"}:
@@ -192,7 +192,7 @@ class _Parser:
 
     # ------------------------------------------------------------ members
 
-    def _member(self) -> Node:
+    def _member(self) -> Expr:
         node = self._primary()
         count = 0
         while mark := self._take(".", "["):
@@ -213,20 +213,20 @@ class _Parser:
                 raise _too_deep()
         return node
 
-    def _call(self, name: _Token, opening: _Token, target: Node | None, dot: str = "") -> Node:
+    def _call(self, name: _Token, opening: _Token, target: Expr | None, dot: str = "") -> Expr:
         arguments = self._items(")")
         expanded = macros.expand(opening.offset, name.text, target, arguments)
         return expanded or Call(opening.offset, dot + name.text, arguments, target)
 
-    def _items(self, closing: str) -> list[Node]:
-        items: list[Node] = []
+    def _items(self, closing: str) -> list[Expr]:
+        items: list[Expr] = []
         while not self._take(closing):
             if items:
                 self.expect(",")
             items.append(self.expression())
         return items
 
-    def _primary(self) -> Node:
+    def _primary(self) -> Expr:
         token = self._next
         if token.kind in {"name", "."}:
             return self._named()
@@ -241,7 +241,7 @@ class _Parser:
             return MapLiteral(token.offset, self._entries())
         return Literal(token.offset, self._literal(token))
 
-    def _named(self) -> Node:
+    def _named(self) -> Expr:
         """A variable, a function call, or a message."""
         dot = "." if self._take(".") else ""
         name = self.expect("name")
@@ -255,7 +255,7 @@ class _Parser:
             return self._call(name, opening, None, dot)
         return Ident(name.offset, dot + name.text)
 
-    def _message(self, name: _Token, dot: str) -> Node | None:
+    def _message(self, name: _Token, dot: str) -> Expr | None:
         """``a.b.Name{...}`` from the name on, or None if no brace follows."""
         at = self._at
         path = dot + name.text
@@ -268,7 +268,7 @@ class _Parser:
         if brace is None:
             self._at = at
             return None
-        values: list[Node] = []
+        values: list[Expr] = []
         while not self._take("}"):
             if values:
                 self.expect(",")
@@ -280,8 +280,8 @@ class _Parser:
             values.append(self.expression())
         return Message(brace.offset, path, values)
 
-    def _list(self, opening: _Token) -> Node:
-        elements: list[Node] = []
+    def _list(self, opening: _Token) -> Expr:
+        elements: list[Expr] = []
         optionals = set()
         while not self._take("]"):
             if elements:
@@ -293,8 +293,8 @@ class _Parser:
             elements.append(self.expression())
         return ListLiteral(opening.offset, elements, frozenset(optionals))
 
-    def _entries(self) -> list[tuple[Node, Node, bool]]:
-        entries: list[tuple[Node, Node, bool]] = []
+    def _entries(self) -> list[tuple[Expr, Expr, bool]]:
+        entries: list[tuple[Expr, Expr, bool]] = []
         while not self._take("}"):
             if entries:
                 self.expect(",")

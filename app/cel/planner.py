@@ -14,12 +14,12 @@ from app.cel.standard import compiled, contains
 from app.cel.syntax import (
     Bind,
     Call,
+    Expr,
     Fold,
     Ident,
     ListLiteral,
     Literal,
     MapLiteral,
-    Node,
     Select,
 )
 from app.cel.values import (
@@ -104,7 +104,7 @@ _CONVERSIONS = frozenset(["bool", "double", "dyn", "int", "string", "type", "uin
 _SEARCHES = frozenset({"find", "findAll", "matches"})
 
 
-def plan(node: Node) -> Step:
+def plan(node: Expr) -> Step:
     """The closure of a checked node. Raises CompileError if a constant has no value."""
     match node:
         case Literal():
@@ -186,7 +186,7 @@ def _select(node: Select) -> Step:
     return _member(step, keys[0]) if len(keys) == 1 else _path(step, tuple(keys))
 
 
-def _plain_key(node: Node) -> str | None:
+def _plain_key(node: Expr) -> str | None:
     """The name or the literal string that a node looks up, or None."""
     if isinstance(node, Select) and not (node.optional or node.test or node.ident):
         return node.name

@@ -14,7 +14,7 @@ from app.cel.errors import (
 from app.cel.kubernetes import Quantity, Semver
 from app.cel.parser import parse
 from app.cel.planner import Evaluate, Run, plan
-from app.cel.syntax import Bind, Call, Ident, Literal, Node, Select, Variable, children
+from app.cel.syntax import Bind, Call, Expr, Ident, Literal, Select, Variable, children
 from app.cel.types import ANY, BOOL
 from app.cel.values import DomainMap, Map, NameMap, Value, type_name
 from app.model.devices import Device, DeviceAttribute
@@ -84,7 +84,7 @@ class _Everything(Exception):  # noqa: N818 - it says what is read
     """The expression reads more than single attributes and capacities."""
 
 
-def reads(tree: Node) -> frozenset[Path] | None:
+def reads(tree: Expr) -> frozenset[Path] | None:
     """What the result of a checked expression depends on; None means everything.
 
     Paths of three parts (field, domain, name) are values, paths of two (field, domain) the presence of any value in a domain.
@@ -98,7 +98,7 @@ def reads(tree: Node) -> frozenset[Path] | None:
     return frozenset(found)
 
 
-def _visit(node: Node, found: set[Path], names: dict[Variable | None, Path]) -> None:
+def _visit(node: Expr, found: set[Path], names: dict[Variable | None, Path]) -> None:
     path = _path(node, names)
     if path is not None:
         _read(path, found)
@@ -126,7 +126,7 @@ def _read(path: Path, found: set[Path]) -> None:
     found.add(path)
 
 
-def _path(node: Node, names: dict[Variable | None, Path]) -> Path | None:
+def _path(node: Expr, names: dict[Variable | None, Path]) -> Path | None:
     """The path that a chain of members leads to, or None if the node is something else or leaves the device."""
     if isinstance(node, Ident):
         if node.variable is not None and node.variable.slot < 0:

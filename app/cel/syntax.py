@@ -10,7 +10,7 @@ from app.cel.values import Value
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class Expr:
     """Any expression. ``offset`` is the place that errors report, in characters: that of its operator or opening bracket."""
 
     offset: int
@@ -18,14 +18,14 @@ class Node:
 
 
 @dataclass(slots=True, eq=False)
-class Literal(Node):
+class Literal(Expr):
     """A constant of a basic type."""
 
     value: Value
 
 
 @dataclass(slots=True, eq=False)
-class Ident(Node):
+class Ident(Expr):
     """A variable, or the name of a type. A leading dot means the outermost scope.
 
     The checker sets ``variable`` to the declaration, or ``type_name``.
@@ -37,13 +37,13 @@ class Ident(Node):
 
 
 @dataclass(slots=True, eq=False)
-class Select(Node):
+class Select(Expr):
     """``operand.name``; ``optional`` for ``operand.?name``, ``test`` for ``has(operand.name)``.
 
     The checker sets ``ident`` if the whole is a qualified name.
     """
 
-    operand: Node
+    operand: Expr
     name: str
     optional: bool = False
     test: bool = False
@@ -51,39 +51,39 @@ class Select(Node):
 
 
 @dataclass(slots=True, eq=False)
-class Call(Node):
+class Call(Expr):
     """A call of a function, an operator (``_+_``) or, with a target, a method.
 
     The checker sets ``overloads`` to the keys of the overloads that are possible.
     """
 
     function: str
-    arguments: list[Node]
-    target: Node | None = None
+    arguments: list[Expr]
+    target: Expr | None = None
     overloads: tuple[str, ...] = field(default=(), init=False)
 
 
 @dataclass(slots=True, eq=False)
-class ListLiteral(Node):
+class ListLiteral(Expr):
     """``[a, ?b]``: ``optionals`` are the positions with a question mark."""
 
-    elements: list[Node]
+    elements: list[Expr]
     optionals: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
-class MapLiteral(Node):
+class MapLiteral(Expr):
     """``{k: v, ?k: v}``: entries are (key, value, optional)."""
 
-    entries: list[tuple[Node, Node, bool]]
+    entries: list[tuple[Expr, Expr, bool]]
 
 
 @dataclass(slots=True, eq=False)
-class Message(Node):
+class Message(Expr):
     """``Name{field: value}``. The checker refuses it: Kubernetes has no such type."""
 
     name: str
-    values: list[Node]
+    values: list[Expr]
 
 
 @dataclass(slots=True, eq=False)
@@ -96,17 +96,17 @@ class Variable:
 
 
 @dataclass(slots=True, eq=False)
-class Bind(Node):
+class Bind(Expr):
     """``cel.bind(name, value, body)``: the value is computed when the body first reads it."""
 
     name: str
-    value: Node
-    body: Node
+    value: Expr
+    body: Expr
     variable: Variable | None = field(default=None, init=False)
 
 
 @dataclass(slots=True, eq=False)
-class Fold(Node):
+class Fold(Expr):
     """A comprehension, which all(), exists(), map() and the like expand to.
 
     The accumulator starts as ``initial``. For each element of ``range`` it becomes ``step``, as long as ``condition`` is not
@@ -114,16 +114,16 @@ class Fold(Node):
     map: key and value). The checker sets ``variables``: the accumulator, then the iteration variables.
     """
 
-    range: Node
+    range: Expr
     names: tuple[str, ...]
-    initial: Node
-    condition: Node
-    step: Node
-    result: Node
+    initial: Expr
+    condition: Expr
+    step: Expr
+    result: Expr
     variables: tuple[Variable, ...] = field(default=(), init=False)
 
 
-def children(node: Node) -> list[Node]:
+def children(node: Expr) -> list[Expr]:
     """The direct children of a node."""
     match node:
         case Select():

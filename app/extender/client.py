@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -16,6 +16,8 @@ from app.extender.answers import excerpt, retry_after
 from app.extender.breaker import Admission, Breaker, State
 from app.extender.config import ExtenderConfig, ExtenderConfigError, Verb, redacted
 from app.extender.errors import ExtenderError, Outcome, TransportError
+from app.extender.exchange import Large
+from app.extender.memory import AnswerMemory
 from app.extender.tls import TLSSource
 from app.extender.transport import HTTPTransport, Response, Transport
 from app.http.files import TokenFile
@@ -23,8 +25,16 @@ from app.http.proxy import proxy_for
 from app.model.pod import Pod, PodTemplate
 from app.state.columns.resources import Int64
 from app.wire import extender_v1 as wire
-from app.wire.extender_v1 import AnswerError, Body, ExtenderArgs, FilterAnswer, Victims
+from app.wire.extender_v1 import (
+    AnswerError,
+    Body,
+    ExtenderArgs,
+    FilterAnswer,
+    Reading,
+    Victims,
+)
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 #: The pods on a node by UID, None for a node that does not exist.
@@ -46,10 +56,14 @@ class HTTPExtender:
         *,
         sink: events.Sink = events.ignore,
         transport: Transport | None = None,
+        memory: AnswerMemory | None = None,
         environ: Mapping[str, str] = os.environ,
         may_call: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``may_call`` is asked right before each call. Raises ExtenderConfigError when the extender cannot be called like this."""
+        """``memory`` for large answers is shared with other extenders; ``may_call`` is asked right before each call.
+
+        Raises ExtenderConfigError when the extender cannot be called like this.
+        """
         _check_url(config)
         self.config: Final = config
         self.name: Final = config.name
@@ -59,6 +73,7 @@ class HTTPExtender:
         #: What a user should know before trusting this extender.
         self.warnings: Final = self._tls.warnings + _token_warnings(config)
         self._transport: Final = transport or transport_for(config, self._tls, environ, may_call)
+        self._memory: Final = memory or AnswerMemory(0)
         self._factor: Final = _int64(config.weight * SCORE_SCALE)
         self._breakers: Final = {verb: Breaker(config.breaker) for verb in Verb}
         self._last_failure: Final = dict.fromkeys(Verb, "")
@@ -104,7 +119,10 @@ class HTTPExtender:
     async def filter(self, args: ExtenderArgs) -> FilterAnswer:
         """Asks which of the nodes the pod may go to. Raises ExtenderError."""
         call = _Call(Verb.FILTER)
-        answer = await self._ask(call, self._body(args), lambda said: self._read_filter(said, args))
+        reading = wire.filter_reading(args, whole=not self.config.node_cache_capable)
+        answer = await self._ask(
+            call, self._body(args), reading, lambda answer: self._with_kept(answer, args)
+        )
         if answer.kept is not args.names:
             dropped = len(set(args.names).difference(answer.kept))
             if dropped:
@@ -117,7 +135,8 @@ class HTTPExtender:
         A host that is named twice is counted twice, one that was not sent is ignored; int64 wraps around as in Go.
         """
         call = _Call(Verb.PRIORITIZE)
-        hosts, scores = await self._ask(call, self._body(args), wire.read_prioritize)
+        reading = wire.prioritize_reading(args)
+        hosts, scores = await self._ask(call, self._body(args), reading, _as_it_is)
         return _aligned(args, hosts, scores) * np.int64(self._factor)
 
     async def preempt(
@@ -126,12 +145,14 @@ class HTTPExtender:
         """Asks which victims on which nodes it agrees to; it may name others. Raises ExtenderError."""
         call = _Call(Verb.PREEMPT)
         body = wire.preempt_request(pod, victims, whole=not self.config.node_cache_capable)
-        return await self._ask(call, body, lambda said: self._read_preempt(said, pods_on))
+        return await self._ask(
+            call, body, wire.preempt_reading(), lambda agreed: self._victims(agreed, pods_on)
+        )
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Has the extender bind the pod. Raises ExtenderError; see its ``answer_lost``."""
         call = _Call(Verb.BIND)
-        await self._ask(call, wire.bind_request(pod, node_name), _read_bind)
+        await self._ask(call, wire.bind_request(pod, node_name), wire.bind_reading(), _no_error)
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -142,13 +163,12 @@ class HTTPExtender:
     def _body(self, args: ExtenderArgs) -> Body:
         return args.body(whole=not self.config.node_cache_capable)
 
-    def _read_filter(self, body: bytes, args: ExtenderArgs) -> FilterAnswer:
+    def _with_kept(self, answer: FilterAnswer, args: ExtenderArgs) -> FilterAnswer:
         """The answer to filter with the nodes that survive it: ``args.names`` if all do.
 
         See docs/spec/extenders.md#filter.
         """
         sent = args.names
-        answer = wire.read_filter(body, args if self.config.node_cache_capable else None)
         if answer.error:
             raise _Refusal(answer.error)
         by_name = self.config.node_cache_capable and answer.node_names is not None
@@ -163,10 +183,12 @@ class HTTPExtender:
             )
         return msgspec.structs.replace(answer, kept=kept)
 
-    def _read_preempt(self, body: bytes, pods_on: PodsOn) -> dict[str, Victims]:
+    def _victims(
+        self, agreed: Mapping[str, wire.MetaVictims], pods_on: PodsOn
+    ) -> dict[str, Victims]:
         return {
             name: Victims(self._found(name, meta.uids, pods_on(name)), meta.num_pdb_violations)
-            for name, meta in wire.read_preempt(body).items()
+            for name, meta in agreed.items()
         }
 
     def _found(
@@ -184,19 +206,24 @@ class HTTPExtender:
 
     # ------------------------------------------------------------ calls
 
-    async def _ask(self, call: "_Call", body: Body, read: Callable[[bytes], T]) -> T:
+    async def _ask(
+        self, call: "_Call", body: Body, reading: Reading[A], judge: Callable[[A], T]
+    ) -> T:
+        """What ``judge`` makes of the answer to a request. It raises AnswerError or _Refusal."""
         if self._turn is None:
-            return await self._observed(call, body, read)
+            return await self._observed(call, body, reading, judge)
         async with self._turn:
-            return await self._observed(call, body, read)
+            return await self._observed(call, body, reading, judge)
 
-    async def _observed(self, call: "_Call", body: Body, read: Callable[[bytes], T]) -> T:
+    async def _observed(
+        self, call: "_Call", body: Body, reading: Reading[A], judge: Callable[[A], T]
+    ) -> T:
         now = asyncio.get_running_loop().time
         started = now()
         admission = self._admit(call, started)
         self._emit(events.CallStarted(self.name, call.verb))
         try:
-            return await self._exchange(call, body, read)
+            return await self._exchange(call, body, reading, judge)
         finally:
             ended = now()
             self._report(call, admission, started, ended)
@@ -206,32 +233,41 @@ class HTTPExtender:
                 )
             )
 
-    async def _exchange(self, call: "_Call", body: Body, read: Callable[[bytes], T]) -> T:
+    async def _exchange(
+        self, call: "_Call", body: Body, reading: Reading[A], judge: Callable[[A], T]
+    ) -> T:
+        """One exchange; whatever goes wrong with it or its answer is an ExtenderError."""
         try:
             response = await self._transport.post(
                 self._urls[call.verb],
                 body,
                 headers=self._headers(),
                 timeout_seconds=self._timeout,
+                large=Large(reading.one_go, reading.stream, self._memory),
             )
+            answer = judge(await self._read(call, response, reading))
         except TransportError as err:
             raise self._error(call, err.text, err.outcome, sent=err.sent) from err
-        except Exception as err:
-            raise self._unexpected(call, err) from err
-        call.received = len(response.body)
-        call.retry_after = retry_after(response.headers)
-        if response.status != 200:
-            raise self._status_error(call, response)
-        try:
-            answer = read(response.body)
         except AnswerError as err:
             raise self._error(call, str(err), Outcome.BAD_ANSWER) from err
         except _Refusal as err:
             raise self._error(call, str(err), Outcome.ERROR) from err
+        except ExtenderError:
+            raise
         except Exception as err:
             raise self._unexpected(call, err) from err
         call.outcome = Outcome.SUCCESS
         return answer
+
+    async def _read(self, call: "_Call", response: Response, reading: Reading[A]) -> A:
+        """The answer in a response. Raises AnswerError, and ExtenderError for a status other than 200."""
+        call.received = response.received
+        call.retry_after = retry_after(response.headers)
+        if response.status != 200:
+            raise self._status_error(call, response)
+        if response.stream is not None:
+            return reading.finished(response.stream)
+        return await _in_steps(reading.steps(response.body))
 
     def _admit(self, call: "_Call", now: float) -> Admission:
         breaker = self._breakers[call.verb]
@@ -340,10 +376,23 @@ def _aligned(args: ExtenderArgs, hosts: list[str], scores: list[int]) -> Int64:
     return np.array([_int64(sums.get(name, 0)) for name in args.names], np.int64)
 
 
-def _read_bind(body: bytes) -> None:
-    error = wire.read_bind(body)
+def _no_error(error: str) -> None:
     if error:
         raise _Refusal(error)
+
+
+def _as_it_is(answer: T) -> T:
+    return answer
+
+
+async def _in_steps(steps: Generator[None, None, T]) -> T:
+    """What steps come to; other tasks have their turn after each."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what the generator returns
+        await asyncio.sleep(0)
 
 
 def asks_for(template: PodTemplate, resources: frozenset[str]) -> bool:

@@ -10,19 +10,21 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from ssl import SSLContext
-from typing import Final
+from typing import Final, NamedTuple
 
 import aiohttp
 import msgspec
-from aiohttp.http import HttpResponseParser
+from aiohttp.http import HttpResponseParser, RawResponseMessage
 from aiohttp.streams import StreamReader
 from yarl import URL
 
 from app.extender.failures import too_large
+from app.extender.memory import AnswerMemory
 from app.http.connection import Connection
 from app.http.pool import Pool
 from app.http.proxy import Proxy
 from app.wire.extender_v1 import Body
+from app.wire.go_json_stream import Stream
 
 #: Bytes read of the body of an answer other than 200.
 ERROR_BODY_BYTES: Final = 4096
@@ -54,13 +56,32 @@ _PARSER: Final = partial(
 
 
 class Response(msgspec.Struct, frozen=True):
-    """An answer: the whole body of a 200, at most the first ERROR_BODY_BYTES of any other."""
+    """An answer: the whole body of a 200, at most the first ERROR_BODY_BYTES of any other.
+
+    Of a large answer that was read as it came there is no body but the ``stream`` that took it in.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    stream: Stream | None = None
+    #: Bytes that the stream has taken in.
+    streamed: int = 0
     #: The method and the URL that redirects have led to; empty without.
     redirected: str = ""
+
+    @property
+    def received(self) -> int:
+        """Bytes of the body that were read, unpacked."""
+        return self.streamed or len(self.body)
+
+
+class Large(NamedTuple):
+    """How large answers are read: those of more than ``one_go`` bytes go into a ``stream``, in a place of ``memory``."""
+
+    one_go: int
+    stream: Callable[[], Stream]
+    memory: AnswerMemory
 
 
 class Progress:
@@ -145,12 +166,13 @@ async def exchange(
     deadline: float,
     max_bytes: int,
     before_sending: Callable[[Progress], None],
+    large: Large | None = None,
 ) -> Response:
     """Sends one request and reads the answer; of one other than 200 the first ERROR_BODY_BYTES.
 
     ``before_sending`` is called when the connection is there; what it raises ends the exchange. Raises TimeoutError at
     ``deadline``, in the loop's time; ClientError, OSError, HttpProcessingError; TransportError for a 200 of more than
-    ``max_bytes``.
+    ``max_bytes``; AnswerError from the stream of a large answer.
     """
     connection = await pool.take(target.key, target.request, _NO_LIMITS, deadline)
     try:
@@ -159,8 +181,15 @@ async def exchange(
         progress.kept = connection.kept
         sending = _send(connection, target.head(body, extra), body)
         try:
-            response, whole = await _answer(connection, progress, max_bytes)
-            whole = whole and (sending is None or sending.done())
+            message, payload = await connection.answer()
+            progress.in_body = True
+            if message.code != 200:
+                response = Response(message.code, message.headers, await _beginning(payload))
+            elif _declared(message.headers) > max_bytes:
+                raise too_large(max_bytes)
+            else:
+                response = await _read(message, payload, max_bytes, large, deadline)
+            whole = payload.at_eof() and (sending is None or sending.done())
         finally:
             if sending is not None:
                 sending.cancel()
@@ -191,21 +220,39 @@ async def _send_batches(connection: Connection, head: bytes, body: Body) -> None
             await connection.drain()
 
 
-async def _answer(
-    connection: Connection, progress: Progress, max_bytes: int
-) -> tuple[Response, bool]:
-    """The answer, and whether that is all of it. Raises TransportError for a 200 of more than ``max_bytes``."""
-    message, payload = await connection.answer()
-    progress.in_body = True
-    if message.code != 200:
-        body = await _beginning(payload)
-    elif _declared(message.headers) > max_bytes:
+async def _read(
+    message: RawResponseMessage,
+    payload: StreamReader,
+    max_bytes: int,
+    large: Large | None,
+    deadline: float,
+) -> Response:
+    """A 200 with its body. Raises TransportError for one of more than ``max_bytes``, AnswerError from a stream."""
+    one_go = max_bytes if large is None else min(large.one_go, max_bytes)
+    chunks = await _value(payload, one_go + 1)
+    received = sum(map(len, chunks))
+    if received <= one_go:
+        return Response(message.code, message.headers, b"".join(chunks))
+    if large is None or received > max_bytes:
         raise too_large(max_bytes)
-    else:
-        body = await _value(payload, max_bytes + 1)
-        if len(body) > max_bytes:
-            raise too_large(max_bytes)
-    return Response(message.code, message.headers, body), payload.at_eof()
+    async with large.memory.place(deadline), asyncio.timeout_at(deadline):
+        stream = large.stream()
+        chunks.reverse()
+        while chunks:
+            await _feed(stream, chunks.pop())
+        while not (stream.done or payload.at_eof()):
+            chunk = await payload.readany()
+            received += len(chunk)
+            if received > max_bytes:
+                raise too_large(max_bytes)
+            await _feed(stream, chunk)
+    return Response(message.code, message.headers, b"", stream, received)
+
+
+async def _feed(stream: Stream, chunk: bytes) -> None:
+    """Takes in a chunk; other tasks have their turn after each step."""
+    for _ in stream.feed(chunk):
+        await asyncio.sleep(0)
 
 
 async def _beginning(payload: StreamReader) -> bytes:
@@ -220,29 +267,29 @@ async def _beginning(payload: StreamReader) -> bytes:
     return b"".join(chunks)
 
 
-async def _value(payload: StreamReader, limit: int) -> bytes:
-    """A body, at most ``limit`` bytes. Like kube-scheduler it needs no more than a whole JSON object or array.
+async def _value(payload: StreamReader, limit: int) -> list[bytes]:
+    """A body, or the beginning of one of ``limit`` bytes or more. Like kube-scheduler it needs no more than a whole JSON value.
 
     Raises ClientError or OSError when the connection ends before that.
     """
     if payload.is_eof():
-        return payload.read_nowait(limit)
+        return [payload.read_nowait()]
     chunks: list[bytes] = []
     missing = limit
-    while missing and not payload.at_eof():
+    while missing > 0 and not payload.at_eof():
         try:
             chunk = await _more(payload, chunks)
         except (TimeoutError, aiohttp.ClientError, OSError):
             # What came in together with the end of the connection is there, but readany does not give it.
-            left = payload._read_nowait(-1)[:missing]  # noqa: SLF001
+            left = payload._read_nowait(-1)  # noqa: SLF001
             if left:
                 chunks.append(left)
             if not _is_whole(chunks):
                 raise
             break
-        chunks.append(chunk[:missing])
-        missing -= len(chunks[-1])
-    return b"".join(chunks)
+        chunks.append(chunk)
+        missing -= len(chunk)
+    return chunks
 
 
 async def _more(payload: StreamReader, chunks: Sequence[bytes]) -> bytes:

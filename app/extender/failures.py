@@ -46,6 +46,12 @@ def too_large(limit: int) -> TransportError:
     return TransportError(Outcome.BAD_ANSWER, f"the answer has more than {limit} bytes", sent=True)
 
 
+def no_memory(places: int) -> TransportError:
+    """A large answer could not be read in time because others were being read."""
+    text = f"the answer is large, and there was no memory for it in time: {places} large answers are read at a time"
+    return TransportError(Outcome.BAD_ANSWER, text, sent=True)
+
+
 def misled(url: str, reason: str) -> TransportError:
     """An answer that leads nowhere."""
     return TransportError(Outcome.BAD_ANSWER, _post(url, reason), sent=True)

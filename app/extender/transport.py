@@ -22,7 +22,15 @@ import msgspec
 from yarl import URL
 
 from app.extender.errors import Outcome, TransportError
-from app.extender.exchange import ERROR_BODY_BYTES, Progress, Response, Target, exchange, open_pool
+from app.extender.exchange import (
+    ERROR_BODY_BYTES,
+    Large,
+    Progress,
+    Response,
+    Target,
+    exchange,
+    open_pool,
+)
 from app.extender.failures import broken, misled, quoted, timed_out
 from app.extender.tls import TLSSource
 from app.http.pool import Pool
@@ -44,9 +52,18 @@ class Transport(Protocol):
     """What carries requests."""
 
     async def post(
-        self, url: str, body: Body, *, headers: Mapping[str, str], timeout_seconds: float
+        self,
+        url: str,
+        body: Body,
+        *,
+        headers: Mapping[str, str],
+        timeout_seconds: float,
+        large: Large | None = None,
     ) -> Response:
-        """Sends one POST and reads the answer: all of a 200, ERROR_BODY_BYTES of any other. Raises TransportError."""
+        """Sends one POST and reads the answer: all of a 200, ERROR_BODY_BYTES of any other.
+
+        Raises TransportError, and AnswerError from the stream of a large answer.
+        """
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -79,13 +96,19 @@ class HTTPTransport:
         self._targets: Final[dict[str, Target]] = {}
 
     async def post(
-        self, url: str, body: Body, *, headers: Mapping[str, str], timeout_seconds: float
+        self,
+        url: str,
+        body: Body,
+        *,
+        headers: Mapping[str, str],
+        timeout_seconds: float,
+        large: Large | None = None,
     ) -> Response:
-        """Sends one POST and reads the answer. Raises TransportError."""
+        """See Transport."""
         progress = Progress(url)
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         try:
-            return await self._follow(self._target(url), body, headers, progress, deadline)
+            return await self._follow(self._target(url), body, headers, progress, deadline, large)
         except TimeoutError as err:
             raise timed_out(progress.url, in_body=progress.in_body, sent=progress.sent) from err
         except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError) as err:
@@ -113,6 +136,7 @@ class HTTPTransport:
         headers: Mapping[str, str],
         progress: Progress,
         deadline: float,
+        large: Large | None,
     ) -> Response:
         """Sends a request wherever the answers lead."""
         redirected = ""
@@ -127,6 +151,7 @@ class HTTPTransport:
                 deadline=deadline,
                 max_bytes=self._max_answer_bytes,
                 before_sending=self._ask_whether_to_call,
+                large=large,
             )
             location = response.headers.get("Location", "") if response.status in _REDIRECTS else ""
             if not location:

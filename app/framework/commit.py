@@ -167,21 +167,21 @@ class CommitPoints:
         if faults:
             raise ExceptionGroup(f"taking back PreBind of {pod.key}", faults)
 
-    async def bind(self, state: CycleState, pod: Pod, node_name: str, effects: Effects) -> None:
-        """Runs Bind plugins until one does not skip. Raises SchedulingError."""
-        await self._watch.waiting_point(BIND, self._run_bind(state, pod, node_name, effects))
+    async def bind(self, state: CycleState, pod: Pod, node_name: str, effects: Effects) -> Status:
+        """Runs Bind plugins until one does not skip; its Status, with the plugin named where it failed."""
+        return await self._watch.waiting_point(BIND, self._run_bind(state, pod, node_name, effects))
 
     async def _run_bind(
         self, state: CycleState, pod: Pod, node_name: str, effects: Effects
-    ) -> None:
+    ) -> Status:
         for plugin in self._watch.each_waiting(self._bind):
             status = await plugin.bind(state, pod, node_name, effects)
-            if status.code is Code.Skip:
-                continue
-            if not status.ok:
-                raise SchedulingError(f'running Bind plugin "{plugin.NAME}": {status.message}')
-            return
-        raise SchedulingError("no Bind plugin took the pod")
+            if status.ok:
+                return status
+            if status.code is not Code.Skip:
+                text = f'running Bind plugin "{plugin.NAME}": {status.message}'
+                return Status(Code.Error, (text,))
+        return Status(Code.Error, ("no Bind plugin took the pod",))
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Runs PostBind of every plugin. Raises ExceptionGroup after the last."""

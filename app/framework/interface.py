@@ -252,8 +252,8 @@ class Effects(Protocol):
     def evict(self, eviction: Eviction) -> None:
         """Starts to make room, in the background. The preemptor is tried again at once if that fails, or if all are gone."""
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
-        """Writes the Binding. Raises SchedulingError."""
+    async def bind(self, pod: Pod, node_name: str) -> Status:
+        """Writes the Binding; what the API server refuses is an Error with its text."""
 
     async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:
         """Writes ``changes``, a JSON merge patch (RFC 7386) of the object's body, to a PersistentVolume.

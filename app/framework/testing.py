@@ -44,7 +44,7 @@ from app.model.cluster_event import (
 from app.model.devices import ResourceClaim
 from app.model.objects import Named, Node, PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod
-from app.model.status import ConflictError, SchedulingError, Status
+from app.model.status import SUCCESS, ConflictError, SchedulingError, Status
 from app.state.cluster import Cluster
 from app.state.nominations import NOBODY
 from app.state.queue.hints import HintRegistration, narrowed, with_taint_registrations
@@ -370,9 +370,10 @@ class FakeEffects:
         """Notes it."""
         self.evicted.append(eviction)
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
+    async def bind(self, pod: Pod, node_name: str) -> Status:
         """Notes it."""
         self.bound.append((pod, node_name))
+        return SUCCESS
 
     async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:
         """Notes it."""

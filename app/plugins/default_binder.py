@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from app.framework.interface import CycleState, Effects, Handle
 from app.model.pod import Pod
-from app.model.status import SUCCESS, Code, SchedulingError, Status
+from app.model.status import Status
 
 
 class DefaultBinder:
@@ -16,9 +16,5 @@ class DefaultBinder:
         """Takes no arguments."""
 
     async def bind(self, _state: CycleState, pod: Pod, node_name: str, effects: Effects) -> Status:
-        """Never skips; a failed write is an Error with its text."""
-        try:
-            await effects.bind(pod, node_name)
-        except SchedulingError as error:
-            return Status(Code.Error, (str(error),))
-        return SUCCESS
+        """Never skips; a failed write is an Error with the server's text."""
+        return await effects.bind(pod, node_name)

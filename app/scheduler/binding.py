@@ -120,7 +120,7 @@ class Binder:
             await self._bind(decided, waiting)
         except (SchedulingError, KubeError) as error:
             await self._take_back(decided, Status(Code.Error, (str(error),)))
-        except _NotPermitted as error:
+        except _Failed as error:
             await self._take_back(decided, error.status)
         except Exception as error:
             log.exception("Error binding pod %s", decided.assumed.key)
@@ -182,8 +182,11 @@ class Binder:
 
     async def _write_binding(self, decided: Decided) -> None:
         pod, node = decided.assumed, decided.assumed.node_name
-        if self._extenders is None or not await self._extenders.bind(pod, node):
-            await decided.framework.bind(decided.cycle_state, pod, node, self._effects)
+        if self._extenders is not None and await self._extenders.bind(pod, node):
+            return
+        status = await decided.framework.bind(decided.cycle_state, pod, node, self._effects)
+        if not status.ok:
+            raise _Failed(status)
 
     async def _step(self, decided: Decided, step: str, work: Awaitable[None]) -> None:
         started, status = self._clock.monotonic(), "Error"
@@ -200,7 +203,7 @@ class Binder:
         seconds, code = self._clock.monotonic() - started, status.code.name
         self._emit(BindingStepFinished(decided.queued, "WaitOnPermit", code, seconds))
         if not status.ok:
-            raise _NotPermitted(status)
+            raise _Failed(status)
 
     def _bound(self, decided: Decided) -> None:
         pod = decided.assumed
@@ -223,7 +226,7 @@ class Binder:
             log.exception("Error in PostBind for pod %s", pod.key)
 
 
-class _NotPermitted(Exception):  # noqa: N818 - a verdict, not a fault
+class _Failed(Exception):  # noqa: N818 - a verdict, not a fault
     def __init__(self, status: Status) -> None:
         super().__init__(status.message)
         self.status = status

@@ -12,7 +12,7 @@ from app.kube.writer import KubeWriter
 from app.model.devices import ResourceClaim
 from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod
-from app.model.status import ConflictError, SchedulingError
+from app.model.status import SUCCESS, Code, ConflictError, SchedulingError, Status
 from app.observe.pod_events import PodEvents
 from app.runtime.clock import Clock
 from app.scheduler.preemption import Evictor, ExtenderPreemption
@@ -134,11 +134,10 @@ class ApiEffects:
         """Starts to make room."""
         self._evictor.start(eviction)
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
-        """Writes the Binding."""
+    async def bind(self, pod: Pod, node_name: str) -> Status:
+        """Writes the Binding; an Error has the server's text."""
         result = await self._writer.bind(pod.namespace, pod.name, pod.uid, node_name)
-        if not result.bound:
-            raise SchedulingError(result.message)
+        return SUCCESS if result.bound else Status(Code.Error, (result.message,))
 
     async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:
         """Patches a PersistentVolume at its resource version."""

@@ -12,15 +12,19 @@ from app.extender.config import (
     Verb,
 )
 from app.extender.events import Sink
+from app.extender.memory import AnswerMemory
 from app.settings.extension import ExtenderOptions
 from app.settings.load import Settings
 from app.settings.models import Extender
 
 
-def make_chain(settings: Settings, sink: Sink, may_call: Callable[[], bool]) -> ExtenderChain:
+def make_chain(
+    settings: Settings, sink: Sink, may_call: Callable[[], bool], memory: AnswerMemory
+) -> ExtenderChain:
     """The configured extenders; ``may_call`` is asked right before each call. Raises ExtenderConfigError."""
     extenders = [
-        HTTPExtender(config, sink=sink, may_call=may_call) for config in extender_configs(settings)
+        HTTPExtender(config, sink=sink, may_call=may_call, memory=memory)
+        for config in extender_configs(settings)
     ]
     return ExtenderChain(extenders, sink)
 

@@ -13,9 +13,11 @@ from importlib.metadata import entry_points, version
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
 import numpy as np
 
 from app.extender.chain import ExtenderChain
+from app.extender.memory import AnswerMemory
 from app.kube.client import KubeClient, user_agent
 from app.kube.connection import Connection
 from app.kube.events import EventRecorder
@@ -27,6 +29,8 @@ from app.observe.metrics import gauges
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
 from app.runtime.clock import Clock, SystemClock, make_rng
+from app.runtime.limits import take_limits
+from app.runtime.shortages import SHORTAGES
 from app.runtime.signals import StopRequest, handled
 from app.runtime.tasks import spawn_eternal
 from app.scheduler.election.elector import Callbacks, LeaseElector, Outcome, new_identity
@@ -95,6 +99,8 @@ class Process:
         self._clock: Final = clock
         self._rng, seed = make_rng(options.seed)
         self._telemetry: Final = Telemetry(self._clock, self._child_rng())
+        self._limits: Final = take_limits()
+        self._answers: Final = AnswerMemory(self._limits.memory)
         self._elector: LeaseElector | None = None
         self._stopped_leading: Final = asyncio.Event()
         self._identity: Final = new_identity(socket.gethostname())
@@ -267,7 +273,9 @@ class Process:
 
     @contextlib.asynccontextmanager
     async def _extenders(self) -> AsyncIterator[ExtenderChain]:
-        chain = make_chain(self._settings, self._telemetry.on_extender, self.may_write)
+        chain = make_chain(
+            self._settings, self._telemetry.on_extender, self.may_write, self._answers
+        )
         for warning in chain.warnings:
             log.warning("%s", warning)
         self._telemetry.expect(chain.extenders)
@@ -345,12 +353,15 @@ class Process:
             families, lambda: None if self._elector is None else self._elector.statistics()
         )
         gauges.register_events(families, lambda: [events.statistics()])
+        gauges.register_resources(families, self._limits, self._answers, SHORTAGES)
         gauges.register_build(families, _version())
 
     @contextlib.asynccontextmanager
     async def _endpoints(self, scheduler: Scheduler) -> AsyncIterator[None]:
         """Serves the endpoints, and dumps the cache on SIGUSR2."""
         serving = self._options.serving
+        connections = serving.connections.within(self._limits.descriptors)
+        serving = msgspec.structs.replace(serving, connections=connections)
         endpoints = Endpoints(
             scheduler,
             self._telemetry,

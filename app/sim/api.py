@@ -53,7 +53,7 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 PATCH_TYPES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
 Outcome = tuple[Record, Literal["created", "updated"]]
-"""The object as it is now, and whether the request made it."""
+"""The object after the request, and whether the request created it."""
 
 _SERVER_OWNED: Final = (
     "uid",
@@ -105,7 +105,7 @@ class Api:
         return record
 
     def write(self, kind: Kind, value: Object, *, dry_run: bool = False) -> Record:
-        """Stores an object that is complete; ``value`` and its metadata now belong to the store."""
+        """Stores a complete object. ``value`` and its metadata must not be changed afterwards."""
         metadata = value["metadata"]
         if dry_run:
             return Record(value, self.store.revision)
@@ -124,7 +124,7 @@ class Api:
         return self.write(kind, value, dry_run=dry_run)
 
     def restore(self, kind: Kind, namespace: str, body: Any) -> Record:
-        """Stores an object as it was on another server: with its uid, times and status, neither admitted nor marked anew.
+        """Stores an object as it was on another server, with its uid, times and status and without admission.
 
         It replaces one of the same name. Raises 400 or 422.
         """
@@ -163,7 +163,7 @@ class Api:
         return value
 
     def _own_metadata(self, kind: Kind, value: Object) -> None:
-        """Sets what only the server says about a new object."""
+        """Sets the metadata that the server owns on a new object."""
         given = value["metadata"]
         first = {
             name: given[name] for name in ("name", "generateName", "namespace") if name in given
@@ -177,7 +177,7 @@ class Api:
         value["metadata"] = first | owned | rest
 
     def _check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
-        """Raises 404 if the namespace of a new object does not exist, 403 if it is on its way out."""
+        """Raises 404 if the namespace of a new object does not exist, 403 if it is being deleted."""
         if not kind.namespaced:
             return
         record = self.get(NAMESPACES, "", namespace)
@@ -216,7 +216,7 @@ class Api:
     def _replace(
         self, kind: Kind, current: Record, value: Object, subresource: str, *, dry_run: bool
     ) -> Record:
-        """Writes ``value`` (in the stored version) over ``current``, as far as the rules allow."""
+        """Replaces ``current`` by ``value``, which is in the stored version, by the rules of its kind."""
         old = current.value
         _place(value["metadata"], kind, current.namespace)
         seen = value["metadata"].get("resourceVersion")
@@ -248,7 +248,7 @@ class Api:
         return value
 
     def _remove_as(self, kind: Kind, value: Object) -> Record:
-        """Removes an object whose last finalizer is gone; watchers and the caller see it without finalizers."""
+        """Removes an object whose last finalizer is removed. Watchers and the caller see it without finalizers."""
         key = (value["metadata"].get("namespace", ""), value["metadata"]["name"])
         self.write(kind, value)
         return self.store.remove(kind.storage, key)
@@ -289,7 +289,7 @@ class Api:
 
 @contextmanager
 def _judging(kind: Kind) -> Iterator[None]:
-    """Turns the surprise of a wrongly shaped object (a text where a list belongs) into a 400."""
+    """Turns the exception for an object of the wrong shape (a string instead of a list) into a 400."""
     try:
         yield
     except ApiError:
@@ -315,7 +315,7 @@ def _check_name(value: Object, name: str) -> None:
 
 
 def _place(metadata: Object, kind: Kind, namespace: str) -> None:
-    """Sets the namespace of the request; an object that names another one is refused."""
+    """Sets the namespace of the request. Raises 400 if the object names another one."""
     if not kind.namespaced:
         metadata.pop("namespace", None)
         return
@@ -326,7 +326,7 @@ def _place(metadata: Object, kind: Kind, namespace: str) -> None:
 
 
 def _updated_metadata(kind: Kind, value: Object, old: Object) -> Object:
-    """The client's labels, annotations, owners and finalizers under the server's own fields."""
+    """The metadata of an update: the client's labels, annotations, owners and finalizers, and the server's own fields."""
     before, given = old["metadata"], value["metadata"]
     free = ("labels", "annotations", "ownerReferences", "finalizers")
     metadata = {name: part for name, part in before.items() if name not in free}
@@ -341,7 +341,7 @@ def _content(value: Object) -> Object:
 
 
 def _may_vanish(value: Object) -> bool:
-    """Whether an object that is being deleted has nothing left that holds it."""
+    """Whether an object is being deleted and has no finalizers left."""
     metadata = value["metadata"]
     held = metadata.get("finalizers") or value.get("spec", {}).get("finalizers")
     return not held and not metadata.get("deletionGracePeriodSeconds")

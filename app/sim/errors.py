@@ -60,7 +60,7 @@ class ApiError(Exception):
 
 
 def success(*, code: int | None = None, details: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A ``Status`` that says the request was done."""
+    """A ``Status`` for success."""
     body: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -75,7 +75,7 @@ def success(*, code: int | None = None, details: dict[str, Any] | None = None) -
 
 
 def details_of(kind: Kind, name: str, *, as_kind: bool = False) -> dict[str, Any]:
-    """Names an object in a Status: by resource (``pods``), or by kind (``Pod``) where the server does."""
+    """The details of a Status: the resource (``pods``), or the kind (``Pod``) where the real server gives that."""
     details = {"name": name, "group": kind.group, "kind": kind.kind if as_kind else kind.plural}
     return {key: value for key, value in details.items() if value}
 
@@ -85,7 +85,7 @@ def bad_request(message: str) -> ApiError:
 
 
 def internal(message: str) -> ApiError:
-    """The real server answers a few malformed requests with 500 and no reason; so do we."""
+    """500 without a reason, as the real server answers a few malformed requests."""
     return ApiError(500, "", message)
 
 
@@ -95,7 +95,7 @@ def unknown_resource() -> ApiError:
 
 
 def unserved_subresource(kind: Kind, name: str) -> ApiError:
-    """Of ``pods/exec`` and the like. The details stay empty: kubectl tells by them that it is not the object that is missing."""
+    """404 for ``pods/exec`` and the like. The details are empty, so that kubectl does not report a missing object."""
     message = (
         f"the embedded cluster does not serve {kind.plural}/{name}: "
         "containers only pretend to run, and workloads have no controllers"
@@ -145,13 +145,13 @@ def conflict_with_kind(kind: Kind, name: str, why: str) -> ApiError:
 
 
 def modified(kind: Kind, name: str) -> ApiError:
-    """Optimistic concurrency: the writer had not seen the latest version."""
+    """409: the writer did not have the latest version."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(kind, name, why)
 
 
 def uid_mismatch(kind: Kind, namespace: str, name: str, *, wanted: str, found: str) -> ApiError:
-    """A precondition names another incarnation of the object."""
+    """409: the precondition has the uid of another object with this name."""
     key = "/".join(filter(None, ("/registry", kind.plural, namespace, name)))
     why = (
         f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
@@ -169,12 +169,12 @@ def forbidden(kind: Kind, name: str, why: str, *, causes: Sequence[Cause] = ()) 
 
 
 def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> ApiError:
-    """422: the object breaks the rules listed in ``causes``."""
+    """422: the object is invalid, for the reasons in ``causes``."""
     return _invalid(kind.qualified_kind, name, details_of(kind, name, as_kind=True), causes)
 
 
 def invalid_options(options: str, causes: Sequence[Cause]) -> ApiError:
-    """422: the request's own options (``ListOptions``, ``PatchOptions`` ...) break a rule."""
+    """422: the options of the request (``ListOptions``, ``PatchOptions`` ...) are invalid."""
     details = {"group": "meta.k8s.io", "kind": options}
     return _invalid(f"{options}.meta.k8s.io", "", details, causes)
 
@@ -192,12 +192,12 @@ def unprocessable(message: str) -> ApiError:
 
 
 def expired(message: str, *, metadata: dict[str, Any] | None = None) -> ApiError:
-    """410: the wanted version has been compacted away."""
+    """410: the requested version was compacted."""
     return ApiError(410, "Expired", message, metadata=metadata)
 
 
 def too_large_resource_version(wanted: int, current: int) -> ApiError:
-    """504: a version that this server has not reached yet."""
+    """504: the requested version does not exist yet."""
     text = "Too large resource version"
     return ApiError(
         504,
@@ -209,7 +209,7 @@ def too_large_resource_version(wanted: int, current: int) -> ApiError:
 
 
 def too_many_requests(message: str, cause: str, *, retry_after: int | None = None) -> ApiError:
-    """429 of the eviction subresource: a disruption budget says no."""
+    """429 of the eviction subresource: a disruption budget does not allow it."""
     details = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
     return ApiError(429, "TooManyRequests", message, details=details, retry_after=retry_after)
 
@@ -227,7 +227,7 @@ def duplicate_value(field: str, value: object) -> Cause:
 
 
 def not_among(field: str, value: str, where: str, names: Sequence[str]) -> Cause:
-    """A name that is not one of those given elsewhere."""
+    """The mistake of a name that is not defined in another field."""
     found = f": {', '.join(names)}" if names else " which is empty"
     message = f"Not found: {_shown(value)}: must be one of the names in {where}{found}"
     return Cause("FieldValueNotFound", message, field)
@@ -243,7 +243,7 @@ def too_many(field: str, found: int, limit: int) -> Cause:
 
 
 def _shown(value: object) -> str:
-    """A value in a text: texts in quotes, as they are; everything else as JSON."""
+    """A value in an error: strings in quotes, everything else as JSON."""
     return f'"{value}"' if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 

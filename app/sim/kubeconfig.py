@@ -25,7 +25,7 @@ def kubeconfig(url: str) -> str:
 
 
 def write_kubeconfig(path: Path, url: str) -> None:
-    """Writes the kubeconfig in one step, so that whoever waits for the file never sees half of it."""
+    """Writes the kubeconfig atomically, so that no reader sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(kubeconfig(url))

@@ -27,7 +27,7 @@ from app.sim.store import Collection, Key, Record, Store
 
 _TOKEN_VERSION: Final = "meta.k8s.io/v1"  # noqa: S105 - not a secret
 _LATEST: Final = -1
-"""Revision in a token that gives up consistency."""
+"""The revision in a continue token of an inconsistent list."""
 _MATCHES: Final = ("Exact", "NotOlderThan", "")
 
 _CONTINUE_EXPIRED: Final = (
@@ -41,14 +41,14 @@ _VERSION_EXPIRED: Final = "The resourceVersion for the provided list is too old.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOptions:
-    """The query of a list or watch, checked."""
+    """The validated query of a list or watch."""
 
     selector: Selector
     limit: int = 0
     """Objects per page; 0 means all."""
     continue_token: str = ""
     resource_version: int | None = None
-    """None: the most recent; 0: any."""
+    """None means the most recent one, 0 any."""
     match: str = ""
     """``Exact``, ``NotOlderThan`` or unset."""
     watch: bool = False
@@ -103,7 +103,7 @@ def _revision(text: str) -> int | None:
 
 
 def _boolean(text: str | None) -> bool | None:
-    """Reads a flag as the API does: present means true unless it says otherwise."""
+    """Reads a flag: a parameter that is present is true unless its value says otherwise."""
     if text is None:
         return None
     return text.lower() not in ("false", "0")
@@ -146,7 +146,7 @@ def _match_mistakes(options: ListOptions) -> list[Cause]:
 
 
 def list_page(store: Store, kind: Kind, namespace: str | None, options: ListOptions) -> Page:
-    """Reads one page. Raises 410 when the wanted revision is compacted, 504 when it lies ahead."""
+    """Reads one page. Raises 410 if the requested revision is compacted, 504 if it does not exist yet."""
     current = store[kind.storage]
     if options.continue_token:
         revision, after = _decode_token(options.continue_token)
@@ -213,7 +213,7 @@ def _read(
 def _single(
     collection: Collection, namespace: str | None, selector: Selector
 ) -> list[Record] | None:
-    """The only candidate of a selection by name in one namespace; None if there may be several."""
+    """The only object that a selection by name in one namespace can match; None if there can be several."""
     if selector.only_name is None or namespace is None:
         return None
     record = collection.records.get((namespace, selector.only_name))

@@ -16,14 +16,14 @@ class ManifestError(ValueError):
 
 
 class Placed(NamedTuple):
-    """An object, and where it was found, for people: file, document and item."""
+    """An object, and where it was found for messages: file, document and item."""
 
     value: Object
     place: str
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # chosen at run time
-    """Reads timestamps as the texts they are in JSON."""
+    """Reads timestamps as strings, as in JSON."""
 
 
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
@@ -55,7 +55,7 @@ def read_manifests(path: Path) -> list[tuple[Kind, Object]]:
 
 
 def read_objects(path: Path) -> Iterator[Placed]:
-    """Yields the objects in a file, of kinds that are served or not. Raises ManifestError as ``read_manifests`` does."""
+    """Yields the objects in a file, also those of kinds that are not served. Raises ManifestError."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -69,7 +69,7 @@ def read_objects(path: Path) -> Iterator[Placed]:
 
 
 def _documents(text: bytes) -> list[Any]:
-    """JSON is YAML too, but read a hundred times faster as what it is; large dumps are JSON."""
+    """Reads a file that is JSON as JSON, which is a hundred times faster than as YAML. Large dumps are JSON."""
     if text.lstrip()[:1] in (b"{", b"["):
         try:
             return [msgspec.json.decode(text)]

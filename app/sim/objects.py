@@ -23,7 +23,7 @@ _METADATA_FIELDS: Final = (
     "ownerReferences",
     "finalizers",
 )
-"""In the real server's order. Other fields, among them managedFields, are not kept."""
+"""The fields that are kept, in the real server's order. managedFields is not kept."""
 
 _SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
@@ -62,7 +62,7 @@ def _check_type(kind: Kind, value: Object) -> None:
 
 
 def _check_shapes(value: Object, metadata: Object) -> None:
-    """Refuses the parts that everything else takes for maps if they are something else."""
+    """Raises 400 if a part that must be a map is something else."""
     for name in ("spec", "status"):
         if not isinstance(value.get(name, {}), dict | None):
             raise bad_request(f"{name} must be an object")
@@ -91,7 +91,7 @@ def new_uid() -> str:
 
 
 def generated_name(prefix: str) -> str:
-    """Makes a name from ``generateName``: the prefix and five random letters that spell no words."""
+    """A name from ``generateName``: the prefix and five random characters without vowels."""
     number = uuid4().int
     letters = []
     for _ in range(_SUFFIX_LENGTH):
@@ -115,7 +115,7 @@ def is_true(value: Object, condition_type: str) -> bool:
 
 
 def with_condition(conditions: list[Any], new: Mapping[str, Any]) -> list[Any]:
-    """Returns the conditions with ``new`` in place of the one of its type, or at the end."""
+    """The conditions with ``new`` replacing the one of its type, or added at the end."""
     kept = [new if known.get("type") == new["type"] else known for known in conditions]
     return kept if new in kept else [*kept, new]
 

@@ -30,7 +30,7 @@ _REQUIREMENT: Final = re.compile(
 
 
 class Selector:
-    """A compiled selection. ``only_name`` is set when nothing but the object of that name can match."""
+    """A compiled selection. ``only_name`` is set if only the object of that name can match."""
 
     __slots__ = ("only_name", "tests")
 
@@ -39,7 +39,7 @@ class Selector:
         self.only_name = only_name
 
     def __bool__(self) -> bool:
-        """Whether it restricts anything."""
+        """Whether it excludes any object."""
         return bool(self.tests)
 
     def matches(self, value: Object) -> bool:
@@ -200,7 +200,7 @@ _STORED_PATHS: Final[Mapping[str, Path]] = {
     "reportingController": ("reportingComponent",),
     **{f"regarding.{name}": ("involvedObject", name) for name in _REFERENCE},
 }
-"""Where a field is kept that goes by another name."""
+"""The paths of fields whose selector has another name."""
 
 _BOOLEANS: Final = {("spec", "unschedulable"), ("spec", "hostNetwork")}
 _TERM: Final = re.compile(r"^([^=!]*?)(==|!=|=)(.*)$", re.DOTALL)

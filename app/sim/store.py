@@ -140,7 +140,7 @@ class Collection:
             self.compacted = revision
 
     def apply(self, change: Change) -> None:
-        """Takes over one change and tells the listeners."""
+        """Applies a change and calls the listeners."""
         if change.type == "DELETED":
             self._drop(change.key)
         else:

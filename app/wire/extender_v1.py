@@ -6,14 +6,16 @@ when they are spelled like that, and through app.wire.go_json when anything abou
 gives errors Go's words. Of Node objects in an answer only the names are decoded.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from functools import partial
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from app.model.pod import Pod
 from app.wire import go_json
-from app.wire.go_json import GoJSONError, Int64, ListOf, MapOf, StructOf, Text
+from app.wire.go_json import GoJSONError, GoType, Int64, ListOf, MapOf, StructOf, Text, Where
+from app.wire.go_json_stream import Stream
 
 #: Gives a node's JSON as strip_for_extender leaves it, None for a node that is not known.
 NodeJSON = Callable[[str], bytes | None]
@@ -21,6 +23,12 @@ NodeJSON = Callable[[str], bytes | None]
 AnswerError = GoJSONError
 
 T = TypeVar("T")
+
+#: Bytes of an answer that are decoded in one go, the strict way and Go's way; and of one with whole nodes, which are skipped.
+ONE_GO: Final = 1024 * 1024
+SLOWLY: Final = 16 * 1024
+#: Entries of a list where nobody knows how many there may be.
+MOST: Final = 1_000_000
 
 
 class Body:
@@ -215,32 +223,127 @@ class MetaVictims(msgspec.Struct, frozen=True):
     num_pdb_violations: int = 0
 
 
-def read_filter(body: bytes, asked: ExtenderArgs | None = None) -> FilterAnswer:
-    """Reads the answer to filter; ``asked``: what was asked by names. Raises AnswerError.
+class Reading(Generic[T]):
+    """How the answer to one question is read: in one go where that is quick, else in short steps.
+
+    ``strictly`` reads a body in one go, None if anything about it is unusual or wrong; ``meaning`` tells what a value of ``into``
+    says. Both raise AnswerError.
+    """
+
+    def __init__(
+        self,
+        into: GoType,
+        meaning: Callable[[Any], T],
+        strictly: Callable[[bytes], T | None] = lambda _body: None,
+        *,
+        one_go: int = ONE_GO,
+        most: int = MOST,
+    ) -> None:
+        """``most``: entries that a list or a map in the answer may have."""
+        #: Bytes up to which a body is to be read with ``steps``; a longer one is to be fed to a ``stream``.
+        self.one_go: Final = one_go
+        self._into: Final = into
+        self._meaning: Final = meaning
+        self._strictly: Final = strictly
+        self._most: Final = most
+
+    def steps(self, body: bytes) -> Generator[None, None, T]:
+        """Returns the answer, after a few milliseconds or as many steps as it takes. Raises AnswerError."""
+        answer = self._strictly(body)
+        if answer is not None:
+            return answer
+        if len(body) <= SLOWLY:
+            return self._meaning(go_json.unmarshal(body, self._into))
+        stream = self.stream()
+        yield from stream.feed(body)
+        return self.finished(stream)
+
+    def stream(self) -> Stream:
+        """Takes a body in as it comes."""
+        return Stream(self._into, most=self._most)
+
+    def finished(self, stream: Stream) -> T:
+        """The answer that a stream has taken in. Raises AnswerError."""
+        return self._meaning(stream.finish())
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """What steps come to, for callers who have the time."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what the generator returns
+
+
+def entries_for(names: Sequence[str]) -> int:
+    """How many entries an answer about these nodes may have in one list: names may come twice, or never have been sent."""
+    return 2 * len(names) + 1000
+
+
+def filter_reading(asked: ExtenderArgs | None = None, *, whole: bool) -> Reading[FilterAnswer]:
+    """The answer to filter; ``asked``: what was asked, with whole nodes or by names.
 
     If the answer repeats all names as they were written, they need not be decoded: it gets that very list.
     """
-    if asked is not None:
-        echo = _read_echo(body, asked)
-        if echo is not None:
-            return echo
-    answer = _strictly(_FAST_FILTER, body)
-    if answer is None:
-        return _read_filter_slowly(body)
-    nodes = None
-    if answer.Nodes is not None:
-        if answer.Nodes.items is msgspec.UNSET:
-            return _read_filter_slowly(body)
-        nodes = [node.metadata.name for node in answer.Nodes.items or ()]
-        if "" in nodes:
-            return _read_filter_slowly(body)
-    return FilterAnswer(
-        node_names=answer.NodeNames,
-        nodes=nodes,
-        failed=answer.FailedNodes or {},
-        failed_and_unresolvable=answer.FailedAndUnresolvableNodes or {},
-        error=answer.Error or "",
+    most = MOST if asked is None else entries_for(asked.names)
+
+    def strictly(body: bytes) -> FilterAnswer | None:
+        echo = None if asked is None or whole else _read_echo(body, asked)
+        return echo or _read_filter_strictly(body, most)
+
+    return Reading(
+        _FILTER, _filter_meaning, strictly, one_go=4 * ONE_GO if whole else ONE_GO, most=most
     )
+
+
+def prioritize_reading(asked: ExtenderArgs | None = None) -> Reading[tuple[list[str], list[int]]]:
+    """The answer to prioritize: hosts and their scores, in the extender's order."""
+    most = MOST if asked is None else entries_for(asked.names)
+
+    def strictly(body: bytes) -> tuple[list[str], list[int]] | None:
+        answer = _strictly(_FAST_SCORES, body)
+        if answer is None:
+            return None
+        _check_size(most, answer)
+        return [entry.Host for entry in answer], [entry.Score for entry in answer]
+
+    return Reading(_SCORES, _scores_meaning, strictly, most=most)
+
+
+def preempt_reading() -> Reading[dict[str, MetaVictims]]:
+    """The answer to preempt, by node name; null victims are an error."""
+    return _PREEMPT_READING
+
+
+def bind_reading() -> Reading[str]:
+    """The answer to bind: the error in it, empty for success."""
+    return _BIND_READING
+
+
+def read_filter(body: bytes, asked: ExtenderArgs | None = None) -> FilterAnswer:
+    """Reads the answer to filter; ``asked``: what was asked by names. Raises AnswerError."""
+    return at_once(filter_reading(asked, whole=False).steps(body))
+
+
+def read_prioritize(body: bytes) -> tuple[list[str], list[int]]:
+    """Reads the answer to prioritize. Raises AnswerError."""
+    return at_once(prioritize_reading().steps(body))
+
+
+def read_preempt(body: bytes) -> dict[str, MetaVictims]:
+    """Reads the answer to preempt. Raises AnswerError."""
+    return at_once(preempt_reading().steps(body))
+
+
+def read_bind(body: bytes) -> str:
+    """Reads the answer to bind. Raises AnswerError."""
+    return at_once(bind_reading().steps(body))
+
+
+def _check_size(most: int, *lists: Sized | None) -> None:
+    if any(len(each) > most for each in lists if each is not None):
+        raise AnswerError(f"the answer has more than {most} entries in one list")
 
 
 def _read_echo(body: bytes, asked: ExtenderArgs) -> FilterAnswer | None:
@@ -249,36 +352,76 @@ def _read_echo(body: bytes, asked: ExtenderArgs) -> FilterAnswer | None:
     answer = _strictly(_FAST_ECHO, body)
     if answer is None or bytes(answer.NodeNames) != asked.names_json:
         return None
+    failed, unresolvable = answer.FailedNodes or {}, answer.FailedAndUnresolvableNodes or {}
+    _check_size(entries_for(asked.names), failed, unresolvable)
     return FilterAnswer(
         node_names=asked.names,
-        failed=answer.FailedNodes or {},
-        failed_and_unresolvable=answer.FailedAndUnresolvableNodes or {},
+        failed=failed,
+        failed_and_unresolvable=unresolvable,
         error=answer.Error or "",
     )
 
 
-def read_prioritize(body: bytes) -> tuple[list[str], list[int]]:
-    """Reads the answer to prioritize: hosts and their scores, in the extender's order. Raises AnswerError."""
-    answer = _strictly(_FAST_SCORES, body)
-    if answer is not None:
-        return [entry.Host for entry in answer], [entry.Score for entry in answer]
-    entries = [entry or {} for entry in go_json.unmarshal(body, _SCORES) or ()]
+def _read_filter_strictly(body: bytes, most: int) -> FilterAnswer | None:
+    listed = None
+    if len(body) > ONE_GO:
+        large = _strictly(_FAST_LARGE, body)
+        if large is None:
+            return None
+        listed, body = large.Nodes, large.rest()
+        if len(body) > ONE_GO:
+            return None
+    answer = _strictly(_FAST_FILTER, body)
+    if answer is None:
+        return None
+    nodes, listed = None, listed or answer.Nodes
+    if listed is not None:
+        if listed.items is msgspec.UNSET:
+            return None
+        nodes = [node.metadata.name for node in listed.items or ()]
+        if "" in nodes:
+            return None
+    names, failed, unresolvable = (
+        answer.NodeNames,
+        answer.FailedNodes or {},
+        answer.FailedAndUnresolvableNodes or {},
+    )
+    _check_size(most, nodes, names, failed, unresolvable)
+    return FilterAnswer(names, nodes, failed, unresolvable, answer.Error or "")
+
+
+def _filter_meaning(answer: Any) -> FilterAnswer:
+    answer = answer or {}
+    nodes = answer.get("Nodes")
+    return FilterAnswer(
+        node_names=answer.get("NodeNames"),
+        nodes=None if nodes is None else nodes.get("items") or [],
+        failed=answer.get("FailedNodes") or {},
+        failed_and_unresolvable=answer.get("FailedAndUnresolvableNodes") or {},
+        error=answer.get("Error", ""),
+    )
+
+
+def _scores_meaning(answer: Any) -> tuple[list[str], list[int]]:
+    entries = [entry or {} for entry in answer or ()]
     return [entry.get("Host", "") for entry in entries], [
         entry.get("Score", 0) for entry in entries
     ]
 
 
-def read_preempt(body: bytes) -> dict[str, MetaVictims]:
-    """Reads the answer to preempt, by node name. Raises AnswerError, for null victims too."""
-    answer = go_json.unmarshal(body, _PREEMPTION) or {}
-    victims = answer.get("NodeNameToMetaVictims") or {}
+def _preempt_meaning(answer: Any) -> dict[str, MetaVictims]:
+    victims = (answer or {}).get("NodeNameToMetaVictims") or {}
     return {name: _meta_victims(name, entry) for name, entry in victims.items()}
 
 
-def read_bind(body: bytes) -> str:
-    """Reads the answer to bind: the error in it, empty for success. Raises AnswerError."""
-    answer = go_json.unmarshal(body, _BINDING) or {}
-    return str(answer.get("Error", ""))
+def _read_preempt_strictly(body: bytes) -> dict[str, MetaVictims] | None:
+    answer = _strictly(_FAST_PREEMPTION, body)
+    if answer is None:
+        return None
+    return {
+        name: MetaVictims(tuple([pod.UID for pod in entry.Pods or ()]), entry.NumPDBViolations)
+        for name, entry in (answer.NodeNameToMetaVictims or {}).items()
+    }
 
 
 def _meta_victims(name: str, entry: dict[str, Any] | None) -> MetaVictims:
@@ -323,6 +466,35 @@ class _TaggedFilter(_Filter, forbid_unknown_fields=True):
     Error: str | None = msgspec.field(default=None, name="error")
 
 
+class _LargeFilter(msgspec.Struct, forbid_unknown_fields=True):
+    """Nodes alone are decoded: what is left of a large answer of whole nodes is small."""
+
+    Nodes: _NodeList | None = None
+    NodeNames: msgspec.Raw = msgspec.Raw(b"null")
+    FailedNodes: msgspec.Raw = msgspec.Raw(b"null")
+    FailedAndUnresolvableNodes: msgspec.Raw = msgspec.Raw(b"null")
+    Error: msgspec.Raw = msgspec.Raw(b"null")
+
+    def rest(self) -> bytes:
+        """The answer without its nodes."""
+        return b'{"NodeNames":%b,"FailedNodes":%b,"FailedAndUnresolvableNodes":%b,"Error":%b}' % (
+            self.NodeNames,
+            self.FailedNodes,
+            self.FailedAndUnresolvableNodes,
+            self.Error,
+        )
+
+
+class _TaggedLargeFilter(_LargeFilter, forbid_unknown_fields=True):
+    Nodes: _NodeList | None = msgspec.field(default=None, name="nodes")
+    NodeNames: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="nodenames")
+    FailedNodes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="failedNodes")
+    FailedAndUnresolvableNodes: msgspec.Raw = msgspec.field(
+        default=msgspec.Raw(b"null"), name="failedAndUnresolvableNodes"
+    )
+    Error: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="error")
+
+
 class _Echo(msgspec.Struct, forbid_unknown_fields=True):
     NodeNames: msgspec.Raw
     Nodes: None = None
@@ -344,10 +516,31 @@ class _TaggedScore(_Score, gc=False, forbid_unknown_fields=True):
     Score: _Int64 = msgspec.field(name="score")
 
 
+class _MetaPod(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    UID: str = ""
+
+
+class _MetaVictims(msgspec.Struct, forbid_unknown_fields=True):
+    Pods: list[_MetaPod] | None = None
+    NumPDBViolations: _Int64 = 0
+
+
+class _Preemption(msgspec.Struct, forbid_unknown_fields=True):
+    NodeNameToMetaVictims: dict[str, _MetaVictims] | None = None
+
+
 _FAST_FILTER: Final[Sequence[msgspec.json.Decoder[_Filter]]] = (
     msgspec.json.Decoder(_Filter),
     msgspec.json.Decoder(_TaggedFilter),
 )
+_FAST_LARGE: Final[Sequence[msgspec.json.Decoder[_LargeFilter]]] = (
+    msgspec.json.Decoder(_LargeFilter),
+    msgspec.json.Decoder(_TaggedLargeFilter),
+)
+_FAST_PREEMPTION: Final = (msgspec.json.Decoder(_Preemption),)
+_FAST_NAMES: Final = (msgspec.json.Decoder(list[str]),)
+_FAST_TEXTS: Final = (msgspec.json.Decoder(dict[str, str]),)
+_FAST_NODES: Final = (msgspec.json.Decoder(list[_Node]),)
 _FAST_ECHO: Final = (msgspec.json.Decoder(_Echo),)
 _FAST_SCORES: Final[Sequence[msgspec.json.Decoder[list[_Score]]]] = (
     msgspec.json.Decoder(list[_Score]),
@@ -370,20 +563,43 @@ def _strictly(decoders: Iterable[msgspec.json.Decoder[T]], body: bytes) -> T | N
 _TEXT: Final = Text()
 _OBJECT_META: Final = StructOf("ObjectMeta", {"name": _TEXT})
 _NODE: Final = StructOf("Node", {"metadata": _OBJECT_META})
-_NODE_LIST: Final = StructOf("NodeList", {"items": ListOf(_NODE, "[]v1.Node")})
-_FAILED: Final = MapOf(_TEXT, "v1.FailedNodesMap")
+
+
+class _NodeName(msgspec.Struct, frozen=True):
+    """Node, of which nothing but the name is kept, "" for a nameless one."""
+
+    def read(self, value: Any, where: Where) -> str:
+        """See GoType."""
+        metadata = (_NODE.read(value, where) or {}).get("metadata") or {}
+        return str(metadata.get("name", ""))
+
+
+def _fast_node_names(text: bytes) -> list[str] | None:
+    nodes = _strictly(_FAST_NODES, text)
+    return None if nodes is None else [node.metadata.name for node in nodes]
+
+
+def _fast_scores(text: bytes) -> list[dict[str, Any]] | None:
+    scores = _strictly(_FAST_SCORES, text)
+    return None if scores is None else [{"Host": s.Host, "Score": s.Score} for s in scores]
+
+
+_NODE_LIST: Final = StructOf(
+    "NodeList", {"items": ListOf(_NodeName(), "[]v1.Node", _fast_node_names)}
+)
+_FAILED: Final = MapOf(_TEXT, "v1.FailedNodesMap", partial(_strictly, _FAST_TEXTS))
 _FILTER: Final = StructOf(
     "ExtenderFilterResult",
     {
         "Nodes": _NODE_LIST,
-        "NodeNames": ListOf(_TEXT, "[]string"),
+        "NodeNames": ListOf(_TEXT, "[]string", partial(_strictly, _FAST_NAMES)),
         "FailedNodes": _FAILED,
         "FailedAndUnresolvableNodes": _FAILED,
         "Error": _TEXT,
     },
 )
 _SCORE: Final = StructOf("HostPriority", {"Host": _TEXT, "Score": Int64()})
-_SCORES: Final = ListOf(_SCORE, "v1.HostPriorityList")
+_SCORES: Final = ListOf(_SCORE, "v1.HostPriorityList", _fast_scores)
 _META_POD: Final = StructOf("MetaPod", {"UID": _TEXT})
 _META_VICTIMS: Final = StructOf(
     "MetaVictims", {"Pods": ListOf(_META_POD, "[]*v1.MetaPod"), "NumPDBViolations": Int64()}
@@ -394,19 +610,7 @@ _PREEMPTION: Final = StructOf(
 )
 _BINDING: Final = StructOf("ExtenderBindingResult", {"Error": _TEXT})
 
-
-def _read_filter_slowly(body: bytes) -> FilterAnswer:
-    answer = go_json.unmarshal(body, _FILTER) or {}
-    nodes = answer.get("Nodes")
-    return FilterAnswer(
-        node_names=answer.get("NodeNames"),
-        nodes=None if nodes is None else [_name_of(node) for node in nodes.get("items") or ()],
-        failed=answer.get("FailedNodes") or {},
-        failed_and_unresolvable=answer.get("FailedAndUnresolvableNodes") or {},
-        error=answer.get("Error", ""),
-    )
-
-
-def _name_of(node: dict[str, Any] | None) -> str:
-    metadata = (node or {}).get("metadata") or {}
-    return str(metadata.get("name", ""))
+_PREEMPT_READING: Final = Reading(_PREEMPTION, _preempt_meaning, _read_preempt_strictly)
+_BIND_READING: Final[Reading[str]] = Reading(
+    _BINDING, lambda answer: str((answer or {}).get("Error", ""))
+)

@@ -8,7 +8,7 @@ app.wire.extender_v1 cannot be sure of them, so speed matters little, and texts 
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, Self
 
 import msgspec
@@ -118,10 +118,14 @@ class Int64(msgspec.Struct, frozen=True):
 
 
 class ListOf(msgspec.Struct, frozen=True):
-    """A slice (or a pointer to one), called ``go`` in errors."""
+    """A slice (or a pointer to one), called ``go`` in errors.
+
+    ``fast`` reads the JSON of a whole slice as ``read`` reads its value; None where it cannot be sure.
+    """
 
     element: GoType
     go: str
+    fast: Callable[[bytes], list[Any] | None] | None = None
 
     def read(self, value: Any, where: Where) -> list[Any] | None:
         """The elements, None for null."""
@@ -133,10 +137,11 @@ class ListOf(msgspec.Struct, frozen=True):
 
 
 class MapOf(msgspec.Struct, frozen=True):
-    """A map with string keys, called ``go`` in errors."""
+    """A map with string keys, called ``go`` in errors; ``fast`` as in ListOf."""
 
     element: GoType
     go: str
+    fast: Callable[[bytes], dict[str, Any] | None] | None = None
 
     def read(self, value: Any, where: Where) -> dict[str, Any] | None:
         """The entries, None for null."""

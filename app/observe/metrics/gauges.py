@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from app.extender.memory import AnswerMemory
 from app.framework.runner import Framework
 from app.kube.events import EventStatistics
 from app.kube.informer import InformerStatistics
@@ -12,6 +13,8 @@ from app.observe.events import ElectionStatistics
 from app.observe.metrics.series import ALPHA, BETA, STABLE, Families, Labels, Values
 from app.plugins.dynamic_resources import DynamicResources
 from app.plugins.volume_binding import VolumeBinding
+from app.runtime.limits import Limits
+from app.runtime.shortages import Shortages
 from app.state.cache import CacheStatistics
 from app.state.queue.report import QueueStatistics
 
@@ -328,6 +331,41 @@ def register_events(families: Families, events: Callable[[], Iterable[EventStati
         families.look_up(
             f"aiokube_scheduler_events_{field}_total", text, ALPHA, totals(field), counter=True
         )
+
+
+def register_resources(
+    families: Families, limits: Limits, answers: AnswerMemory, shortages: Shortages
+) -> None:
+    """What the process may have, and what becomes of things when it has no more."""
+    families.look_up(
+        "aiokube_scheduler_memory_limit_bytes",
+        "Memory that the process may have: the least of what the machine, control groups and ulimit allow.",
+        ALPHA,
+        lambda: {(): limits.memory},
+    )
+    families.look_up(
+        "aiokube_scheduler_shortages_total",
+        "Failures for want of file descriptors or memory, each tried again, by what failed.",
+        ALPHA,
+        lambda: {(what,): count for what, count in shortages.counts.items()},
+        "operation",
+        counter=True,
+    )
+    families.look_up(
+        "aiokube_scheduler_extender_large_answers_in_flight",
+        "Large answers of extenders that are being read, and that wait because others are.",
+        ALPHA,
+        lambda: {("reading",): answers.reading, ("waiting",): answers.waiting},
+        "state",
+    )
+    families.look_up(
+        "aiokube_scheduler_extender_large_answers_total",
+        "Large answers of extenders; given_up are those that waited for others until the time for their call was over.",
+        ALPHA,
+        lambda: {("read",): answers.taken, ("given_up",): answers.given_up},
+        "outcome",
+        counter=True,
+    )
 
 
 def register_build(families: Families, version: str) -> None:

@@ -23,7 +23,7 @@ from app.plugins.dynamic_resources.conditions import ConditionWaiter
 from app.plugins.dynamic_resources.extended_resources import RequestMapping, is_unwritten
 from app.plugins.dynamic_resources.pod_claims import (
     ClaimReservation,
-    PodClaims,
+    PodResourceClaims,
     consumer,
     has_finalizer,
     is_reserved_for,
@@ -61,14 +61,18 @@ class ClaimBinder:
 
     # ------------------------------------------------------------ PreBind
 
-    async def bind(self, pod_claims: PodClaims, pod: Pod, node_name: str, effects: Effects) -> None:
+    async def bind(
+        self, pod_claims: PodResourceClaims, pod: Pod, node_name: str, effects: Effects
+    ) -> None:
         """Allocates claims, reserves them for the pod, and waits until their devices are ready. Raises SchedulingError."""
         for at, claim in enumerate(pod_claims.claims):
             if not is_reserved_for(claim, pod) and _needed(pod_claims, at):
                 await self._bind_one(pod_claims, at, pod, effects)
         await self._waiter.wait(pod_claims, pod, node_name, effects)
 
-    async def _bind_one(self, pod_claims: PodClaims, at: int, pod: Pod, effects: Effects) -> None:
+    async def _bind_one(
+        self, pod_claims: PodResourceClaims, at: int, pod: Pod, effects: Effects
+    ) -> None:
         uid = pod_claims.claims[at].uid
         reservation = pod_claims.reservation
         allocation = None
@@ -91,7 +95,11 @@ class ClaimBinder:
                 )
 
     async def _create(
-        self, pod_claims: PodClaims, at: int, reservation: ClaimReservation, effects: Effects
+        self,
+        pod_claims: PodResourceClaims,
+        at: int,
+        reservation: ClaimReservation,
+        effects: Effects,
     ) -> None:
         """Creates the claim for extended resources with the requests that the node needs."""
         wanted = reservation.claims[at]
@@ -167,7 +175,7 @@ class ClaimBinder:
 
     # ------------------------------------------------------------ undoing PreBind
 
-    async def undo(self, pod_claims: PodClaims, pod: Pod, effects: Effects) -> None:
+    async def undo(self, pod_claims: PodResourceClaims, pod: Pod, effects: Effects) -> None:
         """Removes the pod's reservations, and deletes the claim created for it. Raises SchedulingError after the last claim."""
         errors: list[Exception] = []
         for at in range(len(pod_claims.claims)):
@@ -178,7 +186,9 @@ class ClaimBinder:
         if errors:
             raise SchedulingError("; ".join(map(str, errors)))
 
-    async def _undo_one(self, pod_claims: PodClaims, at: int, pod: Pod, effects: Effects) -> None:
+    async def _undo_one(
+        self, pod_claims: PodResourceClaims, at: int, pod: Pod, effects: Effects
+    ) -> None:
         claim, reservation = pod_claims.claims[at], pod_claims.reservation
         if at == pod_claims.extended_at:
             if not is_unwritten(claim):
@@ -193,7 +203,7 @@ class ClaimBinder:
 
     # ------------------------------------------------------------ PostFilter
 
-    async def free_one(self, pod_claims: PodClaims, pod: Pod, effects: Effects) -> str:
+    async def free_one(self, pod_claims: PodResourceClaims, pod: Pod, effects: Effects) -> str:
         """Deallocates one unavailable claim that no other pod uses, or deletes the claim for extended resources.
 
         Returns kube-scheduler's message about it. Raises SchedulingError.
@@ -230,7 +240,7 @@ class ClaimBinder:
         await effects.resource_claims.delete(claim)
 
 
-def _needed(pod_claims: PodClaims, at: int) -> bool:
+def _needed(pod_claims: PodResourceClaims, at: int) -> bool:
     """Whether the node needs a claim: it may advertise all extended resources itself."""
     if at != pod_claims.extended_at:
         return True

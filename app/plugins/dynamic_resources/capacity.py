@@ -114,7 +114,7 @@ class Capacity:
         return amount if self._rule is None else self._rule.rounded(amount)
 
 
-class Capacities:
+class DeviceCapacities:
     """The capacities of a device, in the order of their names."""
 
     __slots__ = ("_by_name", "limits", "names")

@@ -9,7 +9,7 @@ from app.model.devices import AllocatedDeviceStatus, DeviceResult, ResourceClaim
 from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.model.timestamps import parse_time
-from app.plugins.dynamic_resources.pod_claims import PodClaims, allocations
+from app.plugins.dynamic_resources.pod_claims import PodResourceClaims, allocations
 from app.state.devices.claims import ResourceClaims
 
 _TRUE: Final = "True"
@@ -92,7 +92,9 @@ class ConditionWaiter:
         self._timeout: Final = timeout
         self._awaited: Final = awaited
 
-    async def wait(self, pod_claims: PodClaims, pod: Pod, node_name: str, effects: Effects) -> None:
+    async def wait(
+        self, pod_claims: PodResourceClaims, pod: Pod, node_name: str, effects: Effects
+    ) -> None:
         """Returns when all conditions are true. Raises SchedulingError if one cannot become true, or after the timeout."""
         if not _has_conditions(pod_claims.claims):
             return
@@ -115,7 +117,7 @@ class ConditionWaiter:
         finally:
             self._awaited.update((driver, outcome) for driver in _drivers(pod_claims.claims))
 
-    async def _poll(self, pod_claims: PodClaims, effects: Effects) -> None:
+    async def _poll(self, pod_claims: PodResourceClaims, effects: Effects) -> None:
         left = self._timeout
         while not self._all_ready(pod_claims, effects.now()):
             await effects.sleep(min(_POLL_SECONDS, left))
@@ -123,7 +125,7 @@ class ConditionWaiter:
             if left <= 0:  # kube-scheduler does not check once more at the deadline
                 raise _BindingTimeout("device binding timeout: context deadline exceeded")
 
-    def _all_ready(self, pod_claims: PodClaims, now: float) -> bool:
+    def _all_ready(self, pod_claims: PodResourceClaims, now: float) -> bool:
         for at, claim in enumerate(pod_claims.claims):
             current = self._known.get(claim.name, claim.namespace)
             if current is None:

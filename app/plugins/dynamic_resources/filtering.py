@@ -35,7 +35,7 @@ from app.plugins.dynamic_resources.extended_resources import (
 from app.plugins.dynamic_resources.pod_claims import (
     ClaimProblem,
     NodeAllocations,
-    PodClaims,
+    PodResourceClaims,
     claims_of,
     with_requests,
 )
@@ -67,7 +67,7 @@ class _Part(NamedTuple):
 class _RowVerdicts:
     """Collects the verdicts of one Filter call. The first one against a row counts."""
 
-    def __init__(self, pod_claims: PodClaims, n: int) -> None:
+    def __init__(self, pod_claims: PodResourceClaims, n: int) -> None:
         self._pod_claims: Final = pod_claims
         self.codes: Final = np.zeros(n, np.int8)
         self.reasons: Final = np.zeros(n, np.int32)
@@ -112,7 +112,7 @@ class ClaimFilter:
 
     # ------------------------------------------------------------ PreFilter
 
-    def prepare(self, pod: Pod, resources: Amounts) -> PodClaims | Status:
+    def prepare(self, pod: Pod, resources: Amounts) -> PodResourceClaims | Status:
         """The pod's claims, with that for its extended ``resources``, or the reason why no node can serve them."""
         try:
             claims = claims_of(pod, self._tracker.claims)
@@ -135,7 +135,7 @@ class ClaimFilter:
                 if selectors[at].errors:
                     text = str(UnreadableTermsError(selectors[at].errors))
                     return Status(Code.Error, (text,))
-        return PodClaims(
+        return PodResourceClaims(
             claims,
             extended=extended,
             resources=resources,
@@ -166,7 +166,7 @@ class ClaimFilter:
 
     # ------------------------------------------------------------ Filter
 
-    def judge(self, pod_claims: PodClaims, pod: Pod, view: View) -> Verdicts | None:
+    def judge(self, pod_claims: PodResourceClaims, pod: Pod, view: View) -> Verdicts | None:
         """Rejects rows, and keeps in ``pod_claims`` what can be allocated on the others. None rejects no row."""
         verdicts = _RowVerdicts(pod_claims, view.n)
         exist: Mask = self._table.exists[view.rows]
@@ -185,7 +185,12 @@ class ClaimFilter:
         return verdicts.verdicts()
 
     def _by_resources(
-        self, verdicts: _RowVerdicts, pod_claims: PodClaims, pod: Pod, view: View, exist: Mask
+        self,
+        verdicts: _RowVerdicts,
+        pod_claims: PodResourceClaims,
+        pod: Pod,
+        view: View,
+        exist: Mask,
     ) -> tuple[list[_Part], Mask]:
         """Divides the rows by the extended resources that devices have to provide there.
 
@@ -207,7 +212,7 @@ class ClaimFilter:
 
     def _parts(
         self,
-        pod_claims: PodClaims,
+        pod_claims: PodResourceClaims,
         pod: Pod,
         lacking: Int64,
         with_class: list[str],
@@ -225,7 +230,7 @@ class ClaimFilter:
             yield _Part(where & (lacking == bits), wanted, found.mappings)
 
     def _allocate(
-        self, verdicts: _RowVerdicts, pod_claims: PodClaims, view: View, part: _Part
+        self, verdicts: _RowVerdicts, pod_claims: PodResourceClaims, view: View, part: _Part
     ) -> None:
         positions = np.flatnonzero(part.where)
         if not len(positions):
@@ -260,7 +265,7 @@ class ClaimFilter:
             verdicts.reject(where(chosen), result.text(kind), code)
 
     def _check_allocated(
-        self, verdicts: _RowVerdicts, pod_claims: PodClaims, view: View, where: Mask
+        self, verdicts: _RowVerdicts, pod_claims: PodResourceClaims, view: View, where: Mask
     ) -> None:
         """Rejects rows that do not reach allocated devices, and all rows if devices failed or were not ready in time."""
         accepted = verdicts.accepted() & where
@@ -297,7 +302,7 @@ def _classes_of(request: DeviceRequest) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------- Score
 
 
-def scores(pod_claims: PodClaims, view: View) -> Int64 | None:
+def scores(pod_claims: PodResourceClaims, view: View) -> Int64 | None:
     """int64[n], 0 to 100: higher for earlier alternatives of requests (KEP-4816).
 
     None if no claim has alternatives, or nothing has to be allocated.

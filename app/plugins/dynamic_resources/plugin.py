@@ -37,7 +37,7 @@ from app.model.status import (
 from app.plugins.dynamic_resources.pod_claims import (
     ClaimProblem,
     ClaimReservation,
-    PodClaims,
+    PodResourceClaims,
     claims_of,
 )
 from app.state.columns.resources import Int64
@@ -88,9 +88,9 @@ class DynamicResources:
         timeout = self._args.binding_timeout
         return ClaimBinder(self._tracker, timeout, self.claims_created, self.conditions_awaited)
 
-    def _claims(self, state: CycleState) -> PodClaims | None:
+    def _claims(self, state: CycleState) -> PodResourceClaims | None:
         """The pod's claims, or None if it has none."""
-        claims: PodClaims | None = state.get(self.NAME)
+        claims: PodResourceClaims | None = state.get(self.NAME)
         return claims
 
     # ------------------------------------------------------------ choosing a node

@@ -137,7 +137,7 @@ class ClaimReservation:
         self.begun: Final[set[int]] = set()
 
 
-class PodClaims:
+class PodResourceClaims:
     """The claims of a pod in one attempt, from PreFilter to PreBind."""
 
     def __init__(

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from app.model.devices import Device, DeviceTaint, ResourceSlice
-from app.plugins.dynamic_resources.capacity import Capacities
+from app.plugins.dynamic_resources.capacity import DeviceCapacities
 from app.state.devices.usage import PoolKey, PoolUse, nanos_of
 
 #: Names of the counter set and of the counter.
@@ -41,7 +41,7 @@ class DeviceTraits:
         self.taints: Final[tuple[DeviceTaint, ...]] = tuple(
             [taint for taint in device.taints or () if taint.effect in _EFFECTS]
         )
-        self.capacities: Final = Capacities(device.capacity)
+        self.capacities: Final = DeviceCapacities(device.capacity)
         self.consumes: Final[Consumption] = tuple(
             [
                 ((each.counter_set, name), nanos_of(counter.value))

@@ -7,7 +7,7 @@ not differ in this have the same ``DeviceProfile``, and nodes with the same sequ
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from app.cel.devices import SelectorError, Selectors
+from app.cel.devices import DeviceSelectorError, Selectors
 from app.model.devices import (
     DeviceClaim,
     DeviceClass,
@@ -279,7 +279,7 @@ class Query:
             try:
                 if not self._selectors.matches(test.expression, driver, offer.device):
                     return False
-            except SelectorError as error:
+            except DeviceSelectorError as error:
                 kind = "compile" if error.compiling else "runtime"
                 return SelectorFault(
                     test.device_class, f"selector #{test.place}: CEL {kind} error: {error}"

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from app.cel.devices import SelectorError, Selectors
+from app.cel.devices import DeviceSelectorError, Selectors
 from app.model.devices import Device, DeviceClass, ResourceSlice
 from app.model.objects import NodeSelector
 from app.plugins.helpers.node_selector import compile_node_selector
@@ -181,7 +181,7 @@ class DeviceCounts:
                     continue
                 try:
                     names = [d.name for d in devices if self._matches(device_class, one, d)]
-                except SelectorError:
+                except DeviceSelectorError:
                     broken.append(rows)
                     continue
                 yield _Part((one.spec.driver, one.spec.pool.name), rows, frozenset(names))

@@ -27,7 +27,7 @@ _ROOT: Final = "/debug/cluster"
 
 
 class Controls(Protocol):
-    """What a cluster lets be done to it."""
+    """The faults that a cluster can be given."""
 
     api: Api
     faults: Faults
@@ -54,7 +54,7 @@ class DebugSurface:
         }
 
     def __call__(self, method: str, path: str, body: bytes) -> web.Response | None:
-        """Answers a request, or returns None for paths of others. Raises 400."""
+        """Answers a request; returns None for other paths. Raises 400."""
         action = self._actions.get((method, path))
         if action is None:
             return None

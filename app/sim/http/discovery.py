@@ -145,7 +145,7 @@ def _aggregated_resource(kind: Kind) -> dict[str, Any]:
 
 
 def openapi_documents() -> dict[str, bytes]:
-    """Builds OpenAPI v3 as far as kubectl looks at it before it writes: which query parameters PATCH takes.
+    """The part of OpenAPI v3 that kubectl reads before it writes: the query parameters of PATCH.
 
     Schemas are left out; kubectl then relies on those it was built with.
     """

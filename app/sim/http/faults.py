@@ -1,4 +1,4 @@
-"""Faults on demand, for tests of what clients do when the API server misbehaves."""
+"""Injected faults, for tests of clients."""
 
 import asyncio
 import contextlib
@@ -11,26 +11,26 @@ from app.sim.errors import ApiError
 
 
 class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What goes wrong with the next ``times`` requests that match."""
+    """A fault of the next ``times`` matching requests."""
 
     method: str = ""
     """HTTP method; empty for any."""
     path: str = ""
-    """Regular expression searched for in the path, such as ``/binding$``; empty for any."""
+    """Regular expression that is searched in the path, such as ``/binding$``; empty for any path."""
     times: int = 1
-    """Requests still to be hit; each hit counts it down."""
+    """The number of requests that it still affects."""
     delay: float = 0.0
-    """Seconds to wait before anything else, or until the faults are cleared."""
+    """Seconds to wait before the request is handled, or until the faults are cleared."""
     status: int = 0
-    """Answer with this code instead of doing the request; 0 does it."""
+    """Answer with this code instead of handling the request; 0 handles it."""
     reason: str = "InternalError"
     message: str = "injected fault"
     retry_after: int | None = None
     """Seconds in the Retry-After header and the Status."""
     drop_answer: bool = False
-    """Do the request, then cut the connection in place of answering."""
+    """Handle the request, then close the connection without an answer."""
     hits: int = 0
-    """Requests hit so far."""
+    """The number of affected requests so far."""
 
     def __post_init__(self) -> None:
         try:
@@ -48,7 +48,7 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Faults:
-    """The faults that are in force, first come first served."""
+    """The active faults. The first that matches is used."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
@@ -61,18 +61,18 @@ class Faults:
         return iter(self._faults)
 
     def add(self, fault: Fault) -> Fault:
-        """Puts a fault in force and returns it, so that a test can look at its hits."""
+        """Activates a fault and returns it, so that a test can read its hits."""
         self._faults.append(fault)
         return fault
 
     def clear(self) -> None:
-        """Forgets all faults; requests that wait because of one go on."""
+        """Removes all faults. Requests that wait because of one continue."""
         self._faults.clear()
         self._cleared.set()
         self._cleared = asyncio.Event()
 
     async def suffer(self, fault: Fault) -> None:
-        """What a fault does to a request before it is done. Raises its ApiError."""
+        """Applies a fault before the request is handled. Raises its ApiError."""
         if fault.delay:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(fault.delay):

@@ -1,6 +1,6 @@
 """Requests to answers: what each method does on a collection, an object or a subresource.
 
-A request is decoded into a ``Call`` and answered by a synchronous method; only watches, which go on, are coroutines.
+A request is decoded into an ``ApiCall`` and answered by a synchronous method; only watches, which go on, are coroutines.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,8 +43,8 @@ _NO_QUERY: Final[Mapping[str, str]] = {}
 
 
 @dataclass(slots=True)
-class Call:
-    """One request, as far as the API is concerned."""
+class ApiCall:
+    """A request to the API."""
 
     method: str
     target: ResourcePath
@@ -61,7 +61,7 @@ class Call:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the request, where it must have one. Raises 405 as the real server does."""
+        """The namespace of a request that must have one. Raises 405, as the real server does."""
         if self.target.namespace is None:
             raise method_not_allowed()
         return self.target.namespace
@@ -89,10 +89,10 @@ def status_response(error: ApiError) -> web.Response:
     return response
 
 
-def make_call(request: web.BaseRequest, target: ResourcePath, body: bytes) -> Call:
-    """Takes from an HTTP request what the API needs."""
+def make_call(request: web.BaseRequest, target: ResourcePath, body: bytes) -> ApiCall:
+    """The call that an HTTP request means."""
     url, headers = request.rel_url, request.headers
-    return Call(
+    return ApiCall(
         method=request.method,
         target=target,
         query=url.query if url.raw_query_string else _NO_QUERY,
@@ -114,18 +114,18 @@ class Handlers:
     def __init__(self, api: Api, reviewer: Reviewer) -> None:
         self._api = api
         self._reviewer = reviewer
-        self._on_collection: Mapping[str, Callable[[Call], web.Response]] = {
+        self._on_collection: Mapping[str, Callable[[ApiCall], web.Response]] = {
             "GET": self._list,
             "POST": self._create,
             "DELETE": self._delete_collection,
         }
-        self._on_object: Mapping[str, Callable[[Call], web.Response]] = {
+        self._on_object: Mapping[str, Callable[[ApiCall], web.Response]] = {
             "GET": self._get,
             "PUT": self._update,
             "PATCH": self._patch,
             "DELETE": self._delete,
         }
-        self._on_subresource: Mapping[tuple[str, str], Callable[[Call], web.Response]] = {
+        self._on_subresource: Mapping[tuple[str, str], Callable[[ApiCall], web.Response]] = {
             ("binding", "POST"): self._bind,
             ("eviction", "POST"): self._evict,
             ("log", "GET"): self._log,
@@ -135,8 +135,8 @@ class Handlers:
             ("finalize", "PUT"): self._update,
         }
 
-    def answer(self, call: Call) -> web.Response:
-        """Does what the call asks for. Raises ApiError."""
+    def answer(self, call: ApiCall) -> web.Response:
+        """Handles a call. Raises ApiError."""
         target = call.target
         if target.subresource:
             return self._subresource(call)
@@ -148,17 +148,17 @@ class Handlers:
             raise method_not_allowed()
         return handler(call)
 
-    def watch_options(self, call: Call) -> ListOptions | None:
+    def watch_options(self, call: ApiCall) -> ListOptions | None:
         """Returns the options if the call is a watch."""
         if call.method != "GET" or call.target.name or "watch" not in call.query:
             return None
         options = parse_list_options(call.kind, call.query)
         return options if options.watch else None
 
-    def representation(self, call: Call) -> Representation:
+    def representation(self, call: ApiCall) -> Representation:
         return representation_for(call.kind, call.accept, call.query, self._api.now)
 
-    def _subresource(self, call: Call) -> web.Response:
+    def _subresource(self, call: ApiCall) -> web.Response:
         name = call.target.subresource
         if all(sub.name != name for sub in call.kind.all_subresources):
             raise unserved_subresource(call.kind, name)
@@ -167,26 +167,26 @@ class Handlers:
             raise method_not_allowed()
         return handler(call)
 
-    def _one(self, call: Call, record: Record, status: int = 200) -> web.Response:
+    def _one(self, call: ApiCall, record: Record, status: int = 200) -> web.Response:
         response = json_response(self.representation(call).one(record), status)
         if status == 201 and call.kind.without_controller:
             response.headers["Warning"] = _no_controller(call.kind)
         return response
 
-    def _get(self, call: Call) -> web.Response:
+    def _get(self, call: ApiCall) -> web.Response:
         return self._one(call, self._api.get(call.kind, call.namespace, call.target.name))
 
-    def _list(self, call: Call) -> web.Response:
+    def _list(self, call: ApiCall) -> web.Response:
         options = parse_list_options(call.kind, call.query)
         page = list_page(self._api.store, call.kind, call.target.namespace, options)
         return json_response(self.representation(call).many(page.records, page.metadata))
 
-    def _create(self, call: Call) -> web.Response:
+    def _create(self, call: ApiCall) -> web.Response:
         dry_run = call.dry_run("CreateOptions")
         record = self._api.create(call.kind, call.namespace, call.decoded(), dry_run=dry_run)
         return self._one(call, record, 201)
 
-    def _update(self, call: Call) -> web.Response:
+    def _update(self, call: ApiCall) -> web.Response:
         record, outcome = self._api.update(
             call.kind,
             call.namespace,
@@ -197,7 +197,7 @@ class Handlers:
         )
         return self._one(call, record, 201 if outcome == "created" else 200)
 
-    def _patch(self, call: Call) -> web.Response:
+    def _patch(self, call: ApiCall) -> web.Response:
         record, outcome = self._api.patch(
             call.kind,
             call.namespace,
@@ -210,7 +210,7 @@ class Handlers:
         )
         return self._one(call, record, 201 if outcome == "created" else 200)
 
-    def _delete(self, call: Call) -> web.Response:
+    def _delete(self, call: ApiCall) -> web.Response:
         options = parse_delete_options(self._optional_body(call), call.query)
         name = call.target.name
         record, finished = delete(self._api, call.kind, call.namespace, name, options)
@@ -219,7 +219,7 @@ class Handlers:
         details = details_of(call.kind, name) | {"uid": record.value["metadata"]["uid"]}
         return json_response(_encode(success(details=details)))
 
-    def _delete_collection(self, call: Call) -> web.Response:
+    def _delete_collection(self, call: ApiCall) -> web.Response:
         if "deletecollection" not in call.kind.verbs:
             raise method_not_allowed()
         options = parse_delete_options(self._optional_body(call), call.query)
@@ -228,26 +228,26 @@ class Handlers:
         records = delete_collection(self._api, call.kind, page.records, options)
         return json_response(self.representation(call).many(records, page.metadata))
 
-    def _optional_body(self, call: Call) -> Any:
+    def _optional_body(self, call: ApiCall) -> Any:
         return call.decoded("DeleteOptions") if call.body else None
 
-    def _bind(self, call: Call) -> web.Response:
+    def _bind(self, call: ApiCall) -> web.Response:
         self._bind_pod(call, call.target.name, call.decoded("Binding"))
         return json_response(_encode(success(code=201)), 201)
 
-    def _bind_pod(self, call: Call, name: str, binding: Any) -> None:
+    def _bind_pod(self, call: ApiCall, name: str, binding: Any) -> None:
         bind(self._api, call.namespace, name, binding, dry_run=call.dry_run("CreateOptions"))
 
-    def _evict(self, call: Call) -> web.Response:
+    def _evict(self, call: ApiCall) -> web.Response:
         evict(self._api, call.namespace, call.target.name, call.decoded("Eviction"))
         return json_response(_encode(success(code=201)), 201)
 
-    def _log(self, call: Call) -> web.Response:
+    def _log(self, call: ApiCall) -> web.Response:
         self._api.get(call.kind, call.namespace, call.target.name)
         raise bad_request("the containers of this cluster only pretend to run and have no logs")
 
-    def _review(self, call: Call) -> web.Response:
-        """Bindings and reviews: created, answered, not kept."""
+    def _review(self, call: ApiCall) -> web.Response:
+        """Bindings and reviews, which are answered but not stored."""
         if call.method != "POST" or call.target.name:
             raise method_not_allowed()
         body = call.decoded()

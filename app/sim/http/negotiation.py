@@ -1,4 +1,4 @@
-"""What a client sends and what it wants back: media types of requests and answers."""
+"""Content negotiation: the media types of requests and answers."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ _decode: Final = msgspec.json.Decoder().decode
 
 @functools.lru_cache(maxsize=256)
 def wanted_form(accept: str) -> str:
-    """Finds the first form in an Accept header that can be given; "" is plain JSON. Raises 406."""
+    """The first supported form in an Accept header; "" is plain JSON. Raises 406."""
     for clause in accept.split(","):
         media_type, *parameters = (part.strip() for part in clause.split(";"))
         if media_type not in _ANY_JSON:

@@ -40,7 +40,7 @@ ROOTS: Final[Mapping[tuple[str, str], str]] = {
 """(apiVersion, kind) -> message; an empty version means any."""
 
 WITH_STATUS: Final = frozenset({"ResourceClaim"})
-"""Kinds whose status is read, too: kube-scheduler writes it in this form."""
+"""Kinds whose status is also read, because kube-scheduler writes it in protobuf."""
 
 MESSAGES: Final[Mapping[str, str]] = {
     # meta/v1

@@ -40,7 +40,7 @@ class Whole:
         self._kind = kind
         opening = {"kind": kind.kind, "apiVersion": kind.group_version}
         self._skip = len(_encode(opening))
-        """Where the rest of an object begins: items of a list do not repeat their type."""
+        """The offset at which an object continues after its type, which items of a list do not repeat."""
 
     def one(self, record: Record) -> bytes:
         if not self._kind.stored_as:

@@ -22,7 +22,7 @@ from app.sim.http.discovery import (
     version_info,
 )
 from app.sim.http.faults import Faults
-from app.sim.http.handlers import Call, Handlers, json_response, make_call, status_response
+from app.sim.http.handlers import ApiCall, Handlers, json_response, make_call, status_response
 from app.sim.http.negotiation import GROUP_DISCOVERY, JSON, wanted_form
 from app.sim.http.routes import parse_path
 from app.sim.http.watch import Watcher, open_watch
@@ -43,14 +43,14 @@ Extra = Callable[[str, str, bytes], web.Response | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchLimits:
-    """How watches are kept in bounds."""
+    """The limits of watches."""
 
     bookmark_seconds: float = 60.0
-    """Between two bookmarks."""
+    """Seconds between two bookmarks."""
     timeout_seconds: float = 3000.0
-    """A watch ends after this time unless its client asks for another."""
+    """Seconds after which a watch ends, unless its client asks for another time."""
     buffer_bytes: int = 32 * 1024 * 1024
-    """A watcher with more than this waiting for it is closed."""
+    """Pending events after which a watch is closed."""
 
 
 class Server:
@@ -109,7 +109,7 @@ class Server:
             self._listener = None
 
     def cut_connections(self) -> int:
-        """Aborts every connection in the middle of whatever it does, and returns how many there were."""
+        """Aborts every connection at once. Returns their number."""
         connections = self._web_server.connections if self._web_server is not None else []
         for connection in connections:
             if connection.transport is not None:
@@ -195,9 +195,9 @@ class Server:
         return web.Response(status=404, text="404 page not found\n")
 
     async def _watch(
-        self, request: web.BaseRequest, call: Call, options: ListOptions
+        self, request: web.BaseRequest, call: ApiCall, options: ListOptions
     ) -> web.StreamResponse:
-        """Streams a watch until its time is up, its client leaves or the server stops."""
+        """Streams a watch until its time is over, its client closes it or the server stops."""
         watcher = open_watch(
             self._api.store,
             call.kind,

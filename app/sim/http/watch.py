@@ -1,4 +1,4 @@
-"""Watches: what happened to a selection of objects, as a stream of bytes.
+"""Watches: the changes of selected objects, as a stream of bytes.
 
 A change is encoded once by the store; each watcher only decides whether it sees the change and as what (an object that
 starts to match is ADDED for this watcher, one that stops is DELETED) and queues references to the shared bytes. Writing
@@ -56,12 +56,12 @@ class Watcher:
         self._wake = asyncio.Event()
 
     def open(self, *, after: int = 0) -> None:
-        """Starts to follow changes with a revision above ``after``."""
+        """Follows changes with a revision above ``after``."""
         self._after = after
         self._collection.listeners[self.offer] = None
 
     def send_state(self) -> None:
-        """Queues the present state as ADDED events, to be encoded as the client reads them."""
+        """Queues the present state as ADDED events. They are encoded when the client reads them."""
         matches = self._selector.matches
         present = self._collection.ordered(namespace=self._namespace)
         self._initial = self._initial_batches(
@@ -74,7 +74,7 @@ class Watcher:
             yield b"".join([self._event("ADDED", record) for record in batch])
 
     def send_history(self, changes: Sequence[Change]) -> None:
-        """Queues what happened before, however much it is, to be encoded as the client reads it."""
+        """Queues earlier changes, without a limit. They are encoded when the client reads them."""
         self._initial = self._replayed(changes)
 
     def _replayed(self, changes: Sequence[Change]) -> Iterator[bytes]:
@@ -88,7 +88,7 @@ class Watcher:
         return b"".join((_OPENING[type_], self._representation.one(record), _CLOSING))
 
     def offer(self, change: Change) -> None:
-        """Queues a change if this watcher sees it. One that cannot be shown ends the watch, not the write."""
+        """Queues a change if this watcher sees it. One that cannot be encoded ends the watch; the write succeeds."""
         if change.revision <= self._after:
             return
         try:
@@ -100,7 +100,7 @@ class Watcher:
             self.close()
 
     def _seen(self, change: Change) -> tuple[EventType, Record] | None:
-        """What a change is to this watcher, if anything: selection may turn a change into a coming or going."""
+        """The event of a change for this watcher, or None. A change can move an object into or out of the selection."""
         if self._namespace is not None and change.key[0] != self._namespace:
             return None
         if not self._selector:
@@ -204,7 +204,7 @@ def _resume(collection: Collection, watcher: Watcher, wanted: int) -> None:
 
 
 def _wants_state(options: ListOptions) -> bool:
-    """Whether the stream begins with the objects that exist: unless told otherwise, when no revision is named."""
+    """Whether the stream begins with the existing objects: by default if no revision is given."""
     if options.send_initial_events is not None:
         return options.send_initial_events
     return not options.resource_version

@@ -1,4 +1,4 @@
-"""Strategic merge patch: a merge patch that knows which lists are maps by another name.
+"""Strategic merge patch: a merge patch that merges lists by keys.
 
 Directives, all inside the patch (https://github.com/kubernetes/design-proposals-archive, strategic merge patch):
 
@@ -145,7 +145,7 @@ def _same(item: Any, identity: Any, rule: Rule) -> bool:
 def _ordered(
     merged: Sequence[Any], original: Sequence[Any], rule: Rule, order: Sequence[Any]
 ) -> list[Any]:
-    """Puts the elements named by ``order`` in that order; the others keep their places among them.
+    """Sorts the elements named by ``order`` in that order. The others keep their positions.
 
     An element that is not named goes before a named one only if it stood before it in the original.
     """

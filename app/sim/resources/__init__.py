@@ -1,1 +1,1 @@
-"""The kinds the embedded cluster serves, and what is special about each."""
+"""The kinds that the embedded cluster serves, and the rules of each."""

@@ -19,7 +19,7 @@ from app.sim.store import Object, Record
 
 
 def bind(api: Api, namespace: str, name: str, binding: Any, *, dry_run: bool = False) -> Record:
-    """Sets the pod's node, says so in its PodScheduled condition and clears its nomination.
+    """Sets the pod's node and its PodScheduled condition, and removes its nominated node.
 
     That the node exists is not checked, as in the real server. Raises 400, 404, or 409 if the pod is bound, gated,
     being deleted or another than the binding's uid says.

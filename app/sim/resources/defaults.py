@@ -1,4 +1,4 @@
-"""Values that the API server fills in, as far as a client or a user of kubectl gets to see them."""
+"""Defaults that the API server sets, as far as clients see them."""
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ _PROBE: Final[Mapping[str, int]] = {
 
 
 def set_defaults(resource: str, value: Object) -> None:
-    """Fills in the defaults of a kind, in place. Kinds not named here have none."""
+    """Sets the defaults of a kind in place."""
     defaulter = _DEFAULTERS.get(resource)
     if defaulter is not None:
         defaulter(value)
@@ -212,7 +212,7 @@ def _priority_class(value: Object) -> None:
 
 
 def _disruption_budget(value: Object) -> None:
-    """A status that says anything counts as observed; kubectl itself sends one of zeros."""
+    """A budget's status with any value other than zero counts as given. kubectl itself sends one of zeros."""
     _spec(value)
     status = value.setdefault("status", {})
     if any(status.values()):

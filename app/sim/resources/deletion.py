@@ -24,10 +24,10 @@ _DEFAULT_GRACE_SECONDS: Final = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
-    """What a client may say about a deletion. How dependents are treated is not asked: there are no owners here."""
+    """The options of a deletion. There is no garbage collection by owner, so propagation is ignored."""
 
     grace_period_seconds: int | None = None
-    """None: what the pod says; 0: at once."""
+    """None means the pod's own grace period, 0 none."""
     uid: str | None = None
     resource_version: str | None = None
     dry_run: bool = False
@@ -88,7 +88,7 @@ def delete(api: Api, kind: Kind, namespace: str, name: str, options: DeleteOptio
 def delete_collection(
     api: Api, kind: Kind, records: Iterable[Record], options: DeleteOptions
 ) -> list[Record]:
-    """Deletes each of the objects; those that vanish or resist meanwhile are passed over."""
+    """Deletes each of the objects. Those that are deleted already, or cannot be deleted, are skipped."""
     deleted = []
     for record in records:
         try:
@@ -122,7 +122,7 @@ def _remove(api: Api, kind: Kind, record: Record, options: DeleteOptions) -> Del
 
 
 def _delete_namespace(api: Api, record: Record, options: DeleteOptions) -> Deletion:
-    """Marks a namespace as Terminating; whoever sweeps it up removes it."""
+    """Marks a namespace as Terminating. The namespace controller removes it."""
     if record.name in _PERMANENT_NAMESPACES:
         raise forbidden(NAMESPACES, record.name, "this namespace may not be deleted")
     if is_being_deleted(record.value):
@@ -133,7 +133,7 @@ def _delete_namespace(api: Api, record: Record, options: DeleteOptions) -> Delet
 
 
 def _delete_pod(api: Api, record: Record, options: DeleteOptions) -> Deletion:
-    """Marks a pod, and removes it if its grace period is zero and nothing holds it.
+    """Marks a pod for deletion, and removes it if its grace period is zero and it has no finalizers.
 
     Watchers see the mark even if the removal follows at once, as with the real server.
     """
@@ -147,7 +147,7 @@ def _delete_pod(api: Api, record: Record, options: DeleteOptions) -> Deletion:
 
 
 def _pod_grace(pod: Object, asked: int | None) -> int:
-    """Seconds a pod has left to end; none if it never ran or has ended."""
+    """The grace period of a pod in seconds; 0 if it never ran or has ended."""
     current: int | None = pod["metadata"].get("deletionGracePeriodSeconds")
     if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Succeeded", "Failed"):
         return 0
@@ -169,7 +169,7 @@ def _mark(api: Api, kind: Kind, record: Record, grace: int, options: DeleteOptio
 
 
 def _marked(value: Object, when: str, grace: int | None, *, counts_generations: bool) -> Object:
-    """Metadata of an object marked for deletion; the first mark counts as a new generation."""
+    """The metadata of an object marked for deletion. The first mark increases the generation."""
     marks: Object = {"deletionTimestamp": when}
     if grace is not None:
         marks["deletionGracePeriodSeconds"] = grace

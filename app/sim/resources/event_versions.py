@@ -39,7 +39,7 @@ def _renamed(event: Object, names: dict[str, str], kind: Kind) -> Object:
 
 
 def set_event_defaults(event: Object) -> None:
-    """Fills in the fields that the server always writes (stored form)."""
+    """Sets the fields that the server always writes, in the stored form."""
     event.setdefault("involvedObject", {})
     event.setdefault("source", {})
     for name in ("firstTimestamp", "lastTimestamp", "eventTime"):

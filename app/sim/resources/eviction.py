@@ -1,4 +1,4 @@
-"""The eviction subresource: deletion of a pod that asks the disruption budgets first."""
+"""The eviction subresource: deletion of a pod if the disruption budgets allow it."""
 
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ _RETRY_AFTER_SECONDS: Final = 10
 
 
 def evict(api: Api, namespace: str, name: str, eviction: Any) -> None:
-    """Deletes the pod if its disruption budget allows. Raises 400, 404, 409, or 429 if the budget says no."""
+    """Deletes the pod if its disruption budget allows it. Raises 400, 404, 409, or 429 if it does not."""
     options = _options(eviction, name)
     pod = api.get(PODS, namespace, name).value
     if not _needs_no_budget(pod):
@@ -34,7 +34,7 @@ def _options(eviction: Any, name: str) -> DeleteOptions:
 
 
 def _needs_no_budget(pod: Object) -> bool:
-    """Pods that do not run, or are going anyway, disrupt nothing."""
+    """Whether the eviction of a pod disrupts nothing: it does not run, or is being deleted."""
     return pod["status"].get("phase") in ("Succeeded", "Failed", "Pending") or is_being_deleted(pod)
 
 
@@ -52,7 +52,7 @@ def _budget_of(api: Api, namespace: str, pod: Object) -> Record | None:
 
 
 def _is_surplus(pod: Object, budget: Object) -> bool:
-    """A pod that is not ready may go if the budget is met without it, or if the budget says so."""
+    """Whether a pod that is not ready can be evicted: the budget is met without it, or allows that."""
     if is_true(pod, "Ready"):
         return False
     status = budget["status"]
@@ -62,7 +62,7 @@ def _is_surplus(pod: Object, budget: Object) -> bool:
 
 
 def _spend(api: Api, budget: Record, pod: Object, *, dry_run: bool) -> None:
-    """Takes one allowed disruption from the budget. Raises 429 if there is none, 403 if it is overdrawn."""
+    """Consumes one allowed disruption of the budget. Raises 429 if there is none, 403 if the number is negative."""
     value, name = budget.value, budget.name
     status = value["status"]
     allowed = status["disruptionsAllowed"]

@@ -47,15 +47,15 @@ class Kind:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = STORED_VERBS
-    """What discovery says; only kinds with STORED_VERBS are kept, the others are answered at once (reviews)."""
+    """The verbs in discovery. Only kinds with STORED_VERBS are stored; others, such as reviews, are answered at once."""
     has_status: bool = False
-    """A ``/status`` subresource exists, and writes to the object itself leave status alone."""
+    """There is a ``/status`` subresource, and writes to the object itself do not change the status."""
     counts_generations: bool = False
     """``metadata.generation`` starts at 1 and rises with every change outside metadata and status."""
     create_on_update: bool = False
-    """PUT makes an object that does not exist."""
+    """PUT creates an object that does not exist."""
     returns_deleted: bool = False
-    """DELETE answers with the object it removed, not with a Status."""
+    """DELETE returns the object that it removed, not a Status."""
     without_controller: bool = False
     """No controller acts on objects of this kind."""
     subresources: tuple[Subresource, ...] = ()

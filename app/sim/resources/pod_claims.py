@@ -1,4 +1,4 @@
-"""What ties a pod to its device claims (KEP-4381): names, owner, reservation."""
+"""The relation of a pod to its ResourceClaims (KEP-4381): names, owner, reservation."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 def made_name(pod: Object, entry: Object) -> str | None:
-    """The name of the claim that was made from a template for an entry of the pod, once the pod's status has it.
+    """The name of the claim that was created from a template for an entry of the pod, from the pod's status.
 
     An entry that is noted without a name needs no claim: its name is empty.
     """
@@ -22,7 +22,7 @@ def made_name(pod: Object, entry: Object) -> str | None:
 
 
 def claim_names(pod: Object) -> Iterator[str]:
-    """The names of a pod's claims, as far as they are known: given, made, and made by the scheduler for extended resources."""
+    """The known names of a pod's claims: given ones, those from templates, and the one for extended resources."""
     for entry in pod["spec"].get("resourceClaims", ()):
         name = entry.get("resourceClaimName") or made_name(pod, entry)
         if name:
@@ -33,18 +33,18 @@ def claim_names(pod: Object) -> Iterator[str]:
 
 
 def has_claims(pod: Object) -> bool:
-    """Whether a pod has to do with claims at all."""
+    """Whether a pod has claims."""
     return bool(pod["spec"].get("resourceClaims")) or "extendedResourceClaimStatus" in pod["status"]
 
 
 def is_done(pod: Object) -> bool:
-    """Whether no container of a pod will ever run (again)."""
+    """Whether no container of a pod will run any more."""
     gone_unbound = is_being_deleted(pod) and not pod["spec"].get("nodeName")
     return gone_unbound or pod["status"].get("phase") in _ENDED
 
 
 def owning_pod(claim: Object) -> Object | None:
-    """The reference to the pod that a claim was made for."""
+    """The reference to the pod for which a claim was created."""
     for owner in claim["metadata"].get("ownerReferences", ()):
         if owner.get("controller") and (owner["apiVersion"], owner["kind"]) == ("v1", "Pod"):
             return owner  # type: ignore[no-any-return]  # JSON
@@ -52,7 +52,7 @@ def owning_pod(claim: Object) -> Object | None:
 
 
 def is_reserved(claim: Object, pod: Object) -> bool:
-    """Whether a claim is allocated, and a pod is among those that may use it."""
+    """Whether a claim is allocated and reserved for a pod."""
     status, uid = claim.get("status", {}), pod["metadata"]["uid"]
     return "allocation" in status and any(
         consumer["uid"] == uid for consumer in status.get("reservedFor", ())
@@ -60,12 +60,12 @@ def is_reserved(claim: Object, pod: Object) -> bool:
 
 
 def may_start(api: Api, pod: Object) -> bool:
-    """Whether all claims of a pod exist and are reserved for it: a kubelet prepares the devices then."""
+    """Whether all claims of a pod exist and are reserved for it, so that a kubelet can start the pod."""
     return all(claim is not None and is_reserved(claim, pod) for _, claim in _claims(api, pod))
 
 
 def missing_claim(api: Api, pod: Object) -> str:
-    """What a pod waits for before a scheduler looks at it; empty if its claims are there."""
+    """The claim or template that a pod waits for before it can be scheduled; empty if all its claims exist."""
     for entry, claim in _claims(api, pod):
         if claim is None:
             source = entry.get("resourceClaimName") or entry.get("resourceClaimTemplateName", "")

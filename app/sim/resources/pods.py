@@ -34,7 +34,7 @@ _FREE_FIELDS: Final = ("activeDeadlineSeconds", "terminationGracePeriodSeconds",
 
 
 class PodStrategy(Strategy):
-    """Creates pods as Pending, admits their priority, runtime and tolerations, and guards their spec."""
+    """The rules of pods: they are created as Pending with defaults from admission, and most of the spec is immutable."""
 
     def prepare_for_create(self, value: Object, world: World) -> None:
         admit_priority(value, world.priority_classes())
@@ -127,7 +127,7 @@ def _amounts(resources: Mapping[str, Any]) -> dict[str, int]:
 
 
 def pod_spec_mistakes(spec: Object, path: str) -> list[Cause]:
-    """Checks the basics of a pod spec that is found at ``path``."""
+    """Checks a pod spec at ``path``."""
     containers = spec.get("containers") or []
     causes = [] if containers else [required(f"{path}.containers")]
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""RuntimeClass admission: what a pod's runtime takes beside its containers, and which nodes have it (KEP-585, KEP-688)."""
+"""RuntimeClass admission: the overhead of a pod's runtime, and the nodes that have it (KEP-585, KEP-688)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which strategy each resource has."""
+"""The strategy of each resource."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -36,6 +36,6 @@ _STRATEGIES: Final[Mapping[str, Strategy]] = {
 
 
 def strategy_of(kind: Kind) -> Strategy:
-    """Returns the rules of a kind; the common ones unless it has its own."""
+    """The rules of a kind."""
     common = WITH_STATUS if kind.has_status else WITHOUT_STATUS
     return _STRATEGIES.get(kind.resource, common)

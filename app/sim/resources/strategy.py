@@ -1,4 +1,4 @@
-"""What each kind adds to the common way of creating and updating objects.
+"""The rules by which objects are created and updated: the common ones, and those of single kinds.
 
 ``prepare_*`` change the new object in place, after defaulting; ``*mistakes`` judge it. All of it happens between the
 decoding of a request and the write, without awaiting anything.
@@ -21,7 +21,7 @@ _DEFAULT_CLASS: Final = (
 
 
 class World(Protocol):
-    """What a strategy may know beyond the object at hand."""
+    """What a strategy can read besides the object."""
 
     def timestamp(self) -> str:
         """The present time, as RFC 3339."""
@@ -72,7 +72,7 @@ class Strategy:
 
 
 class WithoutStatus(Strategy):
-    """Kinds without a status subresource: what is written is what is kept."""
+    """Kinds without a status subresource."""
 
     def prepare_for_update(self, value: Object, old: Object, world: World) -> None:
         """Keeps the object as given."""
@@ -89,7 +89,7 @@ class FreshStatus(Strategy):
 
 
 class ClaimStrategy(FreshStatus):
-    """A claim that names no class gets the default one: of several, the newest, then the first by name."""
+    """A claim without a class gets the default one: the newest, and of equally old ones the first by name."""
 
     def __init__(self) -> None:
         super().__init__({"phase": "Pending"})
@@ -108,7 +108,7 @@ class ClaimStrategy(FreshStatus):
 
 
 def _names_class(claim: Object) -> bool:
-    """Whether the annotation of old names a class."""
+    """Whether the beta annotation names a class."""
     return _BETA_CLASS in claim["metadata"].get("annotations", {})
 
 
@@ -150,7 +150,7 @@ class PriorityClassStrategy(WithoutStatus):
 
 
 class DisruptionBudgetStrategy(Strategy):
-    """Budgets that can be counted: one bound, a number or a percentage, and a selector that can be read."""
+    """A budget has one bound, which is a number or a percentage, and a valid selector."""
 
     def mistakes(self, value: Object) -> list[Cause]:
         spec = value["spec"]

@@ -1,4 +1,4 @@
-"""The rules that objects of every kind obey: names, labels, finalizers, what may not change."""
+"""Validation for objects of all kinds: names, labels, finalizers, immutable metadata."""
 
 import re
 from collections.abc import Mapping
@@ -109,7 +109,7 @@ def label_value_mistakes(field: str, value: object) -> list[Cause]:
 
 
 def is_extended_resource(name: str) -> bool:
-    """Whether a resource is nobody's but a device plugin's or a driver's: with a domain that is not Kubernetes' own."""
+    """Whether a resource is an extended resource: its domain is not one of Kubernetes' own."""
     if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
         return False
     return not label_key_mistakes("", f"requests.{name}")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.cel import program
-from app.cel.devices import SelectorError, Selectors, compile_error
+from app.cel.devices import DeviceSelectorError, Selectors, compile_error
 from app.cel.errors import EvaluationError
 from app.model.devices import Device, DeviceAttribute, DeviceCapacity
 
@@ -96,11 +96,11 @@ def test_errors_are_told_apart(evaluated: list[str]) -> None:
     selectors = Selectors()
     for _ in range(2):
         with pytest.raises(
-            SelectorError, match=r"^compilation failed: ERROR: <input>:1:1: "
+            DeviceSelectorError, match=r"^compilation failed: ERROR: <input>:1:1: "
         ) as caught:
             selectors.matches("nothing", DRIVER, gpu("gpu-0"))
         assert caught.value.compiling
-        with pytest.raises(SelectorError, match=r"^no such key: missing$") as caught:
+        with pytest.raises(DeviceSelectorError, match=r"^no such key: missing$") as caught:
             selectors.matches(f'device.attributes["{DRIVER}"].missing', DRIVER, gpu("gpu-0"))
         assert not caught.value.compiling
     assert evaluated == [DRIVER]
@@ -119,7 +119,7 @@ def test_errors_are_told_apart(evaluated: list[str]) -> None:
 def test_an_attribute_that_cannot_be_read_fails_every_expression(
     attribute: DeviceAttribute, text: str
 ) -> None:
-    with pytest.raises(SelectorError, match=text) as caught:
+    with pytest.raises(DeviceSelectorError, match=text) as caught:
         Selectors().matches("true", DRIVER, Device(attributes={"odd": attribute}))
     assert not caught.value.compiling
 
@@ -203,7 +203,7 @@ def test_answers_are_those_for_the_device_itself(expression: str, devices: list[
 def _answer(selectors: Selectors, expression: str, driver: str, device: Device) -> bool | str:
     try:
         return selectors.matches(expression, driver, device)
-    except SelectorError as error:
+    except DeviceSelectorError as error:
         return str(error)
 
 

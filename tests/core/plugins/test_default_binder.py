@@ -1,6 +1,6 @@
 from app.framework.interface import CycleState
 from app.model.pod import make_pod
-from app.model.status import SUCCESS, Code, SchedulingError, Status
+from app.model.status import SUCCESS, Code, Status
 from app.plugins.default_binder import DefaultBinder
 from tests.core.framework.coroutines import finish
 from tests.core.framework.worlds import World
@@ -11,14 +11,13 @@ POD = make_pod(namespace="ns", name="p", uid="u")
 class Binder:
     """Effects of which only ``bind`` is called."""
 
-    def __init__(self, error=None):
-        self.error = error
+    def __init__(self, status=SUCCESS):
+        self.status = status
         self.bound = []
 
     async def bind(self, pod, node_name):
-        if self.error is not None:
-            raise self.error
         self.bound.append((pod, node_name))
+        return self.status
 
 
 def run(effects):
@@ -33,4 +32,5 @@ def test_writes_the_binding():
 
 
 def test_a_failed_write_is_an_error_with_its_text():
-    assert run(Binder(SchedulingError("no room"))) == Status(Code.Error, ("no room",))
+    refused = Status(Code.Error, ("no room",))
+    assert run(Binder(refused)) == refused

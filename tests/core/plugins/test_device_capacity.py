@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from app.model.devices import DeviceCapacity
 from app.model.quantity import NANO
-from app.plugins.dynamic_resources.capacity import Capacities, Capacity
+from app.plugins.dynamic_resources.capacity import Capacity, DeviceCapacities
 
 STEPS = {"default": "2", "validRange": {"min": "2", "step": "3", "max": "9"}}
 OPEN = {"default": "1Gi", "validRange": {"min": "512Mi"}}
@@ -54,7 +54,7 @@ def test_a_default_is_always_allowed():
 
 
 def test_a_capacity_that_is_not_there_cannot_be_had():
-    capacities = Capacities({"b": capacity("2"), "a": capacity("1")})
+    capacities = DeviceCapacities({"b": capacity("2"), "a": capacity("1")})
     assert capacities.names == ("a", "b")
     assert capacities.limits == (NANO, 2 * NANO)
     assert capacities.taken({"c": "1"}) is None

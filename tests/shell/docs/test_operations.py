@@ -13,7 +13,10 @@ import yaml
 from prometheus_client import generate_latest
 
 from app.cli import main
+from app.extender.memory import AnswerMemory
 from app.observe.metrics import gauges
+from app.runtime.limits import Limits
+from app.runtime.shortages import Shortages
 from app.scheduler.endpoints import Endpoints
 from tests.helm.kubernetes_schema import mistakes
 from tests.shell.scheduler.world import CONFIG, running
@@ -40,6 +43,7 @@ def real(world):
     gauges.register_scheduler(families, world.scheduler.sources())
     gauges.register_election(families, lambda: None)
     gauges.register_events(families, list)
+    gauges.register_resources(families, Limits(1, 1), AnswerMemory(0), Shortages())
     gauges.register_build(families, "1")
     found = {}
     for metric in world.telemetry.registry._collector_to_names:

@@ -26,7 +26,7 @@ class FakeTransport:
         self.most_in_flight = 0
         self.closed = False
 
-    async def post(self, url, body, *, headers, timeout_seconds):
+    async def post(self, url, body, *, headers, timeout_seconds, large=None):
         path, sent = url.rsplit("/", 1)[1], json.loads(bytes(body))
         self.requests.append((path, sent))
         self.headers.append(dict(headers))

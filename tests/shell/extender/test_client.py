@@ -19,8 +19,7 @@ from app.extender.events import (
     NodesRejected,
 )
 from app.extender.transport import Response
-from app.wire import extender_v1 as wire
-from app.wire.extender_v1 import Victims
+from app.wire.extender_v1 import Reading, Victims
 from tests.shell.extender.fakes import (
     URL,
     Seen,
@@ -246,12 +245,12 @@ class TestErrors:
 
     @pytest.mark.parametrize("failure", [RecursionError(), UnicodeError("x" * 9999)])
     async def test_any_failure_to_read_an_answer_is_the_extenders(self, monkeypatch, failure):
-        def read(body, args):
+        def read(self, body):
             raise failure
 
         seen = Seen()
         ext = extender(keeps("a"), sink=seen)
-        monkeypatch.setattr(wire, "read_filter", read)
+        monkeypatch.setattr(Reading, "steps", read)
         with pytest.raises(ExtenderError) as caught:
             await ext.filter(about("a"))
         name = type(failure).__name__

@@ -3,18 +3,23 @@
 import asyncio
 import gzip
 import hashlib
+import json
 import socket
+import tracemalloc
+import zlib
 
 import pytest
 import uvloop
 
 from app.extender import exchange
 from app.extender.errors import Outcome, TransportError
+from app.extender.exchange import Large
+from app.extender.memory import PLACE_BYTES, AnswerMemory
 from app.extender.transport import ERROR_BODY_BYTES, HTTPTransport
 from app.http.connection import Connection
 from app.http.proxy import parse_proxy
 from app.tools.subprocesses import reserved_port
-from app.wire.extender_v1 import Body
+from app.wire.extender_v1 import AnswerError, Body, filter_reading
 from tests.shell.clock import leap
 from tests.shell.extender.servers import Server, polite
 
@@ -29,8 +34,10 @@ async def transport():
     await made.close()
 
 
-def post(transport, url, pieces=(b'{"a":1}',), *, headers=None, timeout_seconds=LONG):
-    return transport.post(url, Body(pieces), headers=headers or {}, timeout_seconds=timeout_seconds)
+def post(transport, url, pieces=(b'{"a":1}',), *, headers=None, timeout_seconds=LONG, large=None):
+    return transport.post(
+        url, Body(pieces), headers=headers or {}, timeout_seconds=timeout_seconds, large=large
+    )
 
 
 def arrived(transport):
@@ -199,6 +206,185 @@ class TestAnswer:
         async with Server(serve) as server:
             assert len((await post(transport, server.url)).body) == 1000
         await transport.close()
+
+
+def large_of(reading, memory=None):
+    return Large(reading.one_go, reading.stream, memory or AnswerMemory(0))
+
+
+def names_json(count):
+    return json.dumps({"NodeNames": [f"node-{number:06}" for number in range(count)]}).encode()
+
+
+class TestLargeAnswers:
+    """Those that are read as they come."""
+
+    reading = filter_reading(whole=False)
+
+    @pytest.mark.parametrize("encoding", ["identity", "gzip"])
+    async def test_is_taken_in_by_a_stream(self, transport, encoding):
+        body = names_json(200_000)
+
+        async def serve(connection):
+            await connection.request()
+            packed = gzip.compress(body, 1) if encoding == "gzip" else body
+            connection.answer(packed, Content_Encoding=encoding)
+            await connection.request()
+
+        async with Server(serve) as server:
+            got = await post(transport, server.url, large=large_of(self.reading))
+        assert (got.body, got.received) == (b"", len(body))
+        assert len(self.reading.finished(got.stream).node_names) == 200_000
+
+    async def test_the_connection_is_kept_when_the_answer_was_read_to_its_end(self, transport):
+        body = names_json(100_000)
+
+        async def serve(connection):
+            while await connection.request():
+                connection.answer(body)
+
+        async with Server(serve) as server:
+            for _ in range(2):
+                await post(transport, server.url, large=large_of(self.reading))
+        assert len(server.connections) == 1
+
+    async def test_what_follows_the_value_is_not_waited_for(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(names_json(100_000), length=10**9)
+            await connection.request()
+
+        async with Server(serve) as server:
+            transport._max_answer_bytes = 10**9
+            got = await post(transport, server.url, large=large_of(self.reading))
+            assert len(self.reading.finished(got.stream).node_names) == 100_000
+
+    @pytest.mark.parametrize("declared", [True, False])
+    async def test_too_large(self, declared):
+        async def serve(connection):
+            await connection.request()
+            head = b"HTTP/1.1 200 OK\r\n" + b"Content-Length: 8000000\r\n" * declared + b"\r\n"
+            connection.writer.write(head + b'{"x":[' + b"0," * 4_000_000)
+            await connection.request()
+
+        transport, memory = HTTPTransport(max_answer_bytes=5_000_000), AnswerMemory(0)
+        async with Server(serve) as server:
+            err = await fail(transport, server.url, large=large_of(self.reading, memory))
+        await transport.close()
+        assert str(err) == "the answer has more than 5000000 bytes"
+        assert memory.reading == 0
+
+    async def test_what_is_wrong_ends_it_at_once(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(b'{"NodeNames":5,"x":[' + b"1," * 1_000_000, length=10**8)
+            await connection.request()
+
+        memory = AnswerMemory(0)
+        async with Server(serve) as server:
+            with pytest.raises(AnswerError, match="cannot unmarshal number"):
+                await post(transport, server.url, large=large_of(self.reading, memory))
+        assert (memory.reading, memory.taken) == (0, 1)
+
+    async def test_cut_short(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(names_json(100_000)[:-5], length=10**8)
+
+        async with Server(serve) as server:
+            err = await fail(transport, server.url, large=large_of(self.reading))
+        assert (str(err), err.outcome) == ("unexpected EOF", Outcome.BROKEN)
+
+    async def test_late(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(names_json(100_000)[:-5], length=10**7)
+            await connection.writer.drain()
+            leap(LONG)
+            await connection.request()
+
+        async with Server(serve) as server:
+            err = await fail(transport, server.url, large=large_of(self.reading))
+        assert err.outcome is Outcome.TIMEOUT
+
+    async def test_they_wait_for_a_place(self, transport):
+        """The first to come keeps its place until its end comes."""
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        body = names_json(100_000)
+
+        async def serve(connection):
+            first = not begun.is_set()
+            begun.set()
+            await connection.request()
+            connection.answer(body[:-1], length=len(body))
+            await connection.writer.drain()
+            if first:
+                await go_on.wait()
+            connection.writer.write(body[-1:])
+            await connection.request()
+
+        memory = AnswerMemory(1)
+        async with Server(serve) as server, asyncio.TaskGroup() as group:
+            calls = []
+            for waiting in range(3):
+                calls.append(
+                    group.create_task(
+                        post(transport, server.url, large=large_of(self.reading, memory))
+                    )
+                )
+                while (memory.reading, memory.waiting) != (1, waiting):
+                    await asyncio.sleep(0)
+            assert memory.places == 1
+            go_on.set()
+        for call in calls:
+            assert len(self.reading.finished(call.result().stream).node_names) == 100_000
+        assert (memory.reading, memory.waiting, memory.taken, memory.given_up) == (0, 0, 3, 0)
+
+    async def test_no_place_in_time(self, transport):
+        async def serve(connection):
+            await connection.request()
+            connection.answer(names_json(100_000))
+            await connection.request()
+
+        memory = AnswerMemory(1)
+        async with Server(serve) as server, memory.place(float("inf")):
+            call = asyncio.ensure_future(
+                fail(transport, server.url, large=large_of(self.reading, memory))
+            )
+            while not memory.waiting:
+                await asyncio.sleep(0)
+            leap(LONG)
+            err = await call
+        assert err.outcome is Outcome.BAD_ANSWER
+        assert str(err) == (
+            "the answer is large, and there was no memory for it in time: 1 large answers are read at a time"
+        )
+        assert (memory.given_up, memory.waiting) == (1, 0)
+
+    @pytest.mark.parametrize("unit", [b"0", b'"x":[],', b"{}"])
+    async def test_a_bomb_takes_little_memory(self, transport, unit):
+        packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+        bomb = packer.compress(b'{"Error":"' if unit == b"0" else b'{"x":[{')
+        bomb += b"".join(packer.compress(unit * (100_000 // len(unit))) for _ in range(600))
+        bomb += packer.flush()
+
+        async def serve(connection):
+            await connection.request()
+            connection.answer(bomb, Content_Encoding="gzip")
+            await connection.request()
+
+        async def call():
+            got = await post(transport, server.url, large=large_of(self.reading))
+            return self.reading.finished(got.stream)
+
+        async with Server(serve) as server:
+            tracemalloc.start()
+            with pytest.raises(AnswerError):
+                await call()
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+        assert len(bomb) < 1_000_000
+        assert peak < PLACE_BYTES
 
 
 class TestReuse:

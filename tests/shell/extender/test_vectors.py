@@ -87,7 +87,7 @@ class Wire:
     def __init__(self, replay, number):
         self.replay, self.number = replay, number
 
-    async def post(self, url, body, *, headers, timeout_seconds):
+    async def post(self, url, body, *, headers, timeout_seconds, large=None):
         at = self.number, url.rsplit("/", 1)[1]
         assert at not in self.replay.sent, "asked twice"
         self.replay.sent[at] = json.loads(bytes(body))

@@ -14,6 +14,7 @@ from app.framework.testing import make_node
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
+from app.model.status import SUCCESS
 from app.observe.events import ignore
 from app.observe.extender_reports import ExtenderReports
 from app.plugins import registry
@@ -194,6 +195,7 @@ class World:
     async def bind(self, pod, node_name):
         assert pod.name not in self.bound, f"{pod.name} is bound twice"
         self.bound[pod.name] = node_name
+        return SUCCESS
 
     async def bound_to(self, pod, node, *, settle):
         return self.bound.get(pod.name)

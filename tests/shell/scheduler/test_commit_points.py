@@ -127,6 +127,7 @@ class World:
 
     async def bind(self, pod, node_name):
         self.bound.append(pod.name)
+        return SUCCESS
 
     # -------------------------------------------------- reports
 

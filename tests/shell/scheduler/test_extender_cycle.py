@@ -481,7 +481,7 @@ class TestOverlap:
         class Slow(World):
             async def bind(self, pod, node_name):
                 await asyncio.sleep(10)
-                await super().bind(pod, node_name)
+                return await super().bind(pod, node_name)
 
         ext = scripted(lambda verb, request: after(0.01, everything(verb, request)), serial=False)
         async with Slow(ext, parallelism=4, max_writing=8).running() as world:

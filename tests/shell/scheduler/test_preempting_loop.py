@@ -13,6 +13,7 @@ from app.framework.testing import make_node
 from app.kube.errors import NotFound, ServerUnavailable
 from app.model.objects import Node, PodCondition
 from app.model.pod import Pod
+from app.model.status import SUCCESS
 from app.observe.events import ignore
 from app.plugins import registry
 from app.scheduler.binding import Binder
@@ -219,6 +220,7 @@ class World:
 
     async def bind(self, pod, node_name):
         self.bound[pod.name] = (node_name, self.clock.monotonic())
+        return SUCCESS
 
     def pod_event(self, pod, *, kind, reason, action, note, now, reporter=""):
         self.notes.append((pod.name, reason, note))

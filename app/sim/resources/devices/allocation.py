@@ -66,7 +66,7 @@ def results_of(status: Object) -> list[Object]:
 
 
 def device_key(value: Object) -> DeviceKey:
-    """Tells the device (or the share of one) in a result, or in what a driver says, from others."""
+    """The key of a device, or of a share of one, in a result or a driver's status."""
     return (
         value.get("driver", ""),
         value.get("pool", ""),
@@ -76,7 +76,7 @@ def device_key(value: Object) -> DeviceKey:
 
 
 def drop_freed_devices(status: Object, old: Object) -> None:
-    """Takes out, in place, what drivers said of devices that are not allocated any more."""
+    """Removes, in place, the drivers' statuses of devices that are no longer allocated."""
     freed = {device_key(result) for result in results_of(old)}
     freed -= {device_key(result) for result in results_of(status)}
     kept = [device for device in status.pop("devices", ()) if device_key(device) not in freed]

@@ -70,7 +70,7 @@ def _key(value: Any) -> str:
 
 
 def _range(default: Any, total: Any, range_: Object, path: str) -> list[Cause]:
-    """Minimum, default and maximum in this order, none above the whole, and all a number of steps from the minimum."""
+    """Checks that minimum <= default <= maximum <= the whole, and that they are whole steps from the minimum."""
     if "min" not in range_:
         return [required(f"{path}.min", "required when validRange is defined")]
     least, most, step = range_["min"], range_.get("max"), range_.get("step")

@@ -104,7 +104,7 @@ def itself(item: str) -> str:
 
 
 def one_of(fields: Sequence[str], path: str, *, none: str, several: str) -> list[Cause]:
-    """Exactly one of some fields is to be set; ``fields`` are those that are."""
+    """Checks that exactly one of several fields is set; ``fields`` are those that are."""
     if not fields:
         return [required(path, none)]
     if len(fields) > 1:

@@ -1,4 +1,4 @@
-"""The claims that a pod names, and the containers that get devices of them."""
+"""Validation of the claims that a pod names, and of their use by containers."""
 
 from collections.abc import Collection
 
@@ -24,7 +24,7 @@ def entry_mistakes(spec: Object, path: str) -> list[Cause]:
 
 
 def entry_status_mistakes(pod: Object) -> list[Cause]:
-    """Checks what the status of a pod says of claims that were made for it: from templates, and for extended resources."""
+    """Checks the entries in a pod's status of claims that were created for it."""
     status = pod["status"]
     known = {named(entry) for entry in pod["spec"].get("resourceClaims") or ()}
 
@@ -44,7 +44,7 @@ def entry_status_mistakes(pod: Object) -> list[Cause]:
 
 
 def _extended(value: Object, spec: Object) -> list[Cause]:
-    """Which request of the claim is for which resource of which container."""
+    """Checks the mapping of requests to resources of containers."""
     path = "status.extendedResourceClaimStatus"
     containers = {
         container["name"]: (container.get("resources") or {}).get("requests") or {}
@@ -105,7 +105,7 @@ def _entry(entry: Object, path: str, seen: set[str]) -> list[Cause]:
 
 
 def _references(container: Object, path: str, known: Collection[str]) -> list[Cause]:
-    """All requests of a claim, or one of them; nothing twice."""
+    """Checks that a container uses all requests of a claim, or one of them, and none twice."""
     causes = []
     seen: set[str] = set()
     for index, reference in enumerate((container.get("resources") or {}).get("claims") or ()):

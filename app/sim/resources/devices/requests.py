@@ -1,4 +1,4 @@
-"""What claims, templates and classes say they want."""
+"""Device requests of claims, templates and classes."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ RequestNames = Mapping[str, set[str]]
 
 
 def set_claim_defaults(claim: Object) -> None:
-    """Fills in a ResourceClaim: how many devices each request is for, and how tolerations compare."""
+    """Sets the defaults of a ResourceClaim: counts of requests, operators of tolerations."""
     _set_request_defaults(claim.setdefault("spec", {}))
     allocation = claim.get("status", {}).get("allocation")
     if allocation is not None:
@@ -42,7 +42,7 @@ def set_claim_defaults(claim: Object) -> None:
 
 
 def set_template_defaults(template: Object) -> None:
-    """Fills in a ResourceClaimTemplate."""
+    """Sets the defaults of a ResourceClaimTemplate."""
     spec = template.setdefault("spec", {})
     spec.setdefault("metadata", {})
     _set_request_defaults(spec.setdefault("spec", {}))
@@ -160,7 +160,7 @@ def _selector(value: Object, path: str) -> list[Cause]:
 
 @functools.lru_cache(maxsize=1024)
 def _problem(expression: str) -> str | None:
-    """Remembered: claims made from one template have the same selectors."""
+    """The mistake in a selector. Cached, because claims from one template have the same selectors."""
     return compile_error(expression)
 
 

@@ -1,4 +1,4 @@
-"""What drivers offer: ResourceSlices."""
+"""ResourceSlices: the devices that drivers offer."""
 
 import re
 from collections.abc import Iterable
@@ -53,7 +53,7 @@ _is_version: Final = re.compile(
 
 
 def set_slice_defaults(value: Object) -> None:
-    """Fills in a ResourceSlice: amounts and the generation are zero if nothing is said."""
+    """Sets the defaults of a ResourceSlice: amounts and the generation are zero."""
     spec = value.setdefault("spec", {})
     spec.setdefault("pool", {}).setdefault("generation", 0)
     for device in spec.get("devices", ()):
@@ -108,7 +108,7 @@ def _pool(pool: Object) -> list[Cause]:
 
 
 def _reach(spec: Object) -> list[Cause]:
-    """From which nodes the devices of a slice can be reached."""
+    """Checks the node selection of a slice."""
     causes = _reach_mistakes(
         spec, "spec", no_name="must be either unset or set to a non-empty string"
     )
@@ -138,7 +138,7 @@ def _reach_mistakes(value: Object, path: str, *, no_name: str) -> list[Cause]:
 
 
 def _given(value: Object, fields: Iterable[str]) -> list[str]:
-    """The fields that say something: a name, a selector, true."""
+    """The fields that are set: a name, a selector, true."""
     return [field for field in fields if value.get(field) or field == "nodeSelector" in value]
 
 
@@ -226,7 +226,7 @@ def _counter(value: Object, _path: str) -> list[Cause]:
 
 
 def slice_update_mistakes(value: Object, old: Object) -> list[Cause]:
-    """Driver, pool and node of a slice stay."""
+    """Driver, pool and node of a slice are immutable."""
     new, before = value.get("spec", {}), old["spec"]
     found = {
         "spec.pool.name": (new.get("pool", {}).get("name", ""), before["pool"]["name"]),

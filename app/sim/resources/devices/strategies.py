@@ -1,4 +1,4 @@
-"""How the kinds of resource.k8s.io/v1 are created and changed."""
+"""The rules of the kinds of resource.k8s.io/v1."""
 
 from typing import Final
 
@@ -16,12 +16,12 @@ from app.sim.resources.validation import is_extended_resource, label_key_mistake
 from app.sim.store import Object
 
 _ADMIN_ACCESS: Final = "resource.kubernetes.io/admin-access"
-"""Label of namespaces ("true") in which claims may ask for devices that are in use."""
+"""The label of namespaces ("true") in which claims may have admin access."""
 _TEMPLATE_METADATA: Final = ("annotations", "labels")
 
 
 class DeviceClassStrategy(WithoutStatus):
-    """A class selects devices and configures them. One of another server is taken as it is: selectors are good there."""
+    """A class selects and configures devices."""
 
     def create_mistakes(self, value: Object, world: World) -> list[Cause]:  # noqa: ARG002
         return _class_mistakes(value.get("spec", {}))
@@ -67,7 +67,7 @@ class ResourceClaimTemplateStrategy(WithoutStatus):
 
 
 class ResourceSliceStrategy(WithoutStatus):
-    """A slice keeps its driver, pool and node; its devices come and go."""
+    """A slice's driver, pool and node are immutable; its devices are not."""
 
     def prepare_for_create(self, value: Object, world: World) -> None:
         _date_taints(value, world)
@@ -133,7 +133,7 @@ def _admin_result_mistakes(value: Object, world: World) -> list[Cause]:
 
 
 def _unlabelled(value: Object, path: str, world: World) -> list[Cause]:
-    """What is wrong with admin access in a namespace that has no label for it."""
+    """The mistakes of requests for admin access in a namespace without the label for it."""
     if world.namespace_labels(value["metadata"]["namespace"]).get(_ADMIN_ACCESS) == "true":
         return []
     detail = (

@@ -1,0 +1,71 @@
+"""How much memory and how many file descriptors this process may have, as the system says."""
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import msgspec
+
+#: Descriptors that are asked for where the system would give more: nothing here needs as many.
+_ENOUGH: Final = 65_536
+#: What cgroups of version 1 say for no limit is larger than this.
+_UNLIMITED: Final = 1 << 60
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """``memory`` in bytes, that of the machine where nothing less is set; ``descriptors`` at the same time."""
+
+    memory: int
+    descriptors: int
+
+
+def take_limits() -> Limits:
+    """The limits of this process, after its soft limit of descriptors was raised to the hard one, as Go's runtime does."""
+    return Limits(memory_limit(), _raised_descriptors())
+
+
+def memory_limit(root: Path = Path("/")) -> int:
+    """The least of what the machine has, what the control groups allow and what ulimit does, in bytes."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    ulimits = (resource.getrlimit(which)[0] for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    set_ones = [limit for limit in ulimits if limit != resource.RLIM_INFINITY]
+    return min([machine, *set_ones, *_cgroup_limits(root)])
+
+
+def _cgroup_limits(root: Path) -> Iterator[int]:
+    """The limits of this process's control groups and of those above them, of both versions."""
+    mounted = root / "sys/fs/cgroup"
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if controllers in {"", "memory"}:
+            base, name = (
+                (mounted / "memory", "memory.limit_in_bytes")
+                if controllers
+                else (mounted, "memory.max")
+            )
+            group = PurePosixPath(path.lstrip("/"))
+            for each in (group, *group.parents):
+                text = _read(base / each / name).strip()
+                if text.isdecimal() and int(text) < _UNLIMITED:
+                    yield int(text)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+
+
+def _raised_descriptors() -> int:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return _ENOUGH if soft == resource.RLIM_INFINITY else soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (OSError, ValueError):
+        return soft
+    return most
