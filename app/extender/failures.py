@@ -1,7 +1,6 @@
 """What went wrong with an exchange, in the words of Go's HTTP client: they become the pod's condition and event."""
 
 import errno
-import json
 import os
 import ssl
 from typing import Final
@@ -10,6 +9,7 @@ import aiohttp
 
 from app.extender.config import redacted
 from app.extender.errors import Outcome, TransportError
+from app.model.gotext import quote
 
 _NAMED: Final = {errno.ECONNRESET: "read", errno.EPIPE: "write"}
 _UNKNOWN_AUTHORITY: Final = "certificate signed by unknown authority"
@@ -72,12 +72,7 @@ def broken(
 
 
 def _post(url: str, reason: str) -> str:
-    return f"Post {quoted(redacted(url))}: {reason}"
-
-
-def quoted(text: str) -> str:
-    """A text in quotation marks, on one line."""
-    return json.dumps(text, ensure_ascii=False)
+    return f"Post {quote(redacted(url))}: {reason}"
 
 
 def _reason(err: Exception) -> str:  # noqa: PLR0911 - one line per kind of failure

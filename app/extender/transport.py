@@ -31,10 +31,11 @@ from app.extender.exchange import (
     exchange,
     open_pool,
 )
-from app.extender.failures import broken, misled, quoted, timed_out
+from app.extender.failures import broken, misled, timed_out
 from app.extender.tls import TLSSource
 from app.http.pool import Pool
 from app.http.proxy import Proxy
+from app.model.gotext import quote
 from app.wire.extender_v1 import Body
 
 __all__ = ["ERROR_BODY_BYTES", "HTTPTransport", "Response", "Transport"]
@@ -208,8 +209,8 @@ def _destination(url: URL, location: str) -> URL:
     try:
         destination = url.join(URL(location))
     except ValueError as err:
-        reason = f"failed to parse Location header {quoted(location)}"
+        reason = f"failed to parse Location header {quote(location)}"
         raise misled(str(url), reason) from err
     if destination.scheme not in {"http", "https"}:
-        raise misled(str(destination), f"unsupported protocol scheme {quoted(destination.scheme)}")
+        raise misled(str(destination), f"unsupported protocol scheme {quote(destination.scheme)}")
     return destination

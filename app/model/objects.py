@@ -4,7 +4,7 @@ Every struct ignores unknown fields. ``None`` stands for an absent (or null) fie
 lists are tuples so that structs can be compared and shared.
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -412,6 +412,13 @@ class NodeStatus(Object, frozen=True):
     conditions: tuple[NodeCondition, ...] | None = None
     images: tuple[ContainerImage, ...] | None = None
     declared_features: tuple[str, ...] | None = None
+
+
+#: Fields of a node's status.nodeInfo (NodeSystemInfo). Generated clients require all of them, and Go writes empty ones too.
+NODE_INFO_FIELDS: Final = (
+    *("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion"),
+    *("kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture"),
+)
 
 
 class Node(Named, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from app.model.objects import NODE_INFO_FIELDS
 from app.model.pod import Pod
 from app.wire import go_json
 from app.wire.go_json import GoJSONError, GoType, Int64, ListOf, MapOf, StructOf, Text, Where
@@ -176,21 +177,9 @@ def _separated(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield piece
 
 
-_NODE_INFO: Final = (
-    "machineID",
-    "systemUUID",
-    "bootID",
-    "kernelVersion",
-    "osImage",
-    "containerRuntimeVersion",
-    "kubeletVersion",
-    "kubeProxyVersion",
-    "operatingSystem",
-    "architecture",
-)
 _BARE_STATUS: Final = {
     "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
-    "nodeInfo": dict.fromkeys(_NODE_INFO, ""),
+    "nodeInfo": dict.fromkeys(NODE_INFO_FIELDS, ""),
 }
 
 

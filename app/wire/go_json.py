@@ -13,6 +13,8 @@ from typing import Any, Final, Protocol, Self
 
 import msgspec
 
+from app.model.gotext import quote
+
 _INT64: Final = range(-(2**63), 2**63)
 _BLANK: Final = re.compile(r"[ \t\r\n]*")
 
@@ -203,7 +205,6 @@ _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _PLAIN_TEXT: Final = re.compile(rb'[^"\\\x00-\x1f]*')
 _DIGITS: Final = re.compile(rb"[0-9]*")
 _LITERALS: Final = {b"t": b"true", b"f": b"false", b"n": b"null"}
-_NAMED: Final = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r"}
 
 
 def syntax_error(body: bytes) -> str | None:
@@ -363,15 +364,9 @@ class _Scanner:
 
 
 def _quoted(byte: int) -> str:
-    """A byte as Go prints it in these messages."""
-    if byte == ord("'"):
+    """A byte as Go shows it in these errors."""
+    if byte in b"'":
         return r"'\''"
-    if byte == ord('"'):
+    if byte in b'"':
         return "'\"'"
-    if byte == ord("\\"):
-        return r"'\\'"
-    char = chr(byte)
-    if char.isprintable():
-        return f"'{char}'"
-    escape = f"\\x{byte:02x}" if byte < 0x80 else f"\\u{byte:04x}"
-    return f"'{_NAMED.get(byte, escape)}'"
+    return f"'{quote(chr(byte))[1:-1]}'"

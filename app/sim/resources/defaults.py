@@ -4,6 +4,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from app.model.objects import NODE_INFO_FIELDS
 from app.sim.resources.devices.requests import set_claim_defaults, set_template_defaults
 from app.sim.resources.devices.slices import set_slice_defaults
 from app.sim.resources.event_versions import set_event_defaults
@@ -15,19 +16,6 @@ _POD_SPEC: Final[Mapping[str, Any]] = {
     "dnsPolicy": "ClusterFirst",
     "schedulerName": "default-scheduler",
 }
-_NODE_INFO: Final = (
-    "machineID",
-    "systemUUID",
-    "bootID",
-    "kernelVersion",
-    "osImage",
-    "containerRuntimeVersion",
-    "kubeletVersion",
-    "kubeProxyVersion",
-    "operatingSystem",
-    "architecture",
-)
-"""Fields that generated clients insist on."""
 _PROBE: Final[Mapping[str, int]] = {
     "timeoutSeconds": 1,
     "periodSeconds": 10,
@@ -164,7 +152,7 @@ def _node(value: Object) -> None:
     status = value.setdefault("status", {})
     if "capacity" in status:
         status.setdefault("allocatable", status["capacity"])
-    status["nodeInfo"] = dict.fromkeys(_NODE_INFO, "") | status.get("nodeInfo", {})
+    status["nodeInfo"] = dict.fromkeys(NODE_INFO_FIELDS, "") | status.get("nodeInfo", {})
 
 
 def _service(value: Object) -> None:
