@@ -1,4 +1,4 @@
-"""Profiles as plain structs, for the framework, which must not know pydantic."""
+"""Plain structs of the configuration, for the parts of the program that must not know pydantic."""
 
 from typing import Any, Final, TypeVar
 
