@@ -8,7 +8,7 @@ After each request that leaves a process and each write that the server stores:
 * no status is written to a pod other than the one it is about, and none that says a bound pod cannot be scheduled.
 
 A process cannot know what it has not been told. So a rule is broken only if it is broken as things are *and* as the process had
-been told when it decided; and what a request does after its sender has given it up is nobody's fault.
+been told when it decided; and what a request does long after its sender has given it up is nobody's fault.
 
 Every second: each pod is in at most one place of the scheduler's books. Once nothing fails any more: what fits is bound, and the
 books of the scheduler say what the server says, no more and no less (``unsettled``).
@@ -25,6 +25,7 @@ from tests.histories.apiserver import NODES, PODS, ApiServer, Manifest, Write, i
 from tests.histories.extenders import Extender
 from tests.histories.network import Request
 from tests.histories.replica import Decision, Replica, View, Watcher
+from tests.histories.simulation import Simulation
 from tests.histories.workload import PROFILE
 
 #: Requests that only a leader may send.
@@ -37,7 +38,10 @@ _ETERNAL = ("process", "watch ", "events", "lease events", "event loop lag", "el
 class Checker(Watcher):
     """Watches one history. ``violations`` says what went wrong."""
 
-    def __init__(self, server: ApiServer, tell: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, simulation: Simulation, server: ApiServer, tell: Callable[[str, str], None]
+    ) -> None:
+        self._simulation = simulation
         self._server = server
         self._tell = tell
         self.violations: list[str] = []
@@ -95,6 +99,11 @@ class Checker(Watcher):
         else:
             self._tell("server", f"{write.key} is deleted")
 
+    def _is_reckoned_with(self, request: Request) -> bool:
+        """Whether the sender has to expect that a request takes effect now."""
+        sender, since = request.sender, self._simulation.now - request.settled_at
+        return not request.settled or (sender.alive and sender.leads and since <= request.patience)
+
     def _status_patched(self, request: Request, old: Manifest, new: Manifest) -> None:
         meta = new["metadata"]
         self._tell("server", f"status of {meta['name']} is patched: {request.body.decode()}")
@@ -109,7 +118,7 @@ class Checker(Watcher):
 
     def _bound(self, request: Request, pod: Manifest) -> None:
         sender, meta, node = request.sender, pod["metadata"], pod["spec"]["nodeName"]
-        if request.settled:
+        if not self._is_reckoned_with(request):
             return
         self._bound_by[meta["uid"]] = sender
         decision = sender.decisions.get(meta["uid"])

@@ -15,18 +15,10 @@ SLOTS = 2
 class BindRequest(Request):
     """A binding that an extender writes because a scheduler has asked it to."""
 
-    def __init__(self, cause: Request, method: str, target: str, body: bytes) -> None:
-        super().__init__(cause.sender, method, target, body)
-        self._cause = cause
-
-    @property
-    def settled(self) -> bool:
-        """Whether the scheduler waits no longer."""
-        return self._cause.settled
-
-    @settled.setter
-    def settled(self, _value: bool) -> None:
-        pass
+    def __init__(self, cause: Request, target: str, body: bytes, patience: float) -> None:
+        super().__init__(cause.sender, "POST", target, body)
+        self.settled_at = cause.settled_at
+        self.patience = patience
 
 
 class Extender:
@@ -40,12 +32,15 @@ class Extender:
         tell: Callable[[str, str], None],
         *,
         reserves: bool,
+        patience: float,
     ) -> None:
+        """``patience``: seconds for which a scheduler reckons with a binding after a call that was not answered."""
         self.name = name
         self._server = server
         self._rng = rng
         self._tell = tell
         self._reserves = reserves
+        self._patience = patience
         #: The node that is kept for a pod, by its uid.
         self._reserved: dict[str, str] = {}
         #: Pods that it was asked about by requests whose senders did not wait for an answer: what they reserve, nobody knows.
@@ -129,7 +124,7 @@ class Extender:
             "target": {"kind": "Node", "name": asked["Node"]},
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
-        answer = self._server.handle(BindRequest(cause, "POST", path, encode(body)))
+        answer = self._server.handle(BindRequest(cause, path, encode(body), self._patience))
         error = "" if answer.status < 300 else decode(answer.body)["message"]
         return Answer(200, encode({"Error": error}))
 

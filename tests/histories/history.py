@@ -14,7 +14,7 @@ from tests.histories.faults import Faults
 from tests.histories.incidents import Incidents
 from tests.histories.network import Network
 from tests.histories.replica import ProcessClock, Replica
-from tests.histories.shape import EXTENDERS, Shape, draw
+from tests.histories.shape import PATIENCE, Shape, draw
 from tests.histories.simulation import Simulation
 from tests.histories.workload import Workload
 
@@ -58,12 +58,18 @@ class History:
         self.network = Network(self.simulation, self.server, self.faults)
         self.network.quiet_at = shape.quiet_at
         self.workload = Workload(self.simulation, self.server, shape, self.tell)
-        self.checker = Checker(self.server, self.tell)
+        self.checker = Checker(self.simulation, self.server, self.tell)
         self._rng = random.Random(f"processes {shape.seed}")
         for name in shape.extenders:
             rng = random.Random(f"extender {name} {shape.seed}")
-            reserves = EXTENDERS[name][1]
-            extender = Extender(name, self.server, rng, self.tell, reserves=reserves)
+            extender = Extender(
+                name,
+                self.server,
+                rng,
+                self.tell,
+                reserves=name == "reserving",
+                patience=PATIENCE.get(name, 0.0),
+            )
             self.network.extenders[name.replace(" ", "-")] = extender
             self.checker.extenders.append(extender)
         self._lives = 0

@@ -59,8 +59,10 @@ class Request:
         self.server: ApiServer | Extender = sender.network.server
         #: What the sender's own clock showed when it was sent.
         self.sent_at = 0.0
-        #: Whether the sender has given it up, or has its answer: it cannot know of what comes of it from now on.
-        self.settled = False
+        #: Since when the sender waits no longer: it has an answer, or has given up.
+        self.settled_at = math.inf
+        #: For how long after that the sender reckons with its taking effect all the same, seconds.
+        self.patience = 60.0
         #: Whether it has reached the server before.
         self.arrived = False
         #: The uid of the pod that a status patch is meant for.
@@ -68,6 +70,11 @@ class Request:
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
+
+    @property
+    def settled(self) -> bool:
+        """Whether the sender waits no longer."""
+        return self.settled_at < math.inf
 
 
 class Head(NamedTuple):
@@ -304,7 +311,7 @@ class Exchange:
         """The client does not wait any longer."""
         self._network.open.pop(self, None)
         if self.request is not None:
-            self.request.settled = True
+            self.request.settled_at = min(self.request.settled_at, self._simulation.now)
 
     # ------------------------------------------------------------ what becomes of it
 
@@ -379,7 +386,7 @@ class Exchange:
             return
         request = self.request
         assert request is not None
-        request.settled = True
+        request.settled_at = self._simulation.now
         request.sender.receives(request, answer)
         loop = self._wire.replica.loop
         result = Head(answer.status, answer.headers), body(loop, answer.body, whole=whole)
@@ -396,7 +403,7 @@ class Exchange:
         if self._network.open.pop(self, self) is self:
             return
         assert self.request is not None
-        self.request.settled = True
+        self.request.settled_at = self._simulation.now
         self._wire.replica.loop.call_from_world(self._set, None, error)
 
     def _set(

@@ -17,17 +17,19 @@ profiles:
   plugins: {{multiPoint: {{disabled: [{disabled}]}}}}
 extenders: [{extenders}]
 """
-#: What extenders there may be: as configured, and whether they reserve.
-EXTENDERS: dict[str, tuple[str, bool]] = {
-    "rules": ("filterVerb: filter, prioritizeVerb: prioritize, weight: 1", False),
-    "whole nodes": ("filterVerb: filter, prioritizeVerb: prioritize, weight: 2", False),
-    "ignorable": ("filterVerb: filter, ignorable: true", False),
-    "reserving": ("filterVerb: filter, httpTimeout: 2s", True),
-    "binder": ("bindVerb: bind, httpTimeout: 2s", False),
-    "filters and binds": ("filterVerb: filter, bindVerb: bind", False),
-    "ignorable binder": ("bindVerb: bind, ignorable: true", False),
-    "preempts": ("filterVerb: filter, preemptVerb: preempt", False),
+#: What extenders there may be, as configured.
+EXTENDERS = {
+    "rules": "filterVerb: filter, prioritizeVerb: prioritize, weight: 1",
+    "whole nodes": "filterVerb: filter, prioritizeVerb: prioritize, weight: 2",
+    "ignorable": "filterVerb: filter, ignorable: true",
+    "reserving": "filterVerb: filter, httpTimeout: 2s",
+    "binder": "bindVerb: bind, httpTimeout: 2s",
+    "filters and binds": "filterVerb: filter, bindVerb: bind",
+    "ignorable binder": "bindVerb: bind, ignorable: true",
+    "preempts": "filterVerb: filter, preemptVerb: preempt",
 }
+#: Seconds for which the binders' calls are reckoned with after they were not answered.
+PATIENCE = {"binder": 2.0, "filters and binds": 5.0}
 _NAMES_ONLY = frozenset(EXTENDERS) - {"whole nodes"}
 _BINDERS = frozenset({"binder", "filters and binds", "ignorable binder"})
 _VOLUMES = ("VolumeBinding", "VolumeRestrictions", "VolumeZone", "NodeVolumeLimits")
@@ -53,7 +55,7 @@ def configuration(elect: bool, volumes: bool, extenders: tuple[str, ...]) -> Con
     """One of the few configurations that there are."""
     disabled = (*_UNUSED, *(() if volumes else _VOLUMES))
     webhooks = [
-        f"{{urlPrefix: 'http://{name.replace(' ', '-')}/extender', {EXTENDERS[name][0]}, "
+        f"{{urlPrefix: 'http://{name.replace(' ', '-')}/extender', {EXTENDERS[name]}, "
         f"nodeCacheCapable: {str(name in _NAMES_ONLY).lower()}}}"
         for name in extenders
     ]
