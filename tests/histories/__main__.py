@@ -1,11 +1,13 @@
 """Plays histories: ``python -m tests.histories --seed 7`` or ``python -m tests.histories --histories 10000 --table``."""
 
 import argparse
+import functools
 import multiprocessing
 import os
 import sys
 from collections import Counter
 
+from tests.histories.bugs import BUGS
 from tests.histories.history import Outcome
 from tests.histories.playing import play, table, told
 
@@ -13,9 +15,9 @@ from tests.histories.playing import play, table, told
 _BATCH = 50
 
 
-def _batch(seeds: range) -> list[Outcome]:
-    """The histories of some seeds; without the stories of those that went well."""
-    return [o if o.violations else o._replace(story=[]) for o in play(seeds)]
+def _batch(seeds: range, bug: str, without: list[str]) -> list[Outcome]:
+    """The histories of some seeds, without their stories."""
+    return [o._replace(story=[]) for o in play(seeds, bug=bug, without=without)]
 
 
 def main() -> int:
@@ -25,9 +27,13 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes side by side")
     parser.add_argument("--table", action="store_true", help="which faults hit which requests")
+    parser.add_argument("--bug", choices=sorted(BUGS), default="", help="plant this one")
+    parser.add_argument(
+        "--without", action="append", default=[], metavar="FAULT", help="leave out this fault"
+    )
     given = parser.parse_args()
     if given.seed is not None:
-        [outcome] = play([given.seed])
+        [outcome] = play([given.seed], bug=given.bug, without=given.without)
         print(told(outcome))
         return int(bool(outcome.violations))
     last = given.first + given.histories
@@ -35,12 +41,13 @@ def main() -> int:
     counts: Counter[tuple[str, str]] = Counter()
     failed = 0
     with multiprocessing.Pool(given.jobs) as pool:
-        for outcomes in pool.imap_unordered(_batch, batches):
+        batch = functools.partial(_batch, bug=given.bug, without=given.without)
+        for outcomes in pool.imap_unordered(batch, batches):
             for outcome in outcomes:
                 counts.update(outcome.counts)
                 if outcome.violations:
                     failed += 1
-                    print(f"history {outcome.seed}: {outcome.violations[0]}")
+                    print(f"history {outcome.seed}: {outcome.violations[0]}", flush=True)
     if given.table:
         print(table(counts))
     print(f"{given.histories} histories, {failed} of them broke a rule")

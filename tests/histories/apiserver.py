@@ -322,16 +322,22 @@ class ApiServer:
                 raise RefusedError(410, "Expired", "the provided continue parameter is too old")
             items = collection.lists.pop(version)
         else:
-            live_only = "status.phase" in params.get("fieldSelector", "")
-            found = sorted(collection.objects.items())
-            items = [s for _, s in found if not live_only or is_live(s.manifest)]
+            selector = params.get("fieldSelector", "")
+            name = selector.removeprefix("metadata.name=") if "metadata.name=" in selector else ""
+            items = [
+                stored
+                for key, stored in sorted(collection.objects.items())
+                if key.startswith(path.namespace)
+                and ("status.phase" not in selector or is_live(stored.manifest))
+                and (not name or stored.manifest["metadata"]["name"] == name)
+            ]
         meta = {"resourceVersion": version}
         if "limit" in params and len(items) > PAGE:
             collection.lists[version] = items[PAGE:]
             meta["continue"] = version
             items = items[:PAGE]
         raw = b",".join([stored.raw for stored in items])
-        return Answer(200, b'{"metadata":%b,"items":[%b]}' % (encode(meta), raw))
+        return Answer(200, b'{"kind":"List","metadata":%b,"items":[%b]}' % (encode(meta), raw))
 
     def _found(self, path: Path) -> Stored:
         stored = self.collection(path.resource).objects.get(_key(path))

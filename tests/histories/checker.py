@@ -23,13 +23,14 @@ from app.state.queue.queued_pod import OUTSIDE
 from tests.histories import apiserver, rules
 from tests.histories.apiserver import NODES, PODS, ApiServer, Manifest, Write, is_live, key_of
 from tests.histories.extenders import Extender
+from tests.histories.faults import CALLS
 from tests.histories.network import Request
 from tests.histories.replica import Decision, Replica, View, Watcher
 from tests.histories.simulation import Simulation
 from tests.histories.workload import PROFILE
 
 #: Requests that only a leader may send.
-_GUARDED = frozenset({"bind", "patch status", "delete pod", "patch volume", "event"})
+_GUARDED = frozenset({"bind", "patch status", "delete pod", "patch volume", "event", *CALLS})
 #: Tasks that a process has while it runs; all others end.
 _ETERNAL = ("process", "watch ", "events", "lease events", "event loop lag", "election", "schedule", "wait for",
             "flush queue", "scheduling loop")  # fmt: skip

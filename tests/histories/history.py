@@ -14,7 +14,7 @@ from tests.histories.faults import Faults
 from tests.histories.incidents import Incidents
 from tests.histories.network import Network
 from tests.histories.replica import ProcessClock, Replica
-from tests.histories.shape import PATIENCE, Shape, draw
+from tests.histories.shape import PATIENCE, Shape
 from tests.histories.simulation import Simulation
 from tests.histories.workload import Workload
 
@@ -39,11 +39,6 @@ class Outcome(NamedTuple):
     def trace(self) -> str:
         """A digest of all that happened."""
         return hashlib.sha256(repr(self.story).encode()).hexdigest()
-
-
-def run(seed: int) -> Outcome:
-    """Plays one history. Needs ``simulated()`` around it."""
-    return History(draw(seed)).play()
 
 
 class History:

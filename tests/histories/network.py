@@ -104,25 +104,30 @@ def kind_of(request: Request) -> str:
     """The kind of a request, as in faults."""
     if request.path.startswith("/extender/"):
         return f"extender {request.path.rpartition('/')[2]}"
-    method, path = request.method, apiserver.parse(request.path)
-    resource = path.resource
-    if method == "GET":
-        if not resource[1]:
-            return "discovery"
-        if not path.name:
-            return "watch" if "watch" in request.params else "list"
-        if resource == apiserver.LEASES:
-            return "get lease"
-        return "lookup" if resource == apiserver.PODS else "get claim"
-    if resource[1] == "events":
+    path = apiserver.parse(request.path)
+    if request.method == "GET":
+        return _kind_of_reading(path, request.params)
+    if path.resource[1] == "events":
         return "lease event" if path.namespace == "kube-system" else "event"
-    if resource == apiserver.LEASES:
-        return "create lease" if method == "POST" else "update lease"
-    if resource == apiserver.PODS:
-        if path.subresource == "binding":
-            return "bind"
-        return "delete pod" if method == "DELETE" else "patch status"
-    return "patch volume"
+    if path.resource == apiserver.LEASES:
+        return "create lease" if request.method == "POST" else "update lease"
+    if path.resource != apiserver.PODS:
+        return "patch volume"
+    if path.subresource == "binding":
+        return "bind"
+    return "delete pod" if request.method == "DELETE" else "patch status"
+
+
+def _kind_of_reading(path: apiserver.Path, params: Mapping[str, str]) -> str:
+    if not path.resource[1]:
+        return "discovery"
+    if "watch" in params:
+        return "watch"
+    if not path.name:
+        return "lookup" if "metadata.name" in params.get("fieldSelector", "") else "list"
+    if path.resource == apiserver.LEASES:
+        return "get lease"
+    return "lookup" if path.resource == apiserver.PODS else "get claim"
 
 
 class Network:

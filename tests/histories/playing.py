@@ -2,24 +2,33 @@
 
 import gc
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import nullcontext
 
-from tests.histories.history import Outcome, run
+from tests.histories.bugs import BUGS
+from tests.histories.history import History, Outcome
 from tests.histories.replica import simulated
+from tests.histories.shape import draw
 
 #: Histories between two collections of garbage.
 _COLLECT_EVERY = 50
 
 
-def play(seeds: Iterable[int]) -> Iterator[Outcome]:
-    """Plays histories, in the order of the seeds."""
+def play(
+    seeds: Iterable[int], *, bug: str = "", without: Collection[str] = ()
+) -> Iterator[Outcome]:
+    """Plays histories, in the order of the seeds; with a bug planted, and without faults and incidents of these names."""
+    planted = BUGS[bug]() if bug else nullcontext()
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
-        with simulated():
+        with simulated(), planted:
             for number, seed in enumerate(seeds, start=1):
-                yield run(seed)
+                shape = draw(seed)
+                menu = [item for item in shape.menu if item.fault not in without]
+                incidents = [each for each in shape.incidents if each.name not in without]
+                yield History(shape._replace(menu=menu, incidents=incidents)).play()
                 if number % _COLLECT_EVERY == 0:
                     gc.collect()
     finally:

@@ -1,0 +1,202 @@
+"""Bugs to be planted into the scheduler: each puts back a defect that it had, or one that it might have.
+
+The histories have to find every one of them (test_planted_bugs.py).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from unittest import mock
+
+import msgspec
+
+from app.extender.transport import HTTPTransport
+from app.kube import exchange, watch, writer
+from app.kube.errors import Forbidden, NotFound, Unauthorized
+from app.kube.informer import Store
+from app.kube.transport import path_segment
+from app.kube.watch_decoder import Feed
+from app.kube.writer import KubeWriter
+from app.model.cluster_event import NODE_ADD
+from app.scheduler.election.elector import LeaseElector
+from app.scheduler.reports import Reports
+from app.state.queue.in_flight import InFlight
+from app.state.queue.scheduling_queue import SchedulingQueue
+from app.state.scheduler_state import SchedulerState
+
+Plant = Callable[[], AbstractContextManager[object]]
+
+BUGS: dict[str, Plant] = {}
+
+
+def bug(plant: Callable[[], Iterator[AbstractContextManager[object]]]) -> Plant:
+    """Registers what is to be patched, by the function's name."""
+
+    @contextmanager
+    def planted() -> Iterator[None]:
+        with ExitStack() as stack:
+            for patch in plant():
+                stack.enter_context(patch)
+            yield
+
+    BUGS[plant.__name__.replace("_", " ")] = planted
+    return planted
+
+
+# ---------------------------------------------------------------- those that it had
+
+
+@bug
+def a_refused_lookup_means_not_bound():
+    ask = KubeWriter._ask_node
+
+    async def believe(self, namespace, name, uid):
+        try:
+            return await ask(self, namespace, name, uid)
+        except (Unauthorized, Forbidden) as err:
+            raise NotFound(str(err)) from err
+
+    yield mock.patch.object(KubeWriter, "_ask_node", believe)
+
+
+@bug
+def any_404_to_a_lookup_means_gone():
+    async def read(transport, collection, name):
+        return (await transport.request("GET", f"{collection}/{path_segment(name)}")).body
+
+    yield mock.patch.object(writer, "read_object", read)
+
+
+@bug
+def a_watch_line_that_is_no_JSON_is_skipped():  # noqa: N802 - its name in reports
+    unreadable = Feed._unreadable
+
+    def skip(self, err):
+        if err.named is not None:
+            yield from unreadable(self, err)
+
+    yield mock.patch.object(Feed, "_unreadable", skip)
+
+
+@bug
+def any_404_to_a_list_empties_the_kind():
+    yield mock.patch.object(watch, "is_absent", mock.AsyncMock(return_value=True))
+    never = property(lambda _self: False, lambda _self, _value: None)
+    yield mock.patch.object(Feed, "known", never, create=True)
+
+
+@bug
+def status_patches_do_not_say_which_pod_they_mean():
+    patch = writer.pod_status_patch
+
+    def nameless(*args, **more):
+        body = patch(*args, **more)
+        if body is None:
+            return None
+        return msgspec.json.encode({"status": msgspec.json.decode(body)["status"]})
+
+    yield mock.patch.object(writer, "pod_status_patch", nameless)
+
+
+@bug
+def the_lease_is_looked_at_before_the_connection_is_made():
+    once = exchange._once
+
+    async def early(pool, peer, request, *more):
+        if request.before_sending is not None:
+            request.before_sending()
+        return await once(pool, peer, request._replace(before_sending=None), *more)
+
+    yield mock.patch.object(exchange, "_once", early)
+
+
+@bug
+def extenders_are_called_without_the_lease():
+    yield mock.patch.object(HTTPTransport, "_ask_whether_to_call")
+
+
+# ---------------------------------------------------------------- those that it might have
+
+
+@bug
+def a_binding_without_an_answer_counts_as_failed():
+    yield mock.patch.object(writer, "_in_doubt", return_value=False)
+    yield mock.patch.object(writer, "BIND_ATTEMPTS", 1)
+
+
+@bug
+def late_effects_of_bindings_are_not_waited_for():
+    yield mock.patch.object(writer, "SETTLED", 0.0)
+
+
+@bug
+def what_a_list_does_not_have_is_kept():
+    yield mock.patch.object(Store, "retain", return_value=())
+
+
+@bug
+def watches_resume_where_the_last_list_ended():
+    read = Feed.read
+
+    def forget(self, lines):
+        version = self.resource_version
+        for event in read(self, lines):
+            self.resource_version = version
+            yield event
+
+    yield mock.patch.object(Feed, "read", forget)
+
+
+@bug
+def new_nodes_wake_nobody():
+    move_all = SchedulingQueue.move_all
+
+    def deaf(self, event, *args, **more):
+        return 0 if event == NODE_ADD else move_all(self, event, *args, **more)
+
+    yield mock.patch.object(SchedulingQueue, "move_all", deaf)
+
+
+@bug
+def pods_in_flight_miss_what_happens():
+    yield mock.patch.object(InFlight, "record")
+
+
+@bug
+def a_failed_binding_keeps_its_place():
+    yield mock.patch.object(SchedulerState, "forget")
+
+
+@bug
+def an_assumed_pod_takes_no_room():
+    assume = SchedulerState.assume
+
+    def weightless(self, pod, node_name):
+        assumed = assume(self, pod, node_name)
+        self.table.remove_pod(assumed)
+        self.table.add_pod(assumed.on("nowhere"))
+        return assumed
+
+    yield mock.patch.object(SchedulerState, "assume", weightless)
+
+
+@bug
+def the_lease_is_trusted_from_the_answer_on():
+    held = LeaseElector._held
+
+    def late(self, written, _sent):
+        return held(self, written, self._clock.monotonic())
+
+    yield mock.patch.object(LeaseElector, "_held", late)
+
+
+@bug
+def a_leader_trusts_itself_until_it_has_failed_to_renew():
+    def trust(self):
+        return self._leading
+
+    yield mock.patch.object(LeaseElector, "is_leader_now", trust)
+
+
+@bug
+def status_patches_are_not_withdrawn_before_binding():
+    yield mock.patch.object(Reports, "withdraw", mock.AsyncMock())
