@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from app.state.queue.queued_pod import OUTSIDE
+from app.state.queue.queued_pod import IN_FLIGHT, OUTSIDE
 from tests.histories import apiserver, rules
 from tests.histories.apiserver import NODES, PODS, ApiServer, Manifest, Write, is_live, key_of
 from tests.histories.extenders import Extender
@@ -187,11 +187,10 @@ class Checker(Watcher):
             return
         state = replica.scheduler.state
         for pod in state.pods.values():
-            place, cached = state.queue.where(pod.uid), state.cache.get(pod.uid)
-            if place not in {None, OUTSIDE} and cached is not None:
-                assumed = state.cache.is_assumed(pod.uid)
-                if not assumed or place.name != "IN_FLIGHT":
-                    self.violated(f"{replica.name}: {pod.name} is in the cache and {place.name}")
+            place = state.queue.where(pod.uid)
+            # A pod in flight may be assumed, or bound by another: its attempt will find out.
+            if place not in {None, OUTSIDE, IN_FLIGHT} and state.cache.get(pod.uid) is not None:
+                self.violated(f"{replica.name}: {pod.name} is in the cache and {place.name}")
 
     def unsettled(self, replica: Replica, *, leads: bool) -> Iterator[str]:
         """What is not yet as it must be in the end, for people."""

@@ -32,19 +32,25 @@ class Extender:
         tell: Callable[[str, str], None],
         *,
         reserves: bool,
+        latency: float,
         patience: float,
     ) -> None:
-        """``patience``: seconds for which a scheduler reckons with a binding after a call that was not answered."""
+        """``latency``: seconds that a call takes at most; ``patience``: seconds for which a scheduler reckons with a binding after a call that was not answered."""
         self.name = name
         self._server = server
         self._rng = rng
         self._tell = tell
         self._reserves = reserves
         self._patience = patience
+        self._latency = latency
         #: The node that is kept for a pod, by its uid.
         self._reserved: dict[str, str] = {}
         #: Pods that it was asked about by requests whose senders did not wait for an answer: what they reserve, nobody knows.
         self._confused: set[str] = set()
+
+    def delay(self) -> float:
+        """Seconds that the next call takes."""
+        return self._latency * self._rng.random()
 
     def handle(self, request: Request) -> Answer:
         """Answers one call."""

@@ -26,6 +26,8 @@ WRITES = (
 )
 KINDS = (*READS, *WRITES)
 LINE = "watch line"
+#: A connection that was kept at rest.
+AT_REST = "connection at rest"
 #: Calls of extenders.
 CALLS = ("extender filter", "extender prioritize", "extender preempt", "extender bind")
 #: What extenders answer that makes no sense, by name.
@@ -54,6 +56,7 @@ _OBJECTS = frozenset({"bind", "patch status", "delete pod", "patch volume", "upd
 REQUEST_FAULTS: Mapping[str, frozenset[str]] = {
     "no connection": frozenset(CONNECTS),
     "slow connection": frozenset(CONNECTS),
+    "closed": frozenset({AT_REST}),
     "slow request": _ALL,
     "slow answer": _ALL,
     "reset before": _ALL,

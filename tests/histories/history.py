@@ -10,7 +10,7 @@ from app.scheduler.options import RunOptions
 from tests.histories.apiserver import ApiServer, Write
 from tests.histories.checker import Checker
 from tests.histories.extenders import Extender
-from tests.histories.faults import Faults
+from tests.histories.faults import NONSENSE, Faults
 from tests.histories.incidents import Incidents
 from tests.histories.network import Network
 from tests.histories.replica import ProcessClock, Replica
@@ -63,6 +63,7 @@ class History:
                 rng,
                 self.tell,
                 reserves=name == "reserving",
+                latency=shape.extender_latency,
                 patience=PATIENCE.get(name, 0.0),
             )
             self.network.extenders[name.replace(" ", "-")] = extender
@@ -154,7 +155,7 @@ class History:
     def _calm(self) -> None:
         self.tell("world", "nothing fails from now on")
         self.faults.over = True
-        if self.shape.extenders:
+        if NONSENSE.keys() & {item.fault for item in self.shape.menu}:
             self.simulation.after(1.0, self.workload.touch_nodes)
 
     def _look(self) -> None:

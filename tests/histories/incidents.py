@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.histories.apiserver import LEASES, Manifest
+from tests.histories.network import Tripwire
 from tests.histories.replica import Replica
 from tests.histories.shape import Incident
 
@@ -36,17 +37,27 @@ class Incidents:
             "lease is emptied": self._empty_lease,
             "lease is taken": self._take_lease,
             "lease is touched": self._touch_lease,
+            "lease renewals get stuck": self._stick,
         }
 
     def plan(self, incidents: list[Incident]) -> None:
         """Puts them into the calendar."""
         for incident in incidents:
-            self._simulation.at(incident.at, self._happen, incident)
+            self._simulation.at(
+                incident.at, self._arm if incident.trigger else self._happen, incident
+            )
+
+    def _arm(self, incident: Incident) -> None:
+        tripwire = Tripwire(incident.trigger, incident.when_done, lambda: self._happen(incident))
+        self._network.tripwires.append(tripwire)
 
     def _happen(self, incident: Incident) -> None:
+        left = self._history.shape.quiet_at - self._simulation.now
+        if left < 0:
+            return
         self._history.tell("world", f"{incident.name} ({incident.seconds:.3f} s)")
-        self._history.faults.counts["incident", incident.name] += 1
-        self._actions[incident.name](incident.seconds)
+        self._history.faults.counts[f"incident: {incident.trigger}", incident.name] += 1
+        self._actions[incident.name](min(incident.seconds, left))
 
     # ------------------------------------------------------------ the server
 
@@ -55,7 +66,8 @@ class Incidents:
         network, rng = self._network, self._rng
         network.crash(seconds)
         self._server.forget_history()
-        network.refusal = rng.choice((401, 403, 403, 429, 500, 503))
+        refusals = ("401", "403", "403", "404 of a proxy", "429", "500", "502 of a proxy", "503")
+        network.refusal = rng.choice(refusals)
         pause = rng.choice((0.0, 0.5, 3.0))
         quiet_at = self._history.shape.quiet_at
         network.refusing_until = min(quiet_at, self._simulation.now + seconds + pause)
@@ -119,6 +131,11 @@ class Incidents:
         if self._lease() is not None:
             spec = {"holderIdentity": "stranger", "leaseDurationSeconds": max(1, int(seconds))}
             self._server.merge(LEASES, _LEASE, {"spec": spec})
+
+    def _stick(self, seconds: float) -> None:
+        """The next renewal is answered late, those after it are not."""
+        self._network.stuck_until = self._simulation.now + seconds
+        self._network.stuck_fault = "slow answer"
 
     def _touch_lease(self, _seconds: float) -> None:
         """Somebody labels it: the version that its holder knows is no longer the last."""

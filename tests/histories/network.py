@@ -20,13 +20,15 @@ from yarl import URL
 from app.kube.client import KubeClient
 from tests.histories import apiserver
 from tests.histories.apiserver import Answer, ApiServer, Entry, Watch, status_answer
-from tests.histories.faults import CONNECTS, LINE, NONSENSE, WRITES, Faults
+from tests.histories.faults import AT_REST, CONNECTS, LINE, NONSENSE, WRITES, Faults
 from tests.histories.simulation import ProcessLoop, Simulation
 
 if TYPE_CHECKING:
     from tests.histories.extenders import Extender
     from tests.histories.replica import Replica
 
+#: Seconds for which connections are kept at rest.
+KEEPALIVE = 30.0
 HTML = NONSENSE["a page of HTML for an answer"]
 _TEXTS = {
     401: ("Unauthorized", "Unauthorized"),
@@ -130,6 +132,14 @@ def _kind_of_reading(path: apiserver.Path, params: Mapping[str, str]) -> str:
     return "lookup" if path.resource == apiserver.PODS else "get claim"
 
 
+class Tripwire(NamedTuple):
+    """What happens at the next request of a kind: as it is sent, or as the server has carried it out."""
+
+    kind: str
+    when_done: bool
+    action: Callable[[], None]
+
+
 class Network:
     """Everything between processes and server."""
 
@@ -141,9 +151,12 @@ class Network:
         #: Nobody listens until then. ``crashes`` counts how often that began: no connection outlives it.
         self.down_until, self.crashes = -math.inf, 0
         #: Every request is refused with this status until then.
-        self.refusing_until, self.refusal = -math.inf, 0
+        self.refusing_until, self.refusal = -math.inf, ""
+        #: The lease cannot be written until then; how the next attempt fails.
+        self.stuck_until, self.stuck_fault = -math.inf, ""
         #: Writes fail until then, some of them done.
         self.failing_writes_until = -math.inf
+        self.tripwires: list[Tripwire] = []
         #: When the last fault must have ended.
         self.quiet_at = math.inf
         #: The webhooks by host.
@@ -174,7 +187,9 @@ class Network:
         if now < request.sender.cut_off_until:
             fault = "no answer, not done"
         elif now < self.refusing_until and request.server is self.server:
-            fault = str(self.refusal)
+            fault = self.refusal
+        elif now < self.stuck_until and request.kind.endswith(" lease"):
+            fault, self.stuck_fault = self.stuck_fault, "no answer, not done"
         elif now < self.failing_writes_until and request.kind in WRITES:
             fault = self.rng.choice(("500", "504", "500, done", "504, done", "no answer, not done"))
         else:
@@ -182,6 +197,14 @@ class Network:
         if fault:
             self.faults.counts[request.kind, fault] += 1
         return fault
+
+    def trip(self, kind: str, when_done: bool) -> None:
+        """A request of a kind has come to this point."""
+        for tripwire in self.tripwires:
+            if tripwire.kind == kind and tripwire.when_done == when_done:
+                self.tripwires.remove(tripwire)
+                self.simulation.after(0.0, tripwire.action)
+                return
 
     def made_up(self, fault: str) -> Answer:
         """The answer that a fault puts in the place of the server's."""
@@ -217,7 +240,9 @@ class Wire:
         self.replica = replica
         self.network: Network = replica.network
         self._purpose = purpose
-        self._kept = self._crashes = 0
+        #: Since when connections are at rest.
+        self._kept: list[float] = []
+        self._crashes = 0
 
     async def take(
         self,
@@ -227,11 +252,15 @@ class Wire:
         deadline: float,
     ) -> "Exchange":
         if self._crashes != self.network.crashes and self._purpose != CONNECTS[3]:
-            self._crashes, self._kept = self.network.crashes, 0
-        kept = self._kept > 0 and not self.replica.killed
-        if kept:
-            self._kept -= 1
-        else:
+            self._crashes = self.network.crashes
+            self._kept.clear()
+        oldest = self.network.simulation.now - KEEPALIVE
+        kept = bool(self._kept) and self._kept.pop() >= oldest and not self.replica.killed
+        if kept and self.network.faults.strike(AT_REST):
+            kept = False
+            self.network.faults.counts[AT_REST, "closed"] += 1
+        if not kept:
+            self._kept.clear()
             async with asyncio.timeout_at(deadline):
                 await self.connect(key, limits)
         return Exchange(self, deadline, kept)
@@ -246,6 +275,7 @@ class Wire:
             seconds = math.inf
         else:
             fault = network.faults.strike(self._purpose)
+        network.trip(self._purpose, False)
         if fault:
             network.faults.counts[self._purpose, fault] += 1
             self.replica.tell(f"{self._purpose}: {fault}")
@@ -266,13 +296,13 @@ class Wire:
         return await Stream(self, request, timeout).opened()
 
     def give_back(self, key: ConnectionKey, exchange: "Exchange") -> None:
-        self._kept += 1
+        self._kept.append(self.network.simulation.now)
 
     def drop(self, exchange: "Exchange") -> None:
         exchange.give_up()
 
     async def close(self) -> None:
-        self._kept = 0
+        self._kept.clear()
 
 
 class Exchange:
@@ -286,6 +316,8 @@ class Exchange:
         self._deadline = deadline
         self._answer: asyncio.Future[tuple[Head, aiohttp.StreamReader]] | None = None
         self.request: Request | None = None
+        #: Seconds that the answer takes, whatever fails.
+        self._slow = 0.0
 
     async def drain(self) -> None:
         pass
@@ -301,12 +333,14 @@ class Exchange:
         self.request = request = Request(self._wire.replica, method, target, body)
         if target.startswith("/extender/"):
             [host] = [line[6:] for line in lines if line.startswith("Host: ")]
-            request.server = self._network.extenders[host]
+            request.server = extender = self._network.extenders[host]
+            self._slow = extender.delay()
         request.sender.sends(request)
         self._network.open[self] = None
         fault = self._network.fault(request)
         request.sender.tell(f"{request}: {fault}" if fault else str(request))
         self._meet(request, fault)
+        self._network.trip(request.kind, False)
 
     async def answer(self) -> tuple[Head, aiohttp.StreamReader]:
         assert self._answer is not None
@@ -342,7 +376,7 @@ class Exchange:
                 self._time_out()
             case "reset, done later":
                 self._later(there, self.break_off)
-                self._later(there + network.pause(6.0), self._do, request)
+                self._later(there + network.pause(30.0), self._do, request)
             case "done twice":
                 self._later(there, self._arrive)
                 self._later(there + network.pause(6.0), self._do, request)
@@ -376,6 +410,7 @@ class Exchange:
             return  # nobody waits for it: the server has noticed, or is another one
         answer = request.server.handle(request)
         request.sender.tell(f"{request} answered {answer.status}")
+        self._network.trip(request.kind, True)
         if fault == "reset after":
             self._later(self._network.latency(), self.break_off)
         elif fault == "answer breaks off":
@@ -383,7 +418,7 @@ class Exchange:
         else:
             if fault and answer.status < 300:
                 answer = answer._replace(body=answer.body[: len(answer.body) // 2])
-            self._later(self._network.latency() + slow, self._resolve, answer)
+            self._later(self._network.latency() + slow + self._slow, self._resolve, answer)
 
     def _resolve(self, answer: Answer, whole: bool = True) -> None:
         """The answer is back."""
@@ -455,6 +490,7 @@ class Stream:
         fault = network.fault(request)
         request.sender.tell(f"watch {request.path}: {fault}" if fault else f"watch {request.path}")
         self._meet(request, fault)
+        network.trip(request.kind, False)
         try:
             while self._answer is None:
                 await self._wait()

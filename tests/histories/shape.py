@@ -5,7 +5,7 @@ import random
 from typing import Any, NamedTuple
 
 from app.settings.load import Settings, load
-from tests.histories.faults import MenuItem, draw_menu
+from tests.histories.faults import CALLS, CONNECTS, MenuItem, draw_menu
 
 _CONFIGURATION = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -74,6 +74,10 @@ class Incident(NamedTuple):
     name: str
     at: float
     seconds: float
+    #: The kind of request that brings it about, the first after ``at``: as it is sent, or as the server has carried it out.
+    #: Empty for none: it happens at that time.
+    trigger: str
+    when_done: bool
 
 
 #: Incidents by name, and how long they last at most, seconds. Those of the lease come last.
@@ -90,7 +94,13 @@ INCIDENTS = {
     "lease is emptied": 0.0,
     "lease is taken": 20.0,
     "lease is touched": 0.0,
+    "lease renewals get stuck": 25.0,
 }
+#: What incidents are brought about by: the moments at which they matter most.
+TRIGGERS = (
+    *("bind", "patch status", "delete pod", "update lease", "lookup", "list", "watch", "event"),
+    *CONNECTS,
+)
 
 
 class Shape(NamedTuple):
@@ -101,6 +111,8 @@ class Shape(NamedTuple):
     elects: bool
     replicas: int
     extenders: tuple[str, ...]
+    #: How long their calls take at most.
+    extender_latency: float
     nodes: int
     pods: int
     #: When users stop and everything works again.
@@ -124,12 +136,13 @@ def draw(seed: int) -> Shape:
         elects=elects,
         replicas=replicas,
         extenders=extenders,
+        extender_latency=rng.choice((0.0, 0.05, 1.5)),
         nodes=rng.randint(2, 5),
         pods=rng.randint(5, 12),
         quiet_at=quiet_at,
         cost=rng.choice((0.0, 0.00002, 0.00002, 0.003)),
         menu=draw_menu(rng, calls=bool(extenders)),
-        incidents=_draw_incidents(rng, elects, quiet_at),
+        incidents=_draw_incidents(rng, elects=elects, extenders=bool(extenders), quiet_at=quiet_at),
     )
 
 
@@ -146,12 +159,16 @@ def _draw_extenders(rng: random.Random) -> tuple[str, ...]:
     return (first, rng.choice(sorted(others)))
 
 
-def _draw_incidents(rng: random.Random, elects: bool, quiet_at: float) -> list[Incident]:
-    """Some incidents, all over by the time of quiet."""
+def _draw_incidents(
+    rng: random.Random, *, elects: bool, extenders: bool, quiet_at: float
+) -> list[Incident]:
+    """Some incidents."""
     names = [name for name in INCIDENTS if elects or not name.startswith("lease")]
     incidents = []
     for name in rng.choices(names, k=rng.choice((0, 0, 1, 1, 2, 3))):
         at = rng.random() * quiet_at
         seconds = min(INCIDENTS[name] * rng.random(), quiet_at - at)
-        incidents.append(Incident(name, at, seconds))
+        kinds = TRIGGERS + CALLS if extenders else TRIGGERS
+        trigger = rng.choice(kinds) if rng.random() < 0.6 else ""
+        incidents.append(Incident(name, at, seconds, trigger, rng.random() < 0.5))
     return incidents
