@@ -431,12 +431,12 @@ class SchedulerState:
     def _fail(self, queued: QueuedPod, now: float, nominated_node: str | None) -> Failure:
         pod = queued.pod
         current = self.pods.get(pod.key)
+        if current is not None and current.uid != pod.uid:
+            self.queue.done(pod.uid)
+            return Failure(current, report=False, requeued=False)
         if current is None or current.node_name:
             self.queue.done(pod.uid)
             return Failure(current or pod, report=True, requeued=False)
-        if current.uid != pod.uid:
-            self.queue.done(pod.uid)
-            return Failure(current, report=False, requeued=False)
         queued.pod = current
         try:
             self.queue.add_unschedulable_if_not_present(queued, now)

@@ -4,6 +4,7 @@ import itertools
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -171,6 +172,21 @@ def test_bound_pods_of_a_list_wake_those_that_wait_for_one():
     assert state.queue.where(waiting.uid) is Place.UNSCHEDULABLE
     state.apply_new(Pod, {bound.key: bound}, 2.0)
     assert state.queue.where(waiting.uid) is Place.BACKOFF
+
+
+@pytest.mark.parametrize("node_name", ["", "node-1"])
+def test_a_failure_is_not_reported_about_another_pod_of_the_same_name(node_name):
+    state = new_state()
+    tried, successor = new_pod(1, 0, LABELS[0], ""), new_pod(2, 0, LABELS[0], node_name)
+    successor = msgspec.structs.replace(successor, name=tried.name)
+    state.apply_new(Pod, {tried.key: tried}, 1.0)
+    queued = state.pop(1.0)
+    state.apply(Change(Pod, tried, None), 2.0)
+    state.apply(Change(Pod, None, successor), 2.0)
+    failure = state.fail(queued, 3.0, nominated_node=None)
+    assert not failure.report
+    assert not failure.requeued
+    assert state.queue.get(tried.uid) is None
 
 
 def test_other_objects_of_a_list_come_one_by_one():
