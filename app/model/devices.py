@@ -6,10 +6,7 @@ server as it stands here, so its structs have every field that kube-scheduler fi
 
 import msgspec
 
-from app.model.objects import Int64, Named, NodeSelector, Object, ObjectMeta
-
-Quantity = str | int | float
-"""As JSON has it; ``app.model.quantity.parse`` reads it."""
+from app.model.objects import Int64, Named, NodeSelector, Object, ObjectMeta, Quantity
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps a claim while it is allocated."""

@@ -10,12 +10,13 @@ import msgspec
 
 from app.model.selectors import LabelSelector, Requirement
 
-Resources = dict[str, str | int | float]
-
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """Go's int32: an object with a number beyond it is refused, as API servers refuse it."""
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """Go's int64."""
+Quantity = str | Int64 | float
+"""As JSON has it; ``app.model.quantity.parse`` reads it. API servers write texts."""
+Resources = dict[str, Quantity]
 
 
 class Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -614,8 +615,8 @@ class CSIStorageCapacity(Named, frozen=True, kw_only=True):
     """storage.k8s.io/v1 CSIStorageCapacity."""
 
     storage_class_name: str = ""
-    capacity: str | int | float | None = None
-    maximum_volume_size: str | int | float | None = None
+    capacity: Quantity | None = None
+    maximum_volume_size: Quantity | None = None
     node_topology: LabelSelector | None = None
 
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from app.model import quantity
-from app.model.devices import CapacityPolicy, CapacityRange, DeviceCapacity, Quantity
+from app.model.devices import CapacityPolicy, CapacityRange, DeviceCapacity
+from app.model.objects import Quantity
 from app.model.quantity import NANO, whole
 
 

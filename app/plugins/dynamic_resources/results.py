@@ -9,10 +9,9 @@ from app.model.devices import (
     DeviceConfiguration,
     DeviceResult,
     DeviceResults,
-    Quantity,
     ResourceClaim,
 )
-from app.model.objects import NodeSelector, NodeSelectorTerm
+from app.model.objects import NodeSelector, NodeSelectorTerm, Quantity
 from app.model.selectors import Requirement
 from app.plugins.dynamic_resources.pools import Offer, PoolView
 from app.plugins.dynamic_resources.query import Query, RequestQuery

@@ -580,6 +580,7 @@ class TestOtherKinds:
             (CSINode, {"spec": {"drivers": [{"name": "d", "allocatable": {"count": 2**63}}]}}),
             (Node, {"status": {"images": [{"names": ["a"], "sizeBytes": -(2**63) - 1}]}}),
             (ResourceSlice, {"spec": {"pool": {"name": "p", "generation": 2**63}}}),
+            (Node, {"status": {"allocatable": {"cpu": msgspec.Raw(b"9" * 400)}}}),
         ],
         ids=lambda value: getattr(value, "__name__", ""),
     )
