@@ -36,6 +36,10 @@ def compile_error(expression: str) -> str | None:
     return None
 
 
+#: Characters of an expression: API servers accept no longer ones.
+MAX_LENGTH: Final = 10 * 1024
+
+
 class Selectors:
     """Compiles each expression once, and evaluates it once for all devices that do not differ in what it reads.
 
@@ -77,10 +81,13 @@ class Selectors:
     def _compile(self, expression: str) -> "_Expression":
         from app.cel.program import Program  # noqa: PLC0415 - see above
 
-        try:
-            compiled = _Expression(Program(expression))
-        except CompileError as error:
-            compiled = _Expression(None, str(error))
+        if len(expression) > MAX_LENGTH:
+            compiled = _Expression(None, f"compilation failed: longer than {MAX_LENGTH} characters")
+        else:
+            try:
+                compiled = _Expression(Program(expression))
+            except CompileError as error:
+                compiled = _Expression(None, str(error))
         self._expressions[expression] = compiled
         if len(self._expressions) > self._limit:
             self._expressions.popitem(last=False)

@@ -1,6 +1,6 @@
 """Errors of expressions, and how they are shown."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class EvaluationError(Exception):
@@ -37,9 +37,16 @@ class SyntaxIssue(Exception):  # noqa: N818 - reported as an Issue
         self.issue = Issue(offset, text)
 
 
+#: Issues that are shown of one expression: each comes with a whole line of it.
+MAX_SHOWN: Final = 100
+
+
 def display(source: str, issues: list[Issue]) -> str:
-    """The issues in the order of their places, each with its line of ``source`` and a mark below it."""
-    return "\n".join(_display(source, issue) for issue in sorted(issues, key=lambda it: it.offset))
+    """The first issues in the order of their places, each with its line of ``source`` and a mark below it."""
+    shown = [_display(source, it) for it in sorted(issues[:MAX_SHOWN], key=lambda it: it.offset)]
+    if len(issues) > MAX_SHOWN:
+        shown.append(f"{len(issues) - MAX_SHOWN} more errors were truncated")
+    return "\n".join(shown)
 
 
 def _display(source: str, issue: Issue) -> str:

@@ -13,10 +13,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from tests.fuzz import driver
+from tests.fuzz import asking, calling, configurations, driver, selecting
 from tests.fuzz.driver import Figures
 from tests.fuzz.histories import Event, Guests, to_json
 from tests.fuzz.world import BUDGET
+
+_DOORS = (
+    ("answers", 30, asking.run),
+    ("bytes of answers", 100, asking.run_calls),
+    ("requests", 100, calling.run),
+    ("configurations", 20, configurations.run),
+    ("selectors", 100, selecting.run),
+)
 
 
 class Run:
@@ -33,9 +41,22 @@ class Run:
         started, seed = time.monotonic(), options.seed
         while time.monotonic() - started < options.seconds:
             self._history(seed)
+            if seed % 10 == 0:
+                self._doors(seed)
             seed += 1
         self._report(time.monotonic() - started, seed - options.seed)
         return 1 if self._known else 0
+
+    def _doors(self, seed: int) -> None:
+        """The other doors: answers of extenders, requests to the endpoints, configuration files, selectors of devices."""
+        for name, number, door in _DOORS:
+            try:
+                door(seed, number, self._figures)
+            except Exception as error:
+                error = driver.only(error)
+                if not any(driver.same_kind(error, known) for known in self._known):
+                    self._known.append(error)
+                    print(f"seed {seed}, {name}: {_brief(error)}", flush=True)
 
     def _history(self, seed: int) -> None:
         guests = Guests(Random(seed), harm=self._options.harm)

@@ -206,3 +206,10 @@ async def call(random: Random, number: int) -> tuple[int, int]:
         await server.wait_closed()
         await asyncio.gather(*serving)
     return counts[True], counts[False]
+
+
+def run_calls(seed: int, number: int, figures: Figures) -> None:
+    """So many calls over real connections. Raises Violation."""
+    answered, failed = asyncio.run(call(Random(seed), number))
+    figures.events += number
+    figures.results.update({"calls answered": answered, "calls failed": failed})

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import re
 import time
 from collections import Counter
@@ -18,16 +19,70 @@ from app.serving.server import serving
 from tests.fuzz.driver import Figures, Slow
 from tests.fuzz.histories import Guests
 from tests.fuzz.shapes import encode, junk
-from tests.fuzz.world import BUDGET, CONFIG, Cost, Violation, World, running
+from tests.fuzz.world import CONFIG, Cost, Violation, World, running
 from tests.shell.serving.test_requests import REQUEUE, Everybody
 
 #: Seconds without a byte after which an answer is taken for complete.
 _SILENCE = 0.1
 
-_METHODS = ("GET", "GET", "GET", "GET", "PUT", "POST", "HEAD", "OPTIONS", "DELETE", "PATCH", "CONNECT", "get", "BREW", "", "G\0T", "GET " * 20)
-_PARTS = ("/", "//", "/..", "/%2e%2e", "/%00", "/%ff", "/%", "/%zz", "/\u00fc", "/x" * 50, "/" + "x" * 9000, "/default", "/pod-0", "/normal", "?", "?verbose", "#", ";x=1", " ", "/*", "/debug")
+_METHODS = (
+    "GET",
+    "GET",
+    "GET",
+    "GET",
+    "PUT",
+    "POST",
+    "HEAD",
+    "OPTIONS",
+    "DELETE",
+    "PATCH",
+    "CONNECT",
+    "get",
+    "BREW",
+    "",
+    "G\0T",
+    "GET " * 20,
+)
+_PARTS = (
+    "/",
+    "//",
+    "/..",
+    "/%2e%2e",
+    "/%00",
+    "/%ff",
+    "/%",
+    "/%zz",
+    "/\u00fc",
+    "/x" * 50,
+    "/" + "x" * 9000,
+    "/default",
+    "/pod-0",
+    "/normal",
+    "?",
+    "?verbose",
+    "#",
+    ";x=1",
+    " ",
+    "/*",
+    "/debug",
+)
 _QUERIES = ("limit", "exclude", "verbose", "name[]", "")
-_VALUES = ("", "1", "-1", "0", "9" * 30, "9" * 5000, "1e9", "\u0663", "abc", "%00", "%ff", "x," * 3000, "leaderElection", "true")
+_VALUES = (
+    "",
+    "1",
+    "-1",
+    "0",
+    "9" * 30,
+    "9" * 5000,
+    "1e9",
+    "\u0663",
+    "abc",
+    "%00",
+    "%ff",
+    "x," * 3000,
+    "leaderElection",
+    "true",
+)
 _HEADERS = (
     "Authorization: Bearer x", "Authorization: Bearer " + "x" * 50_000, "Authorization: Bearer \u00fc", "Authorization: Basic \xff", "Authorization:", "Accept: application/json",
     "Accept: " + "a/b;q=0.1," * 1000, "Accept: application/openmetrics-text;version=99", "Accept-Encoding: gzip;q=x,\xff", "Accept-Encoding: gzip", "Expect: 100-continue", "Upgrade: websocket",
@@ -56,11 +111,16 @@ class Requests:
             return raw if random.random() < 0.7 else raw[: random.randrange(len(raw) + 1)]
         if random.random() < 0.5:
             path = self._path(parts=0)
-            method = "PUT" if path.startswith("/debug/flags") else "POST" if "requeue" in path else "GET"
+            method = (
+                "PUT" if path.startswith("/debug/flags") else "POST" if "requeue" in path else "GET"
+            )
             head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close"
             return head.encode() + self._with_body(self._body() if method != "GET" else b"")
         body = self._body() if random.random() < 0.4 else b""
-        lines = [f"{random.choice(_METHODS)} {self._path()} HTTP/1.{random.choice('1110')}", "Host: x"]
+        lines = [
+            f"{random.choice(_METHODS)} {self._path()} HTTP/1.{random.choice('1110')}",
+            "Host: x",
+        ]
         lines += random.choices(_HEADERS, k=random.choice([0, 0, 1, 2, 3]))
         if random.random() < 0.9:
             lines.append("Connection: close")
@@ -72,28 +132,53 @@ class Requests:
         match random.randrange(8):
             case 0:
                 half = len(body) // 2
-                chunks = b"%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (half, body[:half], len(body) - half, body[half:])
+                chunks = b"%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (
+                    half,
+                    body[:half],
+                    len(body) - half,
+                    body[half:],
+                )
                 return b"\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks
             case 1:
-                length = random.choice([b"-1", b"ten", b"9" * 30, b"%d" % (len(body) + 5), b"0", b""])
+                length = random.choice(
+                    [b"-1", b"ten", b"9" * 30, b"%d" % (len(body) + 5), b"0", b""]
+                )
                 return b"\r\nContent-Length: %b\r\n\r\n%b" % (length, body)
         return b"\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
     def _path(self, parts: int = 2) -> str:
         random = self._random
         path = random.choice(self._paths)
-        path = path.replace("{namespace}", random.choice(["default", "normal", "team-a", "%00", "x" * 300])).replace("{name}", random.choice(["pod-0", "normal-1", "..", "%ff"]))
+        path = path.replace(
+            "{namespace}", random.choice(["default", "normal", "team-a", "%00", "x" * 300])
+        ).replace("{name}", random.choice(["pod-0", "normal-1", "..", "%ff"]))
         for _ in range(min(parts, random.choice([0, 0, 0, 1, 2]))):
             path += random.choice(_PARTS)
         if random.random() < 0.4:
-            path += "?" + "&".join(f"{random.choice(_QUERIES)}={random.choice(_VALUES)}" for _ in range(random.choice([1, 1, 2, 50])))
+            path += "?" + "&".join(
+                f"{random.choice(_QUERIES)}={random.choice(_VALUES)}"
+                for _ in range(random.choice([1, 1, 2, 50]))
+            )
         return path
 
     def _body(self) -> bytes:
         random = self._random
         choice = random.random()
         if choice < 0.3:
-            return random.choice([b"0", b"4", b"-1", b"9" * 5000, b"\xff", b" 2 ", b"1e3", b"", b"0" * 70_000, "\u0663".encode()])
+            return random.choice(
+                [
+                    b"0",
+                    b"4",
+                    b"-1",
+                    b"9" * 5000,
+                    b"\xff",
+                    b" 2 ",
+                    b"1e3",
+                    b"",
+                    b"0" * 70_000,
+                    "\u0663".encode(),
+                ]
+            )
         if choice < 0.7:
             fields = {"extender": junk(random), "pods": junk(random), "resource": junk(random)}
             chosen = {name: value for name, value in fields.items() if random.random() < 0.5}
@@ -115,13 +200,22 @@ async def send(port: int, request: bytes) -> bytes:
     return answer
 
 
-async def _call(world: World, random: Random, number: int, figures: Figures, budget: float) -> Counter[bytes]:
+async def _call(
+    world: World, random: Random, number: int, figures: Figures, budget: float
+) -> Counter[bytes]:
     for event in Guests(random).events(60):
-        world.server.tell(event.kind, event.key, event.type, event.text)
+        world.server.happens(event)
         await asyncio.sleep(0)
     await asyncio.sleep(0.2)
     endpoints = Endpoints(
-        world.scheduler, world.telemetry, None, stopping=lambda: False, flags={}, version="1", clock=world.clock, rng=np.random.default_rng(0)
+        world.scheduler,
+        world.telemetry,
+        None,
+        stopping=lambda: False,
+        flags={},
+        version="1",
+        clock=world.clock,
+        rng=np.random.default_rng(0),
     )
     options = ServingOptions(secure_port=0, bind_address="127.0.0.1", insecure_http=True)
     everybody, statuses = Everybody(), Counter[bytes]()
@@ -146,17 +240,34 @@ async def _call(world: World, random: Random, number: int, figures: Figures, bud
             statuses[status] += 1
             if cost.seconds > budget:
                 raise Slow(f"{cost.seconds * 1000:.0f} ms of CPU for {request[:1000]!r}")
-            wrong = [record.getMessage() for record in world.listener.records if record.levelno >= 40]
-            if wrong or (status.startswith(b"5") and status not in {b"501", b"505"} and not _unhealthy(answer)):
-                raise Violation(f"{request[:1500]!r} is answered by {answer[:300]!r}; logged: {wrong}; {world.listener.tracebacks()}")
-        if b" 200 " not in await send(listening.port, b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"):
+            wrong = [
+                record.getMessage() for record in world.listener.records if record.levelno >= 40
+            ]
+            if wrong or (
+                status.startswith(b"5")
+                and status not in {b"501", b"505"}
+                and not _unhealthy(answer)
+            ):
+                raise Violation(
+                    f"{request[:1500]!r} is answered by {answer[:300]!r}; logged: {wrong}; {world.listener.tracebacks()}"
+                )
+        if b" 200 " not in await send(
+            listening.port, b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        ):
             raise Violation("not alive after all requests")
     return statuses
 
 
+def _of_endpoints(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR and record.name.startswith(("app.serving", "aiohttp"))
+
+
 def _unhealthy(answer: bytes) -> bool:
     """Whether this is the answer of a check that fails."""
-    return re.search(rb"(healthz|readyz|livez) check failed|failed: reason withheld", answer) is not None
+    return (
+        re.search(rb"(healthz|readyz|livez) check failed|failed: reason withheld", answer)
+        is not None
+    )
 
 
 def run(seed: int, number: int, figures: Figures, *, budget: float = 1.0) -> Counter[bytes]:

@@ -5,16 +5,53 @@ from typing import Any
 
 import msgspec
 
+from app.settings.check import render_check
 from app.settings.extension import AiokubeSchedulerConfiguration
+from app.settings.load import Loaded, load
 from app.settings.models import KubeSchedulerConfiguration
+from app.settings.problems import ConfigurationError
+from tests.fuzz.driver import Figures
 from tests.fuzz.shapes import Field, Leaf, List, Map, Number, Obj, Shape, junk, nested
+from tests.fuzz.world import Violation
 
-_ODD = ("", " ", "\0", "*", "x" * 10_000, "\u00fc", "-1s", "1h1", "9" * 30 + "h", "../..", "http://", "https://[::", "=", 2**70)
+_ODD = (
+    "",
+    " ",
+    "\0",
+    "*",
+    "x" * 10_000,
+    "\u00fc",
+    "-1s",
+    "1h1",
+    "9" * 30 + "h",
+    "../..",
+    "http://",
+    "https://[::",
+    "=",
+    2**70,
+)
 _TEXT = Leaf(("", "a", "x"), _ODD)
-_PLUGIN = Leaf(("NodeResourcesFit", "NodeAffinity", "PodTopologySpread", "InterPodAffinity", "DefaultPreemption", "VolumeBinding", "DynamicResources", "PrioritySort", "DefaultBinder", "ImageLocality", "*"), (*_ODD, "SelectorSpread", "NoSuchPlugin"))
+_PLUGIN = Leaf(
+    (
+        "NodeResourcesFit",
+        "NodeAffinity",
+        "PodTopologySpread",
+        "InterPodAffinity",
+        "DefaultPreemption",
+        "VolumeBinding",
+        "DynamicResources",
+        "PrioritySort",
+        "DefaultBinder",
+        "ImageLocality",
+        "*",
+    ),
+    (*_ODD, "SelectorSpread", "NoSuchPlugin"),
+)
 #: Values that mean something, by the name of the field.
 _KNOWN: dict[str, Shape] = {
-    "apiVersion": Leaf(("kubescheduler.config.k8s.io/v1",), (*_ODD, "kubescheduler.config.k8s.io/v1beta3", "v1")),
+    "apiVersion": Leaf(
+        ("kubescheduler.config.k8s.io/v1",), (*_ODD, "kubescheduler.config.k8s.io/v1beta3", "v1")
+    ),
     "kind": Leaf(("",), (*_ODD, "KubeSchedulerConfiguration", "NodeResourcesFitArgs")),
     "name": _PLUGIN,
     "schedulerName": Leaf(("default-scheduler", "other", "third"), _ODD),
@@ -28,7 +65,10 @@ _KNOWN: dict[str, Shape] = {
     "resourceLock": Leaf(("leases",), (*_ODD, "endpoints")),
     "caData": Leaf(("", "eA=="), (*_ODD, "e", "===")),
 }
-_DURATION = Leaf(("1s", "15s", "1m0s", "100ms", "0s", 5), (*_ODD, "1e9s", "s", "-", "1.5.5s", "\u0663s", float("1e300")))
+_DURATION = Leaf(
+    ("1s", "15s", "1m0s", "100ms", "0s", 5),
+    (*_ODD, "1e9s", "s", "-", "1.5.5s", "\u0663s", float("1e300")),
+)
 
 
 class _Shapes:
@@ -43,19 +83,31 @@ class _Shapes:
         if name in _KNOWN:
             return _KNOWN[name]
         if "$ref" in part:
-            reference = part["$ref"].rsplit("/", 1)[1]
-            if reference not in self._made:
-                self._made[reference] = self.of(self._parts[reference], name, depth)
-            return self._made[reference]
+            return self._named(part["$ref"].rsplit("/", 1)[1], name, depth)
         for union in ("anyOf", "oneOf"):
             if union in part:
                 return _Any([self.of(each, name, depth + 1) for each in part[union]])
+        return self._typed(part, name, depth)
+
+    def _named(self, reference: str, name: str, depth: int) -> Shape:
+        if reference not in self._made:
+            self._made[reference] = self.of(self._parts[reference], name, depth)
+        return self._made[reference]
+
+    def _typed(self, part: dict[str, Any], name: str, depth: int) -> Shape:
         match part.get("type"):
             case "object" if "properties" in part:
-                return Obj({field: Field(self.of(each, field, depth + 1), 0.2) for field, each in part["properties"].items()})
+                return Obj(
+                    {
+                        field: Field(self.of(each, field, depth + 1), 0.2)
+                        for field, each in part["properties"].items()
+                    }
+                )
             case "object":
                 value = part.get("additionalProperties")
-                return Map(_TEXT, self.of(value, "", depth + 1) if isinstance(value, dict) else _TEXT)
+                return Map(
+                    _TEXT, self.of(value, "", depth + 1) if isinstance(value, dict) else _TEXT
+                )
             case "array":
                 return List(self.of(part.get("items", {}), name.removesuffix("s"), depth + 1), 3)
             case "integer":
@@ -66,7 +118,14 @@ class _Shapes:
                 return Leaf((True, False), (None, 0, "true", "yes"))
             case "null":
                 return Leaf((None,))
-        return _DURATION if any(word in name.lower() for word in ("timeout", "duration", "deadline", "period", "seconds")) else _TEXT
+        return (
+            _DURATION
+            if any(
+                word in name.lower()
+                for word in ("timeout", "duration", "deadline", "period", "seconds")
+            )
+            else _TEXT
+        )
 
 
 class _Any:
@@ -93,13 +152,28 @@ EXTENSION = _shape(AiokubeSchedulerConfiguration)
 _YAML = ("---\n", "...\n", "&a", "*a", "<<: *a", "!!python/object:os.system", "!!binary eA==", "? ", ": ", "- ", "\t", "%YAML 9.9\n", "|\n ", ">-\n", "{", "}", "[", "]", "'", '"', "#", "@", "`", "\x85", "\ufeff", "\0", "\ud7ff", "1_000", "0o17", "0x1f", "1:30", "~", "y", "2026-01-01", ".inf", ".nan", "&a [*a]", "=")  # fmt: skip
 
 
+#: Characters of a file at most: the reader takes a second for 100,000.
+_LONGEST = 20_000
+
+
 def text(random: Random, harm: float) -> str:
     """A file."""
+    while len(made := _text(random, harm)) > _LONGEST:
+        pass
+    return made
+
+
+def _text(random: Random, harm: float) -> str:
     documents = [{**_document(MAIN, random, harm), "kind": "KubeSchedulerConfiguration"}]
     if random.random() < 0.3:
-        mine = {"apiVersion": "aiokube-scheduler.io/v1alpha1", "kind": "AiokubeSchedulerConfiguration"}
+        mine = {
+            "apiVersion": "aiokube-scheduler.io/v1alpha1",
+            "kind": "AiokubeSchedulerConfiguration",
+        }
         documents.append(_document(EXTENSION, random, harm) | mine)
-    written = "\n---\n".join(msgspec.json.encode(document).decode("utf-8", "replace") for document in documents)
+    written = "\n---\n".join(
+        msgspec.json.encode(document).decode("utf-8", "replace") for document in documents
+    )
     if random.random() < harm:
         written = str(junk(random)) if random.random() < 0.5 else bytes(nested(random)).decode()
     while random.random() < harm:
@@ -113,3 +187,29 @@ def _document(shape: Shape, random: Random, harm: float) -> dict[str, Any]:
     if "apiVersion" in document and random.random() > harm:
         document["apiVersion"] = "kubescheduler.config.k8s.io/v1"
     return document
+
+
+def run(seed: int, number: int, figures: Figures) -> None:
+    """So many files. Raises what is raised for a file besides ConfigurationError."""
+    random = Random(seed)
+    for _ in range(number):
+        figures.results.update(
+            [f"configuration {read(text(random, random.choice([0.0, 0.02, 0.2])))}"]
+        )
+    figures.events += number
+
+
+def read(file: str) -> str:
+    """Reads a file, and says all that is said about it: ``valid`` or ``refused``."""
+    outcome: Loaded | ConfigurationError
+    try:
+        outcome = load(file)
+        outcome.to_plain()
+    except ConfigurationError as error:
+        outcome = error
+    shown, code = render_check("file", outcome)
+    shown.encode()
+    valid = isinstance(outcome, Loaded)
+    if code != (not valid) or not (valid or outcome.problems):
+        raise Violation(f"{shown!r}, exit status {code}, for {file[:2000]!r}")
+    return "valid" if valid else "refused"

@@ -105,22 +105,20 @@ class History:
         world, figures = self._world, self._figures
         figures.events += 1
         refused = self._refused(event.kind)
-        match event.type:
-            case "LINE":
-                world.server.send(event.kind, event.text)
-                costs = [await world.quiet(), *world.telemetry.costs]
-            case "EXPIRED":
-                await world.list_again(event.kind)
-                costs = []
-            case _:
-                costs = await world.tell(event.kind, event.key, event.type, event.text)
+        world.server.happens(event)
+        cost = await world.quiet()
+        told = f"{event.type} {event.kind} {event.key[:80]}"
+        costs = [Cost(cost.seconds, told), *world.telemetry.costs]
+        if event.type == "EXPIRED":  # the list is of more than one object
+            await world.quiet(_RECONNECTED)
+            costs = []
         if not event.plain:
             await world.quiet(_RECONNECTED)
         for cost in costs:
             figures.cost(cost, event)
             if cost.seconds > self._budget:
-                raise Slow(f"{cost.seconds * 1000:.0f} ms of CPU: {cost.what or event.type}")
-        figures.attempts += len(costs) - 1
+                raise Slow(f"{cost.seconds * 1000:.0f} ms of CPU: {cost.what}")
+        figures.attempts += len(costs[1:])
         if event.kind == "Pod":
             pods = world.scheduler.watched("Pod").values()
             self._contradictory |= len({pod.uid for pod in pods}) < len(pods)
@@ -244,12 +242,13 @@ def in_new_loop(main: Any) -> None:
         with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=0)) as runner:
             runner.run(main())
     except BaseExceptionGroup as group:
-        raise _only(group) from None
+        raise only(group) from None
     finally:
         gc.enable()
 
 
-def _only(error: BaseException) -> BaseException:
+def only(error: BaseException) -> BaseException:
+    """The first error of a group of groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -287,7 +286,7 @@ def same_kind(one: BaseException | None, other: BaseException | None) -> bool:
 
 def _shape(error: BaseException) -> str:
     if isinstance(error, Slow):
-        return ""
+        return re.sub(r"^[0-9]+|\S*[0-9/]\S*", "", str(error))[:40]
     text = re.sub(r"[0-9]+", "", str(error))
     lines = [line for line in text.splitlines() if ", in " in line]
     return lines[-1] if lines else text[:30]

@@ -3,6 +3,7 @@
 A history is a list of events, made from a seed; it can be repeated, cut down and written to a file.
 """
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -215,28 +216,21 @@ def from_json(text: bytes) -> tuple[dict[str, Any], list[Event]]:
     return about, events
 
 
-_SHORT = 64
+#: A few bytes repeated so often that it is worth saying so.
+_RUN = re.compile(rb"(.{1,12}?)\1{40,}", re.DOTALL)
 
 
 def _pieces(text: bytes) -> Iterator[Any]:
     """The text in pieces: strings, {hex} for what is not UTF-8, {repeat, times} for runs of the same few bytes."""
-    start = at = 0
-    while at < len(text):
-        for width in (1, 2, 3, 4, 5, 8, 12):
-            unit = text[at : at + width]
-            times = 1
-            while text.startswith(unit, at + times * width):
-                times += 1
-            if times * width > _SHORT and _readable(unit) is not None:
-                if start < at:
-                    yield _piece(text[start:at])
-                yield {"repeat": _readable(unit), "times": times}
-                at += times * width
-                start = at
-                break
-        else:
-            at += 1
-    if start < at:
+    start = 0
+    for run in _RUN.finditer(text):
+        unit = _readable(run[1])
+        if unit is not None:
+            if start < run.start():
+                yield _piece(text[start : run.start()])
+            yield {"repeat": unit, "times": len(run[0]) // len(run[1])}
+            start = run.end()
+    if start < len(text):
         yield _piece(text[start:])
 
 

@@ -9,6 +9,11 @@ _ATOMS = (
     "quantity('1Gi')", "semver('1.2.3')", "duration('1h')", "timestamp('2026-01-01T00:00:00Z')", "type(1)", "x", "device",
     "'" + "x" * 200 + "'", "ip('10.0.0.1')", "cidr('10.0.0.0/8')", "url('http://a')", "optional.of(1)", "dyn(1)",
 )  # fmt: skip
+_CONDITIONS = (
+    "true", "false", 'device.driver == "gpu.example.com"', 'device.attributes["gpu.example.com"].model == "a100"', "device.allowMultipleAllocations",
+    'device.capacity["gpu.example.com"].memory.compareTo(quantity("1Gi")) >= 0', '"gpu.example.com" in device.attributes', "[1, 2, 3].exists(x, x == 2)",
+    'has(device.attributes["example.com"].pcie)', 'device.driver.matches("(gpu|nic).*")', 'device.attributes["gpu.example.com"].model.startsWith("a")',
+)  # fmt: skip
 _BINARY = ("+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "&&", "||", "in", "?", ":")
 _CALLS = (
     "{0}.startsWith({1})", "{0}.matches({1})", "{0}.contains({1})", "size({0})", "{0}.size()", "has({0}.x)", "string({0})", "int({0})",
@@ -37,6 +42,8 @@ _TOKENS = (
 def expression(random: Random, depth: int | None = None) -> str:
     """An expression, most of the time one that compiles or nearly does."""
     depth = random.choice([0, 1, 1, 2, 2, 3, 4]) if depth is None else depth
+    if random.random() < 0.3:
+        return f" {random.choice(('&&', '||'))} ".join(random.choices(_CONDITIONS, k=random.choice([1, 1, 2, 3, 30])))
     if depth == 0:
         return random.choice(_ATOMS)
     if random.random() < 0.5:

@@ -15,6 +15,7 @@ import msgspec
 from app.kube.errors import KubeApiError, NotFound
 from app.kube.transport import JSON, PROTOBUF, Guard, Response
 from app.sim.patches.json_patch import apply_merge_patch
+from tests.fuzz.histories import Event
 from tests.fuzz.kinds import BY_NAME, KINDS, Kind
 
 _ENDS = None
@@ -40,6 +41,16 @@ class ApiServer:
         return str(self._version)
 
     # ------------------------------------------------------------ what happens in the cluster
+
+    def happens(self, event: Event) -> None:
+        """What an event of a history says."""
+        match event.type:
+            case "LINE":
+                self.send(event.kind, event.text)
+            case "EXPIRED":
+                self.expire(event.kind)
+            case _:
+                self.tell(event.kind, event.key, event.type, event.text)
 
     def tell(self, kind: str, key: str, type_: str, text: bytes) -> None:
         """An object (its JSON) is added, modified or deleted; watches hear of it."""

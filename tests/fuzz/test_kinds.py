@@ -75,14 +75,14 @@ def drawn(kind: Kind, random: Random, harm: float) -> bytes:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_valid_objects_are_read(kind, random):
     assert DECODERS[kind.name].decode(drawn(kind, random, 0.0)).name == "o"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @given(st.randoms(use_true_random=False), st.sampled_from([0.02, 0.1, 0.5]))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_harmed_objects_are_read_or_refused_by_name(kind, random, harm):
     text = drawn(kind, random, harm)
     try:
