@@ -10,7 +10,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
-from app.cel.errors import CompileError, EvaluationAborted, EvaluationError
+from app.cel.errors import (
+    CompileError,
+    EvaluationAborted,
+    EvaluationError,
+    EvaluationExpired,
+)
 from app.model.devices import Device
 
 if TYPE_CHECKING:
@@ -36,6 +41,8 @@ def compile_error(expression: str) -> str | None:
     return None
 
 
+#: Characters that are kept of what is wrong with an expression. Each issue comes with a whole line of it.
+_MAX_MISTAKE: Final = 16 * 1024
 #: Characters of an expression: API servers accept no longer ones.
 MAX_LENGTH: Final = 10 * 1024
 
@@ -55,10 +62,20 @@ class Selectors:
         self._expressions: OrderedDict[str, _Expression] = OrderedDict()
         self._readable: dict[int, Device] = {}
 
-    def matches(self, expression: str, driver: str, device: Device) -> bool:
-        """Whether the expression accepts a device. Raises DeviceSelectorError."""
+    def matches(
+        self,
+        expression: str,
+        driver: str,
+        device: Device,
+        expired: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Whether the expression accepts a device. Raises DeviceSelectorError.
+
+        ``expired`` tells whether there is no time left. Raises EvaluationExpired then, unless the answer is known.
+        """
         compiled = self._expressions.get(expression)
         if compiled is None:
+            _check(expired)
             compiled = self._compile(expression)
         else:
             self._expressions.move_to_end(expression)
@@ -70,10 +87,12 @@ class Selectors:
         seen = look(device)
         answer = known.get(seen)
         if answer is None:
+            _check(expired)
+            answer = _evaluate(compiled.program, driver, device, expired)
             if self._answers >= self._maximum:
                 self._forget()
             self._answers += 1
-            answer = known[seen] = _evaluate(compiled.program, driver, device)
+            known[seen] = answer
         if type(answer) is bool:
             return answer
         raise DeviceSelectorError(str(answer), compiling=False)
@@ -87,7 +106,7 @@ class Selectors:
             try:
                 compiled = _Expression(Program(expression))
             except CompileError as error:
-                compiled = _Expression(None, str(error))
+                compiled = _Expression(None, str(error)[:_MAX_MISTAKE])
         self._expressions[expression] = compiled
         if len(self._expressions) > self._limit:
             self._expressions.popitem(last=False)
@@ -140,11 +159,20 @@ class _Expression:
             known.clear()
 
 
-def _evaluate(program: "Program", driver: str, device: Device) -> bool | str:
+def _check(expired: Callable[[], bool]) -> None:
+    if expired():
+        raise EvaluationExpired
+
+
+def _evaluate(
+    program: "Program", driver: str, device: Device, expired: Callable[[], bool]
+) -> bool | str:
     from app.cel.program import view  # noqa: PLC0415 - see above
 
     try:
-        return program.run(view(driver, device))[0]
+        return program.run(view(driver, device), expired)[0]
+    except EvaluationExpired:
+        raise
     except (EvaluationError, EvaluationAborted) as error:
         return str(error)
 

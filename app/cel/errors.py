@@ -18,6 +18,13 @@ class CostLimitExceeded(EvaluationAborted):
         super().__init__("operation cancelled: actual cost limit exceeded")
 
 
+class EvaluationExpired(EvaluationAborted):
+    """The time for the evaluation is over: there is no result yet."""
+
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: no time left")
+
+
 class CompileError(Exception):
     """An expression that cannot be used. The text is kube-scheduler's, except for syntax errors."""
 

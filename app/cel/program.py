@@ -1,6 +1,7 @@
 """Compiled expressions: their evaluation for a device, and the attributes that they read."""
 
 import functools
+from collections.abc import Callable
 
 from app.cel import costs
 from app.cel.checker import check, validate
@@ -37,9 +38,12 @@ class Program:
         except RecursionError:
             raise CompileError(f"compilation failed: {_TOO_DEEP}") from None
 
-    def run(self, device: Map) -> tuple[bool, int]:
-        """The result for a device, and its cost. Raises EvaluationError and EvaluationAborted."""
-        run = Run(device, self._slots)
+    def run(self, device: Map, expired: Callable[[], bool] = lambda: False) -> tuple[bool, int]:
+        """The result for a device, and its cost. Raises EvaluationError and EvaluationAborted.
+
+        ``expired`` is asked about every millisecond whether there is no time left.
+        """
+        run = Run(device, self._slots, expired)
         try:
             value = self._evaluate(run)
         except RecursionError:

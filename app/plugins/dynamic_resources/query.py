@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from app.cel.devices import DeviceSelectorError, Selectors
+from app.cel.errors import EvaluationExpired
 from app.model.devices import (
     DeviceClaim,
     DeviceClass,
@@ -223,14 +224,19 @@ class Query:
         for offer, each in zip(view.offers, reachable, strict=True):
             if budget.expired():
                 raise AllocationTimeout
-            profiles.append(self._profile(offer, view.key[0], reachable=each))
+            try:
+                profiles.append(self._profile(offer, view.key[0], budget, reachable=each))
+            except EvaluationExpired:
+                raise AllocationTimeout from None
         return tuple(profiles)
 
-    def _profile(self, offer: Offer, driver: str, *, reachable: bool) -> DeviceProfile:
+    def _profile(
+        self, offer: Offer, driver: str, budget: Budget, *, reachable: bool
+    ) -> DeviceProfile:
         traits = offer.traits
         verdicts = tuple(
             [
-                self._verdict(request, offer, driver, reachable=reachable)
+                self._verdict(request, offer, driver, budget, reachable=reachable)
                 for request in self.requests
             ]
         )
@@ -270,14 +276,16 @@ class Query:
         return self.terms(traits).amounts[self.requests.index(request)] or ()
 
     def _verdict(
-        self, request: RequestQuery, offer: Offer, driver: str, *, reachable: bool
+        self, request: RequestQuery, offer: Offer, driver: str, budget: Budget, *, reachable: bool
     ) -> Verdict:
         """Evaluates the selectors of the class, then those of the request; also for devices that the node does not reach."""
         if request.device_class is None:
             return False
         for test in request.tests:
             try:
-                if not self._selectors.matches(test.expression, driver, offer.device):
+                if not self._selectors.matches(
+                    test.expression, driver, offer.device, budget.expired
+                ):
                     return False
             except DeviceSelectorError as error:
                 kind = "compile" if error.compiling else "runtime"

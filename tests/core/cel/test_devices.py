@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.cel import program
 from app.cel.devices import DeviceSelectorError, Selectors, compile_error
-from app.cel.errors import EvaluationError
+from app.cel.errors import EvaluationError, EvaluationExpired
 from app.model.devices import Device, DeviceAttribute, DeviceCapacity
 
 DRIVER = "gpu.example.com"
@@ -29,9 +29,9 @@ def count_evaluations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     evaluated: list[str] = []
     run = program.Program.run
 
-    def counted(self: program.Program, device: program.Map) -> tuple[bool, int]:
+    def counted(self: program.Program, device: program.Map, *more: object) -> tuple[bool, int]:
         evaluated.append(device.find("driver"))
-        return run(self, device)
+        return run(self, device, *more)
 
     monkeypatch.setattr(program.Program, "run", counted)
     return evaluated
@@ -219,3 +219,45 @@ def test_what_is_not_looked_at_does_not_matter(evaluated: list[str]) -> None:
         )
         assert selectors.matches(expression, DRIVER, device)
     assert evaluated == [DRIVER]
+
+
+# ---------------------------------------------------------------- how long it may take
+
+
+NESTED = "[1,2,3,4,5,6,7,8,9,10].all(a, " * 5 + "true" + ")" * 5
+
+
+def test_an_evaluation_ends_when_there_is_no_time_left() -> None:
+    """Its result is not known then; with more time it is."""
+    selectors, looks = Selectors(), iter(range(1000))
+    with pytest.raises(EvaluationExpired):
+        selectors.matches(NESTED, DRIVER, gpu("a"), lambda: next(looks) > 20)
+    assert next(looks) < 30
+    assert selectors.matches(NESTED, DRIVER, gpu("a"))
+    assert selectors.matches(NESTED, DRIVER, gpu("a"), lambda: True)
+
+
+def test_nothing_is_compiled_when_there_is_no_time_left() -> None:
+    with pytest.raises(EvaluationExpired):
+        Selectors().matches("(", DRIVER, gpu("a"), lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("true" + " " * 10_237, "compilation failed: longer than 10240 characters"),
+        (" || ".join(["[]"] * 1700), "compilation failed: ERROR: <input>:1:1: "),
+    ],
+    ids=["long", "many mistakes"],
+)
+def test_mistakes_are_told_in_few_words(expression: str, text: str) -> None:
+    with pytest.raises(DeviceSelectorError) as caught:
+        Selectors().matches(expression, DRIVER, gpu("a"))
+    assert str(caught.value).startswith(text)
+    assert len(str(caught.value)) <= 16 * 1024
+
+
+def test_a_hundred_mistakes_are_shown() -> None:
+    text = compile_error(" || ".join(["[]"] * 150)) or ""
+    assert text.count("ERROR:") == 100
+    assert text.endswith("\n50 more errors were truncated")
