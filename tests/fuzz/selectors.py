@@ -43,7 +43,9 @@ def expression(random: Random, depth: int | None = None) -> str:
     """An expression, most of the time one that compiles or nearly does."""
     depth = random.choice([0, 1, 1, 2, 2, 3, 4]) if depth is None else depth
     if random.random() < 0.3:
-        return f" {random.choice(('&&', '||'))} ".join(random.choices(_CONDITIONS, k=random.choice([1, 1, 2, 3, 30])))
+        return f" {random.choice(('&&', '||'))} ".join(
+            random.choices(_CONDITIONS, k=random.choice([1, 1, 2, 3, 30]))
+        )
     if depth == 0:
         return random.choice(_ATOMS)
     if random.random() < 0.5:
