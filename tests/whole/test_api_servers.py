@@ -4,15 +4,24 @@ Neither has kubelets: pods that are bound stay Pending, and pods without a grace
 controllers: nobody counts the pods of disruption budgets, or makes volumes.
 """
 
+import asyncio
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pytest
 
+from app.kube.client import KubeClient
+from app.kube.errors import NotFound
+from app.kube.kubeconfig import load_connection
+from app.kube.payloads import ConditionChange
+from app.kube.writer import BindResult, KubeWriter
+from app.model.pod import Pod, make_pod
 from extenders.kit import BindRequest, Filtered, NodesRequest, make_app
 from tests.shell.extender.servers import in_a_thread
 from tests.shell.sim import device_mistakes as devices
@@ -400,6 +409,35 @@ def test_a_lease_that_was_deleted_is_made_anew_by_its_holder(
     wait_for("pods bound", lambda: cluster.all_bound(5))
     wait_for("one event a pod", lambda: bound_once(cluster, 5))
     assert ended in ([], [1])
+
+
+def test_nothing_is_written_to_another_pod_of_the_same_name(cluster: ApiServer) -> None:
+    """What comes late is refused, with an error that is understood."""
+    replaced = cluster.call("POST", PODS, pod("web-0", schedulerName="nobody"))
+    cluster.call("DELETE", f"{PODS}/web-0", {"gracePeriodSeconds": 0})
+    successor = cluster.call("POST", PODS, pod("web-0", schedulerName="nobody"))
+    earlier = make_pod(namespace="default", name="web-0", uid=replaced["metadata"]["uid"])
+    outcomes = asyncio.run(write_late(cluster, earlier))
+    assert [type(outcome) for outcome in outcomes] == [NotFound, NotFound, bool, BindResult]
+    assert outcomes[2] is False
+    assert not outcomes[3].bound
+    found = cluster.call("GET", f"{PODS}/web-0")
+    assert found["metadata"]["resourceVersion"] == successor["metadata"]["resourceVersion"]
+
+
+async def write_late(cluster: ApiServer, earlier: Pod) -> list[Any]:
+    """What comes of each write about a pod that is gone."""
+    connection = load_connection(kubeconfig=str(cluster.kubeconfig), wall=time.time)
+    async with KubeClient(connection, agent="test/1") as client:
+        writer = KubeWriter(client, may_write=lambda: True, rng=np.random.default_rng(1))
+        condition = ConditionChange("PodScheduled", "False", "Unschedulable", "late")
+        return await asyncio.gather(
+            writer.patch_pod_status(earlier, condition=condition, now=time.time()),
+            writer.patch_pod_status(earlier, nominated_node_name="node-0", now=time.time()),
+            writer.delete_pod("default", "web-0", earlier.uid),
+            writer.bind("default", "web-0", earlier.uid, "node-0"),
+            return_exceptions=True,
+        )
 
 
 # ---------------------------------------------------------------- what people see
