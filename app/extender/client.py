@@ -119,9 +119,10 @@ class HTTPExtender:
     async def filter(self, args: ExtenderArgs) -> FilterAnswer:
         """Asks which of the nodes the pod may go to. Raises ExtenderError."""
         call = _Call(Verb.FILTER)
-        reading = wire.filter_reading(args, whole=not self.config.node_cache_capable)
+        by_name = self.config.node_cache_capable
+        reading = wire.FILTER_BY_NAME if by_name else wire.FILTER_WHOLE
         answer = await self._ask(
-            call, self._body(args), reading, lambda answer: self._with_kept(answer, args)
+            call, self._body(args), reading, lambda answer: self._with_kept(answer, args), args
         )
         if answer.kept is not args.names:
             dropped = len(set(args.names).difference(answer.kept))
@@ -135,8 +136,8 @@ class HTTPExtender:
         A host that is named twice is counted twice, one that was not sent is ignored; int64 wraps around as in Go.
         """
         call = _Call(Verb.PRIORITIZE)
-        reading = wire.prioritize_reading(args)
-        hosts, scores = await self._ask(call, self._body(args), reading, _as_it_is)
+        body = self._body(args)
+        hosts, scores = await self._ask(call, body, wire.PRIORITIZE, _as_it_is, args)
         return _aligned(args, hosts, scores) * np.int64(self._factor)
 
     async def preempt(
@@ -146,13 +147,13 @@ class HTTPExtender:
         call = _Call(Verb.PREEMPT)
         body = wire.preempt_request(pod, victims, whole=not self.config.node_cache_capable)
         return await self._ask(
-            call, body, wire.preempt_reading(), lambda agreed: self._victims(agreed, pods_on)
+            call, body, wire.PREEMPT, lambda agreed: self._victims(agreed, pods_on)
         )
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Has the extender bind the pod. Raises ExtenderError; see its ``answer_lost``."""
         call = _Call(Verb.BIND)
-        await self._ask(call, wire.bind_request(pod, node_name), wire.bind_reading(), _no_error)
+        await self._ask(call, wire.bind_request(pod, node_name), wire.BIND, _no_error)
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -207,23 +208,33 @@ class HTTPExtender:
     # ------------------------------------------------------------ calls
 
     async def _ask(
-        self, call: "_Call", body: Body, reading: Reading[A], judge: Callable[[A], T]
+        self,
+        call: "_Call",
+        body: Body,
+        reading: Reading[A],
+        judge: Callable[[A], T],
+        asked: ExtenderArgs | None = None,
     ) -> T:
         """What ``judge`` makes of the answer to a request. It raises AnswerError or _Refusal."""
         if self._turn is None:
-            return await self._observed(call, body, reading, judge)
+            return await self._observed(call, body, reading, judge, asked)
         async with self._turn:
-            return await self._observed(call, body, reading, judge)
+            return await self._observed(call, body, reading, judge, asked)
 
     async def _observed(
-        self, call: "_Call", body: Body, reading: Reading[A], judge: Callable[[A], T]
+        self,
+        call: "_Call",
+        body: Body,
+        reading: Reading[A],
+        judge: Callable[[A], T],
+        asked: ExtenderArgs | None = None,
     ) -> T:
         now = asyncio.get_running_loop().time
         started = now()
         admission = self._admit(call, started)
         self._emit(events.CallStarted(self.name, call.verb))
         try:
-            return await self._exchange(call, body, reading, judge)
+            return await self._exchange(call, body, reading, judge, asked)
         finally:
             ended = now()
             self._report(call, admission, started, ended)
@@ -234,7 +245,12 @@ class HTTPExtender:
             )
 
     async def _exchange(
-        self, call: "_Call", body: Body, reading: Reading[A], judge: Callable[[A], T]
+        self,
+        call: "_Call",
+        body: Body,
+        reading: Reading[A],
+        judge: Callable[[A], T],
+        asked: ExtenderArgs | None = None,
     ) -> T:
         """One exchange; whatever goes wrong with it or its answer is an ExtenderError."""
         try:
@@ -243,9 +259,9 @@ class HTTPExtender:
                 body,
                 headers=self._headers(),
                 timeout_seconds=self._timeout,
-                large=Large(reading.one_go, reading.stream, self._memory),
+                large=Large(reading.one_go, partial(reading.stream, asked), self._memory),
             )
-            answer = judge(await self._read(call, response, reading))
+            answer = judge(await self._read(call, response, reading, asked))
         except TransportError as err:
             raise self._error(call, err.text, err.outcome, sent=err.sent) from err
         except AnswerError as err:
@@ -259,7 +275,9 @@ class HTTPExtender:
         call.outcome = Outcome.SUCCESS
         return answer
 
-    async def _read(self, call: "_Call", response: Response, reading: Reading[A]) -> A:
+    async def _read(
+        self, call: "_Call", response: Response, reading: Reading[A], asked: ExtenderArgs | None
+    ) -> A:
         """The answer in a response. Raises AnswerError, and ExtenderError for a status other than 200."""
         call.received = response.received
         call.retry_after = retry_after(response.headers)
@@ -267,7 +285,7 @@ class HTTPExtender:
             raise self._status_error(call, response)
         if response.stream is not None:
             return reading.finished(response.stream)
-        return await _in_steps(reading.steps(response.body))
+        return await _in_steps(reading.steps(response.body, asked))
 
     def _admit(self, call: "_Call", now: float) -> Admission:
         breaker = self._breakers[call.verb]

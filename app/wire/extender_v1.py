@@ -213,136 +213,75 @@ class MetaVictims(msgspec.Struct, frozen=True):
 
 
 class Reading(Generic[T]):
-    """How the answer to one question is read: in one go where that is quick, else in short steps.
+    """How the answers to one kind of question are read: in one go where that is quick, else in short steps.
 
     ``strictly`` reads a body in one go, None if anything about it is unusual or wrong; ``meaning`` tells what a value of ``into``
-    says. Both raise AnswerError.
+    says. Both raise AnswerError. ``asked`` is the question about nodes, None where there is none or it is not known.
     """
 
     def __init__(
         self,
         into: GoType,
         meaning: Callable[[Any], T],
-        strictly: Callable[[bytes], T | None] = lambda _body: None,
+        strictly: Callable[[bytes, "ExtenderArgs | None"], T | None],
         *,
         one_go: int = ONE_GO,
-        most: int = MOST,
     ) -> None:
-        """``most``: entries that a list or a map in the answer may have."""
         #: Bytes up to which a body is to be read with ``steps``; a longer one is to be fed to a ``stream``.
         self.one_go: Final = one_go
         self._into: Final = into
         self._meaning: Final = meaning
         self._strictly: Final = strictly
-        self._most: Final = most
 
-    def steps(self, body: bytes) -> Generator[None, None, T]:
+    def steps(self, body: bytes, asked: "ExtenderArgs | None") -> Generator[None, None, T]:
         """Returns the answer, after a few milliseconds or as many steps as it takes. Raises AnswerError."""
-        answer = self._strictly(body)
+        answer = self._strictly(body, asked)
         if answer is not None:
             return answer
         if len(body) <= SLOWLY:
             return self._meaning(go_json.unmarshal(body, self._into))
-        stream = self.stream()
+        stream = self.stream(asked)
         yield from stream.feed(body)
         return self.finished(stream)
 
-    def stream(self) -> Stream:
+    def stream(self, asked: "ExtenderArgs | None") -> Stream:
         """Takes a body in as it comes."""
-        return Stream(self._into, most=self._most)
+        return Stream(self._into, most=_entries_for(asked))
 
     def finished(self, stream: Stream) -> T:
         """The answer that a stream has taken in. Raises AnswerError."""
         return self._meaning(stream.finish())
 
-
-def at_once(steps: Generator[None, None, T]) -> T:
-    """What steps come to, for callers who have the time."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what the generator returns
-
-
-def entries_for(names: Sequence[str]) -> int:
-    """How many entries an answer about these nodes may have in one list: names may come twice, or never have been sent."""
-    return 2 * len(names) + 1000
+    def at_once(self, body: bytes, asked: "ExtenderArgs | None" = None) -> T:
+        """The answer, for callers who have the time. Raises AnswerError."""
+        steps = self.steps(body, asked)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # what the generator returns
 
 
-def filter_reading(asked: ExtenderArgs | None = None, *, whole: bool) -> Reading[FilterAnswer]:
-    """The answer to filter; ``asked``: what was asked, with whole nodes or by names.
-
-    If the answer repeats all names as they were written, they need not be decoded: it gets that very list.
-    """
-    most = MOST if asked is None else entries_for(asked.names)
-
-    def strictly(body: bytes) -> FilterAnswer | None:
-        echo = None if asked is None or whole else _read_echo(body, asked)
-        return echo or _read_filter_strictly(body, most)
-
-    return Reading(
-        _FILTER, _filter_meaning, strictly, one_go=4 * ONE_GO if whole else ONE_GO, most=most
-    )
+def _entries_for(asked: ExtenderArgs | None) -> int:
+    """How many entries a list may have in an answer: names may come twice, and some may never have been sent."""
+    return MOST if asked is None else 2 * len(asked.names) + 1000
 
 
-def prioritize_reading(asked: ExtenderArgs | None = None) -> Reading[tuple[list[str], list[int]]]:
-    """The answer to prioritize: hosts and their scores, in the extender's order."""
-    most = MOST if asked is None else entries_for(asked.names)
-
-    def strictly(body: bytes) -> tuple[list[str], list[int]] | None:
-        answer = _strictly(_FAST_SCORES, body)
-        if answer is None:
-            return None
-        _check_size(most, answer)
-        return [entry.Host for entry in answer], [entry.Score for entry in answer]
-
-    return Reading(_SCORES, _scores_meaning, strictly, most=most)
-
-
-def preempt_reading() -> Reading[dict[str, MetaVictims]]:
-    """The answer to preempt, by node name; null victims are an error."""
-    return _PREEMPT_READING
-
-
-def bind_reading() -> Reading[str]:
-    """The answer to bind: the error in it, empty for success."""
-    return _BIND_READING
-
-
-def read_filter(body: bytes, asked: ExtenderArgs | None = None) -> FilterAnswer:
-    """Reads the answer to filter; ``asked``: what was asked by names. Raises AnswerError."""
-    return at_once(filter_reading(asked, whole=False).steps(body))
-
-
-def read_prioritize(body: bytes) -> tuple[list[str], list[int]]:
-    """Reads the answer to prioritize. Raises AnswerError."""
-    return at_once(prioritize_reading().steps(body))
-
-
-def read_preempt(body: bytes) -> dict[str, MetaVictims]:
-    """Reads the answer to preempt. Raises AnswerError."""
-    return at_once(preempt_reading().steps(body))
-
-
-def read_bind(body: bytes) -> str:
-    """Reads the answer to bind. Raises AnswerError."""
-    return at_once(bind_reading().steps(body))
-
-
-def _check_size(most: int, *lists: Sized | None) -> None:
+def _check_size(asked: ExtenderArgs | None, *lists: Sized | None) -> None:
+    most = _entries_for(asked)
     if any(len(each) > most for each in lists if each is not None):
         raise AnswerError(f"the answer has more than {most} entries in one list")
 
 
-def _read_echo(body: bytes, asked: ExtenderArgs) -> FilterAnswer | None:
-    if len(body) < len(asked.names_json):
-        return None
+def _read_echo(body: bytes, asked: ExtenderArgs | None) -> FilterAnswer | None:
+    """Reads an answer by names. If it repeats all as they were written, they are not decoded: it gets that very list."""
+    if asked is None or len(body) < len(asked.names_json):
+        return _read_filter(body, asked)
     answer = _strictly(_FAST_ECHO, body)
     if answer is None or bytes(answer.NodeNames) != asked.names_json:
-        return None
+        return _read_filter(body, asked)
     failed, unresolvable = answer.FailedNodes or {}, answer.FailedAndUnresolvableNodes or {}
-    _check_size(entries_for(asked.names), failed, unresolvable)
+    _check_size(asked, failed, unresolvable)
     return FilterAnswer(
         node_names=asked.names,
         failed=failed,
@@ -351,7 +290,7 @@ def _read_echo(body: bytes, asked: ExtenderArgs) -> FilterAnswer | None:
     )
 
 
-def _read_filter_strictly(body: bytes, most: int) -> FilterAnswer | None:
+def _read_filter(body: bytes, asked: ExtenderArgs | None) -> FilterAnswer | None:
     listed = None
     if len(body) > ONE_GO:
         large = _strictly(_FAST_LARGE, body)
@@ -370,13 +309,17 @@ def _read_filter_strictly(body: bytes, most: int) -> FilterAnswer | None:
         nodes = [node.metadata.name for node in listed.items or ()]
         if "" in nodes:
             return None
-    names, failed, unresolvable = (
-        answer.NodeNames,
-        answer.FailedNodes or {},
-        answer.FailedAndUnresolvableNodes or {},
-    )
-    _check_size(most, nodes, names, failed, unresolvable)
-    return FilterAnswer(names, nodes, failed, unresolvable, answer.Error or "")
+    failed, unresolvable = answer.FailedNodes or {}, answer.FailedAndUnresolvableNodes or {}
+    _check_size(asked, nodes, answer.NodeNames, failed, unresolvable)
+    return FilterAnswer(answer.NodeNames, nodes, failed, unresolvable, answer.Error or "")
+
+
+def _read_scores(body: bytes, asked: ExtenderArgs | None) -> tuple[list[str], list[int]] | None:
+    answer = _strictly(_FAST_SCORES, body)
+    if answer is None:
+        return None
+    _check_size(asked, answer)
+    return [entry.Host for entry in answer], [entry.Score for entry in answer]
 
 
 def _filter_meaning(answer: Any) -> FilterAnswer:
@@ -403,7 +346,7 @@ def _preempt_meaning(answer: Any) -> dict[str, MetaVictims]:
     return {name: _meta_victims(name, entry) for name, entry in victims.items()}
 
 
-def _read_preempt_strictly(body: bytes) -> dict[str, MetaVictims] | None:
+def _read_victims(body: bytes, _asked: ExtenderArgs | None) -> dict[str, MetaVictims] | None:
     answer = _strictly(_FAST_PREEMPTION, body)
     if answer is None:
         return None
@@ -518,6 +461,10 @@ class _Preemption(msgspec.Struct, forbid_unknown_fields=True):
     NodeNameToMetaVictims: dict[str, _MetaVictims] | None = None
 
 
+class _Binding(msgspec.Struct, forbid_unknown_fields=True):
+    Error: str | None = None
+
+
 _FAST_FILTER: Final[Sequence[msgspec.json.Decoder[_Filter]]] = (
     msgspec.json.Decoder(_Filter),
     msgspec.json.Decoder(_TaggedFilter),
@@ -527,6 +474,7 @@ _FAST_LARGE: Final[Sequence[msgspec.json.Decoder[_LargeFilter]]] = (
     msgspec.json.Decoder(_TaggedLargeFilter),
 )
 _FAST_PREEMPTION: Final = (msgspec.json.Decoder(_Preemption),)
+_FAST_BINDING: Final = (msgspec.json.Decoder(_Binding),)
 _FAST_NAMES: Final = (msgspec.json.Decoder(list[str]),)
 _FAST_TEXTS: Final = (msgspec.json.Decoder(dict[str, str]),)
 _FAST_NODES: Final = (msgspec.json.Decoder(list[_Node]),)
@@ -599,7 +547,26 @@ _PREEMPTION: Final = StructOf(
 )
 _BINDING: Final = StructOf("ExtenderBindingResult", {"Error": _TEXT})
 
-_PREEMPT_READING: Final = Reading(_PREEMPTION, _preempt_meaning, _read_preempt_strictly)
-_BIND_READING: Final[Reading[str]] = Reading(
-    _BINDING, lambda answer: str((answer or {}).get("Error", ""))
+
+def _read_error(body: bytes, _asked: ExtenderArgs | None) -> str | None:
+    answer = _strictly(_FAST_BINDING, body)
+    return None if answer is None else answer.Error or ""
+
+
+#: The answers to each verb; filter's are read otherwise where whole nodes were sent.
+FILTER_BY_NAME: Final = Reading(_FILTER, _filter_meaning, _read_echo)
+FILTER_WHOLE: Final = Reading(_FILTER, _filter_meaning, _read_filter, one_go=4 * ONE_GO)
+#: Hosts and their scores, in the extender's order.
+PRIORITIZE: Final = Reading(_SCORES, _scores_meaning, _read_scores)
+#: Victims by node name; null ones are an error.
+PREEMPT: Final = Reading(_PREEMPTION, _preempt_meaning, _read_victims)
+#: The error, empty for success.
+BIND: Final[Reading[str]] = Reading(
+    _BINDING, lambda answer: str((answer or {}).get("Error", "")), _read_error
 )
+
+# For callers who have the time.
+read_filter: Final = FILTER_BY_NAME.at_once
+read_prioritize: Final = PRIORITIZE.at_once
+read_preempt: Final = PREEMPT.at_once
+read_bind: Final = BIND.at_once

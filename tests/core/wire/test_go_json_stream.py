@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.wire import extender_v1, go_json, go_json_stream
-from app.wire.extender_v1 import at_once, filter_reading, preempt_reading, prioritize_reading
+from app.wire.extender_v1 import FILTER_BY_NAME, FILTER_WHOLE, PREEMPT, PRIORITIZE
 from app.wire.go_json import GoJSONError, ListOf, MapOf, StructOf
 from app.wire.go_json_stream import MAX_FIELDS, MAX_KEPT, MAX_MEMBER, Stream
 
@@ -269,14 +269,14 @@ LARGE = b" " * extender_v1.SLOWLY
 @pytest.mark.parametrize("pad", [b"", LARGE])
 def test_an_unusual_answer_is_read_in_steps_when_it_is_large(pad):
     body = b'{"NODENAMES":["a","b"],%b"Nodes":{"items":[{"metadata":{"name":"c"}},{}]}}' % pad
-    steps = list(filter_reading(whole=False).steps(body))
+    steps = list(FILTER_BY_NAME.steps(body, None))
     assert bool(steps) is bool(pad)
-    answer = at_once(filter_reading(whole=False).steps(body))
+    answer = FILTER_BY_NAME.at_once(body)
     assert (answer.node_names, answer.nodes) == (["a", "b"], ["c", ""])
     scores = b'[{"HOST":"a","SCORE":1},%b{"Host":null}]' % pad
-    assert at_once(prioritize_reading().steps(scores)) == (["a", ""], [1, 0])
+    assert PRIORITIZE.at_once(scores) == (["a", ""], [1, 0])
     victims = b'{"NodeNameToMetaVictims":{"a":{"PODS":[{"uid":"x"}]},%b"b":{"Pods":[]}}}' % pad
-    agreed = at_once(preempt_reading().steps(victims))
+    agreed = PREEMPT.at_once(victims)
     assert {name: meta.uids for name, meta in agreed.items()} == {"a": ("x",), "b": ()}
 
 
@@ -288,6 +288,6 @@ def test_a_large_answer_with_whole_nodes_is_read_in_one_go(monkeypatch, keys):
     nodes, names, failed, error = keys.split()
     items = [{"metadata": {"name": f"n{n}"}, "x": "y" * 1000} for n in range(2000)]
     answer = {nodes: {"items": items}, names: ["a"], failed: {"b": "no"}, error: ""}
-    got = at_once(filter_reading(whole=True).steps(json.dumps(answer).encode()))
+    got = FILTER_WHOLE.at_once(json.dumps(answer).encode())
     assert got.nodes == [f"n{n}" for n in range(2000)]
     assert (got.node_names, got.failed) == (["a"], {"b": "no"})

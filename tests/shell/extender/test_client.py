@@ -245,7 +245,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("failure", [RecursionError(), UnicodeError("x" * 9999)])
     async def test_any_failure_to_read_an_answer_is_the_extenders(self, monkeypatch, failure):
-        def read(self, body):
+        def read(self, body, asked):
             raise failure
 
         seen = Seen()

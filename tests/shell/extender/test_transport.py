@@ -19,7 +19,7 @@ from app.extender.transport import ERROR_BODY_BYTES, HTTPTransport
 from app.http.connection import Connection
 from app.http.proxy import parse_proxy
 from app.tools.subprocesses import reserved_port
-from app.wire.extender_v1 import AnswerError, Body, filter_reading
+from app.wire.extender_v1 import FILTER_BY_NAME, AnswerError, Body
 from tests.shell.clock import leap
 from tests.shell.extender.servers import Server, polite
 
@@ -209,7 +209,7 @@ class TestAnswer:
 
 
 def large_of(reading, memory=None):
-    return Large(reading.one_go, reading.stream, memory or AnswerMemory(0))
+    return Large(reading.one_go, lambda: reading.stream(None), memory or AnswerMemory(0))
 
 
 def names_json(count):
@@ -219,7 +219,7 @@ def names_json(count):
 class TestLargeAnswers:
     """Those that are read as they come."""
 
-    reading = filter_reading(whole=False)
+    reading = FILTER_BY_NAME
 
     @pytest.mark.parametrize("encoding", ["identity", "gzip"])
     async def test_is_taken_in_by_a_stream(self, transport, encoding):
