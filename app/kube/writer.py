@@ -291,7 +291,7 @@ class KubeWriter:
         nominated_node_name: str | None = None,
         now: float,
     ) -> bool:
-        """Makes the status say this; False when it does already. See bodies.pod_status_patch.
+        """Makes the status say this; False when it does already. See payloads.pod_status_patch.
 
         Raises NotLeading, and KubeApiError once trouble that may pass has been tried often enough.
         """
