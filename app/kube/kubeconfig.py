@@ -1,24 +1,20 @@
 """Connection settings from a kubeconfig file, from inside a cluster, or from a bare address.
 
-The only module that uses kubernetes_asyncio: it reads and merges kubeconfig files, knows the in-cluster convention and the
-old auth providers (OIDC, GCP). Importing that package as usual also imports every generated model: one second of CPU and 39
-MB that nothing here uses, so its ``config`` part is imported alone.
+Kubeconfig files are read and merged here. The old auth providers (OIDC, GCP), which renew their tokens by themselves, are
+those of kubernetes_asyncio; it is imported when a user needs one: it takes a second of CPU and 39 MB.
 """
 
 import base64
 import binascii
 import contextlib
 import importlib
-import importlib.util
 import logging
 import os
-import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import msgspec
 import yaml
 
 from app.http.proxy import Proxy, parse_proxy, proxy_for
@@ -41,57 +37,29 @@ logger = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
-_PACKAGE: Final = "kubernetes_asyncio"
 _NO_CONFIGURATION: Final = (
     "invalid configuration: no configuration has been provided, "
     "try setting KUBERNETES_MASTER environment variable"
 )
 
 
-class _Library(msgspec.Struct, frozen=True):
-    """The parts of kubernetes_asyncio.config in use."""
+class _Entry(NamedTuple):
+    """A cluster, context, user or exec section, the file it is in, and what to call it in errors."""
 
-    ConfigException: Any
-    ConfigNode: Any
-    ExecProvider: Any
-    InClusterConfigLoader: Any
-    KubeConfigLoader: Any
-    KubeConfigMerger: Any
+    where: str
+    fields: Mapping[str, Any]
+    path: str
 
+    def get(self, key: str) -> Any:
+        """A field, None if it is missing."""
+        return self.fields.get(key)
 
-@contextlib.contextmanager
-def _without_generated_client() -> Iterator[None]:
-    """Imports under this see a kubernetes_asyncio without its client; afterwards it is as if none had happened."""
-    spec = importlib.util.find_spec(_PACKAGE)
-    if spec is None or _PACKAGE in sys.modules:
-        yield
-        return
-    package, client = types.ModuleType(_PACKAGE), types.ModuleType(f"{_PACKAGE}.client")
-    package.__path__ = list(spec.submodule_search_locations or ())
-    vars(client).update(ApiClient=object, Configuration=object)
-    sys.modules.update({_PACKAGE: package, f"{_PACKAGE}.client": client})
-    try:
-        yield
-    finally:
-        for name in [n for n in sys.modules if n == _PACKAGE or n.startswith(f"{_PACKAGE}.")]:
-            del sys.modules[name]
-
-
-def _library() -> _Library:
-    with _without_generated_client():
-        kube_config = importlib.import_module(f"{_PACKAGE}.config.kube_config")
-        incluster = importlib.import_module(f"{_PACKAGE}.config.incluster_config")
-    return _Library(
-        ConfigException=kube_config.ConfigException,
-        ConfigNode=kube_config.ConfigNode,
-        ExecProvider=kube_config.ExecProvider,
-        InClusterConfigLoader=incluster.InClusterConfigLoader,
-        KubeConfigLoader=kube_config.KubeConfigLoader,
-        KubeConfigMerger=kube_config.KubeConfigMerger,
-    )
-
-
-_LIBRARY: Final = _library()
+    def text(self, key: str) -> str:
+        """A field that must be there. Raises ConfigurationError."""
+        value = self.fields.get(key)
+        if value is None:
+            raise ConfigurationError(f"expected key {key} in {self.where}")
+        return str(value)
 
 
 def load_connection(
@@ -119,22 +87,31 @@ def load_connection(
 
 
 def _in_cluster(environ: Mapping[str, str], service_account: Path) -> Connection:
-    found = types.SimpleNamespace(api_key={})
     token, ca = service_account / "token", service_account / "ca.crt"
-    loader = _LIBRARY.InClusterConfigLoader(
-        token_filename=token, cert_filename=ca, environ=dict(environ)
-    )
-    try:
-        loader.load_and_set(found)
-    except (_LIBRARY.ConfigException, OSError) as err:
+    host = environ.get("KUBERNETES_SERVICE_HOST", "")
+    port = environ.get("KUBERNETES_SERVICE_PORT", "")
+    problem = ""
+    if not host or not port:
+        problem = "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"
+    for path, what in ((token, "the token file"), (ca, "the certificate authority")):
+        problem = problem or _problem_of(path, what)
+    if problem:
         said = f"{_NO_CONFIGURATION}, or name a kubeconfig with --kubeconfig"
-        raise ConfigurationError(f"{said} (not in a cluster either: {err})") from err
+        raise ConfigurationError(f"{said} (not in a cluster either: {problem})")
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return Connection(
-        server=found.host,
+        server=server,
         identify=token_file_source(token),
         ca_file=ca,
-        proxy=_environment_proxy(found.host, environ),
+        proxy=_environment_proxy(server, environ),
     )
+
+
+def _problem_of(path: Path, what: str) -> str:
+    try:
+        return "" if path.read_bytes() else f"{what} {path} is empty"
+    except OSError as err:
+        return f"{what} {path} cannot be read: {err.strerror}"
 
 
 def _environment_proxy(server: str, environ: Mapping[str, str]) -> Proxy | None:
@@ -150,48 +127,54 @@ class _KubeConfig:
     def __init__(self, paths: str, context: str | None, environ: Mapping[str, str]) -> None:
         self._paths: Final = paths
         self._environ: Final = environ
-        try:
-            merger = _LIBRARY.KubeConfigMerger(paths)
-        except (yaml.YAMLError, TypeError, AttributeError, KeyError, UnicodeError) as err:
-            raise ConfigurationError(f"{paths}: not a kubeconfig: {err}") from err
-        except OSError as err:
-            raise ConfigurationError(f"{paths}: {err.strerror}") from err
-        if merger.config is None:
-            raise ConfigurationError(f"{paths}: no such file")
-        self._config: Final = merger.config
-        self._save: Final = merger.save_changes
+        self._files: Final = _read_files(paths)
         with self._explaining():
-            self._context_name: Final = context or self._current_context(merger.config_files)
+            self._context_name: Final = context or self._current_context()
             chosen = self._entry("contexts", self._context_name, "context")
-            self._cluster: Final = self._entry("clusters", chosen["cluster"], "cluster")
-            self._user: Final = self._entry("users", chosen.safe_get("user"), "user")
+            self._cluster: Final = self._entry("clusters", chosen.text("cluster"), "cluster")
+            self._user: Final = self._entry("users", chosen.get("user"), "user")
 
-    def _current_context(self, files: Mapping[str, Mapping[str, Any]]) -> str:
-        """That of the first file that names one, as in client-go; the library would take the last."""
-        name = next(filter(None, (file.get("current-context") for file in files.values())), None)
+    def _current_context(self) -> str:
+        """That of the first file that names one, as in client-go."""
+        name = next(
+            filter(None, (file.get("current-context") for file in self._files.values())), None
+        )
         if not name:
-            raise ConfigurationError(f"{self._paths}: {_NO_CONFIGURATION}")
+            raise ConfigurationError(_NO_CONFIGURATION)
         return str(name)
 
-    def _entry(self, section: str, name: str | None, key: str) -> Any:
-        """What stands under a name; nothing at all (a user without credentials, say) counts as empty."""
-        entry = self._config[section].get_with_name(name) if name else None
-        if entry is None or not entry.safe_get(key):
-            return _LIBRARY.ConfigNode(f"{section}[name={name}]", {})
-        return entry[key]
+    def _entry(self, section: str, name: str | None, key: str) -> _Entry:
+        """What a section has under a name: the first file that has it counts.
+
+        An entry without content (a user without credentials, say) counts as empty.
+        """
+        where = f"{section}[name={name}]"
+        if not name:
+            return _Entry(where, {}, "")
+        for path, file in self._files.items():
+            found = [entry for entry in _list(file, section, path) if entry.get("name") == name]
+            if len(found) > 1:
+                raise ConfigurationError(f"{path}: expected only one {where}")
+            if found:
+                return _Entry(where, found[0].get(key) or {}, path)
+        raise ConfigurationError(f"expected object with name {name} in {section} list")
 
     @contextlib.contextmanager
     def _explaining(self) -> Iterator[None]:
         try:
             yield
-        except (_LIBRARY.ConfigException, AttributeError, TypeError) as err:
+        except ConfigurationError as err:
+            if str(err).startswith(self._paths):
+                raise
             raise ConfigurationError(f"{self._paths}: {err}") from err
+        except (AttributeError, TypeError) as err:
+            raise ConfigurationError(f"{self._paths}: not a kubeconfig: {err}") from err
 
     def connection(self, master: str, wall: Callable[[], float]) -> Connection:
         """The settings of this context; ``master`` overrides the server."""
         with self._explaining():
-            server = normalize_server(master or self._cluster["server"])
-            insecure = bool(self._cluster.safe_get("insecure-skip-tls-verify"))
+            server = normalize_server(master or self._cluster.text("server"))
+            insecure = bool(self._cluster.get("insecure-skip-tls-verify"))
             ca = self._bytes(self._cluster, "certificate-authority")
             if insecure and ca is not None:
                 raise ConfigurationError(
@@ -203,13 +186,13 @@ class _KubeConfig:
                 ca=ca,
                 ca_file=self._file(self._cluster, "certificate-authority"),
                 verify=not insecure,
-                tls_server_name=self._cluster.safe_get("tls-server-name") or None,
+                tls_server_name=self._cluster.get("tls-server-name") or None,
                 proxy=self._proxy(server),
                 headers=self._impersonation(),
             )
 
     def _proxy(self, server: str) -> Proxy | None:
-        proxy = self._cluster.safe_get("proxy-url")
+        proxy = self._cluster.get("proxy-url")
         if not proxy:
             return _environment_proxy(server, self._environ)
         try:
@@ -219,9 +202,9 @@ class _KubeConfig:
 
     def _impersonation(self) -> tuple[tuple[str, str], ...]:
         fields = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
-        headers = [(h, str(self._user.safe_get(f))) for f, h in fields if self._user.safe_get(f)]
-        headers += [("Impersonate-Group", str(g)) for g in self._user.safe_get("as-groups") or ()]
-        extra: dict[str, list[str]] = self._user.safe_get("as-user-extra") or {}
+        headers = [(h, str(self._user.get(f))) for f, h in fields if self._user.get(f)]
+        headers += [("Impersonate-Group", str(g)) for g in self._user.get("as-groups") or ()]
+        extra: dict[str, list[str]] = self._user.get("as-user-extra") or {}
         headers += [
             (f"Impersonate-Extra-{key}", v) for key, values in extra.items() for v in values
         ]
@@ -234,22 +217,22 @@ class _KubeConfig:
         user = self._user
         certificate = self._certificate_reader()
         certificate()
-        if user.safe_get("tokenFile"):
-            return token_file_source(self._path(user, user["tokenFile"]), certificate)
+        if user.get("tokenFile"):
+            return token_file_source(self._path(user, user.text("tokenFile")), certificate)
         fixed = self._fixed_authorization()
-        if fixed is None and user.safe_get("exec"):
+        if fixed is None and user.get("exec"):
             return self._exec_source(wall)
-        if fixed is None and user.safe_get("auth-provider"):
+        if fixed is None and user.get("auth-provider"):
             return self._provider_source()
         if self._file(user, "client-certificate") or self._file(user, "client-key"):
             return certificate_file_source(fixed, certificate)
         return fixed_source(Identity(fixed, certificate()))
 
     def _fixed_authorization(self) -> str | None:
-        if token := self._user.safe_get("token"):
+        if token := self._user.get("token"):
             return f"Bearer {token}"
-        if name := self._user.safe_get("username"):
-            pair = f"{name}:{self._user.safe_get('password') or ''}"
+        if name := self._user.get("username"):
+            pair = f"{name}:{self._user.get('password') or ''}"
             return "Basic " + base64.b64encode(pair.encode()).decode("ascii")
         return None
 
@@ -267,24 +250,26 @@ class _KubeConfig:
         return read
 
     def _exec_source(self, wall: Callable[[], float]) -> Identify:
-        settings = self._user["exec"]
-        parsed = _LIBRARY.ExecProvider(settings)
-        command = parsed.args[0]
+        settings = _Entry(f"{self._user.where}/exec", self._user.get("exec"), self._user.path)
+        command = settings.text("command")
         if os.sep in command:
             command = str(self._path(self._user, command))
+        variables = {
+            _text(each, "name"): _text(each, "value") for each in settings.get("env") or ()
+        }
         plugin = ExecPlugin(
-            api_version=parsed.api_version,
-            args=(command, *map(str, parsed.args[1:])),
-            environ=parsed.env,
-            install_hint=settings.safe_get("installHint") or "",
-            cluster=self._cluster_info() if settings.safe_get("provideClusterInfo") else None,
+            api_version=settings.text("apiVersion"),
+            args=(command, *map(str, settings.get("args") or ())),
+            environ={**os.environ, **variables},
+            install_hint=settings.get("installHint") or "",
+            cluster=self._cluster_info() if settings.get("provideClusterInfo") else None,
         )
         return lambda: plugin.identify(wall)
 
     def _cluster_info(self) -> dict[str, object]:
         """The cluster as plugins that ask for it want to see it (spec.cluster of ExecCredential)."""
         ca = self._bytes(self._cluster, "certificate-authority")
-        extensions = self._cluster.safe_get("extensions") or ()
+        extensions = self._cluster.get("extensions") or ()
         config = next(
             (
                 e["extension"]
@@ -294,50 +279,55 @@ class _KubeConfig:
             None,
         )
         info = {
-            "server": self._cluster["server"],
-            "tls-server-name": self._cluster.safe_get("tls-server-name"),
-            "insecure-skip-tls-verify": self._cluster.safe_get("insecure-skip-tls-verify"),
+            "server": self._cluster.text("server"),
+            "tls-server-name": self._cluster.get("tls-server-name"),
+            "insecure-skip-tls-verify": self._cluster.get("insecure-skip-tls-verify"),
             "certificate-authority-data": base64.b64encode(ca).decode() if ca else None,
-            "proxy-url": self._cluster.safe_get("proxy-url"),
+            "proxy-url": self._cluster.get("proxy-url"),
             "config": config,
         }
         return {key: value for key, value in info.items() if value is not None}
 
     def _provider_source(self) -> Identify:
         """The old auth providers, which renew their tokens by themselves when asked and save what they got."""
-        loader = _LIBRARY.KubeConfigLoader(
-            self._config,
+        library = importlib.import_module("kubernetes_asyncio.config.kube_config")
+        merger = library.KubeConfigMerger(self._paths)
+
+        def persist(_config: object) -> None:
+            try:
+                merger.save_changes()
+            except OSError as err:
+                logger.warning("Renewed credentials could not be saved to %s: %s", self._paths, err)
+
+        loader = library.KubeConfigLoader(
+            merger.config,
             active_context=self._context_name,
             config_base_path=None,
-            config_persister=self._persist,
+            config_persister=persist,
         )
 
         async def identify() -> Identity:
             found = types.SimpleNamespace(api_key={})
-            with self._explaining():
+            try:
                 await loader.load_and_set(found)
+            except library.ConfigException as err:
+                raise ConfigurationError(f"{self._paths}: {err}") from err
             return Identity(found.api_key.get("BearerToken"), valid_for=FILE_REFRESH)
 
         return identify
-
-    def _persist(self, _config: object) -> None:
-        try:
-            self._save()
-        except OSError as err:
-            logger.warning("Renewed credentials could not be saved to %s: %s", self._paths, err)
 
     # ------------------------------------------------------------ values
 
     def _file(self, node: Any, name: str) -> Path | None:
         """The file ``<name>``, None if there is none or ``<name>-data`` comes first."""
-        if node.safe_get(f"{name}-data"):
+        if node.get(f"{name}-data"):
             return None
-        path = node.safe_get(name)
+        path = node.get(name)
         return self._path(node, path) if path else None
 
     def _bytes(self, node: Any, name: str) -> bytes | None:
         """``<name>-data``, decoded, or the content of the file ``<name>``."""
-        if data := node.safe_get(f"{name}-data"):
+        if data := node.get(f"{name}-data"):
             return self._decode(str(data), f"{name}-data")
         path = self._file(node, name)
         return None if path is None else read_file(path, name)
@@ -352,3 +342,43 @@ class _KubeConfig:
     def _path(node: Any, path: str) -> Path:
         """A path in a kubeconfig is relative to the file it stands in."""
         return Path(node.path).parent / path if node.path else Path(path)
+
+
+def _read_files(paths: str) -> dict[str, Mapping[str, Any]]:
+    """The files of a list of paths joined by ``:``, in its order; those that do not exist are left out.
+
+    Raises ConfigurationError, also if there is none.
+    """
+    files: dict[str, Mapping[str, Any]] = {}
+    for path in filter(None, paths.split(os.pathsep)):
+        full = os.path.expanduser(path)
+        try:
+            with open(full, encoding="utf-8") as stream:
+                content = yaml.safe_load(stream)
+        except FileNotFoundError:
+            continue
+        except OSError as err:
+            raise ConfigurationError(f"{paths}: {err.strerror}") from err
+        except (yaml.YAMLError, UnicodeError, RecursionError) as err:
+            raise ConfigurationError(f"{paths}: not a kubeconfig: {err}") from err
+        if not isinstance(content, dict):
+            raise ConfigurationError(f"{paths}: not a kubeconfig: expected a mapping")
+        files[full] = content
+    if not files:
+        raise ConfigurationError(f"{paths}: no such file")
+    return files
+
+
+def _list(file: Mapping[str, Any], section: str, path: str) -> Sequence[Mapping[str, Any]]:
+    """A section's entries. Raises ConfigurationError."""
+    entries = file.get(section) or []
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        raise ConfigurationError(f"{path}: expected {section} to be a list of objects")
+    return entries
+
+
+def _text(variable: Mapping[str, Any], key: str) -> str:
+    value = variable.get(key)
+    if value is None:
+        raise ConfigurationError(f"expected key {key} in env of exec")
+    return str(value)
