@@ -24,8 +24,8 @@ from app.model.status import SchedulingError
 from app.state.columns.resources import Int64
 from app.wire.extender_v1 import ExtenderArgs, FilterAnswer, Victims
 
-#: Asks the API server which node the pod is bound to, None for none yet.
-LookUp = Callable[[], Awaitable[str | None]]
+#: Asks the API server which node the pod is bound to, None for none. True: the extender was not heard of, and may bind it yet.
+LookUp = Callable[[bool], Awaitable[str | None]]
 
 
 class FilterResult(msgspec.Struct):
@@ -203,13 +203,14 @@ class ExtenderChain:
     async def bind(self, pod: Pod, node_name: str, look_up: LookUp) -> bool:
         """Has an extender bind the pod. True: it is bound to ``node_name``; False: the scheduler is to bind it.
 
-        Where an extender may have bound the pod without our learning of it, ``look_up`` decides. Raises ExtenderError.
+        Where a call failed that the extender may have seen, ``look_up`` decides: it may have bound the pod before it failed, or
+        for an earlier call. Raises ExtenderError.
         """
         for extender in self.concerned(pod, Verb.BIND):
             try:
                 await extender.bind(pod, node_name)
             except ExtenderError as err:
-                bound_to = await look_up() if err.answer_lost else None
+                bound_to = await look_up(err.answer_lost) if err.sent else None
                 if bound_to == node_name:
                     return True
                 if bound_to or not extender.ignorable:

@@ -230,7 +230,7 @@ class ChainBinder(msgspec.Struct, frozen=True):
     retries: ExtenderRetries
 
     async def bind(self, pod: Pod, node_name: str) -> bool:
-        """True if an extender bound the pod. An answer that was lost is looked up.
+        """True if an extender bound the pod. After any failure of a call that was sent the pod is looked up.
 
         An extender may still bind the pod after we have ceased to wait for it. It is given as much time again before the pod
         counts as not bound, unless the scheduler itself is to bind it then, to the same node.
@@ -240,8 +240,8 @@ class ChainBinder(msgspec.Struct, frozen=True):
             return False
         settle = 0.0 if extender.ignorable else extender.config.timeout
 
-        async def look_up() -> str | None:
-            return await self.writer.bound_to(pod, node_name, settle=settle)
+        async def look_up(lost: bool) -> str | None:
+            return await self.writer.bound_to(pod, node_name, settle=settle if lost else 0.0)
 
         try:
             return await self.chain.bind(pod, node_name, look_up)

@@ -7,26 +7,15 @@ import sys
 import pytest
 
 from tests.histories.playing import play, told
-from tests.histories.shape import draw
 
 HISTORIES = int(os.environ.get("HISTORIES", "200"))
 BATCH = 50
-#: Faults that the scheduler is known not to survive yet.
-UNMENDED = {"error, done", "500, done", "done twice, second answer", "etcd stops"}
-
-
-def is_mended(seed):
-    shape = draw(seed)
-    return UNMENDED.isdisjoint(
-        [each.fault for each in shape.menu] + [i.name for i in shape.incidents]
-    )
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
 def test_no_history_breaks_a_rule(first):
     seeds = range(first, min(first + BATCH, HISTORIES))
-    mended = filter(is_mended, seeds)
-    failed = [outcome for outcome in play(mended) if outcome.violations]
+    failed = [outcome for outcome in play(seeds) if outcome.violations]
     assert not failed, "\n\n".join(map(told, failed[:3]))
 
 

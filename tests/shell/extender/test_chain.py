@@ -246,11 +246,11 @@ class TestPreempt:
 
 class TestBind:
     def looks_up(self, node):
-        async def look_up():
-            self.looked_up += 1
+        async def look_up(lost):
+            self.looked_up.append(lost)
             return node
 
-        self.looked_up = 0
+        self.looked_up = []
         return look_up
 
     async def test_the_first_that_is_concerned_binds(self):
@@ -269,9 +269,22 @@ class TestBind:
     async def test_a_refusal(self):
         with pytest.raises(ExtenderError, match="no bind today"):
             await chain(binder(FIRST, {"Error": "no bind today"})).bind(
-                pod(), "a", self.looks_up("a")
+                pod(), "a", self.looks_up(None)
             )
-        assert self.looked_up == 0
+        assert self.looked_up == [False]
+
+    @pytest.mark.parametrize("ignorable", [False, True])
+    @pytest.mark.parametrize("answer", [{"Error": "failed"}, Response(500, {}, b"")])
+    async def test_a_failure_after_the_pod_was_bound(self, answer, ignorable):
+        made = chain(binder(FIRST, answer, ignorable=ignorable))
+        assert await made.bind(pod(), "a", self.looks_up("a"))
+        assert self.looked_up == [False]
+
+    async def test_a_call_that_never_left(self):
+        lost = TransportError(Outcome.UNREACHABLE, "refused", sent=False)
+        with pytest.raises(ExtenderError, match="refused"):
+            await chain(binder(FIRST, lost)).bind(pod(), "a", self.looks_up("a"))
+        assert self.looked_up == []
 
     async def test_a_refusal_of_an_ignorable_one(self):
         seen = Seen()
@@ -284,7 +297,7 @@ class TestBind:
     async def test_a_lost_answer_to_a_bind_that_happened(self, answer, ignorable):
         made = chain(binder(FIRST, answer, ignorable=ignorable))
         assert await made.bind(pod(), "a", self.looks_up("a"))
-        assert self.looked_up == 1
+        assert self.looked_up == [True]
 
     @pytest.mark.parametrize("ignorable", [False, True])
     async def test_a_lost_answer_and_a_pod_that_went_elsewhere(self, ignorable):

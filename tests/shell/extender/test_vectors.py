@@ -170,7 +170,7 @@ class Case:
         node = (self.replay.body("bind") or {}).get("Node") or self.outcome["node"]
         assert node in names
 
-        async def look_up():
+        async def look_up(_lost):
             return None
 
         try:
