@@ -4,7 +4,7 @@
 The types of overloads have parameters (``list(A)``), which a ``Unifier`` infers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 INT_MIN, INT_MAX, UINT_MAX = -(2**63), 2**63 - 1, 2**64 - 1
@@ -17,11 +17,25 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """``kind`` groups types that the checker treats alike. ``name`` is the name that values of the type have at run time."""
+    """``kind`` groups types that the checker treats alike. ``name`` is the name that values of the type have at run time.
+
+    ``ground``: whether no type parameter is in it. Types of nested lists are compared and resolved at each level, so what takes
+    the whole of a type is worked out once.
+    """
 
     kind: Kind
     name: str
     parameters: tuple["Type", ...] = ()
+    ground: bool = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ground = self.kind != "param" and all(it.ground for it in self.parameters)
+        object.__setattr__(self, "ground", ground)
+        object.__setattr__(self, "_hash", hash((self.kind, self.name, self.parameters)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __str__(self) -> str:
         name = _DISPLAYED.get(self.name, self.name)
@@ -126,10 +140,12 @@ def general(one: Type, other: Type) -> Type:
 class Unifier:
     """Infers type parameters from the types that they have to match."""
 
-    __slots__ = ("_count", "_known")
+    __slots__ = ("_count", "_known", "_replaced")
 
     def __init__(self) -> None:
         self._known: dict[Type, Type] = {}
+        #: What was known of the parameters that the current call has bound, in order.
+        self._replaced: list[tuple[Type, Type | None]] = []
         self._count = 0
 
     def fresh(self) -> Type:
@@ -143,22 +159,22 @@ class Unifier:
         return tuple(self._rename(it, names) for it in types)
 
     def _rename(self, it: Type, names: dict[Type, Type]) -> Type:
+        if it.ground:
+            return it
         if it.kind == "param":
             if it not in names:
                 names[it] = self.fresh()
             return names[it]
-        if not it.parameters:
-            return it
         return Type(it.kind, it.name, tuple(self._rename(p, names) for p in it.parameters))
 
     def resolve(self, it: Type, *, final: bool = False) -> Type:
         """The type with its known parameters replaced. ``final`` replaces the others by ``dyn``."""
-        while it in self._known:
+        while it.kind == "param" and it in self._known:
             it = self._known[it]
+        if it.ground:
+            return it
         if it.kind == "param":
             return DYN if final else it
-        if not it.parameters:
-            return it
         return Type(it.kind, it.name, tuple(self.resolve(p, final=final) for p in it.parameters))
 
     def fits(self, given: Type, wanted: Type) -> bool:
@@ -167,10 +183,14 @@ class Unifier:
 
     def fit_all(self, given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
         """``fits`` for a list of arguments. If one does not fit, no inferred parameter is kept."""
-        before = self._known.copy()
+        self._replaced.clear()
         if len(given) == len(wanted) and all(map(self._fit, given, wanted)):
             return True
-        self._known = before
+        for param, before in reversed(self._replaced):
+            if before is None:
+                del self._known[param]
+            else:
+                self._known[param] = before
         return False
 
     def _fit(self, given: Type, wanted: Type) -> bool:
@@ -205,7 +225,7 @@ class Unifier:
         if known is None:
             if not self._free(param, it):
                 return False, False
-            self._known[param] = it
+            self._keep(param, it)
             return True, False
         if it == known:
             return True, True
@@ -213,11 +233,17 @@ class Unifier:
             return False, True
         common = general(it, known)
         if self._free(param, common):
-            self._known[param] = common
+            self._keep(param, common)
         return True, True
+
+    def _keep(self, param: Type, it: Type) -> None:
+        self._replaced.append((param, self._known.get(param)))
+        self._known[param] = it
 
     def _free(self, param: Type, within: Type) -> bool:
         """Whether a type does not contain the parameter (the occurs check)."""
+        if within.ground:
+            return True
         if within == param:
             return False
         if within.kind == "param":

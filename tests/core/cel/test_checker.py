@@ -1,5 +1,7 @@
 """Expressions that the checker refuses, and how mistakes are shown."""
 
+import time
+
 import pytest
 
 from app.cel.devices import compile_error
@@ -48,3 +50,16 @@ def test_mistakes_are_shown_where_they_are() -> None:
         ' |   "ä" + absent && nothing\n'
         " | ...\uff0e..............^"
     )
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [("[", "]"), ("{1: ", "}"), ("optional.of(", ")"), ("[1].map(x, ", ")")],
+)
+def test_types_of_any_depth_are_found_in_little_time(opening, closing):
+    """Each level's type contains those of all others."""
+    started = time.process_time()
+    error = compile_error(opening * 120 + "1" + closing * 120)
+    assert time.process_time() - started < 0.05
+    assert error is not None
+    assert error.startswith("must evaluate to bool")
