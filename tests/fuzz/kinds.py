@@ -126,14 +126,21 @@ RESOURCE = Leaf(
     ),
 )
 RESOURCES = Map(RESOURCE, QUANTITY)
+POD_RESOURCES = Map(Leaf(("cpu", "memory", "hugepages-2Mi"), RESOURCE.odd), QUANTITY)
 
 
 def _equal_amounts(made: dict[str, Any], random: Random) -> None:
-    """Limits that are the requests: those of most resources have to be."""
+    """Limits that are the requests: those of most resources have to be. Huge pages are whole."""
     if "requests" in made:
+        for name in made["requests"]:
+            if name.startswith("hugepages-") or "/" in name:
+                made["requests"][name] = "4Mi"
         made["limits"] = made["requests"]
 
 
+POD_REQUIREMENTS = Obj(
+    {"requests": often(POD_RESOURCES), "limits": rare(POD_RESOURCES)}, finish=_equal_amounts
+)
 REQUIREMENTS = Obj({"requests": often(RESOURCES), "limits": rare(RESOURCES)}, finish=_equal_amounts)
 
 # ---------------------------------------------------------------- selectors
@@ -161,6 +168,7 @@ def _requirement(*operators: str) -> Obj:
     )
 
 
+LABEL_REQUIREMENT = _requirement("In", "NotIn", "Exists", "DoesNotExist")
 LABEL_SELECTOR = Obj(
     {
         "matchLabels": often(LABELS),
@@ -403,7 +411,7 @@ POD_SPEC = Obj(
         "containers": must(List(CONTAINER, 3, 1)),
         "initContainers": rare(List(INIT_CONTAINER, 3)),
         "overhead": rare(RESOURCES),
-        "resources": rare(REQUIREMENTS),
+        "resources": rare(POD_REQUIREMENTS),
         "nodeSelector": rare(LABELS),
         "affinity": Obj({"nodeAffinity": NODE_AFFINITY, "podAffinity": POD_AFFINITY, "podAntiAffinity": POD_AFFINITY}),
         "tolerations": List(TOLERATION, 4),
@@ -463,11 +471,16 @@ NODE_STATUS = Obj(
 # ---------------------------------------------------------------- storage
 
 MODES = List(
-    Leaf(("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"), ("", "Odd")), 2, 1
+    Leaf(("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"), ("", "Odd", "ReadWriteOncePod")), 2, 1
 )
 VOLUME_MODE = Leaf(("Filesystem", "Block"), ("", "Odd"))
 CLASS_NAME = Leaf(CLASSES, _ODD_TEXT)
-STORAGE = Map(Leaf(("storage",), _ODD_TEXT), QUANTITY, 1, 1)
+STORAGE = Map(
+    Leaf(("storage",), _ODD_TEXT),
+    Leaf(("1Gi", "5Gi", "1", "9E", "1e-9", "100Ki"), _ODD_QUANTITIES),
+    1,
+    1,
+)
 PV_SPEC = Obj(
     {
         "capacity": must(STORAGE),
@@ -556,8 +569,21 @@ DEVICE = Obj(
 )  # fmt: skip
 
 
-def _devices_named(made: dict[str, Any], random: Random) -> None:
+def _slice_fits(made: dict[str, Any], random: Random) -> None:
+    """Either the slice says which nodes reach the devices, or each device does."""
     _distinct(made, "devices", "name")
+    if made.get("perDeviceNodeSelection"):
+        for name in ("nodeName", "nodeSelector", "allNodes"):
+            made.pop(name, None)
+    else:
+        made.pop("perDeviceNodeSelection", None)
+    if "nodeSelector" in made:
+        del made["nodeSelector"]["nodeSelectorTerms"][1:]
+    for device in made.get("devices", ()):
+        for name in ("nodeName", "nodeSelector", "allNodes"):
+            device.pop(name, None)
+        if "perDeviceNodeSelection" in made:
+            device["nodeName"] = random.choice(NODES)
 
 
 SLICE_SPEC = Obj(
@@ -569,7 +595,7 @@ SLICE_SPEC = Obj(
         "sharedCounters": rare(List(Obj({"name": must(Leaf(("set-0",), _ODD_TEXT)), "counters": must(COUNTERS)}), 1)),
     },
     one_of={"nodeName": NODE, "nodeSelector": NODE_SELECTOR, "allNodes": Leaf((True,), (None, False))},
-    finish=_devices_named,
+    finish=_slice_fits,
 )  # fmt: skip
 CEL = Made(
     expression,
@@ -598,6 +624,19 @@ EXACT = Obj({**_REQUEST, "adminAccess": rare(BOOL)}, finish=_count_fits)
 SUBREQUEST = Obj(
     {"name": must(Leaf(("s0", "s1", "s2"), _ODD_TEXT)), **_REQUEST}, finish=_count_fits
 )
+
+
+def _requests_fit(made: dict[str, Any], random: Random) -> None:
+    """Names are not used twice, and only requests that there are are named."""
+    _distinct(made, "requests", "name")
+    for request in made.get("requests", ()):
+        _distinct(request, "firstAvailable", "name")
+    names = {request["name"] for request in made.get("requests", ())}
+    for field in ("constraints", "config"):
+        for entry in made.get(field, ()):
+            entry["requests"] = list(names.intersection(entry.get("requests", ())))
+
+
 REQUEST_NAMES = List(Leaf(("q0", "q1", "q0/s0"), _ODD_TEXT), 2)
 DEVICES = Obj(
     {
@@ -606,7 +645,8 @@ DEVICES = Obj(
         ),
         "constraints": rare(List(Obj({"requests": REQUEST_NAMES}, one_of={"matchAttribute": QUALIFIED, "distinctAttribute": QUALIFIED}), 2)),
         "config": rare(List(Obj({"requests": REQUEST_NAMES, **DEVICE_CONFIG.fields}), 2)),
-    }
+    },
+    finish=_requests_fit,
 )  # fmt: skip
 RESULT = Obj(
     {
@@ -676,17 +716,31 @@ def _kind(
     return Kind(name, version, plural, namespaced, names, Obj(fields))
 
 
-_SELECTOR = Obj({"selector": often(LABEL_SELECTOR), "replicas": rare(COUNT)})
-_MAP_SELECTOR = Obj({"selector": often(LABELS), "ports": rare(List(Obj({"port": must(PORT)}), 1))})
+def _template_fits(made: dict[str, Any], random: Random) -> None:
+    """Pods of a template that match the selector."""
+    selector = made["selector"]
+    made["template"] = {
+        "metadata": {"labels": selector.get("matchLabels", selector)},
+        "spec": {"containers": [{"name": "c", "image": "img:2"}]},
+    }
+
+
+_SOME_LABELS = Map(LABEL_KEY, LABEL_VALUE, 3, 1)
+_WORKLOAD = Obj(
+    {"selector": must(Obj({"matchLabels": must(_SOME_LABELS), "matchExpressions": rare(List(LABEL_REQUIREMENT, 2))})), "replicas": rare(COUNT)},
+    finish=_template_fits,
+)  # fmt: skip
+_CONTROLLER = Obj({"selector": must(_SOME_LABELS), "replicas": rare(COUNT)}, finish=_template_fits)
+_SERVICE = Obj({"selector": often(LABELS), "ports": must(List(Obj({"port": must(PORT)}), 1, 1))})
 
 KINDS: tuple[Kind, ...] = (
     _kind("Pod", "v1", "pods", _names("pod"), {"spec": must(POD_SPEC), "status": often(POD_STATUS)}, namespaced=True),
     _kind("Node", "v1", "nodes", GUEST_NODES, {"spec": often(NODE_SPEC), "status": often(NODE_STATUS)}),
     _kind("Namespace", "v1", "namespaces", (*NAMESPACES, "other"), {}),
-    _kind("Service", "v1", "services", _names("svc"), {"spec": must(_MAP_SELECTOR)}, namespaced=True),
-    _kind("ReplicationController", "v1", "replicationcontrollers", _names("rc"), {"spec": must(_MAP_SELECTOR)}, namespaced=True),
-    _kind("ReplicaSet", "apps/v1", "replicasets", ("web", "db"), {"spec": must(_SELECTOR)}, namespaced=True),
-    _kind("StatefulSet", "apps/v1", "statefulsets", ("web", "db"), {"spec": must(_SELECTOR)}, namespaced=True),
+    _kind("Service", "v1", "services", _names("svc"), {"spec": must(_SERVICE)}, namespaced=True),
+    _kind("ReplicationController", "v1", "replicationcontrollers", _names("rc"), {"spec": must(_CONTROLLER)}, namespaced=True),
+    _kind("ReplicaSet", "apps/v1", "replicasets", ("web", "db"), {"spec": must(_WORKLOAD)}, namespaced=True),
+    _kind("StatefulSet", "apps/v1", "statefulsets", ("web", "db"), {"spec": must(_WORKLOAD)}, namespaced=True),
     _kind(
         "PodDisruptionBudget", "policy/v1", "poddisruptionbudgets", _names("pdb"),
         {

@@ -60,6 +60,6 @@ def test_types_of_any_depth_are_found_in_little_time(opening, closing):
     """Each level's type contains those of all others."""
     started = time.process_time()
     error = compile_error(opening * 120 + "1" + closing * 120)
-    assert time.process_time() - started < 0.05
+    assert time.process_time() - started < 0.2
     assert error is not None
     assert error.startswith("must evaluate to bool")
