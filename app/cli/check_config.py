@@ -1,46 +1,80 @@
-"""``check-config``: says what is wrong with a configuration file, or what it amounts to."""
+"""``check-config``: says what is wrong with configuration files, or what they amount to."""
 
+import re
+import sys
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 
 from app.cli.process import explained
 from app.plugins import registry
 from app.scheduler.profiles import plugin_problems
-from app.settings.check import render_check
-from app.settings.load import Loaded, load
-from app.settings.problems import ConfigurationError
+from app.settings.check import Checked, as_object, as_text
+from app.settings.load import decode_text, load
+from app.settings.problems import ConfigurationError, Problem
+
+_STDIN: Final = "<stdin>"
+_COLOURS: Final = (
+    (re.compile(r"^ +\| +\^$|(?<=: )not valid(?=: \d+ mistakes?)", re.MULTILINE), "red"),
+    (re.compile(r"(?<=: )warning(?=: )"), "yellow"),
+    (re.compile(r"(?<=: )valid(?=,|$)", re.MULTILINE), "green"),
+)
 
 
 @click.command("check-config")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 @click.pass_context
-def _check_config(context: click.Context, file: Path) -> None:
-    """Validate a configuration FILE.
+def _check_config(context: click.Context, files: tuple[str, ...], output: str) -> None:
+    """Validate configuration FILEs; - is standard input.
 
-    Names the line of every mistake, or prints the plugins and extenders that the file amounts to. Installed third-party
-    plugins are known. Exits with 1 if the scheduler could not start with the file.
+    Names the line of every mistake, or prints the plugins and extenders that a file amounts to. Installed third-party
+    plugins are known. Exits with 1 if the scheduler could not start with one of the files.
     """
     with explained(registry.RegistryError):
         classes = registry.registry(entry_points(group=registry.GROUP))
-    result = _read(file, classes)
-    text, status = render_check(str(file), result, registry.capabilities(classes))
-    click.echo(text, nl=False)
-    context.exit(status)
+    checked = [_check(file, classes) for file in files]
+    if output == "json":
+        value = msgspec.json.encode([as_object(each) for each in checked])
+        click.echo(msgspec.json.format(value).decode())
+    else:
+        click.echo("\n".join(_coloured(as_text(each)) for each in checked), nl=False)
+    context.exit(0 if all(each.is_valid for each in checked) else 1)
 
 
-def _read(file: Path, classes: Mapping[str, type]) -> Loaded | ConfigurationError:
+def _coloured(text: str) -> str:
+    """For terminals; click removes colours elsewhere."""
+    for pattern, colour in _COLOURS:
+        text = pattern.sub(click.style(r"\g<0>", fg=colour), text)
+    return text
+
+
+def _check(file: str, classes: Mapping[str, type]) -> Checked:
+    name, text = (_STDIN if file == "-" else file), ""
+    known = registry.capabilities(classes)
     try:
-        loaded = load(file)
+        text = decode_text(_content(file, name), name)
+        loaded = load(text, name=name, capabilities=known)
         problems = plugin_problems(loaded, classes)
+        profiles = loaded.to_plain(known)
     except ConfigurationError as error:
-        return error
+        return Checked(name, text, error)
     if problems:
-        return ConfigurationError(problems, source=str(file), warnings=loaded.warnings)
-    return loaded
+        refused = ConfigurationError(problems, source=name, warnings=loaded.warnings)
+        return Checked(name, text, refused)
+    return Checked(name, text, loaded, profiles)
+
+
+def _content(file: str, name: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        said = f"cannot be read: {error.strerror or error}"
+        raise ConfigurationError([Problem(0, 0, "", said)], source=name) from error
 
 
 command: Final = _check_config

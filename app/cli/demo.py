@@ -7,13 +7,13 @@ from rich.console import Console
 
 from app.cli.process import PORT, explained, run_loop
 from app.tools.demo.run import DemoFailed, DemoOptions, play
-from app.tools.demo.scenario import TooFewPods
+from app.tools.demo.scenario import MIN_PODS
 from app.tools.subprocesses import ChildFailed
 
 
 @click.command("demo")
 @click.option("--nodes", type=click.IntRange(min=3), default=60, show_default=True)
-@click.option("--pods", type=click.IntRange(min=1), default=300, show_default=True)
+@click.option("--pods", type=click.IntRange(min=MIN_PODS), default=300, show_default=True)
 @click.option("--keep", is_flag=True, help="Stay up for kubectl, until Ctrl-C.")
 @click.option(
     "--port", type=PORT, default=0, help="Port of the API server; any free one by default."
@@ -26,7 +26,7 @@ def _demo(context: click.Context, *, nodes: int, pods: int, keep: bool, port: in
     nothing behind.
     """
     options = DemoOptions(nodes=nodes, pods=pods, keep=keep, port=port)
-    with explained(TooFewPods, DemoFailed, ChildFailed, OSError):
+    with explained(DemoFailed, ChildFailed, OSError):
         shown = run_loop(play(options, Console()))
     context.exit(0 if shown else 1)
 

@@ -1,6 +1,7 @@
 """The command ``aiokube-scheduler`` and what is true of all its subcommands."""
 
 import contextlib
+import difflib
 import gc
 import importlib
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ PROGRAM: Final = "aiokube-scheduler"
 
 class _Entry(NamedTuple):
     module: str
-    """Where the command is: its attribute ``command``."""
     summary: str
+    attribute: str = "command"
+    """Of the module: the command."""
 
 
 _COMMANDS: Final = {
@@ -31,6 +33,11 @@ _COMMANDS: Final = {
         "app.cli.simulate", "Say where a workload would go in a cluster of which there is a dump."
     ),
     "explain": _Entry("app.cli.explain", "Say why a pod is where it is, or why it is pending."),
+    "completion": _Entry(
+        "app.cli.about", "Print what makes a shell complete commands.", "completion_command"
+    ),
+    "help": _Entry("app.cli.about", "Show the help page of a command.", "help_command"),
+    "version": _Entry("app.cli.about", "Print the version.", "version_command"),
 }
 _OWN_OPTIONS: Final = frozenset({"-h", "--help", "--version"})
 
@@ -77,8 +84,20 @@ class Program(click.Group):
         if entry is None:
             return None
         with _without_collections():
-            command: click.Command = importlib.import_module(entry.module).command
+            module = importlib.import_module(entry.module)
+        command: click.Command = getattr(module, entry.attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See click.Group. Raises UsageError that names the command that was probably meant."""
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-"):
+            meant = difflib.get_close_matches(name, _COMMANDS, n=1)
+            hint = f" Did you mean '{meant[0]}'?" if meant else ""
+            raise click.UsageError(f"No such command '{name}'.{hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(
         self,

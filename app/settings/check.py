@@ -1,16 +1,26 @@
 """What ``check-config`` prints: every warning and mistake with its place, or what the configuration amounts to."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from app.framework.args import Profile
 from app.settings.args import ARGS, PluginArgs
-from app.settings.defaults import IN_TREE_CAPABILITIES, Capabilities
-from app.settings.fieldtext import redact_url
+from app.settings.fieldtext import SECRETS, redact_url
 from app.settings.load import ConfiguredExtender, Loaded
 from app.settings.models import KubeSchedulerProfile
 from app.settings.problems import ConfigurationError, Problem
+
+#: As PyYAML counts lines.
+_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+#: Keys and credentials, wherever they stand: a line of base64 may be part of a key.
+_MAY_BE_SECRET: Final = re.compile(rf"{'|'.join(SECRETS)}|://[^/\s]*@|[A-Za-z0-9+/=]{{48}}")
+#: Characters of a line that are shown, and how many of them at most before the place.
+_WIDTH: Final = 90
+_BEFORE: Final = 60
 
 _POINTS_IN_RUNNING_ORDER = (
     "preEnqueue",
@@ -28,42 +38,86 @@ _POINTS_IN_RUNNING_ORDER = (
 )
 
 
-def render_check(
-    path: str,
-    result: Loaded | ConfigurationError,
-    capabilities: Capabilities = IN_TREE_CAPABILITIES,
-) -> tuple[str, int]:
-    """The text for people and the exit code: 0 for a configuration that a scheduler could start with.
+class Checked(msgspec.Struct, frozen=True):
+    """A file and what came of reading it."""
 
-    ``path`` is the file's name as the user gave it; ``capabilities`` says what each registered plugin implements.
-    """
-    if isinstance(result, ConfigurationError):
-        return _render_mistakes(path, result), 1
-    try:
-        profiles = result.to_plain(capabilities)
-    except ConfigurationError as error:
-        return _render_mistakes(path, error), 1
-    lines = [*_warnings(path, result.warnings), f"{path}: valid{_count(result.warnings)}"]
-    configured = result.settings.configuration.profiles
-    for profile, source in zip(profiles, configured, strict=True):
-        lines += ["", *_profile(profile, source)]
-    if result.settings.extenders:
-        lines += ["", "extenders", *map(_extender, result.settings.extenders)]
-    return "\n".join(lines) + "\n", 0
+    source: str
+    """The name of the file, as the user gave it."""
+    text: str
+    """Its content; empty if it cannot be read."""
+    result: Loaded | ConfigurationError
+    profiles: tuple[Profile, ...] = ()
+    """Of a valid file."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether a scheduler could start with it."""
+        return isinstance(self.result, Loaded)
 
 
-def _render_mistakes(path: str, error: ConfigurationError) -> str:
-    lines = [*_warnings(path, error.warnings)]
-    lines += [problem.render(path) for problem in error.problems]
-    mistakes = "mistake" if len(error.problems) == 1 else "mistakes"
-    lines.append(f"{path}: not valid: {len(error.problems)} {mistakes}{_count(error.warnings)}")
+def as_text(checked: Checked) -> str:
+    """For people: each mistake with the line marked, or what the configuration amounts to."""
+    lines: list[str] = []
+    warnings = checked.result.warnings
+    excerpts = _Excerpts(checked.text)
+    for problem in warnings:
+        message = f"warning: {problem.message}"
+        shown = Problem(problem.line, problem.column, problem.path, message)
+        lines += [shown.render(checked.source), *excerpts.around(problem)]
+    if isinstance(checked.result, ConfigurationError):
+        problems = checked.result.problems
+        for problem in problems:
+            lines += [problem.render(checked.source), *excerpts.around(problem)]
+        mistakes = "mistake" if len(problems) == 1 else "mistakes"
+        lines.append(f"{checked.source}: not valid: {len(problems)} {mistakes}{_count(warnings)}")
+    else:
+        lines.append(f"{checked.source}: valid{_count(warnings)}")
+        lines += _amounts_to(checked.result, checked.profiles)
     return "\n".join(lines) + "\n"
 
 
-def _warnings(path: str, warnings: Iterable[Problem]) -> Iterator[str]:
-    for warning in warnings:
-        message = f"warning: {warning.message}"
-        yield Problem(warning.line, warning.column, warning.path, message).render(path)
+def as_object(checked: Checked) -> Mapping[str, Any]:
+    """For programs."""
+    result = checked.result
+    problems = result.problems if isinstance(result, ConfigurationError) else ()
+    return {
+        "file": checked.source,
+        "valid": checked.is_valid,
+        "mistakes": [msgspec.structs.asdict(problem) for problem in problems],
+        "warnings": [msgspec.structs.asdict(problem) for problem in result.warnings],
+    }
+
+
+def _amounts_to(loaded: Loaded, profiles: Iterable[Profile]) -> Iterator[str]:
+    for profile, source in zip(profiles, loaded.settings.configuration.profiles, strict=True):
+        yield ""
+        yield from _profile(profile, source)
+    if loaded.settings.extenders:
+        yield ""
+        yield "extenders"
+        yield from map(_extender, loaded.settings.extenders)
+
+
+class _Excerpts:
+    """Shows the lines that problems stand in."""
+
+    def __init__(self, text: str) -> None:
+        self._lines: Final = _LINE_BREAK.split(text) if text else []
+
+    def around(self, problem: Problem) -> Iterator[str]:
+        """The line and a mark below the place; nothing for problems without a place, and lines that may hold a secret."""
+        if not 0 < problem.line <= len(self._lines):
+            return
+        line = "".join(c if c.isprintable() else " " for c in self._lines[problem.line - 1])
+        if _MAY_BE_SECRET.search(line):
+            return
+        start = max(0, problem.column - 1 - _BEFORE)
+        shown = line[start : start + _WIDTH].rstrip()
+        if start + _WIDTH < len(line):
+            shown += " ..."
+        number = str(problem.line)
+        yield f"{number:>6} | {shown}"
+        yield f"{'':>6} | {' ' * (problem.column - 1 - start)}^"
 
 
 def _count(warnings: tuple[Problem, ...]) -> str:

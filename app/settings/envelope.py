@@ -17,6 +17,8 @@ _KINDS: Final = frozenset({KIND, *(f"{name}Args" for name in ARGS)})
 """Every kind that kube-scheduler knows."""
 HOW_TO_START: Final = f"start it with apiVersion: {V1} and kind: {KIND}"
 _SHOWN_TEXT: Final = 60
+_SHORTEST: Final = 1_000_000
+"""Nanoseconds of a time limit that may be meant: below a millisecond it is seconds that are meant."""
 
 
 def is_extension(value: Mapping[str, Any]) -> bool:
@@ -118,5 +120,8 @@ def nanoseconds_as_durations(value: dict[str, Any]) -> Iterable[Finding]:
         timeout = extender.get("httpTimeout")
         if isinstance(timeout, int) and not isinstance(timeout, bool) and abs(timeout) < 2**63:
             extender["httpTimeout"] = str(Duration(timeout))
-            said = f"{timeout} is read as nanoseconds: write {Duration(timeout)}; kube-scheduler refuses a number"
+            meant = f"{timeout}s" if abs(timeout) < _SHORTEST else f"{Duration(timeout)}"
+            said = (
+                f"{timeout} is read as nanoseconds: write {meant}; kube-scheduler refuses a number"
+            )
             yield Finding(("extenders", index, "httpTimeout"), said)

@@ -5,7 +5,7 @@ The way of a file: documents with places (``yaml``) -> v1 (``legacy``) -> models
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path as File
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from app.settings.legacy import convert
 from app.settings.models import Extender, KubeSchedulerConfiguration
 from app.settings.plain import to_profile
 from app.settings.plugins import resolve
-from app.settings.problems import ConfigurationError, Finding, Locator, Problem
+from app.settings.problems import ConfigurationError, Finding, Locator, Problem, render_path
 from app.settings.structure import Decoded, decode
 from app.settings.validation import refuse_insecure_tls, trimmed, validate, validate_extension
 from app.settings.yaml import Document, Reading, read_documents
@@ -94,27 +94,36 @@ class Loaded:
         )
 
 
-def load(source: File | str, *, name: str | None = None) -> Loaded:
+def load(
+    source: File | str, *, name: str | None = None, capabilities: Capabilities | None = None
+) -> Loaded:
     """Read a configuration from a file (``pathlib.Path``) or from its text (``str``).
 
-    Raises ConfigurationError with every mistake at once.
+    Raises ConfigurationError with every mistake at once; those that ``Loaded.to_plain`` would report are among them if
+    ``capabilities`` says what each registered plugin implements.
     """
     if isinstance(source, str):
-        return _load(source, name or "configuration")
+        return _load(source, name or "configuration", capabilities)
     name = name or str(source)
     try:
-        text = source.read_text(encoding="utf-8-sig")
+        content = source.read_bytes()
     except OSError as error:
         said = f"cannot be read: {error.strerror or error}"
         raise ConfigurationError([Problem(0, 0, "", said)], source=name) from error
+    return _load(decode_text(content, name), name, capabilities)
+
+
+def decode_text(content: bytes, name: str) -> str:
+    """The text of a file. Raises ConfigurationError."""
+    try:
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         said = f"is not UTF-8: {error.reason} at byte {error.start}"
         raise ConfigurationError([Problem(0, 0, "", said)], source=name) from error
-    return _load(text, name)
 
 
-def _load(text: str, name: str) -> Loaded:
-    reader = _Reader(text)
+def _load(text: str, name: str, capabilities: Capabilities | None) -> Loaded:
+    reader = _Reader(text, capabilities)
     loaded = reader.read(name)
     if loaded is None or reader.problems:
         raise ConfigurationError(reader.problems, source=name, warnings=reader.warnings)
@@ -124,8 +133,9 @@ def _load(text: str, name: str) -> Loaded:
 class _Reader:
     """Reads one text; mistakes and warnings of all stages pile up."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, capabilities: Capabilities | None) -> None:
         self._text = text
+        self._capabilities = capabilities
         self._reading: Reading = read_documents(text)
         self.problems: list[Problem] = list(self._reading.problems)
         self.warnings: list[Problem] = []
@@ -139,6 +149,8 @@ class _Reader:
         config = decode(KubeSchedulerConfiguration, value, locator)
         self._add(locator, config.findings)
         self._add(locator, config.genuine(validate(config.model)))
+        if self._capabilities is not None:
+            self._add(locator, self._about_plugins(config, locator, self._capabilities))
         extension = self._extension(other, config)
         if extension.refuse_insecure_tls:
             self._add(locator, config.genuine(refuse_insecure_tls(config.model)))
@@ -191,6 +203,18 @@ class _Reader:
         self._add(locator, wrong_args_types(converted.value))
         self.warnings += locator.problems(nanoseconds_as_durations(converted.value))
         return converted.value, locator
+
+    def _about_plugins(
+        self, config: Decoded[KubeSchedulerConfiguration], locator: Locator, known: Capabilities
+    ) -> Iterator[Finding]:
+        """What is wrong with the plugins, but for what follows from a mistake that is reported already."""
+        cut = (path[2:3] for path in config.lost if path[:1] in {(), ("profiles",)})
+        if any(part in {(), ("plugins",)} for part in cut):
+            return
+        told = {problem.path for problem in self.problems}
+        for finding in resolve(config.model.profiles, known).findings:
+            if render_path(locator.origin(finding.path)) not in told:
+                yield finding
 
     def _extension(
         self, document: Document | None, config: Decoded[KubeSchedulerConfiguration]

@@ -126,8 +126,7 @@ class _Builder:
         self._check_counts(points)
         weights = score_weights(self._plugins, self._capabilities)
         if overflows(weights.values()):
-            said = "score plugins: total score of Score plugins could overflow"
-            self._fail((*self._path, "plugins"), said)
+            self._overflow(weights)
         return ResolvedPlugins(points, {name: weights.get(name, 1) for name in points["score"]})
 
     def _point(self, point: str) -> tuple[str, ...]:
@@ -184,6 +183,19 @@ class _Builder:
         self._missing.add(name)
         hint = closest(name, self._capabilities, similarity=_MISSPELT)
         return f"{said}; did you mean {show(hint)}?" if hint else f"{said}; {NOT_LOADED}"
+
+    def _overflow(self, weights: Mapping[str, int]) -> None:
+        """Report the weight that leaves the least room: a negative one, else the largest."""
+        name = min(weights, key=lambda each: (weights[each] >= 0, -weights[each]))
+        said = f"total score of Score plugins could overflow: {name} has the weight {weights[name]}"
+        path: Path = (*self._path, "plugins")
+        for point in ("score", "multiPoint"):
+            entries = self._custom.at(point).enabled
+            listed = [i for i, entry in enumerate(entries) if entry.name == name]
+            if listed:
+                path = (*path, point, "enabled", listed[-1], "weight")
+                break
+        self._fail(path, f"score plugins: {said}")
 
     def _check_counts(self, points: Mapping[str, Sequence[str]]) -> None:
         name, path = show(self._name), (*self._path, "plugins")

@@ -34,6 +34,8 @@ Findings = Iterator[Finding]
 
 _JITTER_FACTOR: Final = 1.2
 _MAX_INT32: Final = 2**31 - 1
+_MOST_COMPARED: Final = 100
+"""Extenders among which a misspelt urlPrefix is looked for."""
 _UNCHECKED_POINTS: Final = frozenset({"multiPoint", "placementGenerate", "placementScore"})
 """Where a removed plugin is merely an unknown one."""
 
@@ -292,7 +294,7 @@ def _option_key(path: Path, prefix: str, *, known: set[str], seen: set[str]) -> 
     elif prefix in seen:
         yield duplicate(path, redact_url(prefix))
     elif prefix not in known:
-        hint = closest(prefix, known)
+        hint = closest(prefix, known) if len(known) <= _MOST_COMPARED else None
         detail = "no extender of the first document has this urlPrefix"
         detail += f"; did you mean {show(redact_url(hint))}?" if hint else ""
         yield invalid(path, redact_url(prefix), detail)

@@ -19,6 +19,7 @@ _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = f"{_TAG}merge"
 _MAX_NODES: Final = 100_000
 """No configuration is larger; aliases of aliases are ("billion laughs")."""
+_TOO_MANY: Final = f"more than {_MAX_NODES} values"
 
 _INTEGER: Final = re.compile(
     r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]+|0|[1-9][0-9_]*)\Z",
@@ -70,6 +71,17 @@ class _Loader(yaml.SafeLoader):
         first: [pair for pair in pairs if not pair[0].endswith((":timestamp", ":int", ":float"))]
         for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """See yaml.composer.Composer. Raises YAMLError as soon as there are too many."""
+        self._nodes += 1
+        if self._nodes > _MAX_NODES:
+            raise yaml.YAMLError(_TOO_MANY)
+        return super().compose_node(parent, index)
 
 
 _Loader.add_implicit_resolver(f"{_TAG}int", _INTEGER, list("-+0123456789"))
@@ -137,7 +149,7 @@ class _Reader:
         """The value of ``node``; what cannot be read is None and a problem."""
         self._nodes += 1
         if self._nodes > _MAX_NODES:
-            raise yaml.YAMLError(f"more than {_MAX_NODES} values: aliases repeat too much")
+            raise yaml.YAMLError(f"{_TOO_MANY}: aliases repeat too much")
         self.marks.setdefault(path, _mark(node))
         if id(node) in self._open:
             return self._refuse(node, path, "yaml: an alias may not contain itself")
@@ -192,7 +204,7 @@ class _Reader:
             first = self.marks[here]
             self._refuse(key_node, here, f"{said} (first in line {first.line})")
             return
-        self.marks[here] = _mark(key_node)
+        self.marks.setdefault(here, _mark(key_node))  # what is merged in does not count
         values[key] = self.read(value_node, here)
 
     def _merge(self, values: dict[str, Any], source: yaml.Node, path: Path) -> None:
@@ -202,10 +214,8 @@ class _Reader:
             if not isinstance(node, yaml.MappingNode):
                 self._refuse(node, path, "yaml: << takes a mapping or a list of mappings")
                 continue
-            outer = {key: mark for key, mark in self.marks.items() if key[: len(path)] == path}
             for key, value in self._mapping(node, path).items():
                 values.setdefault(key, value)
-            self.marks.update(outer)
 
     def _refuse(self, node: yaml.Node, path: Path, message: str) -> None:
         line, column = _mark(node)

@@ -56,7 +56,7 @@ class DemoOptions:
 async def play(options: DemoOptions, console: Console) -> bool:
     """Shows the demo; whether it came to its tables before SIGINT or SIGTERM.
 
-    Raises TooFewPods, DemoFailed, ChildFailed or OSError, some of them in groups.
+    Raises DemoFailed, ChildFailed or OSError, some of them in groups.
     """
     scenario = Scenario(nodes=options.nodes, pods=options.pods)
     with tempfile.TemporaryDirectory(prefix="aiokube-scheduler-demo-") as folder:

@@ -22,14 +22,11 @@ LICENCE: Final = "example.com/licence"
 ZONES: Final = ("zone-0", "zone-1", "zone-2")
 
 GPUS_PER_NODE: Final = 2
-_TRAINING_TOO_MANY: Final = 4
-_HUGE: Final = 2
+MIN_PODS: Final = 12
+"""With fewer, some workload would have none."""
+_MANY_PODS: Final = 60
 _GPU_TAINT: Final = {"key": GPU, "value": "present", "effect": "NoSchedule"}
 _IMAGE: Final = "registry.example/demo:1"
-
-
-class TooFewPods(ValueError):  # noqa: N818 - what the user reads
-    """Fewer pods were asked for than the workloads of fixed size take."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,18 +68,19 @@ class Scenario:
     """The cluster and its workloads, in sizes that follow from the number of nodes and pods."""
 
     def __init__(self, *, nodes: int = 60, pods: int = 300) -> None:
-        """Raises TooFewPods."""
-        self._gpu_nodes: Final = max(1, nodes // 5)
+        """``pods``: at least MIN_PODS."""
+        self._gpu_nodes: Final = max(1, min(nodes // 5, pods // 20))
         self._plain_nodes: Final = nodes - self._gpu_nodes
         self.workloads: Final = tuple(self._workloads(nodes, pods))
 
     def _workloads(self, nodes: int, pods: int) -> Iterator[Workload]:
-        training = GPUS_PER_NODE * self._gpu_nodes + _TRAINING_TOO_MANY
-        licensed, caches, critical = max(10, pods // 15), nodes // 3, pods // 30
-        rest = pods - training - licensed - caches - critical - _HUGE
-        if rest < 3:
-            raise TooFewPods(f"{nodes} nodes need at least {pods - rest + 3} pods")
-        web, api = rest * 9 // 22, rest * 6 // 22
+        # GPUs for all of them are there when a node joins, or never where there are many pods.
+        too_many, huge = (4, 2) if pods >= _MANY_PODS else (2, 1)
+        training = GPUS_PER_NODE * self._gpu_nodes + too_many
+        licensed = max(3, min(pods // 6, max(10, pods // 15)))
+        caches, critical = min(nodes // 3, max(1, pods // 10)), pods // 30
+        rest = pods - training - licensed - caches - critical - huge
+        web, api = max(1, rest * 9 // 22), max(1, rest * 6 // 22)
         yield Workload(
             "ingest", "first in the queue: high priority", critical, _cpu("500m"), _CLASS
         )
@@ -100,7 +98,7 @@ class Scenario:
         yield Workload(
             "solver", "needs a floating licence: the extender", licensed, _cpu("1") | {LICENCE: "1"}
         )
-        yield Workload("huge", "asks for more than any node has", _HUGE, _cpu("64"))
+        yield Workload("huge", "asks for more than any node has", huge, _cpu("64"))
 
     def workload_of(self, pod: Object) -> str | None:
         """The workload that a pod belongs to; None for pods that are not of the demo."""
@@ -111,7 +109,7 @@ class Scenario:
     def seats(self) -> dict[str, int]:
         """The licences of each zone that has a licence server; fewer in all than solvers."""
         solvers = next(w.count for w in self.workloads if w.name == "solver")
-        return {"zone-0": solvers * 2 // 5, "zone-1": solvers * 3 // 10}
+        return {"zone-0": max(1, solvers * 2 // 5), "zone-1": max(1, solvers * 3 // 10)}
 
     def nodes(self, timestamp: str) -> Iterator[Object]:
         """The nodes at the start; ``timestamp`` is that of their conditions, in RFC 3339."""

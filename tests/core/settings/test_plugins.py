@@ -277,7 +277,7 @@ def test_a_negative_weight_before_others_is_refused():
     (finding,) = resolve([profile], CAPABILITIES).findings
     assert finding.message == (
         "initializing profiles: creating profile for scheduler name s: "
-        "score plugins: total score of Score plugins could overflow"
+        "score plugins: total score of Score plugins could overflow: ImageLocality has the weight -3"
     )
 
 

@@ -378,6 +378,10 @@ WARNINGS = {
         "extenders:\n- urlPrefix: http://a\n  filterVerb: f\n  httpTimeout: 30000000000\n",
         "6: extenders[0].httpTimeout: 30000000000 is read as nanoseconds: write 30s; kube-scheduler refuses a number",
     ),
+    "nanoseconds that are seconds": (
+        "extenders:\n- urlPrefix: http://a\n  filterVerb: f\n  httpTimeout: 5\n",
+        "6: extenders[0].httpTimeout: 5 is read as nanoseconds: write 5s; kube-scheduler refuses a number",
+    ),
     "weight reset": (
         "profiles:\n- plugins:\n    score:\n      enabled:\n      - name: TaintToleration\n",
         "7: profiles[0].plugins.score.enabled[0]: TaintToleration is listed without a weight: "

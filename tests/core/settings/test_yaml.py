@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from app.settings.problems import Mark
@@ -140,6 +142,27 @@ def test_duplicate_keys_in_json_have_the_text_for_json():
 )
 def test_what_is_no_yaml_is_a_problem_with_a_place(text, problem):
     assert problems(text) == [problem]
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read_to_its_end():
+    text = "".join(f"- {{urlPrefix: http://a{n}, filterVerb: f}}\n" for n in range(200_000))
+    started = time.process_time()
+    assert problems(text) == ["f: yaml: more than 100000 values"]
+    assert time.process_time() - started < 60
+
+
+def test_merging_leaves_the_places_of_what_is_there():
+    document = read("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\n")
+    assert document.value["b"] == {"x": 1, "y": 3}
+    assert document.marks["b", "y"] == Mark(2, 13)
+    assert document.marks["b", "x"] == Mark(1, 8)
+
+
+def test_merging_takes_no_longer_the_more_there_is_in_the_file():
+    text = "a: &a {x: 1}\n" + "".join(f"k{n}: {{<<: *a, y: 3}}\n" for n in range(10_000))
+    started = time.process_time()
+    assert len(read(text).value) == 10_001
+    assert time.process_time() - started < 30
 
 
 def test_aliases_of_aliases_end_somewhere():

@@ -1,6 +1,9 @@
 """The command line, run in this process: what it accepts, refuses and says."""
 
+import json
 import logging
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,6 +99,32 @@ def test_the_help_names_every_command():
         assert run(name, "--help").exit_code == 0
 
 
+def test_help_is_a_command_too():
+    assert run("help").output == run("--help").output
+    assert run("help", "explain").output == run("explain", "--help").output
+    assert run("help", "explian").exit_code == 1
+
+
+def test_version_is_a_command_too():
+    text = run("version").output
+    assert re.fullmatch(r"aiokube-scheduler \d+\.\d+\.\d+ \(Python 3\.\S+, \w+ \w+\)\n", text)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell):
+    text = run("completion", shell).output
+    assert "_AIOKUBE_SCHEDULER_COMPLETE" in text
+    if shell == "bash":
+        assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+
+
+def test_completion_knows_commands_and_options():
+    words = {"COMP_WORDS": "aiokube-scheduler exp", "COMP_CWORD": "1"}
+    variables = {"_AIOKUBE_SCHEDULER_COMPLETE": "bash_complete", **words}
+    result = CliRunner().invoke(main, [], env=variables, prog_name="aiokube-scheduler")
+    assert result.output == "plain,explain\n"
+
+
 @pytest.mark.parametrize("arguments", [["--version"], ["run", "--version"]])
 def test_the_version(arguments):
     result = run(*arguments)
@@ -106,7 +135,8 @@ def test_the_version(arguments):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nonsense"], "No such command 'nonsense'"),
+        (["nonsense"], "No such command 'nonsense'.\n"),
+        (["explian", "x"], "No such command 'explian'. Did you mean 'explain'?"),
         (["run", "--nonsense"], "No such option '--nonsense'"),
         (["run", "config.yaml"], "unexpected extra argument (config.yaml)"),
         (["run", "--leader-elect=maybe"], "'maybe' is not true or false"),
@@ -117,7 +147,7 @@ def test_the_version(arguments):
             ["run", "--secure-port=65536"],
             "--secure-port 65536 must be between 0 and 65535, inclusive. 0 for turning off secure port",
         ),
-        (["check-config"], "Missing argument 'FILE'"),
+        (["check-config"], "Missing argument 'FILE...'"),
         (["apiserver", "--nodes=1", "--node-cpu=much"], "--node-cpu much: quantities must match"),
     ],
 )
@@ -270,6 +300,35 @@ def test_check_config_names_the_line_of_a_mistake(tmp_path):
     assert f"{config}:3:1: parallelism: " in result.stdout
 
 
+def test_check_config_takes_several_files_and_standard_input(tmp_path):
+    good = file_with(tmp_path, MINIMAL)
+    result = CliRunner().invoke(
+        main, ["check-config", good, "-", f"{good}.not"], input=MINIMAL + "parallelism: -1\n"
+    )
+    assert result.exit_code == 1
+    assert f"{good}: valid\n" in result.stdout
+    assert "\n<stdin>:3:1: parallelism: " in result.stdout
+    assert f"\n{good}.not: cannot be read: No such file or directory\n" in result.stdout
+
+
+def test_check_config_for_programs(tmp_path):
+    good = file_with(tmp_path, MINIMAL)
+    result = CliRunner().invoke(
+        main, ["check-config", "-o", "json", good, "-"], input=MINIMAL + "parallelism: -1\n"
+    )
+    assert result.exit_code == 1
+    valid, invalid = json.loads(result.stdout)
+    assert valid == {"file": good, "valid": True, "mistakes": [], "warnings": []}
+    assert invalid["mistakes"][0]["path"] == "parallelism"
+
+
+def test_check_config_is_coloured_on_terminals(tmp_path):
+    config = file_with(tmp_path, MINIMAL + "parallelism: -1\n")
+    result = CliRunner().invoke(main, ["check-config", config], color=True)
+    assert "\x1b[31mnot valid\x1b[0m: 1 mistake" in result.stdout
+    assert "\x1b" not in CliRunner().invoke(main, ["check-config", config]).stdout
+
+
 def test_the_embedded_cluster_names_a_manifest_that_it_cannot_use(tmp_path):
     manifest = tmp_path / "manifest.yaml"
     manifest.write_text("kind: Nonsense\napiVersion: v1\n")
@@ -279,9 +338,9 @@ def test_the_embedded_cluster_names_a_manifest_that_it_cannot_use(tmp_path):
 
 
 def test_the_demo_says_how_many_pods_it_needs():
-    result = run("demo", "--nodes=60", "--pods=60")
+    result = run("demo", "--nodes=60", "--pods=11")
     assert result.exit_code == 1
-    assert "Error: 60 nodes need at least " in result.stderr
+    assert "11 is not in the range x>=12" in result.stderr
 
 
 # ---------------------------------------------------------------- errors in groups

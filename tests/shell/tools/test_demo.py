@@ -4,6 +4,8 @@ import io
 import sys
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from app.sim import ClusterOptions, EmbeddedCluster
@@ -11,6 +13,7 @@ from app.sim.nodes import NodeOptions, make_nodes
 from app.sim.resources.kinds import NODES, PODS
 from app.tools.demo import run as module
 from app.tools.demo.run import DemoFailed, DemoOptions, play
+from app.tools.demo.scenario import GPUS_PER_NODE, MIN_PODS, Scenario
 from app.tools.pod_tracker import PodTracker
 from app.tools.subprocesses import child
 
@@ -61,3 +64,15 @@ async def test_the_ledger_tells_errors_from_refusals():
         assert write("SchedulerError", "no route") == (0, ["1 web: no route"])
         assert write("Unschedulable", "0/1 nodes") == (1, [])
         assert tracker.refusals("web") == {"0/1 nodes": 1}
+
+
+@given(st.integers(3, 5000), st.integers(MIN_PODS, 5000))
+@example(6, MIN_PODS)
+@example(60, 300)
+def test_every_workload_has_pods_however_few_there_are(nodes, pods):
+    scenario = Scenario(nodes=nodes, pods=pods)
+    counts = {workload.name: workload.count for workload in scenario.workloads}
+    assert sum(counts.values()) == pods
+    assert min(count for name, count in counts.items() if name != "ingest") >= 1
+    assert counts["training"] >= (scenario._gpu_nodes + 1) * GPUS_PER_NODE
+    assert 2 <= sum(scenario.seats.values()) < counts["solver"]
