@@ -34,6 +34,7 @@ from app.kube.errors import (
 )
 from app.kube.exchange import (
     MAX_ERROR_BODY,
+    GuardRefused,
     Peer,
     Progress,
     Request,
@@ -209,17 +210,16 @@ class KubeClient:
         limits: aiohttp.ClientTimeout,
         guard: Guard | None,
     ) -> tuple[Response, str | None]:
-        def ask_guard() -> None:
-            if guard is not None and not guard():
-                raise NotLeading(method, target.partition("?")[0])
-
-        ask_guard()
+        if guard is not None and not guard():
+            raise NotLeading(method, target.partition("?")[0])
         started, progress = asyncio.get_running_loop().time(), Progress()
         peer = self._current_peer()
         head = peer.head(method, target, body, headers)
-        request = Request(method, head if body is None else head + body, ask_guard)
+        request = Request(method, head if body is None else head + body, guard)
         try:
             answer = await exchange(self._opened_pool(), peer, request, limits, progress)
+        except GuardRefused:
+            raise NotLeading(method, target.partition("?")[0]) from None
         except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError) as err:
             self._observe(method, 0, started)
             _fail(method, target, err, sent=progress.sent)

@@ -8,7 +8,7 @@ here: all of a head but its first line is the same every time.
 import asyncio
 import math
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -19,6 +19,7 @@ from yarl import URL
 
 from app.http.pool import Pool
 from app.http.proxy import Proxy
+from app.kube.transport import Guard
 
 #: Bytes that are read of an answer: of an error, to a read (a list may be as large as the cluster), and to a write (etcd takes
 #: objects of 1.5 MB).
@@ -135,8 +136,12 @@ class Request(NamedTuple):
 
     method: str
     data: bytes
-    #: Called when the connection is there, right before the first byte is written; what it raises ends the exchange.
-    before_sending: Callable[[], None] | None
+    #: Asked when the connection is there, right before the first byte is written.
+    guard: Guard | None
+
+
+class GuardRefused(Exception):  # noqa: N818 - an answer, not a fault
+    """The guard said no: nothing was sent."""
 
 
 async def exchange(
@@ -144,8 +149,8 @@ async def exchange(
 ) -> Answer:
     """Sends one request and reads the answer, within ``limits``.
 
-    A connection that the server has closed meanwhile is replaced, where the method allows it. Raises TimeoutError,
-    ClientError (also for an answer that is too large), OSError, HttpProcessingError.
+    A connection that the server has closed meanwhile is replaced, where the method allows it. Raises GuardRefused,
+    TimeoutError, ClientError (also for an answer that is too large), OSError, HttpProcessingError.
     """
     deadline = asyncio.get_running_loop().time() + (limits.total or math.inf)
     if request.method in _REPEATABLE:
@@ -167,21 +172,32 @@ async def _once(
     progress: Progress,
 ) -> Answer:
     connection = await pool.take(peer.key, peer.request, limits, deadline)
+    if request.guard is not None and not request.guard():
+        pool.drop(connection)
+        raise GuardRefused
     try:
-        if request.before_sending is not None:
-            request.before_sending()
         progress.sent = True
         connection.write((request.data,))
         message, payload = await connection.answer()
         if message.code >= 300:
             body = await beginning(payload, MAX_ERROR_BODY)
         else:
-            body = await _whole(payload, MAX_READ if request.method == "GET" else MAX_WRITTEN)
+            limit = MAX_READ if request.method == "GET" else MAX_WRITTEN
+            # Most answers are there as a whole, with their head.
+            body = (
+                payload.read_nowait() if payload.is_eof() else await beginning(payload, limit + 1)
+            )
+            _check_length(body, limit)
     except BaseException:
         pool.drop(connection)
         raise
     pool.give_back(peer.key, connection)
     return Answer(message.code, message.headers, body)
+
+
+def _check_length(body: bytes, limit: int) -> None:
+    if len(body) > limit:
+        raise aiohttp.ClientPayloadError(f"the answer has more than {limit} bytes")
 
 
 async def beginning(payload: StreamReader, limit: int) -> bytes:
@@ -193,11 +209,3 @@ async def beginning(payload: StreamReader, limit: int) -> bytes:
         chunks.append((await payload.readany())[:limit])
         limit -= len(chunks[-1])
     return b"".join(chunks)
-
-
-async def _whole(payload: StreamReader, limit: int) -> bytes:
-    """A body. Raises ClientPayloadError for one of more than ``limit`` bytes."""
-    body = await beginning(payload, limit + 1)
-    if len(body) > limit:
-        raise aiohttp.ClientPayloadError(f"the answer has more than {limit} bytes")
-    return body

@@ -1,5 +1,6 @@
 """What the rest of app.kube needs of an API client: a small protocol, so that tests can stand in for the network."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final, NamedTuple, Protocol
@@ -9,6 +10,9 @@ JSON: Final = "application/json"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+
+#: Names that stand for themselves in a path: nearly all.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._-]*")
 
 #: Asked at the last instant before a request is sent; False raises NotLeading.
 Guard = Callable[[], bool]
@@ -48,4 +52,4 @@ class Transport(Protocol):
 
 def path_segment(name: str) -> str:
     """A name as one segment of a path."""
-    return quote(name, safe="")
+    return name if _PLAIN.fullmatch(name) else quote(name, safe="")

@@ -69,6 +69,9 @@ DOUBT_WARNING: Final = 10.0
 WRITE_ATTEMPTS: Final = 4
 WRITE_RETRY: Final = 0.01
 
+#: How an API server's answer to a binding begins.
+_SUCCESS: Final = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"'
+
 _TRANSIENT: Final = (ConnectionFailed, ServerUnavailable, TooManyRequests)
 
 
@@ -147,26 +150,28 @@ class KubeWriter:
 
         Returns only when the outcome is known for good, which may take as long as the API server is away.
         """
+        path = f"{_pod_path(namespace, name)}/binding"
+        body = binding_body(namespace, name, uid, node)
+        try:
+            _expect_object(await self._write("POST", path, body))
+        except KubeError as err:
+            error = err
+        else:
+            return BindResult(True)
         doubt = Doubt(f"{namespace}/{name}", uid, node, asyncio.get_running_loop().time())
         try:
-            return await self._bind(namespace, name, doubt)
+            return await self._settle(namespace, name, doubt, error, path, body)
         finally:
             self._doubts.pop(uid, None)
 
-    async def _bind(self, namespace: str, name: str, doubt: Doubt) -> BindResult:
-        path = f"{_pod_path(namespace, name)}/binding"
-        body = binding_body(namespace, name, doubt.uid, doubt.node)
+    async def _settle(
+        self, namespace: str, name: str, doubt: Doubt, error: KubeError, path: str, body: bytes
+    ) -> BindResult:
+        """The outcome of a binding whose first request ended with ``error``."""
         loop = asyncio.get_running_loop()
         waits = Backoff(self._rng, initial=BIND_RETRY, factor=4.0, cap=LOOKUP_LONGEST)
-        looked_up, settled_at = False, -math.inf
-        for attempt in range(1, BIND_ATTEMPTS + 1):
-            if attempt > 1:
-                await asyncio.sleep(waits.next())
-            try:
-                _expect_object(await self._write("POST", path, body))
-                return BindResult(True, attempts=attempt, looked_up=looked_up)
-            except KubeError as err:
-                error = err
+        looked_up, settled_at, attempt = False, -math.inf, 1
+        while True:
             if _in_doubt(error):
                 looked_up = True
                 if may_take_effect(error):
@@ -174,10 +179,15 @@ class KubeWriter:
                 verdict = await self._verdict(namespace, name, doubt, error)
                 if verdict is not None:
                     return msgspec.structs.replace(verdict, attempts=attempt)
-            if isinstance(error, Conflict) or not (
-                _in_doubt(error) or isinstance(error, _TRANSIENT)
-            ):
+            if attempt == BIND_ATTEMPTS or not _may_be_repeated(error):
                 break
+            await asyncio.sleep(waits.next())
+            attempt += 1
+            try:
+                _expect_object(await self._write("POST", path, body))
+                return BindResult(True, attempts=attempt, looked_up=looked_up)
+            except KubeError as err:
+                error = err
         while loop.time() < settled_at:
             await asyncio.sleep(min(waits.next(), settled_at - loop.time()))
             verdict = await self._verdict(namespace, name, doubt, error)
@@ -425,6 +435,13 @@ def _in_doubt(error: KubeError) -> bool:
     return isinstance(error, Conflict) or may_take_effect(error)
 
 
+def _may_be_repeated(error: KubeError) -> bool:
+    """Whether a binding that ended so, and has not taken effect, is worth another attempt."""
+    return not isinstance(error, Conflict) and (
+        may_take_effect(error) or isinstance(error, _TRANSIENT)
+    )
+
+
 def _is_about_uid(error: KubeApiError) -> bool:
     """Whether a patch was refused because another pod has taken the name."""
     return any(cause.field == "metadata.uid" for cause in error.details.causes or ())
@@ -436,6 +453,8 @@ def _gone(name: str, why: str = "") -> NotFound:
 
 def _expect_object(answer: Response) -> None:
     """Raises KubeApiError for an answer that is no JSON object: something else than an API server has sent it."""
+    if answer.body.startswith(_SUCCESS):
+        return
     try:
         decode(_OBJECT, answer.body)
     except UNREADABLE as err:
