@@ -142,7 +142,7 @@ def _address(text: str) -> _Address | None:
 def _network(entry: str) -> _Network | None:
     """A network in CIDR notation, as ``_address`` would have its addresses."""
     _, slash, bits = entry.partition("/")
-    if not slash or not (bits.isascii() and bits.isdecimal()):
+    if not slash or "%" in entry or not (bits.isascii() and bits.isdecimal()):
         return None
     try:
         network = ipaddress.ip_network(entry, strict=False)

@@ -156,6 +156,7 @@ EXCEPTIONS = [
     ("[fe80::1%25eth0]", "fe80::1", DIRECT),
     ("[fe80::1%25eth0]", "fe80::/10", DIRECT),
     ("[fe80::1]", "fe80::1%eth0", PROXY),
+    ("[fe80::1%25eth0]", "fe80::%eth0/10", PROXY),
     ("bücher.test", "xn--bcher-kva.test", DIRECT),
     ("xn--bcher-kva.test", "bücher.test", DIRECT),
     ("BÜCHER.test", "bücher.test:80", DIRECT),
