@@ -30,7 +30,7 @@ from app.wire.go_json_stream import Stream
 ERROR_BODY_BYTES: Final = 4096
 #: Bytes of a request that are handed to the connection in one go; more go out in batches, as fast as they are taken.
 ONE_WRITE: Final = 256 * 1024
-_READ_BUFFER: Final = 1024 * 1024
+_READ_BUFFER: Final = 256 * 1024
 #: What headers of answers may come to; proxies and gateways add more to them than one would think.
 _MAX_HEADER_BYTES: Final = 1024 * 1024
 _MAX_HEADERS: Final = 4096
