@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ from app.extender.transport import HTTPTransport, Response, Transport
 from app.http.files import TokenFile
 from app.http.proxy import proxy_for
 from app.model.pod import Pod, PodTemplate
+from app.runtime.tasks import in_steps
 from app.state.columns.resources import Int64
 from app.wire import extender_v1 as wire
 from app.wire.extender_v1 import (
@@ -285,7 +286,7 @@ class HTTPExtender:
             raise self._status_error(call, response)
         if response.stream is not None:
             return reading.finished(response.stream)
-        return await _in_steps(reading.steps(response.body, asked))
+        return await in_steps(reading.steps(response.body, asked))
 
     def _admit(self, call: "_Call", now: float) -> Admission:
         breaker = self._breakers[call.verb]
@@ -401,16 +402,6 @@ def _no_error(error: str) -> None:
 
 def _as_it_is(answer: T) -> T:
     return answer
-
-
-async def _in_steps(steps: Generator[None, None, T]) -> T:
-    """What steps come to; other tasks have their turn after each."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what the generator returns
-        await asyncio.sleep(0)
 
 
 def asks_for(template: PodTemplate, resources: frozenset[str]) -> bool:

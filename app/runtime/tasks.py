@@ -6,7 +6,7 @@ that ends in any other way has failed at its job, even when it returned quietly,
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
@@ -16,6 +16,25 @@ T = TypeVar("T")
 
 class EternalTaskEnded(RuntimeError):  # noqa: N818 - says what happened
     """A task that should run for ever has returned."""
+
+
+async def in_steps(steps: Generator[None, None, T]) -> T:
+    """What steps come to that each take a short time; other tasks have their turn after each."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what the generator returns
+        await asyncio.sleep(0)
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """The same for those who have the time."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what the generator returns
 
 
 def spawn(group: asyncio.TaskGroup, coro: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:

@@ -23,7 +23,7 @@ from app.serving.debugger import CacheDebugger
 from app.serving.extenders import ExtenderPages
 from app.serving.health import Check, HealthEndpoints, ping
 from app.serving.options import ServingOptions
-from app.serving.pages import AboutPages, MetricsPages
+from app.serving.pages import AboutPages, Dumps, MetricsPages
 from app.serving.server import Listening, serving
 
 
@@ -66,9 +66,10 @@ class Endpoints:
         )
         self.metrics: Final = telemetry.serving
         slis = CollectorRegistry()
+        dumps = Dumps()
         self._pages: Final[Sequence[_Pages]] = (
             HealthEndpoints(self._checks(), Families(slis)),
-            MetricsPages(telemetry.registry, slis, telemetry.families, self._pods),
+            MetricsPages(telemetry.registry, slis, telemetry.families, self._pods, dumps),
             AboutPages(
                 scheduler.settings,
                 flags,
@@ -85,6 +86,7 @@ class Endpoints:
                 telemetry.histories,
                 lambda: scheduler.writer.doubts,
                 lambda: (informer.describe() for informer in scheduler.informers),
+                dumps,
                 profiling=scheduler.settings.configuration.enable_profiling,
             ),
         )

@@ -24,11 +24,12 @@ from aiohttp import web
 
 from app.kube.writer import Doubt
 from app.observe.explain import Explanation
-from app.observe.histories import Histories
+from app.observe.histories import Histories, PodHistory
 from app.runtime import logs
+from app.runtime.tasks import in_steps
 from app.serving.access import status_response
 from app.serving.debugger import CacheDebugger
-from app.serving.pages import as_json, streamed
+from app.serving.pages import JSON, Dumps, as_json, encoded, json_parts
 from app.serving.requests import body_of, whole_number
 from app.state.queue.report import QueueEntry
 from app.state.queue.scheduling_queue import SchedulingQueue
@@ -50,6 +51,7 @@ class DebugPages:
         histories: Histories,
         doubts: Callable[[], Sequence[Doubt]],
         watches: Callable[[], Iterable[Mapping[str, Any]]],
+        dumps: Dumps,
         *,
         profiling: bool,
     ) -> None:
@@ -59,6 +61,7 @@ class DebugPages:
         self._histories: Final = histories
         self._doubts: Final = doubts
         self._watches: Final = watches
+        self._dumps: Final = dumps
         self._profiling: Final = profiling
 
     def routes(self) -> list[web.RouteDef]:
@@ -85,9 +88,11 @@ class DebugPages:
             text="".join(f"{route.method} {route.path}\n" for route in self.routes())
         )
 
-    async def _queue_page(self, _request: web.Request) -> web.Response:
-        counts = msgspec.structs.asdict(self._queue.statistics())
-        return as_json({"counts": counts, "pods": [_entry(e) for e in self._queue.dump()]})
+    async def _queue_page(self, request: web.Request) -> web.StreamResponse:
+        counts = encoded(msgspec.structs.asdict(self._queue.statistics()))
+        entries = (_entry(QueueEntry.of(queued)) for queued in self._queue.all_pods())
+        parts = json_parts(entries, b'{"counts":%b,"pods":' % counts, b"}")
+        return await self._dumps.streamed(request, parts, JSON)
 
     async def _bindings(self, _request: web.Request) -> web.Response:
         now = asyncio.get_running_loop().time()
@@ -108,15 +113,17 @@ class DebugPages:
         return as_json(list(self._watches()))
 
     async def _cache(self, request: web.Request) -> web.StreamResponse:
-        return await streamed(request, self._cache_parts(), _TEXT)
+        return await self._dumps.streamed(request, self._cache_parts(), _TEXT)
 
     def _cache_parts(self) -> Iterator[bytes]:
         nodes = self._debugger.node_dump()
         while part := list(itertools.islice(nodes, _NODES_AT_ONCE)):
-            yield "".join(f"{node}\n\n" for node in part).encode()
+            yield "".join(f"{node}\n\n" for node in part).encode(errors="replace")
 
     async def _compare(self, _request: web.Request) -> web.Response:
-        nodes, pods = self._debugger.compare_nodes(), self._debugger.compare_pods()
+        nodes = self._debugger.compare_nodes()
+        async with self._dumps.turn():
+            pods = await in_steps(self._debugger.compare_pods())
         return as_json(
             {
                 "equal": not nodes and not pods,
@@ -125,19 +132,10 @@ class DebugPages:
             }
         )
 
-    async def _pods(self, request: web.Request) -> web.Response:
+    async def _pods(self, request: web.Request) -> web.StreamResponse:
         limit = request.query.get("limit", "")
         histories = self._histories.latest(whole_number(limit, "limit") if limit else _LATEST)
-        return as_json(
-            [
-                {
-                    "pod": f"{story.namespace}/{story.name}",
-                    "uid": story.uid,
-                    "last": story.attempts[-1] if story.attempts else None,
-                }
-                for story in histories
-            ]
-        )
+        return await self._dumps.streamed(request, json_parts(map(_last, histories)), JSON)
 
     async def _pod(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
@@ -147,9 +145,10 @@ class DebugPages:
             return status_response(404, "NotFound", text)
         return as_json(explanation)
 
-    async def _tasks(self, _request: web.Request) -> web.Response:
+    async def _tasks(self, request: web.Request) -> web.StreamResponse:
         tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())
-        return web.Response(text="".join(map(_task, tasks)))
+        parts = (_task(task).encode(errors="replace") for task in tasks)
+        return await self._dumps.streamed(request, parts, _TEXT)
 
     async def _set_verbosity(self, request: web.Request) -> web.Response:
         text = (await body_of(request)).decode("ascii", "replace").strip()
@@ -172,6 +171,14 @@ def _entry(entry: QueueEntry) -> dict[str, Any]:
         "gatingMessage": entry.gating_message,
         "nominatedNode": entry.pod.nominated_node_name,
         "moves": entry.story,
+    }
+
+
+def _last(history: PodHistory) -> dict[str, Any]:
+    return {
+        "pod": f"{history.namespace}/{history.name}",
+        "uid": history.uid,
+        "last": history.attempts[-1] if history.attempts else None,
     }
 
 

@@ -3,8 +3,9 @@
 See docs/spec/cache.md#debugger.
 """
 
+import itertools
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,10 +13,14 @@ import msgspec
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.runtime import logs
+from app.runtime.tasks import at_once
 from app.state.cache import describe
 from app.state.scheduler_state import SchedulerState
 
 log = logging.getLogger(__name__)
+
+#: Pods compared in one step.
+_STEP: Final = 2000
 
 
 class Mismatch(msgspec.Struct, frozen=True):
@@ -48,19 +53,41 @@ class CacheDebugger:
     def compare_nodes(self) -> Mismatch:
         """Nodes of the watch against those of the cache."""
         table = self._state.table
-        known = [name for name, row in table.row_of.items() if table.nodes[row] is not None]
-        return _mismatch({node.name for node in self._nodes().values()}, known)
+        known = {name for name, row in table.row_of.items() if table.nodes[row] is not None}
+        seen = {node.name for node in self._nodes().values()}
+        return Mismatch(tuple(sorted(seen - known)), tuple(sorted(known - seen)))
 
-    def compare_pods(self) -> Mismatch:
-        """Pods of the watch that sit on a node or are ours, against those of the cache and the queue."""
+    def compare_pods(self) -> Generator[None, None, Mismatch]:
+        """Pods of the watch that sit on a node or are ours, against those of the cache and the queue, in steps.
+
+        What differs in some step is looked at once more in the last one: pods come and go meanwhile.
+        """
         state = self._state
-        known = {pod.uid for pod in state.cache}
-        known.update(pod.uid for pod in state.queue.pending_pods())
-        known.update(pod.uid for pod in state.queue.in_flight_pods())
-        seen = {
-            pod.uid for pod in self._pods().values() if pod.node_name or state.responsible_for(pod)
-        }
-        return _mismatch(seen, known)
+        found: list[Pod] = []
+        queued = (each.pod for each in state.queue.all_pods())
+        everything = itertools.chain(list(self._pods().values()), list(state.cache), queued)
+        for number, pod in enumerate(everything, start=1):
+            if self._seen(pod) != self._known(pod):
+                found.append(pod)
+            if number % _STEP == 0:
+                yield
+        differ = {pod.uid: pod for pod in found if self._seen(pod) != self._known(pod)}
+        return Mismatch(
+            tuple(sorted(uid for uid, pod in differ.items() if self._seen(pod))),
+            tuple(sorted(uid for uid, pod in differ.items() if not self._seen(pod))),
+        )
+
+    def _seen(self, pod: Pod) -> bool:
+        """Whether the watch shows the pod, and it concerns the scheduler."""
+        seen = self._pods().get(pod.key)
+        if seen is None or seen.uid != pod.uid:
+            return False
+        return bool(seen.node_name) or self._state.responsible_for(seen)
+
+    def _known(self, pod: Pod) -> bool:
+        return (
+            self._state.cache.get(pod.uid) is not None or self._state.queue.get(pod.uid) is not None
+        )
 
     # ------------------------------------------------------------ writing down
 
@@ -74,7 +101,8 @@ class CacheDebugger:
 
     def to_log(self) -> None:
         """Compares and dumps everything to the log."""
-        for kind, mismatch in (("Nodes", self.compare_nodes()), ("Pods", self.compare_pods())):
+        compared = ("Nodes", self.compare_nodes()), ("Pods", at_once(self.compare_pods()))
+        for kind, mismatch in compared:
             if mismatch:
                 pairs: dict[str, Any] = {
                     f"missed{kind}": list(mismatch.missed),
@@ -88,8 +116,3 @@ class CacheDebugger:
             summary=self._state.queue.statistics().summary,
             pods=self.queue_dump(),
         )
-
-
-def _mismatch(seen: Collection[str], known: Collection[str]) -> Mismatch:
-    known, seen = set(known), set(seen)
-    return Mismatch(tuple(sorted(seen - known)), tuple(sorted(known - seen)))

@@ -1,10 +1,11 @@
 """``/metrics``, ``/metrics/resources``, ``/metrics/slis``, ``/configz``, ``/statusz`` and ``/flagz``."""
 
 import asyncio
-import contextlib
 import datetime as dt
+import itertools
+import json
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,11 +21,61 @@ from app.settings.load import Settings
 
 #: The kube-scheduler whose behaviour this is.
 EMULATED: Final = "1.36"
+JSON: Final = "application/json"
+#: Long answers that are made at a time, and answers to /metrics: one caller cannot keep the process busy with many.
+AT_ONCE: Final = 2
+#: Items of a list that are encoded in one step.
+_ITEMS: Final = 50
 _PROGRAM: Final = "aiokube-scheduler"
 _WARNING: Final = (
     "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is "
     "for debugging purposes only."
 )
+
+
+class UnfinishedError(Exception):
+    """A long answer failed after its head was sent: nothing can be answered any more. The cause tells what went wrong."""
+
+
+class Dumps:
+    """Long answers, AT_ONCE at a time: piece by piece, other tasks having their turn in between."""
+
+    def __init__(self) -> None:
+        self._places: Final = asyncio.Semaphore(AT_ONCE)
+
+    def turn(self) -> asyncio.Semaphore:
+        """Held while an answer is made."""
+        return self._places
+
+    async def streamed(
+        self, request: web.Request, parts: Iterable[bytes], content_type: str
+    ) -> web.StreamResponse:
+        """Sends the parts. Raises UnfinishedError when one cannot be made."""
+        headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private"}
+        response = web.StreamResponse(headers=headers)
+        response.enable_compression()
+        async with self._places:
+            await response.prepare(request)
+            try:
+                for part in parts:
+                    await response.write(part)
+                    await asyncio.sleep(0)
+            except ConnectionError:
+                raise
+            except Exception as error:
+                raise UnfinishedError from error
+            await response.write_eof()
+        return response
+
+
+def json_parts(items: Iterable[Any], head: bytes = b"", tail: bytes = b"") -> Iterator[bytes]:
+    """A JSON array in pieces of some items, between ``head`` and ``tail``."""
+    before = head + b"["
+    rest = iter(items)
+    while part := list(itertools.islice(rest, _ITEMS)):
+        yield before + b",".join(map(encoded, part))
+        before = b","
+    yield (before if before != b"," else b"") + b"]" + tail
 
 
 class MetricsPages:
@@ -36,12 +87,15 @@ class MetricsPages:
         slis: CollectorRegistry,
         families: Families,
         pods: Callable[[], Sequence[Pod]],
+        dumps: Dumps,
     ) -> None:
         """``pods``: those to tell resources of; none on a standby."""
         self._registry: Final = registry
         self._slis: Final = slis
         self._families: Final = families
         self._pods: Final = pods
+        self._dumps: Final = dumps
+        self._places: Final = asyncio.Semaphore(AT_ONCE)
 
     def routes(self) -> list[web.RouteDef]:
         """The pages."""
@@ -53,40 +107,25 @@ class MetricsPages:
         ]
 
     async def _metrics(self, _request: web.Request) -> web.Response:
-        return await _exposed(self._registry)
+        return await self._exposed(self._registry)
 
     async def _slis_page(self, _request: web.Request) -> web.Response:
-        return await _exposed(self._slis)
+        return await self._exposed(self._slis)
 
     async def _reset(self, _request: web.Request) -> web.Response:
         self._families.reset()
         return web.Response(text="metrics reset\n")
 
     async def _resources(self, request: web.Request) -> web.StreamResponse:
-        return await streamed(request, pod_resource_metrics(self._pods()), CONTENT_TYPE)
+        parts = pod_resource_metrics(self._pods())
+        return await self._dumps.streamed(request, parts, CONTENT_TYPE)
 
-
-async def _exposed(registry: CollectorRegistry) -> web.Response:
-    body = await exposition(registry)
-    response = web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
-    response.enable_compression()
-    return response
-
-
-async def streamed(
-    request: web.Request, parts: Iterable[bytes], content_type: str
-) -> web.StreamResponse:
-    """A long answer, piece by piece; other tasks have their turn in between."""
-    headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private"}
-    response = web.StreamResponse(headers=headers)
-    response.enable_compression()
-    await response.prepare(request)
-    with contextlib.suppress(ConnectionResetError):
-        for part in parts:
-            await response.write(part)
-            await asyncio.sleep(0)
-        await response.write_eof()
-    return response
+    async def _exposed(self, registry: CollectorRegistry) -> web.Response:
+        async with self._places:
+            body = await exposition(registry)
+        response = web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+        response.enable_compression()
+        return response
 
 
 class AboutPages:
@@ -167,9 +206,17 @@ def _told(
     return as_json(pairs)
 
 
+def encoded(value: Any) -> bytes:
+    """A value as JSON, whatever texts are in it."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value, str_keys=True)).encode()
+
+
 def as_json(value: Any) -> web.Response:
     """A JSON answer."""
-    response = web.Response(body=msgspec.json.encode(value), content_type="application/json")
+    response = web.Response(body=encoded(value), content_type=JSON)
     response.enable_compression()
     return response
 

@@ -17,6 +17,7 @@ from app.observe.metrics.serving import Closed, ServingMetrics
 from app.serving.access import Authenticator, Authorizer, Refused, status_response
 from app.serving.connections import IDLE_SECONDS, Connections
 from app.serving.options import ServingError, ServingOptions
+from app.serving.pages import UnfinishedError
 from app.serving.tls import ServerTLS
 
 log = logging.getLogger(__name__)
@@ -197,8 +198,7 @@ def guarded(connections: Connections, metrics: ServingMetrics) -> Middleware:
                     await response.write_eof()
         except TimeoutError as error:
             metrics.closed(Closed.REQUEST)
-            if request.transport is not None:
-                request.transport.abort()
+            _abort(request)
             raise ConnectionAbortedError("the answer was not sent in time") from error
         return response
 
@@ -216,12 +216,20 @@ async def _answered(
         return _http_error(error)
     except ConnectionError:
         raise
-    except Exception:
+    except Exception as error:
         resource = request.match_info.route.resource
         metrics.failed("" if resource is None else resource.canonical)
         log.exception("Error serving %s %r", request.method, request.path)
+        if isinstance(error, UnfinishedError):
+            _abort(request)
+            raise ConnectionAbortedError("the answer could not be finished") from error
         text = "This request caused the scheduler to fail; see its log.\n"
         return web.Response(status=500, text=text)
+
+
+def _abort(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
 
 
 def _http_error(error: web.HTTPException) -> web.StreamResponse:

@@ -449,6 +449,10 @@ class SchedulingQueue:
         """The pods in flight, in the order in which they were popped."""
         return [queued.pod for queued in self._in_flight]
 
+    def all_pods(self) -> list[QueuedPod]:
+        """The pods that wait or are in flight, in the order in which they came, whatever their place."""
+        return list(self._pods.values())
+
     def dump(self) -> list[QueueEntry]:
         """Everything known about every pod, place by place."""
         return [QueueEntry.of(queued) for place in self._places.values() for queued in place]

@@ -20,7 +20,9 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.observe.events import ElectionStatistics
 from app.runtime import logs
+from app.runtime.tasks import at_once
 from app.scheduler.endpoints import Endpoints, served
+from app.serving import debugger
 from app.serving.connections import Connections
 from app.serving.options import ConnectionLimits, ServingOptions
 from app.serving.server import guarded
@@ -264,13 +266,31 @@ async def test_a_cache_that_agrees_with_the_watches_and_one_that_does_not():
     }
 
 
+async def test_pods_that_come_and_go_while_the_cache_is_compared(monkeypatch):
+    monkeypatch.setattr(debugger, "_STEP", 1)
+    async with browsing("n") as browser:
+        world = browser.world
+        informer = next(i for i in world.scheduler.informers if i.kind.name == "Pod")
+        here, late, gone = (make_pod(name).on("n") for name in ("here", "late", "gone"))
+        for pod in (here, late):
+            list(informer._store.apply(("ADDED", pod)))
+        for pod in (here, gone):
+            world.add(pod)
+        steps = browser.endpoints.debugger.compare_pods()
+        for _ in range(4):
+            next(steps)
+        world.add(late)
+        world.change(Pod, gone, None)
+        assert not at_once(steps)
+
+
 async def test_pods_of_other_schedulers_are_not_missed():
     async with browsing() as browser:
         world = browser.world
         informer = next(i for i in world.scheduler.informers if i.kind.name == "Pod")
         other = make_pod("other", spec={"schedulerName": "somebody-else"})
         list(informer._store.apply(("ADDED", other)))
-        assert not browser.endpoints.debugger.compare_pods()
+        assert not at_once(browser.endpoints.debugger.compare_pods())
 
 
 async def test_the_dump_in_the_log(caplog):
