@@ -306,7 +306,7 @@ class HTTPExtender:
     def _report(self, call: "_Call", admission: Admission, began: float, now: float) -> None:
         breaker = self._breakers[call.verb]
         before = breaker.state
-        if call.outcome in {Outcome.CANCELLED, Outcome.STALE}:
+        if call.outcome in {Outcome.CANCELLED, Outcome.STALE, Outcome.SHORTAGE}:
             breaker.abandoned(admission, now)
         elif call.outcome.unanswered:
             breaker.failed(admission, began, now)

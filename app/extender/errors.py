@@ -27,6 +27,8 @@ class Outcome(enum.StrEnum):
     STALE = "stale"
     #: Not called: the breaker is open.
     HELD_BACK = "held_back"
+    #: Not called: this process has no descriptor or memory left for a connection.
+    SHORTAGE = "shortage"
     #: Given up by ourselves.
     CANCELLED = "cancelled"
 

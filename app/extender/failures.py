@@ -10,6 +10,7 @@ import aiohttp
 from app.extender.config import redacted
 from app.extender.errors import Outcome, TransportError
 from app.model.gotext import quote
+from app.runtime.shortages import shortage_in
 
 _NAMED: Final = {errno.ECONNRESET: "read", errno.EPIPE: "write"}
 _UNKNOWN_AUTHORITY: Final = "certificate signed by unknown authority"
@@ -66,6 +67,8 @@ def broken(
     if in_body:
         return TransportError(Outcome.BROKEN, "unexpected EOF", sent=sent)
     outcome = Outcome.BROKEN if sent else Outcome.UNREACHABLE
+    if not sent and shortage_in(err) is not None:
+        outcome = Outcome.SHORTAGE
     if kept and isinstance(err, aiohttp.ClientConnectionError | OSError):
         outcome = Outcome.STALE
     return TransportError(outcome, _post(url, _reason(err)), sent=sent)

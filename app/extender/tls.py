@@ -50,6 +50,7 @@ class TLSSource:
                 self._context = self._load()
                 self.problem = ""
             except ValueError as err:
+                self._watch.failed(err, now)
                 self.problem = f"{err}; what was read before stays in use"
         return self._context
 

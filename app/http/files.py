@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from app.runtime.shortages import SHORTAGES
+
 #: Seconds between two looks at the same files.
 LOOK_INTERVAL: Final = 10.0
 
@@ -16,7 +18,7 @@ class FileWatch:
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths: Final = tuple(paths)
-        self._stamps = self._look()
+        self._stamps: tuple[_Stamp, ...] = self._look()
         self._next_look: float | None = None
 
     def changed(self, now: float) -> bool:
@@ -28,6 +30,11 @@ class FileWatch:
         changed = stamps != self._stamps
         self._stamps = stamps
         return changed
+
+    def failed(self, error: Exception, now: float) -> None:
+        """What has changed could not be read. If that was for want of descriptors, it counts as changed at the next look."""
+        if SHORTAGES.noted(error, "read files", now):
+            self._stamps = ()
 
     def _look(self) -> tuple[_Stamp, ...]:
         return tuple(map(_stamp, self._paths))
@@ -62,6 +69,7 @@ class TokenFile:
                 self._token = self._read()
                 self.problem = ""
             except ValueError as err:
+                self._watch.failed(err, now)
                 self.problem = str(err)
         return self._token
 

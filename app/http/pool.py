@@ -9,6 +9,7 @@ import aiohttp
 from aiohttp.client_reqrep import ConnectionKey
 
 from app.http.connection import Connection, MakeParser
+from app.runtime.shortages import FIRST_RETRY, LAST_RETRY, SHORTAGES
 
 
 class Pool:
@@ -47,7 +48,7 @@ class Pool:
         connection = self._rested(key)
         if connection is None:
             async with asyncio.timeout_at(deadline):
-                connection = await self._make(request, limits)
+                connection = await self._make(request, limits, deadline)
         connection.deadline = deadline
         self._busy.add(connection)
         if deadline < self._alarm_at:
@@ -55,7 +56,7 @@ class Pool:
         return connection
 
     def _rested(self, key: ConnectionKey) -> Connection | None:
-        idle = self._idle[key]
+        idle = self._idle.get(key)
         while idle:
             since, connection = idle.pop()
             if self._loop.time() - since <= self._keepalive and connection.wake():
@@ -64,14 +65,32 @@ class Pool:
         return None
 
     async def _make(
-        self, request: aiohttp.ClientRequest, limits: aiohttp.ClientTimeout
+        self, request: aiohttp.ClientRequest, limits: aiohttp.ClientTimeout, deadline: float
     ) -> Connection:
-        made = await self._connector.connect(request, [], limits)
+        """A new connection. A shortage of descriptors or memory is waited out as long as the time lasts."""
+        retry = FIRST_RETRY
+        while True:
+            try:
+                made = await self._connector.connect(request, [], limits)
+                break
+            except OSError as err:
+                now = self._loop.time()
+                if not SHORTAGES.noted(err, "connect", now) or now + retry >= deadline:
+                    raise
+            self._close_idle()
+            await asyncio.sleep(retry)
+            retry = min(2 * retry, LAST_RETRY)
         try:
             return Connection(made, self._make_parser)
         except BaseException:
             made.close()
             raise
+
+    def _close_idle(self) -> None:
+        for idle in self._idle.values():
+            for _, connection in idle:
+                connection.close()
+        self._idle.clear()
 
     def drop(self, connection: Connection) -> None:
         """Closes a connection that was taken."""

@@ -43,6 +43,7 @@ from app.kube.exchange import (
     open_pool,
 )
 from app.kube.transport import JSON, Guard, Response
+from app.runtime.shortages import SHORTAGES
 
 #: (method, status or 0 for no answer, seconds): called once per exchange.
 Observer = Callable[[str, int, float], None]
@@ -319,6 +320,7 @@ class KubeClient:
                     finally:
                         answer.close()
             except (aiohttp.ClientError, TimeoutError, OSError) as err:
+                SHORTAGES.noted(err, "connect", asyncio.get_running_loop().time())
                 _fail("GET", url.raw_path, err)
             retry_after = answer.headers.get("Retry-After")
             error = error_from_response("GET", path, answer.status, content, retry_after)

@@ -65,7 +65,7 @@ class Credentials:
         """What to present now. A renewal that fails is logged and tried again later; the old identity stays."""
         now = asyncio.get_running_loop().time()
         if self._authorities.changed(now):
-            self._reload_authorities()
+            self._reload_authorities(now)
         if now >= self._due:
             self._due = now + RENEWAL_RETRY
             try:
@@ -74,12 +74,13 @@ class Credentials:
                 logger.warning("Credentials could not be renewed, keeping the old ones: %s", err)
         return self._presented
 
-    def _reload_authorities(self) -> None:
+    def _reload_authorities(self, now: float) -> None:
         try:
             certificate = self._presented.identity.certificate
             self.tls = self._connection.tls_context(certificate) or True
             logger.info("The certificate authorities of the API server were read again")
         except ConfigurationError as err:
+            self._authorities.failed(err, now)
             logger.warning("Certificate authorities cannot be used, keeping the old ones: %s", err)
 
     async def renew(self, refused: int) -> bool:

@@ -20,26 +20,32 @@ LAST_RETRY: Final = 1.0
 _ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 
+def shortage_in(error: BaseException) -> BaseException | None:
+    """The error, or what caused it, that says that the system has nothing left; None if none does."""
+    cause: BaseException | None = error
+    while cause is not None and getattr(cause, "errno", None) not in _ERRNOS:
+        cause = cause.__cause__
+    return cause
+
+
 class Shortages:
-    """Counts failures by what failed: ``accept``, ``connect``, ``read file``."""
+    """Counts failures by what failed."""
 
     def __init__(self) -> None:
         self.counts: Final[Counter[str]] = Counter()
         self._last: float | None = None
         self._reason = ""
 
-    def noted(self, error: BaseException, where: str, now: float) -> bool:
-        """Whether an error, or what caused it, is a shortage; then it is counted, and the first one is logged."""
-        cause: BaseException | None = error
-        while cause is not None and getattr(cause, "errno", None) not in _ERRNOS:
-            cause = cause.__cause__
+    def noted(self, error: BaseException, what: str, now: float) -> bool:
+        """Whether an error on the way to ``what`` is a shortage; then it is counted, and the first one is logged."""
+        cause = shortage_in(error)
         if cause is None:
             return False
         if self.reason(now) is None:
-            log.error("Cannot %s: %s; it is tried again until it succeeds", where, cause)
-        self.counts[where] += 1
+            log.error("Cannot %s: %s; it is tried again until it succeeds", what, cause)
+        self.counts[what] += 1
         self._last = now
-        self._reason = f"cannot {where}: {getattr(cause, 'strerror', None) or cause}"
+        self._reason = f"cannot {what}: {getattr(cause, 'strerror', None) or cause}"
         return True
 
     def reason(self, now: float) -> str | None:

@@ -100,6 +100,7 @@ class ServerTLS:
         try:
             self._current = self._load()
         except ValueError as err:
+            self._watch.failed(err, now)
             if str(err) != self._problem:
                 log.error("%s; what was read before stays in use", err)
             self._problem = str(err)

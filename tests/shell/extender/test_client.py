@@ -225,6 +225,15 @@ class TestErrors:
     async def test_whether_a_bind_may_have_happened(self, answer, lost):
         assert (await self.fail(answer, "bind")).answer_lost is lost
 
+    async def test_a_shortage_of_ours_is_not_held_against_it(self):
+        failure = TransportError(Outcome.SHORTAGE, "too many open files", sent=False)
+        ext = extender(lambda path, body: failure)
+        for _ in range(9):
+            with pytest.raises(ExtenderError) as caught:
+                await ext.filter(about("a"))
+            assert caught.value.outcome is Outcome.SHORTAGE
+        assert ext.state(Verb.FILTER) is State.CLOSED
+
     async def test_an_error_is_a_scheduling_error_with_its_own_text(self):
         err = await self.fail(ok(b'{"NodeNames":"w-0"}'))
         assert str(err) == (

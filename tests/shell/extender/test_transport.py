@@ -1,6 +1,7 @@
 """The transport against real servers, good and bad."""
 
 import asyncio
+import errno
 import gzip
 import hashlib
 import json
@@ -16,8 +17,10 @@ from app.extender.errors import Outcome, TransportError
 from app.extender.exchange import Large
 from app.extender.memory import PLACE_BYTES, AnswerMemory
 from app.extender.transport import ERROR_BODY_BYTES, HTTPTransport
+from app.http import pool as pool_module
 from app.http.connection import Connection
 from app.http.proxy import parse_proxy
+from app.runtime.shortages import Shortages
 from app.tools.subprocesses import reserved_port
 from app.wire.extender_v1 import FILTER_BY_NAME, AnswerError, Body
 from tests.shell.clock import leap
@@ -467,6 +470,18 @@ class TestFailure:
             f'Post "http://127.0.0.1:{port}/filter": dial tcp 127.0.0.1:{port}: connect: connection refused'
         )
         assert (err.outcome, err.sent) == (Outcome.UNREACHABLE, False)
+
+    async def test_no_descriptor_is_left(self, transport, monkeypatch):
+        def no_socket(*_args, **_more):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(pool_module, "SHORTAGES", Shortages())
+        async with Server(polite) as server:
+            monkeypatch.setattr(socket, "socket", no_socket)
+            err = await fail(transport, f"{server.url}/filter", timeout_seconds=0.01)
+            monkeypatch.undo()
+        assert (err.outcome, err.sent) == (Outcome.SHORTAGE, False)
+        assert str(err).endswith("connect: too many open files")
 
     async def test_a_host_that_does_not_exist(self, transport, monkeypatch):
         async def getaddrinfo(*_args, **_more):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 from functools import partial
 
 import aiohttp
@@ -9,7 +10,9 @@ import pytest
 from aiohttp.http import HttpResponseParser
 from yarl import URL
 
+from app.http import pool as pool_module
 from app.http.pool import Pool
+from app.runtime.shortages import Shortages
 from tests.shell.extender.servers import Server, polite
 
 REQUEST = b"GET / HTTP/1.1\r\n\r\n"
@@ -157,3 +160,70 @@ async def test_each_exchange_has_its_own_time(begun):
             await ask(pool, server, seconds=0.02)
         late.set()
         assert await patient == 200
+
+
+# ---------------------------------------------------------------- shortages
+
+
+def no_descriptors():
+    key = aiohttp.ClientRequest(
+        "GET", URL("http://x"), loop=asyncio.get_running_loop()
+    ).connection_key
+    cause = OSError(errno.EMFILE, "Too many open files")
+    return aiohttp.ClientConnectorError(key, cause)
+
+
+@pytest.fixture
+def shortages(monkeypatch):
+    """Those of the pool alone."""
+    found = Shortages()
+    monkeypatch.setattr(pool_module, "SHORTAGES", found)
+    return found
+
+
+def failing(monkeypatch, pool, times):
+    """Has the next attempts to connect fail; how many are left is in the list."""
+    connect, failures = pool._connector.connect, [no_descriptors() for _ in range(times)]
+
+    async def attempt(*arguments):
+        if failures:
+            raise failures.pop()
+        return await connect(*arguments)
+
+    monkeypatch.setattr(pool._connector, "connect", attempt)
+    return failures
+
+
+async def test_a_shortage_of_descriptors_is_waited_out(monkeypatch, shortages, caplog):
+    monkeypatch.setattr(pool_module, "FIRST_RETRY", 0.0)
+    async with Server(polite) as server, Server(polite) as other, pool_with() as pool:
+        await ask(pool, other)
+        failing(monkeypatch, pool, 3)
+        assert await ask(pool, server) == 200
+        assert shortages.counts == {"connect": 3}
+        assert await ask(pool, other) == 200
+    assert len(other.connections) == 2, "the one at rest was given up"
+    assert [r.getMessage() for r in caplog.records if r.name == "app.runtime.shortages"] == [
+        "Cannot connect: Cannot connect to host x:80 ssl:default [Too many open files]; it is tried again until it succeeds"
+    ]
+
+
+@pytest.mark.looptime
+async def test_a_shortage_that_lasts_is_told_when_the_time_is_over(monkeypatch, shortages):
+    async with pool_with() as pool:
+        failures = failing(monkeypatch, pool, 1000)
+        request = aiohttp.ClientRequest("GET", URL("http://x"), loop=asyncio.get_running_loop())
+        started = asyncio.get_running_loop().time()
+        with pytest.raises(aiohttp.ClientConnectorError, match="Too many open files"):
+            await pool.take(request.connection_key, request, aiohttp.ClientTimeout(), started + 10)
+        assert 8 < asyncio.get_running_loop().time() - started < 10
+    assert 10 < shortages.counts["connect"] == 1000 - len(failures) < 20
+
+
+async def test_other_failures_are_told_at_once(shortages):
+    async with Server(polite) as server, pool_with() as pool:
+        await server.__aexit__()
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await ask(pool, server)
+    assert not shortages.counts
+    assert not pool._idle, "a server that was never reached is not remembered"
