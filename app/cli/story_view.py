@@ -33,7 +33,7 @@ _RESULTS: Final = {
 _WAITING: Final = {
     "active": "is about to be tried",
     "in flight": "is being tried right now",
-    "backoff": "was turned down and will be tried again after a pause",
+    "backoff": "was rejected and will be tried again after a pause",
     "error backoff": "met an error and will be tried again after a pause",
     "unschedulable": "waits for something to change",
     "gated": "is not tried yet",
@@ -102,7 +102,7 @@ def _waits(waiting: Waiting, now: float) -> str:
     if waiting.backoff_until > now:
         said += f", for another {waiting.backoff_until - now:.0f} s"
     if waiting.rejectors:
-        said += f"; turned down by {', '.join(waiting.rejectors)}"
+        said += f"; rejected by {', '.join(waiting.rejectors)}"
     return said
 
 

@@ -1,7 +1,7 @@
 """What a configuration hands to the framework: the profiles and the arguments of the plugins, as plain values.
 
 The in-tree plugins' defaults are kube-scheduler 1.36's
-(docs/spec/configuration.md#plugin-arguments); whoever builds these has checked the values.
+(docs/spec/configuration.md#plugin-arguments); the values were checked before.
 Third-party plugins are handed theirs as they are in the file, and check them with PluginArgs.
 """
 

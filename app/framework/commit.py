@@ -212,7 +212,7 @@ class CommitPoints:
         """Runs PostFilter; None if there is no such plugin.
 
         Success, UnschedulableAndUnresolvable and errors end it. Of other rejections the reasons add up, and the last one
-        that sets or clears the nomination is heard.
+        that sets or clears the nomination counts.
         """
         if not self._post_filter:
             return None

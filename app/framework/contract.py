@@ -114,9 +114,9 @@ class _Checks:
             return
         where = f"concerns is false, but pods like {pod.name} are"
         if self._pre_filter(CycleState(), pod).status.code.rejected:
-            self._fault(f"{where} turned down by pre_filter")
-        if hasattr(self._plugin, "filter") and any(self._ask_anew(pod).values()):
-            self._fault(f"{where} turned down by filter")
+            self._fault(f"{where} rejected by pre_filter")
+        if hasattr(self._plugin, "filter") and any(self._ask_again(pod).values()):
+            self._fault(f"{where} rejected by filter")
         state = self._before_score(pod) if hasattr(self._plugin, "score") else None
         if state is not None and any(self._scores(state, pod, self._all()).values()):
             self._fault(f"{where} scored")
@@ -137,7 +137,7 @@ class _Checks:
         self._check_words(state, pod, everything)
         if self._row_local:
             sibling = self._sibling(pod)
-            self._compare_siblings("filter", known, self._ask_anew(sibling))
+            self._compare_siblings("filter", known, self._ask_again(sibling))
             self._compare_neighbours("filter", pod, lambda: self._ask(state, pod, self._all()))
         if _contents(self._table) != before:
             self._fault("filter changes the columns it was shown")
@@ -193,7 +193,7 @@ class _Checks:
     def _ask(self, state: CycleState, pod: Pod, view: View) -> dict[int, Verdict]:
         return self._statuses(self._filter(state, pod, view), view)
 
-    def _ask_anew(self, pod: Pod, view: View | None = None) -> dict[int, Verdict]:
+    def _ask_again(self, pod: Pod, view: View | None = None) -> dict[int, Verdict]:
         """The verdicts of an attempt that begins now; none if PreFilter skips or refuses the pod."""
         state = self._after_pre_filter(pod)
         return {} if state is None else self._ask(state, pod, view or self._all())
@@ -235,7 +235,7 @@ class _Checks:
         said = self._ask(state, pod, imagined)
         (table.add_pod if arrives else table.remove_pod)(other)
         try:
-            real = self._ask_anew(pod, View(table, rows))
+            real = self._ask_again(pod, View(table, rows))
         finally:
             (table.remove_pod if arrives else table.add_pod)(other)
         if real and said != real:

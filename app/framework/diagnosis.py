@@ -1,4 +1,4 @@
-"""Why a pod could not be placed: a verdict per node, kept as columns until somebody asks for words."""
+"""Why a pod is unschedulable: a verdict per node, kept as columns until a message is needed."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from app.model.status import Code, Status, histogram
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 
-#: ``Outcome.plugin`` of a row that no plugin turned down.
+#: ``Outcome.plugin`` of a row that no plugin rejected.
 NONE: Final = np.int8(127)
 #: Names all extenders together where plugins are named.
 EXTENDER: Final = "Extender"
@@ -70,7 +70,7 @@ class Outcome:
         return good.nonzero()[0]
 
     def rejected(self) -> npt.NDArray[np.intp]:
-        """Rows that were looked at and turned down, ascending."""
+        """Rows that were looked at and rejected, ascending."""
         bad: Mask = (self.plugin != NONE) & self.considered
         return bad.nonzero()[0]
 
@@ -87,7 +87,7 @@ class Outcome:
         return {self.names[number] for number in np.unique(self.plugin[rows]).tolist()}
 
     def refusals(self, rows: npt.NDArray[np.intp]) -> Iterator[Refusal]:
-        """The verdicts on ``rows``, all of which were turned down, by plugin and reason."""
+        """The verdicts on ``rows``, all of which were rejected, by plugin and reason."""
         if not len(rows):
             return
         reasons = self.reasons[rows].astype(np.int64)
@@ -133,8 +133,8 @@ def _distinct(values: npt.NDArray[np.int64], limit: int) -> Iterator[tuple[int, 
 class Diagnosis:
     """All verdicts on a pod that fits nowhere: the filters' (columns), the extenders' (by row), and one for all other nodes.
 
-    ``node_count``: how many nodes the cluster has. ``absent``: the verdict on nodes nobody judged (kube-scheduler's absent
-    nodes status). ``pre_filter_message``: set when PreFilter turned the pod down as a whole.
+    ``node_count``: how many nodes the cluster has. ``absent``: the verdict on nodes that were not evaluated (kube-scheduler's absent
+    nodes status). ``pre_filter_message``: set when PreFilter rejected the pod as a whole.
     ``unschedulable_plugins`` and ``pending_plugins``: whose events may wake the pod (see QueuedPod).
     """
 
@@ -186,7 +186,7 @@ class Diagnosis:
         self.by_row.update(dict.fromkeys(rows.tolist(), status))
 
     def refusals(self) -> list[Refusal]:
-        """Who turned down how many nodes for what, in the order of the filters, extenders and PreFilter last."""
+        """Who rejected how many nodes for what, in the order of the filters, extenders and PreFilter last."""
         refusals: list[Refusal] = []
         if self.outcome is not None:
             rows = self.outcome.rejected()

@@ -100,7 +100,7 @@ class Verdicts(msgspec.Struct, frozen=True):
 
 
 def reject(failed: Mask, code: Code, *reason: str) -> Verdicts | None:
-    """Verdicts that turn down the rows where ``failed``, all for one reason; None if there are none."""
+    """Verdicts that reject the rows where ``failed``, all for one reason; None if there are none."""
     if not failed.any():
         return None
     codes = np.where(failed, np.int8(code), np.int8(0))
@@ -149,7 +149,7 @@ NarrowFunction = Callable[[PodTemplate, Any, Any], Collection[str] | None]
 
 
 class EventRegistration(msgspec.Struct, frozen=True):
-    """An event that can help pods this plugin turned down; without a hint it always does."""
+    """An event that can help pods this plugin rejected; without a hint it always does."""
 
     event: ClusterEvent
     hint: HintFunction | None = None
@@ -174,7 +174,7 @@ class PostFilterResult(msgspec.Struct, frozen=True):
 
 
 class EvictionProgress(Protocol):
-    """Hears how far the eviction of a preemptor's victims has come; every eviction that begins ends."""
+    """Follows the eviction of a preemptor's victims; every eviction that begins ends."""
 
     def begin(self, uid: str) -> None:
         """The victims of this preemptor are going to be evicted."""
@@ -355,7 +355,7 @@ class Handle:
         self.nominator: Final = nominator or Nominator(lambda _pod: True)
         #: The source of randomness for ties and offsets.
         self.rng: Final = rng if rng is not None else np.random.default_rng(0)
-        #: The pods that Permit plugins hold back, to be let go or turned down.
+        #: The pods that Permit plugins hold back, to be allowed or rejected.
         self.waiting: Final[WaitingPods] = _NobodyWaits() if waiting is None else waiting
         #: What the time is; by default it stands still.
         self.clock: Final[Clock] = _NoTime() if clock is None else clock
@@ -425,7 +425,7 @@ class FilterPlugin(Plugin, Protocol):
     """
 
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
-        """None where every row of the view will do."""
+        """None if every row of the view is feasible."""
 
 
 class PreScorePlugin(Plugin, Protocol):
@@ -450,7 +450,7 @@ class NormalizePlugin(ScorePlugin, Protocol):
 
 
 class PostFilterPlugin(Plugin, Protocol):
-    """Makes room when no node will do."""
+    """Makes room when no node is feasible."""
 
     async def post_filter(
         self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
@@ -504,7 +504,7 @@ class BindPlugin(Plugin, Protocol):
 
 
 class PostBindPlugin(Plugin, Protocol):
-    """Hears of pods that were bound."""
+    """Is called with pods that were bound."""
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """The pod is bound."""
@@ -545,7 +545,7 @@ def concerned(plugin: Plugin, template: PodTemplate) -> bool:
 
 
 def registrations_of(plugin: Plugin) -> Iterable[EventRegistration] | None:
-    """The events a plugin asks to be woken by; None if it does not say (then any event will do)."""
+    """The events a plugin asks to be woken by; None if it does not say (then any event wakes its pods)."""
     method: Callable[[], Iterable[EventRegistration]] | None = getattr(
         plugin, "events_to_register", None
     )

@@ -39,7 +39,7 @@ def resolve_plugins(
 def _at(
     point: str, plugin: Plugin, points: Mapping[str, Sequence[str]]
 ) -> "Iterator[Plugin | Unprepared]":
-    """The plugin, its stand-in, or nobody."""
+    """The plugin, its replacement, or None."""
     need = needs_of(plugin).get(point)
     if need is not None and plugin.NAME not in points.get(need.point, ()):
         yield Unprepared(plugin.NAME, need.error)

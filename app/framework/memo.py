@@ -35,7 +35,7 @@ Epoch = Callable[[], Hashable]
 
 
 class FilterArrays:
-    """The columns of an Outcome while the filters are run: of each row the verdict of the first plugin that turns it down.
+    """The columns of an Outcome while the filters are run: of each row the verdict of the first plugin that rejects it.
 
     ``faulty``: whether there may be Errors among them, which fail the attempt (see ``check``).
     """
@@ -68,7 +68,7 @@ class FilterArrays:
         return out
 
     def lay_over(self, number: int, name: str, verdicts: Verdicts) -> None:
-        """Records what plugin ``number`` turned down, unless an earlier plugin did.
+        """Records what plugin ``number`` rejected, unless an earlier plugin did.
 
         Raises SchedulingError if the number of verdicts is wrong.
         """
@@ -249,7 +249,7 @@ class TemplateMemo:
         return self._filtered
 
     def with_nominated(self, pod: Pod, nominated: PodsByRow) -> tuple[Rows, FilterArrays]:
-        """The rows, of those with nominated pods, that the row-local filters turn down if these are added.
+        """The rows, of those with nominated pods, that the row-local filters reject if these are added.
 
         The arrays are over all rows, and shared. Raises SchedulingError.
         """
@@ -271,7 +271,7 @@ class TemplateMemo:
         return rows[self._nominated.plugin[rows] != NONE], self._nominated
 
     def _ask(self, view: View, pod: Pod) -> FilterArrays | None:
-        """The verdicts on the rows of a view; None where nothing is turned down."""
+        """The verdicts on the rows of a view; None where nothing is rejected."""
         arrays: FilterArrays | None = None
         one = self._plugins.watch.one
         for number, plugin in self.active_filters:

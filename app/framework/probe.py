@@ -1,6 +1,6 @@
-"""How a framework lets itself be measured. It has no clock: a Probe brings one, and hears what took how long.
+"""How a framework lets itself be measured. It has no clock: a Probe has one, and takes the durations.
 
-Extension points are timed always. Single plugins are timed now and then, by proxies that stand in for them: where nothing is
+Extension points are timed always. Single plugins are timed now and then, by proxies that replace them: where nothing is
 timed, plugins are called as if there were no probe.
 """
 
@@ -52,7 +52,7 @@ Observe = Callable[[float], None]
 
 
 class Probe(Protocol):
-    """Hears of extension points, always, and of single plugins, when it wants to. Must be quick and must not raise."""
+    """Takes the durations of extension points, always, and of single plugins, when it asks for them. Must be quick and must not raise."""
 
     def now(self) -> float:
         """Seconds since some moment; never goes back."""
@@ -172,7 +172,7 @@ class Stopwatch:
 
 
 class _Timed:
-    """Stands in for a plugin and times its methods, each of which is wrapped once."""
+    """Replaces a plugin and times its methods, each of which is wrapped once."""
 
     def __init__(self, plugin: Any, probe: Probe) -> None:
         self._plugin: Final = plugin
@@ -236,7 +236,7 @@ class Participation:
     """How many attempts each plugin took part in.
 
     Which plugins sit out an attempt follows from the pod's template, so attempts are counted by that, and plugins only
-    when somebody asks.
+    on request.
     """
 
     def __init__(self, points: Mapping[str, Sequence[str]]) -> None:

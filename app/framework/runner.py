@@ -60,9 +60,9 @@ _MEMO_BYTES: Final = 24 * 2**20
 #: What one memo takes: by itself with all that it keeps alive (the template, compiled selectors), and for each row.
 _BYTES_PER_MEMO: Final = 8 * 2**10
 _BYTES_PER_ROW: Final = 30
-#: The verdict on nodes that nobody judged.
+#: The verdict on nodes that were not evaluated.
 _ABSENT: Final = Status(Code.UnschedulableAndUnresolvable)
-#: Events that wake pods turned down by somebody who does not say what they wait for: any but changes of VolumeAttachments.
+#: Events that wake pods whose rejecting plugin does not say what they wait for: any but changes of VolumeAttachments.
 ANY_CHANGE: Final = tuple(
     EventRegistration(ClusterEvent(resource, Action.All))
     for resource in (
@@ -102,7 +102,7 @@ class Prefiltered(NamedTuple):
 Scorers = Sequence[tuple[ScorePlugin, int]]
 
 
-class Rejected(Exception):  # noqa: N818 - not a fault: PreFilter turned the pod down as a whole
+class Rejected(Exception):  # noqa: N818 - not a fault: PreFilter rejected the pod as a whole
     """PreFilter says no; ``status`` holds for every node, ``plugins`` are to blame."""
 
     def __init__(self, status: Status, plugins: frozenset[str]) -> None:
@@ -342,7 +342,7 @@ class Framework(CommitPoints):
         wide: Sequence[tuple[int, FilterPlugin]],
         nominated: PodsByRow,
     ) -> None:
-        """Replaces the verdicts on rows that the filters turn down with their nominated pods added.
+        """Replaces the verdicts on rows that the filters reject with their nominated pods added.
 
         See docs/spec/node-selection.md#nominated-pods.
 
@@ -376,7 +376,7 @@ class Framework(CommitPoints):
         return arrays
 
     def active_filters(self, state: CycleState) -> list[tuple[int, FilterPlugin]]:
-        """The filters that PreFilter did not skip in this attempt, for passes over imagined nodes."""
+        """The filters that PreFilter did not skip in this attempt, for ignores imagined nodes."""
         skipped = state.get(_SKIPPED, frozenset())
         return [(i, p) for i, p in enumerate(self._filter) if p.NAME not in skipped]
 

@@ -115,7 +115,7 @@ class FakeCluster:
     def __init__(
         self, *nodes: Node, waiting: Iterable[WaitingPod] = (), clock: Clock | None = None
     ) -> None:
-        """``waiting`` and ``clock``: what ``handle`` is to show; by default nobody waits and time stands still."""
+        """``waiting`` and ``clock``: what ``handle`` is to show; by default no pod waits and time stands still."""
         self._table: Final = NodeTable()
         #: What the constructors of plugins are to be given.
         self.handle: Final = Handle(
@@ -153,7 +153,7 @@ class FakeCluster:
     # ------------------------------------------------------------ what the plugin says
 
     def judge(self, plugin: Plugin, pod: Pod) -> dict[str, Status]:
-        """The plugin's PreFilter and Filter: the nodes that it turns down, by name, with its verdicts.
+        """The plugin's PreFilter and Filter: the nodes that it rejects, by name, with its verdicts.
 
         Raises SchedulingError where the plugin answers with Code.Error.
         """
@@ -166,7 +166,7 @@ class FakeCluster:
         return dict(self._rejections(filtered))
 
     def score(self, plugin: Plugin, pod: Pod) -> dict[str, int]:
-        """The plugin's PreScore, Score and ``normalize``: 0 to 100 by the name of each node that it does not turn down.
+        """The plugin's PreScore, Score and ``normalize``: 0 to 100 by the name of each node that it does not reject.
 
         Raises SchedulingError for scores outside of that.
         """
@@ -186,7 +186,7 @@ class FakeCluster:
         old: Named | Pod | None = None,
         new: Named | Pod | None = None,
     ) -> bool:
-        """Whether a pod that the plugin turned down is tried again when an object comes, changes or goes.
+        """Whether a pod that the plugin rejected is tried again when an object comes, changes or goes.
 
         ``old`` is the object before, ``new`` after. What the cluster holds is not changed.
         """
@@ -336,7 +336,7 @@ def _merged(into: Any, patch: Any) -> Any:
 
 
 class FakeEffects:
-    """Effects that write nothing: they note what they were asked for, and time passes only when somebody sleeps."""
+    """Effects that write nothing: they note what they were asked for, and time passes only in sleep()."""
 
     def __init__(self, now: float = 0.0) -> None:
         """``now``: seconds since the epoch."""
@@ -404,7 +404,7 @@ class _Waiting:
 
 
 def events_of(old: Named | Pod | None, new: Named | Pod | None) -> list[ClusterEvent]:
-    """The cluster events of a change; ``old`` None for additions, ``new`` None for deletions, none for kinds that wake nobody."""
+    """The cluster events of a change; ``old`` None for additions, ``new`` None for deletions, none for kinds that wake no pod."""
     if isinstance(old, Pod) or isinstance(new, Pod):
         return _pod_events(old, new)
     if isinstance(old, Node) and isinstance(new, Node):

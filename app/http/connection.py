@@ -89,7 +89,7 @@ class Connection(BaseProtocol):
         await self._drain_helper()
 
     async def answer(self) -> Answer:
-        """The answer as soon as its head is there; interim ones are passed over.
+        """The answer as soon as its head is there; interim ones are ignored.
 
         Raises TimeoutError, ClientError, OSError, HttpProcessingError; so does reading the body.
         """

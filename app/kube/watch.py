@@ -4,7 +4,7 @@
 * ``watch_resuming``: connection after connection, from the last resourceVersion heard of;
 * ``watch_forever``: lists first, and again when the server no longer has the history (410). Never ends.
 
-A connection that has died without a word is noticed: the server is asked to end each one after one to two minutes
+A connection that has died without a reason is noticed: the server is asked to end each one after one to two minutes
 (jittered, so that not all watches reconnect at once), and we hang up shortly after it should have. Until then nothing is
 heard of the kind, so it must not be long: a proxy that has lost its server may keep our side of a connection open.
 """

@@ -139,7 +139,7 @@ class CELSelector(Object, frozen=True):
 
 
 class DeviceSelector(Object, frozen=True):
-    """Says which devices will do."""
+    """Selects devices."""
 
     cel: CELSelector | None = None
 

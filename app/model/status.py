@@ -22,7 +22,7 @@ class Code(enum.IntEnum):
 
     @property
     def rejected(self) -> bool:
-        """Whether the pod was turned down (rather than accepted, skipped or failed)."""
+        """Whether the pod was rejected (rather than accepted, skipped or failed)."""
         return self in _REJECTED
 
 
@@ -70,7 +70,7 @@ class SchedulingError(Exception):
 
 
 class ConflictError(SchedulingError):
-    """An object was not written because somebody else has changed it meanwhile."""
+    """An object was not written because another client has changed it meanwhile."""
 
 
 def histogram(counts: Iterable[tuple[str, int]]) -> str:

@@ -27,7 +27,7 @@ class Waiting(msgspec.Struct, rename="camel", frozen=True):
     attempts: int
     since: float
     backoff_until: float
-    #: The plugins that turned it down: an event that one of them welcomes wakes the pod.
+    #: The plugins that rejected it: an event that one of them welcomes wakes the pod.
     rejectors: tuple[str, ...]
     gating_plugin: str
     gating_message: str

@@ -1,7 +1,7 @@
-"""What people are told of extenders that fail: loud when a failure is passed over, and never without the reason.
+"""Reports extenders that fail: failures that are ignored are logged, always with the reason.
 
-kube-scheduler passes over the failures of ignorable extenders, and over all failures of prioritize, without a word, and of an
-error answer it tells the status only. Here the log says when an extender begins to be passed over and when that is over,
+kube-scheduler ignores the failures of ignorable extenders, and over all failures of prioritize, without a reason, and of an
+error answer it tells the status only. Here the log says when an extender begins to be ignored and when that is over,
 some of the pods concerned get an event, and what the body of an error answer said is in an event of its own (the text of
 FailedScheduling stays kube-scheduler's).
 """
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 IGNORED: Final = "ExtenderIgnored"
 FAILED: Final = "ExtenderFailed"
-#: Seconds between two events about the same extender and verb being passed over.
+#: Seconds between two events about the same extender and verb being ignored.
 EVENT_INTERVAL: Final = 30.0
 #: Seconds without another failure after which an answer ends the trouble.
 CALM: Final = 10.0
@@ -31,7 +31,7 @@ _DETAILS: Final = 2
 
 
 class _Trouble(msgspec.Struct):
-    """Failures of one extender's verb that were passed over. Times are monotonic."""
+    """Failures of one extender's verb that were ignored. Times are monotonic."""
 
     errors: int = 0
     last: float = 0.0
@@ -70,7 +70,7 @@ class ExtenderReports:
             trouble = self._troubles[error.extender, error.verb] = _Trouble()
             logs.warning(
                 log,
-                "Extender fails and is passed over",
+                "Extender fails and is ignored",
                 extender=error.extender,
                 verb=error.verb.value,
                 pod=pod.key,
@@ -79,7 +79,7 @@ class ExtenderReports:
         elif logs.enabled(_DETAILS):
             logs.info(
                 log,
-                "Extender is passed over",
+                "Extender is ignored",
                 v=_DETAILS,
                 extender=error.extender,
                 verb=error.verb.value,
@@ -126,4 +126,4 @@ class ExtenderReports:
 
 def _note(error: ExtenderError, untold: int) -> str:
     more = f" (and {untold} more times since this was last told)" if untold else ""
-    return f"extender {error.extender} was passed over: {error.verb.value}: {error.detail}{more}"
+    return f"extender {error.extender} was ignored: {error.verb.value}: {error.detail}{more}"

@@ -2,7 +2,7 @@
 
 They are kept for ``explain``: for the pods handled last, and for the last attempts of each. Consecutive attempts that
 failed with the same message are kept as one, with a count. An event costs a few small objects; anything slower is worked
-out when somebody asks (app.scheduler.explainer).
+out on request (app.scheduler.explainer).
 
 An extender's client does not know for which attempt it is called. The task that makes the attempt does: it keeps the
 attempt's calls in a context variable, which the tasks it starts inherit, the binding cycle's among them.

@@ -87,7 +87,7 @@ class _FeatureColumn:
 
 
 class NodeDeclaredFeatures(NodeLocal):
-    """Turns down nodes that lack a feature the pod needs."""
+    """Rejects nodes that lack a feature the pod needs."""
 
     NAME: ClassVar[str] = "NodeDeclaredFeatures"
     NEEDS: ClassVar[Mapping[str, Need]] = {

@@ -24,7 +24,7 @@ ERR_REASON: Final = "node(s) didn't have free ports for the requested pod ports"
 
 
 class NodePorts(NodeLocal):
-    """Turns down nodes where a host port of the pod is taken."""
+    """Rejects nodes where a host port of the pod is taken."""
 
     NAME: ClassVar[str] = "NodePorts"
     NEEDS: ClassVar[Mapping[str, Need]] = {

@@ -25,7 +25,7 @@ ERR_REASON: Final = "node(s) were unschedulable"
 
 
 class NodeUnschedulable(NodeLocal):
-    """Turns down nodes whose spec.unschedulable is set."""
+    """Rejects nodes whose spec.unschedulable is set."""
 
     NAME: ClassVar[str] = "NodeUnschedulable"
 

@@ -62,7 +62,7 @@ class VolumeRestrictions:
         return bool(template.volumes)
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
-        """Skips pods without such disks whose ReadWriteOncePod claims nobody uses; claims must exist."""
+        """Skips pods without such disks whose ReadWriteOncePod claims are not in use; claims must exist."""
         exclusive = set()
         for name in pod.template.claim_names:
             claim = self._claims.get(name, pod.namespace)

@@ -1,6 +1,6 @@
 """One pod's scheduling attempt, in synchronous steps that the shell can pause between.
 
-``find`` judges every node as the table is now; ``rank`` scores the nodes that will do; ``choose`` takes the best. Without
+``find`` judges every node as the table is now; ``rank`` scores the feasible nodes; ``choose`` takes the best. Without
 extenders the shell calls them in a row and nothing can change in between. With extenders it asks them between ``find``
 and ``choose``, and ``choose`` judges once more what is left: the table may have changed while the answers were on their way
 (docs/architecture.md, "Cycles overlap and decide late").
@@ -34,7 +34,7 @@ _MAX_SHORT: Final = 2**16 - 1
 _DRAWS_PER_WORD: Final = 4
 
 NO_NODES: Final = "no nodes available to schedule pods"
-#: A node that an extender dropped without a word.
+#: A node that an extender left out without a reason.
 DROPPED: Final = Status(Code.UnschedulableAndUnresolvable)
 
 
@@ -46,7 +46,7 @@ class NoNodesError(Exception):
 
 
 class Unfit(Exception):  # noqa: N818 - a verdict, not a fault
-    """No node will do; ``diagnosis`` says why."""
+    """No node is feasible; ``diagnosis`` says why."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(diagnosis)
@@ -119,7 +119,7 @@ class Attempt:
         return self._filtered.outcome
 
     def _prefer_nominated(self, rows: Rows) -> Rows:
-        """Only the node nominated for this pod, if it will do."""
+        """Only the node nominated for this pod, if it is feasible."""
         name = self._nominated_node
         row = self._table.row_of.get(name) if name else None
         if row is None or name in self.extender_verdicts:
@@ -194,7 +194,7 @@ class Attempt:
     def _extender_rows(self, outcome: Outcome) -> Iterable[tuple[int, Status]]:
         """The extenders' verdicts on nodes that are still there, whatever the filters say of them.
 
-        But a filter has more to say of a node that was dropped without a word.
+        For a node that was left out without a reason, a filter's reason is kept.
         """
         for name, status in self.extender_verdicts.items():
             row = self._table.row_of.get(name)

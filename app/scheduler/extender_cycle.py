@@ -1,6 +1,6 @@
 """Extenders in the scheduling of pods: which nodes they are shown, what their answers mean, and the decision afterwards.
 
-The best candidates are shown first, as many at a time as percentageOfNodesToScore allows; if all are turned down the search
+The best candidates are shown first, as many at a time as percentageOfNodesToScore allows; if all are rejected the search
 goes on with the next ones. Nothing is asked twice. The node is chosen from the survivors as the table is when the last answer has
 come, with no await in between (docs/architecture.md).
 """

@@ -1,12 +1,12 @@
-"""Requeue from outside: pods that extenders turned down are tried again when the extenders say so.
+"""Pods that extenders rejected are tried again when the extenders say so.
 
 kube-scheduler tries such a pod again when anything at all changes in the cluster, else after five minutes; that a licence
-was given back or a device came up it never hears. Here an extender has two ways to say it:
+was given back or a device came up does not reach it. Here an extender has two ways to say it:
 
-* ``Retry-After`` on an answer that turned down nodes, or on an error: the pod is tried again at that time.
-* ``POST /extenders/requeue`` to the scheduler: the pods it turned down are tried again now.
+* ``Retry-After`` on an answer that rejected nodes, or on an error: the pod is tried again at that time.
+* ``POST /extenders/requeue`` to the scheduler: the pods it rejected are tried again now.
 
-Only pods that an extender turned down in their last attempt are woken; what they wait for besides is judged anew.
+Only pods that an extender rejected in their last attempt are woken; what they wait for besides is evaluated again.
 """
 
 import asyncio
@@ -55,19 +55,19 @@ class ExtenderRetries:
         self._timers = 0
 
     def __len__(self) -> int:
-        """How many pods were turned down by an extender in their last attempt."""
+        """How many pods were rejected by an extender in their last attempt."""
         return len(self._refusals)
 
     # ------------------------------------------------------------ attempts
 
     def rejected(self, pod: Pod, extenders: Iterable[str], retry_after: float | None) -> None:
-        """An attempt is about to fail, in which these extenders turned down nodes or failed.
+        """An attempt is about to fail, in which these extenders rejected nodes or failed.
 
         ``retry_after``: seconds after which one of them asked to be called again.
         """
         self.gone(pod.uid)
         names = frozenset(extenders)
-        if names and self._state.is_unbound(pod):  # else nobody would call ``gone`` any more
+        if names and self._state.is_unbound(pod):  # else ``gone`` would not be called for it
             self._refusals[pod.uid] = _Refusal(pod, names)
             if retry_after is not None:
                 self.retry_at(pod, retry_after)
@@ -86,7 +86,7 @@ class ExtenderRetries:
     # ------------------------------------------------------------ waking
 
     def retry_at(self, pod: Pod, seconds: float) -> None:
-        """Tries a pod that was turned down again after so many seconds, unless it has gone by then."""
+        """Tries a pod that was rejected again after so many seconds, unless it has gone by then."""
         refusal = self._refusals.get(pod.uid)
         if refusal is None:
             return

@@ -48,7 +48,7 @@ class Slots:
         clock: Clock,
         spawn: Spawn,
     ) -> None:
-        """``more`` is asked for the next piece when none has been waiting for its slot; ``freed`` hears that there was none."""
+        """``more`` supplies the next piece when none waits for the slot; ``freed`` is called if there is none."""
         self._free = number
         self._more: Final = more
         self._freed: Final = freed
@@ -299,13 +299,13 @@ class SchedulingLoop:
             self._commit(queued, attempt, choice, started)
 
     def _asks_about_victims(self, pod: Pod) -> bool:
-        """Whether extenders will be asked if the pod has to preempt others: nobody else should wait for them."""
+        """Whether extenders will be asked if the pod has to preempt others: other pods should not wait for them."""
         return self._search is not None and self._effects.asks_about_victims(pod)
 
     async def _unfit(
         self, queued: QueuedPod, attempt: Attempt, diagnosis: Diagnosis, started: float
     ) -> None:
-        """No node will do: lets the PostFilter plugins make room, then gives the pod back."""
+        """No node is feasible: runs the PostFilter plugins, then gives the pod back."""
         message, nominated = "", None
         try:
             result = await attempt.framework.post_filter(

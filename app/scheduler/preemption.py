@@ -3,8 +3,8 @@
 See docs/spec/preemption.md#eviction.
 
 All victims but one are evicted side by side, then the last one. From the beginning until the last is going the preemptor is
-held out of the queues (see EvictionProgress); if anything fails it is tried again at once, and also if everybody had left
-before anybody waited for that.
+held out of the queues (see EvictionProgress); if anything fails it is tried again at once, and also if all victims were gone
+before the preemptor waited for that.
 """
 
 import asyncio
@@ -157,7 +157,7 @@ class Evictor:
             self._state.activate((eviction.preemptor,), self._clock.steady())
 
     async def _make_room(self, eviction: Eviction, victims: Sequence[Pod]) -> bool:
-        """Whether everybody is gone or going."""
+        """Whether all victims are gone or terminating."""
         self._clear_nominations(eviction)
         *others, last = victims
         if others:

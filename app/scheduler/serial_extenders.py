@@ -1,12 +1,12 @@
 """Whose pods are decided one after the other.
 
 Some extenders do not filter: they pick a node, reserve it, and leave that one only. They rely on kube-scheduler's order, in
-which each pod is shown what the pods before have left. Nobody can ask them, but their answers tell: an extender that leaves
+which each pod is shown what the pods before have left. The configuration does not say so, but their answers do: an extender that leaves
 one node of several has its pods decided one after the other, until it leaves several again. So it is at the beginning, too,
 for as long as nothing is known. ``serial`` in the configuration settles it either way.
 
 A pod that would have to wait stays in the queue, in the lane of those that concern the same extenders (app.state.queue.active_queue),
-and holds up nobody else.
+and holds up no other pod.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class SerialGate:
         self._strict: Final = self._watched | {e.name for e in extenders if e.config.serial}
         #: Attempts under way, by extender.
         self._under_way: Final[Counter[str]] = Counter()
-        #: Those whose first word is not waited for longer than _PATIENCE, while it has not been heard.
+        #: Those whose first answer is awaited for at most _PATIENCE, until it has come.
         self._unheard: Final = {e.name for e in filters if e.ignorable} & self._watched
         self._patience: Final[dict[str, asyncio.TimerHandle]] = {}
 

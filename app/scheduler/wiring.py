@@ -211,7 +211,7 @@ class Scheduler:
             model: self._make_informer(transport, model, kind)
             for model, kind in kinds.others(plugins, foreign=foreign)
         }
-        # A pod whose claim is there need not be held back first, to be let go when the claim is heard of.
+        # A pod whose claim is there need not be held back first, to be let in when the claim arrives.
         claims = [informer for model, informer in others.items() if model is ResourceClaim]
         return [
             self._make_informer(transport, Node, nodes),

@@ -1,4 +1,4 @@
-"""``POST /extenders/requeue``: an extender, or anyone with the right, wakes the pods that extenders turned down.
+"""``POST /extenders/requeue``: an extender, or anyone with the right, wakes the pods that extenders rejected.
 
 The body is a JSON object; every field may be left out, and every one that is given must hold of a pod::
 
@@ -29,9 +29,9 @@ class PodName(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class WakeRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Which of the pods that extenders turned down to wake; every condition that is given must hold."""
+    """Which of the pods that extenders rejected to wake; every condition that is given must hold."""
 
-    #: Only those that this extender turned down: its urlPrefix, as configured.
+    #: Only those that this extender rejected: its urlPrefix, as configured.
     extender: str = ""
     #: Only these.
     pods: tuple[PodName, ...] | None = None
@@ -63,7 +63,7 @@ class ExtenderPages:
         leader = self._leader()
         if leader is not None:
             who = leader or "nobody"
-            text = f"this scheduler is on standby and has turned down no pods; the leader is {who}"
+            text = f"this scheduler is on standby and has rejected no pods; the leader is {who}"
             return status_response(503, "ServiceUnavailable", text)
         try:
             woken = self._wake_pods(_DECODER.decode(body.strip() or b"{}"))

@@ -3,7 +3,7 @@
 Rules that keep it right:
 
 1. Every change to a row goes through ``set_node``, ``remove_node``, ``add_pod(s)``, ``remove_pod`` or ``replace_pod`` and
-   gives the row a new generation, so whoever keeps results per row refreshes just the rows that are newer.
+   gives the row a new generation, so a caller that keeps results per row refreshes just the rows that are newer.
 2. A row exists while its node object is known or pods sit on it; ``exists`` tells the first. Rows of nodes that have
    gone are used again.
 3. Columns hold what kube-scheduler's NodeInfo holds, in its units and with its integer arithmetic

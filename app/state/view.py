@@ -150,7 +150,7 @@ class DryRunView(View):
     """A view in which pods have been added to, or taken from, single rows: each row is a world of its own.
 
     Pods may be moved at any time between questions, one at a time or many at once. Columns follow at once, what each row's
-    pods are is worked out when somebody asks.
+    pods are is worked out on request.
     """
 
     def __init__(self, table: NodeTable, rows: Rows) -> None:

@@ -421,18 +421,16 @@ def _kept(exchange: Exchange, answer: wire.FilterAnswer) -> tuple[list[str], Fin
     if exchange.whole:
         if answer.nodes is None and answer.node_names:
             text = "answers NodeNames, which are not read when whole nodes were sent (nodeCacheCapable: false)"
-            return [], _error(exchange, f"{text}: every node is turned down. Answer Nodes")
+            return [], _error(exchange, f"{text}: every node is rejected. Answer Nodes")
         if answer.nodes is None and not reasons:
-            return [], _error(
-                exchange, "answers neither Nodes nor reasons: every node is turned down"
-            )
+            return [], _error(exchange, "answers neither Nodes nor reasons: every node is rejected")
         return answer.nodes or [], None
     if answer.node_names is None:
         if answer.nodes is not None:
             text = "answers Nodes where names were sent; that is read, but NodeNames is shorter"
             return answer.nodes, _note(exchange, text)
         if not reasons:
-            text = "answers neither NodeNames nor reasons: every node is turned down"
+            text = "answers neither NodeNames nor reasons: every node is rejected"
             return [], _error(exchange, text)
     return answer.node_names or [], None
 

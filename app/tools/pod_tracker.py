@@ -1,4 +1,4 @@
-"""Follows pods of an embedded cluster: which are bound, where and when, which were turned down, and why.
+"""Follows pods of an embedded cluster: which are bound, where and when, which were rejected, and why.
 
 For whatever runs the scheduler on an embedded cluster in its own process and has to know how far it got.
 """
@@ -40,7 +40,7 @@ class Entry:
 
     @property
     def is_decided(self) -> bool:
-        """Whether it was bound or turned down, or needs no decision any more."""
+        """Whether it was bound or rejected, or needs no decision any more."""
         return bool(self.node or self.refusal or self.is_gone)
 
 
@@ -96,12 +96,12 @@ class PodTracker:
 
     @property
     def decided(self) -> int:
-        """Pods that are bound or were turned down."""
+        """Pods that are bound or were rejected."""
         return sum(entry.is_decided for entry in self._entries.values())
 
     @property
     def is_decided(self) -> bool:
-        """Whether every pod is bound or was turned down."""
+        """Whether every pod is bound or was rejected."""
         return all(entry.is_decided for entry in self._entries.values())
 
     def settled(self, quiet_seconds: float) -> bool:
@@ -130,7 +130,7 @@ class PodTracker:
         return Counter(entry.refusal for entry in self._of(workload) if not entry.node)
 
     def undecided(self) -> list[str]:
-        """For people: the pods that were neither bound nor turned down, by workload and error."""
+        """For people: the pods that were neither bound nor rejected, by workload and error."""
         left = Counter(
             (entry.workload, entry.error or "not tried")
             for entry in self._entries.values()

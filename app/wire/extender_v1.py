@@ -28,12 +28,12 @@ T = TypeVar("T")
 #: Bytes of an answer that are decoded in one go, the strict way and Go's way; and of one with whole nodes, which are skipped.
 ONE_GO: Final = 1024 * 1024
 SLOWLY: Final = 16 * 1024
-#: Entries of a list where nobody knows how many there may be.
+#: Entries of a list whose length is not known.
 MOST: Final = 1_000_000
 
 
 class Body:
-    """A request body in pieces that are shared with whoever keeps them; nobody has to join all of them."""
+    """A request body in pieces that are shared with their owners and never joined as a whole."""
 
     __slots__ = ("pieces", "size")
 

@@ -144,9 +144,9 @@ class PodDecoder(ObjectDecoder[Pod]):
         key = bytes(text)
         if not key:
             return _NO_LABELS
-        return self._labels.get(key) or self._labels_written_anew(key)
+        return self._labels.get(key) or self._labels_rewritten(key)
 
-    def _labels_written_anew(self, text: bytes) -> LabelSet:
+    def _labels_rewritten(self, text: bytes) -> LabelSet:
         labels = _LABELS.decode(text)
         if not labels:
             return _NO_LABELS

@@ -132,7 +132,7 @@ class Filtered:
     failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: Reasons by node name where it could not.
     unresolvable: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: Seconds after which a pod that was turned down should be tried again (aiokube-scheduler only).
+    #: Seconds after which a pod that was rejected should be tried again (aiokube-scheduler only).
     retry_after: int | None = None
 
 

@@ -8,7 +8,7 @@ and a pod says how many it needs in its own::
 
     metadata: {annotations: {licences.example.com/wanted: "2"}}
 
-Filter turns down the nodes that have too few, prioritize prefers those that have most left. Run it with
+Filter rejects the nodes that have too few, prioritize prefers those that have most left. Run it with
 
     python -m extenders.python.seats --port 8888
 
@@ -24,7 +24,7 @@ from extenders.kit import Filtered, Node, NodesRequest, Pod, make_app, run
 FREE: Final = "licences.example.com/free"
 WANTED: Final = "licences.example.com/wanted"
 HIGHEST_SCORE: Final = 10
-#: Seconds after which a pod that was turned down is worth another try: licences come back unannounced.
+#: Seconds after which a pod that was rejected is worth another try: licences come back unannounced.
 RETRY_AFTER: Final = 15
 
 

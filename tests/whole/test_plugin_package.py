@@ -338,6 +338,6 @@ def test_a_pod_that_is_turned_down_is_told_why_and_woken_by_the_event_of_the_hin
     api.create_pod("after-that")
     assert api.node_of("after-that") == "cheap"
     assert api.events("after-that", "Scheduled") == 1
-    assert api.events("later", "FailedScheduling") == 1, "woken by events that its hint turns down"
+    assert api.events("later", "FailedScheduling") == 1, "woken by events that its hint rejects"
     api.annotate("dear", **{MAINTENANCE: None})
     assert api.node_of("later") == "dear"

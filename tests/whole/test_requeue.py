@@ -1,4 +1,4 @@
-"""An extender wakes a pod that it turned down, through the endpoint of a running scheduler."""
+"""An extender wakes a pod that it rejected, through the endpoint of a running scheduler."""
 
 import contextlib
 import json

@@ -69,7 +69,7 @@ class ExtenderMetrics:
         )
         self._dropped: Final = families.counter(
             "aiokube_scheduler_extender_nodes_dropped_total",
-            "Nodes that extenders turned down, of those they were sent.",
+            "Nodes that extenders rejected, of those they were sent.",
             ALPHA,
             *_EXTENDER_VERB,
         )

@@ -1,4 +1,4 @@
-"""Metrics that are looked up when somebody asks: how things stand in the queue, the cache, the watches and the election."""
+"""Metrics that are computed when they are scraped: queue, cache, watches and election."""
 
 import platform
 from collections import Counter
@@ -210,7 +210,7 @@ def _evaluations(frameworks: Mapping[str, Framework]) -> Values:
 _WATCHES: Final[Sequence[tuple[str, str, Callable[[InformerStatistics], float | None], bool]]] = (
     (
         "aiokube_scheduler_watch_age_seconds",
-        "Time since anything was last heard from the API server about this kind.",
+        "Time since anything was last received from the API server about this kind.",
         lambda s: s.age,
         False,
     ),
@@ -240,7 +240,7 @@ _WATCHES: Final[Sequence[tuple[str, str, Callable[[InformerStatistics], float | 
     ),
     (
         "aiokube_scheduler_watch_reconnects_total",
-        "Watches of this kind that were begun anew.",
+        "Watches of this kind that were restarted.",
         lambda s: s.reconnects,
         True,
     ),

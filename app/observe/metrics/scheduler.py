@@ -319,7 +319,7 @@ class WatchMetrics:
 
 
 def _event(change: Change) -> str:
-    """What kube-scheduler calls it, but for updates, which it tells apart by what has changed in a node or a waiting pod."""
+    """kube-scheduler's name for it, except for updates, of which it distinguishes what changed in a node or a waiting pod."""
     kind, old, new = change
     resource = RESOURCES.get(kind)
     of: str = kind.__name__ if resource is None else resource

@@ -2,7 +2,7 @@
 
 The scheduler observes some thirty numbers per pod, on one thread. prometheus_client's own metrics take a lock and walk their
 buckets for each, which is a microsecond or two; these are plain attributes and one bisection, a quarter of that. A family
-hands out one series per combination of label values and keeps it, so that whoever observes often asks once.
+hands out one series per combination of label values and keeps it, so that a frequent observer looks it up once.
 """
 
 import asyncio
@@ -143,7 +143,7 @@ class Family(Generic[S]):
         return self.of[values]
 
     def reset(self) -> None:
-        """Starts all series again from nothing; those that somebody holds stay in use."""
+        """Starts all series again from nothing; those that are held stay in use."""
         for series in self.of.values():
             series.reset()
 

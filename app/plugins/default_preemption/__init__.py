@@ -1,4 +1,4 @@
-"""DefaultPreemption: when no node will do, evict pods of lower priority (docs/spec/preemption.md)."""
+"""DefaultPreemption: when no node is feasible, evicts pods of lower priority (docs/spec/preemption.md)."""
 
 from app.plugins.default_preemption.plugin import DefaultPreemption
 

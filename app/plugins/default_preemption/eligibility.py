@@ -16,7 +16,7 @@ PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 def why_not(pod: Pod, on_nominated_node: Iterable[Pod]) -> str:
     """Why a pod may not preempt; empty if it may.
 
-    ``on_nominated_node``: the pods on the node that is nominated for it already, none where that node is beyond help.
+    ``on_nominated_node``: the pods on the node that is nominated for it already, none where preemption cannot help that node.
     """
     if pod.spec.preemption_policy == "Never":
         return NEVER

@@ -8,14 +8,14 @@ from typing import Final
 from app.model.pod import Pod
 from app.state.table import NodeTable
 
-#: Preemptors beyond which those are forgotten that nobody has asked about since their victims left.
+#: Preemptors beyond which those are forgotten that were not asked about since their victims left.
 _MANY: Final = 256
 
 
 class Preemptions:
     """The preemptors whose victims are being evicted, by uid, with the last victim once its turn has come.
 
-    What an API server has confirmed is heard from the watch a moment later. A preemptor that is tried in between fails once
+    What an API server has confirmed comes from the watch a moment later. A preemptor that is tried in between fails once
     more, so it is held back until the watch has shown that its last victim is going. kube-scheduler stops to wait when the
     last request is answered; for a victim with grace there is no difference but that moment.
     """

@@ -24,7 +24,7 @@ from app.state.view import View
 
 
 class _Reach(NamedTuple):
-    """Who reaches some devices: the node of this name, or those that the selector matches; everybody where both are None."""
+    """Who reaches some devices: the node of this name, or those that the selector matches; all nodes where both are None."""
 
     node: str | None = None
     selector: NodeSelector | None = None

@@ -289,7 +289,7 @@ def match_node_selector(view: View, selector: NodeSelector) -> Mask:
 class RequiredNodeAffinity:
     """Where a pod may go by its own word: every pair of spec.nodeSelector, and its required node affinity.
 
-    ``everything``: it has neither, so every node will do.
+    ``everything``: it has neither, so every node matches.
     """
 
     __slots__ = ("_all", "everything")

@@ -1,4 +1,4 @@
-"""Which changes may help a pod that affinity between pods turned down.
+"""Which changes may help a pod that affinity between pods rejected.
 
 See docs/spec/plugins/inter-pod-affinity.md#events.
 """
@@ -63,7 +63,7 @@ class _Hints:
 
 
 def _waiting(pod: Pod) -> bool:
-    """Whether the pod is neither on a node nor nominated to one, so that it concerns nobody."""
+    """Whether the pod is neither on a node nor nominated to one, so that it concerns no other pod."""
     return not pod.node_name and not pod.nominated_node_name
 
 

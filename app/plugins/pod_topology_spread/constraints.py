@@ -85,7 +85,7 @@ class ConstraintSource:
 
     @property
     def defaults_filter(self) -> bool:
-        """Whether pods without constraints may be turned down by default ones."""
+        """Whether pods without constraints may be rejected by default ones."""
         return bool(self._defaults[HARD])
 
     def of(self, pod: Pod, action: str) -> Constraints:
@@ -98,7 +98,7 @@ class ConstraintSource:
         return () if selector.everything else self._default(action, selector)
 
     def needs_all_keys(self, pod: Pod) -> bool:
-        """Whether scoring passes over nodes that lack a topology key."""
+        """Whether scoring ignores nodes that lack a topology key."""
         return bool(pod.template.spread_constraints) or not self.system_defaulted
 
     def _own_of(self, pod: Pod, action: str) -> Constraints:

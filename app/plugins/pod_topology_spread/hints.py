@@ -1,4 +1,4 @@
-"""Which changes may help a pod that hard spread constraints turned down.
+"""Which changes may help a pod that hard spread constraints rejected.
 
 See docs/spec/plugins/pod-topology-spread.md#events.
 """

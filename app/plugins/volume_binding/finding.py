@@ -44,7 +44,7 @@ NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_MISSING, FAULT = (
 class Plan:
     """What a pod's claims would need on each row of a view.
 
-    ``problems``: int32[n], bits of what stands in the way, 0 where the pod may go; with FAULT ``fault`` says what.
+    ``problems``: int32[n], bits of what prevents it, 0 where the pod may go; with FAULT ``fault`` says what.
     """
 
     def __init__(self, n: int) -> None:

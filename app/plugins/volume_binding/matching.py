@@ -1,4 +1,4 @@
-"""Finds volumes that exist already for claims that wait: for every node the smallest that will do.
+"""Finds volumes that exist already for claims that wait: for every node the smallest that is large enough.
 
 The rules are those of binding a claim to a volume anywhere in Kubernetes
 (docs/spec/plugins/volume-binding.md#choice-of-a-volume). A volume

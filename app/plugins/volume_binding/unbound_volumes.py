@@ -82,7 +82,7 @@ class VolumesByClass:
         self._places = places
         #: Numbers of traits, shared by all classes.
         self._traits = traits
-        #: Number of each free volume's place and traits, once somebody has asked.
+        #: Number of each free volume's place and traits, once they were needed.
         self._columns: tuple[_Numbers, _Numbers] | None = None
 
     def put(self, volume: PersistentVolume) -> None:

@@ -23,7 +23,7 @@ Ranks = npt.NDArray[np.int32]
 
 NOWHERE: Final = np.int32(2**31 - 1)
 
-#: Places that may have numbers although nobody needs them any more.
+#: Places that may have numbers although they are not needed any more.
 _SPARE_PLACES: Final = 1024
 _LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 

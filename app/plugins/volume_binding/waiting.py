@@ -1,4 +1,4 @@
-"""Waits until a pod's volumes are bound, by whoever binds and makes volumes in the cluster.
+"""Waits until a pod's volumes are bound, by the volume controllers of the cluster.
 
 Looked at once a second. What the API server holds counts, not what is assumed: another pod's cycle may assume things
 meanwhile. Anything that cannot come right ends the wait, so that the pod is tried again.

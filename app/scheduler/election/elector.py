@@ -5,7 +5,7 @@
           stop()      stop() or the lease     always, so that
                       could not be renewed    others need not wait
 
-Beyond kube-scheduler: whoever waits also watches the lease, and tries at once when it is released or deleted, or when its
+Beyond kube-scheduler: a standby also watches the lease, and tries at once when it is released or deleted, or when its
 holder's time has run out; and a leader that finds another's name in the lease gives up without further attempts.
 
 ``is_leader_now`` is what writers ask before each request. It trusts nothing but our own clock: it is true for
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 #: Seconds by which a leader may miss its renewals before it counts as unhealthy (docs/spec/election.md#health).
 HEALTH_TOLERANCE: Final = 20.0
-#: Seconds until a leader looks at a lease that somebody else has written.
+#: Seconds until a leader looks at a lease that another process has written.
 BEATEN_RETRY: Final = 0.1
 #: Seconds until a watch of the lease that is not allowed is tried again.
 FORBIDDEN_RETRY: Final = 60.0
@@ -66,7 +66,7 @@ def new_identity(host: str) -> str:
 
 
 def shown(identity: str) -> str:
-    """An identity for people: whoever may write the lease chooses it."""
+    """An identity for people: anyone with the right to write the lease chooses it."""
     return identity if identity.isprintable() and len(identity) <= 256 else f"{identity!r:.256}"
 
 
@@ -92,7 +92,7 @@ class LeaseStore(Protocol):
         ...
 
     async def update(self, lease: Lease, record: LeaseRecord) -> Lease:
-        """Changes it, unless somebody else has."""
+        """Changes it, unless another process has."""
         ...
 
     def changes(self, rng: np.random.Generator) -> AsyncGenerator[LeaseRecord | None, None]:
@@ -144,7 +144,7 @@ class _Attempt(enum.Enum):
     HELD = enum.auto()
     TAKEN = enum.auto()
     FAILED = enum.auto()
-    #: Somebody else has written the lease at the same time.
+    #: Another process has written the lease at the same time.
     BEATEN = enum.auto()
 
 
@@ -329,7 +329,7 @@ class LeaseElector:
         try:
             attempt = await self._renew_unread() or await self._read_and_act()
         except Conflict as err:
-            logger.info("Somebody else was faster to write lease %s: %s", self._store.name, err)
+            logger.info("Another process was faster to write lease %s: %s", self._store.name, err)
             attempt = _Attempt.BEATEN
         except KubeApiError as err:
             logger.warning("Lease %s could not be read or written: %s", self._store.name, err)
@@ -424,7 +424,7 @@ class LeaseElector:
 
     def _report_wait(self, seconds: float, now: float) -> None:
         """Says once of each record that its holder is silent and that the lease tells us to go on waiting."""
-        logger.debug("Lease %s is held by somebody else", self._store.name)
+        logger.debug("Lease %s is held by another process", self._store.name)
         observed = self._observed
         if observed is None or observed is self._overdue:
             return

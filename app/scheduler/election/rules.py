@@ -4,7 +4,7 @@ Clocks of different machines are never compared. A holder is trusted until its r
 duration by *our* clock, counted from when we first saw it; so a newcomer waits for one whole duration. A lease without a
 holder was released and may be taken at once. A lease that was deleted was not: its holder may not know yet.
 
-Whoever may write the lease chooses its numbers. A duration that is absent or not positive counts as ours: to trust nobody for
+Anyone with the right to write the lease chooses its numbers. A duration that is absent or not positive counts as ours: to trust no holder for
 such a lease would make two leaders. A very long one is respected, as its holder may be alive and patient; the log says so. The
 count of transitions stays at its highest number.
 """
@@ -81,7 +81,7 @@ class Update(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Somebody else holds the lease, until this moment (own clock) at least."""
+    """Another process holds the lease, until this moment (own clock) at least."""
 
     until: float
 

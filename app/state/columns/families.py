@@ -2,9 +2,9 @@
 
 Pods come in families that share namespace and labels, so a selector is judged once per family and a counter is kept up
 to date by adding one number when a pod comes or goes. Plugins ask for a counter by a key of their own choosing; asking
-again with an equal key gives the same counter. Counters nobody asked for in a while are dropped.
+again with an equal key gives the same counter. Counters that were not used for a while are dropped.
 
-Neither a new counter nor a new family asks everybody: counters are found through an index over the labels they demand,
+Neither a new counter nor a new family is checked against all: counters are found through an index over the labels they demand,
 families through the values of the labels that counters have asked for. So thousands of selectors, or pods of which each
 is a family of its own, cost no more than a few.
 """
@@ -72,7 +72,7 @@ class Counter:
 
 
 class _Namespace:
-    """The families of one namespace; by label value too, for the keys that somebody asked for."""
+    """The families of one namespace; by label value too, for the keys that were asked for."""
 
     __slots__ = ("_by_label", "families")
 

@@ -34,7 +34,7 @@ class EncodedColumn(Generic[Value]):
     """One value per row, as int32[capacity] ``codes``; ``values[code]`` is the value, ``values[0]`` that of unused rows.
 
     Values that no row has any more are dropped from time to time, so that there are about as many as rows at most, however
-    many nodes come and go. The others are numbered anew then, and ``epoch`` changes: codes, and arrays by code, mean
+    many nodes come and go. The others are renumbered then, and ``epoch`` changes: codes, and arrays by code, mean
     something only together with those of the same epoch. Within an epoch values are only added, at the end. Two columns
     that share ``epochs`` never have the same one.
     """
@@ -137,7 +137,7 @@ class LabelColumns:
             column.set(row, None)
 
     def column(self, key: str) -> LabelColumn:
-        """The column of a key; made now if nobody has asked about it lately. Not to be kept while nodes may change."""
+        """The column of a key; made now if it was not used lately. Not to be kept while nodes may change."""
         column = self._columns.get(key)
         if column is None:
             column = self._make(key)

@@ -11,7 +11,7 @@ from app.model.selectors import EVERYTHING, Selector
 
 T = TypeVar("T")
 
-#: Label key and value; the value is None where any will do. ``_ANY`` is the drawer of selectors that demand no label.
+#: Label key and value; the value is None for any value. ``_ANY`` is the drawer of selectors that demand no label.
 _Drawer = tuple[str, str | None]
 _ANY: Final[_Drawer] = ("", None)
 
@@ -23,7 +23,7 @@ class Scope(NamedTuple):
     selector: Selector
 
 
-#: The scope that leaves nobody out.
+#: The scope of all namespaces.
 EVERY_POD: Final = Scope(None, EVERYTHING)
 
 

@@ -130,7 +130,7 @@ class _Reader:
 
 
 class TermKind(enum.Enum):
-    """Which of a pod's lists a term stands in."""
+    """Which of a pod's lists a term is in."""
 
     REQUIRED_AFFINITY = enum.auto()
     REQUIRED_ANTI_AFFINITY = enum.auto()

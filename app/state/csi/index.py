@@ -176,7 +176,7 @@ class CsiIndex:
     # ------------------------------------------------------------ what claims stand for
 
     def _resolve(self, key: ClaimKey, known: _Claim) -> None:
-        """Finds the claim's volume anew and moves its uses there."""
+        """Finds the claim's volume again and moves its uses there."""
         self._unlink(key, known)
         namespace, name = key
         claim = self._cluster.claims.get(name, namespace)

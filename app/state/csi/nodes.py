@@ -1,6 +1,6 @@
 """What CSINode objects say of each row: how many volumes of each driver it takes, which in-tree plugins have migrated.
 
-CSINodes go by node name and come and go on their own, so rows are matched to names again whenever somebody asks
+CSINodes go by node name and come and go on their own, so rows are matched to names again whenever they are needed
 (``sync``); that costs one comparison of arrays and a step per row that changed since.
 """
 
@@ -99,7 +99,7 @@ class CsiNodes:
             self._limits[driver] = np.concatenate((limits, fresh))
 
     def sync(self, found: Iterable[tuple[int, str]]) -> None:
-        """Follows rows to their new names (see RowNames.catch_up); rows that have lost theirs are in nobody's view."""
+        """Follows rows to their new names (see RowNames.catch_up); rows that have lost theirs are in no view."""
         for row, name in found:
             self._set(row, self._nodes.get(name))
 

@@ -1,7 +1,7 @@
-"""Active pods in lanes, so that nobody waits behind a pod that waits for something that does not concern it.
+"""Active pods in lanes, so that no pod waits behind one that waits for something else.
 
 Some pods need more than their turn: an extender that is asked about one pod at a time is such a thing. Those that need the
-same stand in the same lane. Who asks for the next pod says which lanes are open; the queue knows nothing else of them.
+same are in the same lane. The caller that asks for the next pod says which lanes are open; the queue knows nothing else of them.
 A pod may pass others of its priority, and no others: it would take the room that they are waiting for.
 """
 

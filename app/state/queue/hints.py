@@ -90,7 +90,7 @@ class Interest(msgspec.Struct, frozen=True):
 
     @property
     def nobody(self) -> bool:
-        """Whether nobody cares about the event."""
+        """Whether no plugin registered for the event."""
         return not self.wildcard and not self.plugins
 
 

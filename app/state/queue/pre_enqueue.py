@@ -26,7 +26,7 @@ class PreEnqueue:
         self._recorder: Final = recorder
 
     def admits(self, queued: QueuedPod) -> bool:
-        """Runs the plugins, the one that gates the pod now first, until one turns it down; notes which one did.
+        """Runs the plugins, the one that gates the pod now first, until one rejects it; notes which one did.
 
         A plugin that has gated the pod stays among its rejectors when it lets the pod through.
         """
@@ -46,7 +46,7 @@ class PreEnqueue:
     def let_through(self, group: Siblings, pods: Collection[QueuedPod]) -> Collection[QueuedPod]:
         """Those of some pods of a gated group that the plugin which gates them would let through now.
 
-        A first look, so that an event costs little for the many that are still held back; whoever passes must still be
+        A first look, so that an event costs little for the many that are still held back; a pod that passes must still be
         admitted (``admits``). All of them if the plugin is gone or raises: then ``admits`` deals with that.
         """
         anyone = next(iter(pods))

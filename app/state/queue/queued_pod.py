@@ -17,9 +17,9 @@ A pod is in exactly one place, and only the moves of TRANSITIONS exist::
      │                            ▼                                                     │
      └─────────────────────── gated ────────────────────────────────────────────────────┘
 
-Whatever would enter a queue is first shown to the PreEnqueue plugins, so ``gated`` can stand in for any destination.
+Whatever would enter a queue is first shown to the PreEnqueue plugins, so ``gated`` can replace any destination.
 A pod leaves with Done when its binding begins; if that fails it comes back (Failure, from outside). Pop never takes
-from error backoff, the pods of which failed without any plugin having turned them down.
+from error backoff, the pods of which failed without any plugin having rejected them.
 """
 
 import enum
@@ -143,7 +143,7 @@ class InvalidTransition(Exception):  # noqa: N818 - named for what it is, as in 
 class QueuedPod(msgspec.Struct, eq=False):
     """A pod with what the queue knows about its attempts. Times are seconds since the epoch.
 
-    Lives from the pod's arrival until it is bound or gone, through all its attempts; whoever popped it owns it until it
+    Lives from the pod's arrival until it is bound or gone, through all its attempts; the attempt that popped it owns it until it
     is given back, and sets ``pod`` and the rejectors then (see ``reject``).
     """
 
@@ -162,7 +162,7 @@ class QueuedPod(msgspec.Struct, eq=False):
     was_flushed_from_unschedulable: bool = False
     #: When the pod first became active.
     initial_attempt_timestamp: float | None = None
-    #: Plugins that turned the pod down; their hints decide what wakes it. Replaced, never changed in place.
+    #: Plugins that rejected the pod; their hints decide what wakes it. Replaced, never changed in place.
     unschedulable_plugins: AbstractSet[str] = frozenset()
     #: Plugins that wait for something; an event they welcome makes the pod active without backoff.
     pending_plugins: AbstractSet[str] = frozenset()
@@ -173,7 +173,7 @@ class QueuedPod(msgspec.Struct, eq=False):
     #: Of the heap that holds the pod: its rank there and the number of its entry.
     rank: Any = None
     ticket: int = 0
-    #: Of the lanes that hold the pod: the one it stands in.
+    #: Of the lanes that hold the pod: the one it is in.
     lane: Lane = frozenset()
     #: Of the pool that holds the pod: the group it is filed in.
     group: Any = None
@@ -196,7 +196,7 @@ class QueuedPod(msgspec.Struct, eq=False):
         return self._story
 
     def reject(self, unschedulable: Iterable[str] = (), pending: Iterable[str] = ()) -> None:
-        """Records who turned the pod down in the attempt that just ended; nobody means an error ended it."""
+        """Records the plugins that rejected the pod in the attempt that just ended; none means an error ended it."""
         self.unschedulable_plugins = frozenset(unschedulable)
         self.pending_plugins = frozenset(pending)
 

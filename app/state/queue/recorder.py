@@ -17,7 +17,7 @@ class QueueRecorder(Protocol):
         """A pod has entered ``queue`` (active, backoff or unschedulable): scheduler_queue_incoming_pods_total."""
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
-        """So many more pods wait because ``plugin`` turned them down: scheduler_unschedulable_pods."""
+        """So many more pods wait because ``plugin`` rejected them: scheduler_unschedulable_pods."""
 
     def in_flight(self, event: str, delta: int) -> None:
         """So many more of these events are kept for pods in flight: scheduler_inflight_events."""

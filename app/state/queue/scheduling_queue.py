@@ -2,9 +2,9 @@
 
 Four ideas carry it:
 
-1. **Pods wait for a reason.** A pod that was turned down waits until an event happens that one of the plugins which
-   turned it down has registered and, by its hint, welcomes. Waiting costs nothing: pods are filed by what can wake them
-   (unschedulable_pods), so an event looks at nobody else.
+1. **Pods wait for a reason.** A pod that was rejected waits until an event happens that one of the plugins which
+   rejected it has registered and, by its hint, welcomes. Waiting costs nothing: pods are filed by what can wake them
+   (unschedulable_pods), so an event looks at no other pods.
 2. **Nothing is missed while a pod is being tried.** Events that come in the meantime are kept (in_flight) and put to the
    pod's rejectors when it fails, so it waits only for what has not happened yet.
 3. **Failures back off.** Exponentially, on whole seconds (backoff); rejected pods may still be tried early when nothing
@@ -134,7 +134,7 @@ class SchedulingQueue:
         initial_backoff_seconds, max_backoff_seconds: see Backoff.
         max_unschedulable_seconds: how long a pod waits for an event before it is tried again without one.
         nominator: kept up to date with the pods' updates; if None, the queue has its own.
-        lane: what a pod needs besides its turn; whoever pops says which of it is to be had (see Lanes).
+        lane: what a pod needs besides its turn; the caller of ``pop`` says which lanes are open.
         """
         tickets = itertools.count(1)
         self._max_unschedulable_seconds: Final = max_unschedulable_seconds
@@ -155,7 +155,7 @@ class SchedulingQueue:
         )
         self._backing_off_errors: Final = PodHeap(expiration, tickets)
         self._waiting: Final = WaitingRoom(self._hints, self._pre_enqueue.let_through, tickets)
-        #: Events that have not woken everybody yet, oldest first.
+        #: Events that have not woken all their pods yet, oldest first.
         self._wakes: Final[deque[Wake]] = deque()
         self._in_flight: Final = InFlight(recorder)
         self._queues: Final[Mapping[Place, Lanes | PodHeap | WaitingPool]] = {
@@ -211,7 +211,7 @@ class SchedulingQueue:
                 self._wake_by_update(queued, old, new, now)
 
     def delete(self, pod: Pod) -> None:
-        """Forgets a pod and its nomination. A pod in flight is left to whoever has it."""
+        """Forgets a pod and its nomination. A pod in flight is left to its attempt."""
         self.nominator.delete(pod)
         queued = self._pods.get(pod.uid)
         if queued is not None and queued.place is not IN_FLIGHT:
@@ -255,7 +255,7 @@ class SchedulingQueue:
     def add_unschedulable_if_not_present(self, queued: QueuedPod, now: float) -> Place:
         """Takes a pod back after a failed attempt, or a failed binding, and returns where it went.
 
-        The caller has set ``queued.pod`` to the latest object and ``queued.reject`` to who turned it down; nobody means
+        The caller has set ``queued.pod`` to the latest object and ``queued.reject`` to the plugins that rejected it; none means
         that an error ended the attempt. Raises AlreadyQueuedError if the pod, or another by its name, is here already;
         the attempt has ended then as well.
         """
@@ -284,7 +284,7 @@ class SchedulingQueue:
         """Wakes the waiting pods that an event may help and that pass ``precheck``; returns how many it woke.
 
         ``old`` and ``new`` are the object before and after; either is None. Pods in flight see the event when they
-        come back. An event that nobody has registered for is forgotten at once. Where very many pods wait, the rest is
+        come back. An event without a registered hint is forgotten at once. Where very many pods wait, the rest is
         left to ``continue_waking``.
         """
         interest = self._hints.interest(event)

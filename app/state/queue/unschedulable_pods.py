@@ -1,6 +1,6 @@
 """Pods that wait for an event, filed so that an event finds those it may help and touches no other.
 
-Pods of one template that were turned down by the same plugins are siblings; they are filed together, and every group of
+Pods of one template that were rejected by the same plugins are siblings; they are filed together, and every group of
 siblings is listed under what can wake it.
 """
 
@@ -16,7 +16,7 @@ GroupKey = tuple[PodTemplate, frozenset[str], frozenset[str], str]
 
 
 class Siblings:
-    """Waiting pods that share their template, the plugins that turned them down, and the one that gates them."""
+    """Waiting pods that share their template, the plugins that rejected them, and the one that gates them."""
 
     __slots__ = ("gating_plugin", "key", "pods", "rejectors", "template", "wakers")
 
@@ -111,7 +111,7 @@ class WaitingPool:
 
 
 class UnschedulablePods(WaitingPool):
-    """The pool of pods that some plugin turned down; knows who has waited longest."""
+    """The pool of pods that some plugin rejected; knows who has waited longest."""
 
     def __init__(
         self, wakers: Callable[[Siblings], Iterable[Hashable]], tickets: Iterator[int]

@@ -34,7 +34,7 @@ class WaitingRoom:
     """Unschedulable and gated pods.
 
     Unschedulable pods are filed under each of their rejectors. Gated pods are filed under the plugin that gates them: an
-    event that this plugin has not registered never wakes them, whoever else turned them down, nor does any while the plugin
+    event that this plugin has not registered never wakes them, whichever other plugin rejected them, nor does any while the plugin
     holds them back. Hints that look at a pod's template only are asked once for all siblings.
     """
 
@@ -81,7 +81,7 @@ class WaitingRoom:
         return judge
 
     def candidates(self, interest: Interest) -> Sequence[Siblings]:
-        """The groups that somebody who cares about the event has turned down; each once, in a fixed order. All, for EVENTS_DROPPED."""
+        """The groups rejected by a plugin that registered for the event; each once, in a fixed order. All, for EVENTS_DROPPED."""
         if not self.unschedulable and not self.gated:
             return ()
         if interest.event == EVENTS_DROPPED:
@@ -116,5 +116,5 @@ class WaitingRoom:
 
 
 def _only(target: object, precheck: Precheck | None) -> Precheck:
-    """A wildcard event with an object concerns the pod that the object is, and nobody else."""
+    """A wildcard event with an object concerns the pod that the object is, and no other."""
     return lambda pod: is_same_pod(target, pod) and (precheck is None or precheck(pod))

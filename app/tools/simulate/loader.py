@@ -212,7 +212,7 @@ def _is_workload(found: Found) -> bool:
 def _prepared(found: Found) -> Object:
     """An object of a dump as it is to be taken over.
 
-    Namespaces on their way out stay: what holds them is not known. Budgets are counted anew, as preemptions go on to use
+    Namespaces on their way out stay: what holds them is not known. Budgets are counted again, as preemptions go on to use
     them up. Pending pods are to be decided about anew.
     """
     value = found.value

@@ -30,7 +30,7 @@ class Reason(Struct, frozen=True, kw_only=True):
     message: str
     """That of FailedScheduling; of the last error if the pods could not be decided about."""
     is_decided: bool
-    """Whether the scheduler has turned them down; if not, it was still at it when the time was up."""
+    """Whether the scheduler has rejected them; if not, it was still at it when the time was up."""
 
 
 class Workload(Struct, frozen=True, kw_only=True):

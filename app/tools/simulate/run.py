@@ -46,7 +46,7 @@ class SimulationOptions:
 
 
 async def simulate(options: SimulationOptions, console: Console) -> Answer | None:
-    """Where everything goes; None if SIGINT or SIGTERM came first. ``console`` shows the progress.
+    """Whereverything goes; None if SIGINT or SIGTERM came first. ``console`` shows the progress.
 
     Raises ManifestError, ChildFailed or OSError, some of them in groups.
     """

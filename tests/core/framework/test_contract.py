@@ -360,9 +360,9 @@ class HintByName(Hinting):
         (WrongPreScore, "pre_score returns None, not a Status"),
         (
             RefusesTheUnconcerned,
-            "concerns is false, but pods like pod are turned down by pre_filter",
+            "concerns is false, but pods like pod are rejected by pre_filter",
         ),
-        (FiltersTheUnconcerned, "concerns is false, but pods like pod are turned down by filter"),
+        (FiltersTheUnconcerned, "concerns is false, but pods like pod are rejected by filter"),
         (ScoresTheUnconcerned, "concerns is false, but pods like pod are scored"),
         (VagueConcern, "concerns returns a tuple, not a bool"),
         (SilentReserve, "reserve returns None, not a Status"),

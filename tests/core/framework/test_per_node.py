@@ -11,7 +11,7 @@ RESOURCES = ("cpu", "memory", "ephemeral-storage", "example.com/gpu", "hugepages
 
 
 class Picky(NodeFilter, NodeScore):
-    """Wants free cpu and few pods; names the node when it turns it down."""
+    """Wants free cpu and few pods; names the node when it rejects it."""
 
     NAME = "Picky"
 

@@ -161,7 +161,7 @@ def test_what_a_plugin_that_skips_names_is_ignored():
 
 
 class Bars:
-    """Turns down these nodes."""
+    """Rejects these nodes."""
 
     def __init__(self, name, nodes, pre_filter=SUCCESS):
         self.NAME = name

@@ -349,7 +349,7 @@ def verdict(verdicts: Verdicts | None, position: int) -> tuple[Code, tuple[str, 
 
 
 def check_filter(world: World, plugin, pod: Pod, twin, *, state: CycleState | None = None) -> int:
-    """Compares a filter with its twin on every view; returns how many nodes were turned down."""
+    """Compares a filter with its twin on every view; returns how many nodes were rejected."""
     state = state or CycleState()
     rejected = 0
     for seen in world.views():

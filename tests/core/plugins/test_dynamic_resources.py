@@ -412,7 +412,7 @@ class TestBinding:
 
 
 class Nowhere:
-    """Turns down some nodes, before DynamicResources has its turn."""
+    """Rejects some nodes, before DynamicResources has its turn."""
 
     NAME = "Nowhere"
 

@@ -17,7 +17,7 @@ from tests.core.framework.profiles import profile_of
 
 
 class Bars:
-    """Turns down these nodes."""
+    """Rejects these nodes."""
 
     def __init__(self, name, nodes, code=Code.Unschedulable):
         self.NAME = name

@@ -103,7 +103,7 @@ def attempt(
     pending: Iterable[str] = (),
     now: float = NOW,
 ) -> QueuedPod:
-    """Adds a pod to an idle queue and has it fail at once, turned down by these plugins."""
+    """Adds a pod to an idle queue and has it fail at once, rejected by these plugins."""
     queue.add(pod, now)
     return fail_next(queue, by=by, pending=pending, now=now)
 

@@ -41,7 +41,7 @@ class Asked:
 
 
 def waiting(queue, templates, count=MANY, prefix="p"):
-    """So many pods of these templates, dealt in turn, all turned down."""
+    """So many pods of these templates, dealt in turn, all rejected."""
     for number in range(count):
         template = templates[number % len(templates)]
         queue.add(make_pod(f"{prefix}{number}", template=template), NOW)

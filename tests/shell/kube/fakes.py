@@ -34,7 +34,7 @@ class Silence(NamedTuple):
 
 
 class Hang:
-    """A stream that stays open without a word."""
+    """A stream that stays open without a reason."""
 
 
 Step = bytes | Silence | Hang | Exception

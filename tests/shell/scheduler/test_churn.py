@@ -221,7 +221,7 @@ def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tupl
 
 
 def licences(sink):
-    """An extender that turns down some pods for reasons of their own."""
+    """An extender that rejects some pods for reasons of their own."""
 
     def answer(_verb, body):
         name, nodes = body["Pod"]["metadata"]["name"], body["NodeNames"]

@@ -402,7 +402,7 @@ class Candidate:
         return self
 
     async def kill(self):
-        """Ends it without a word, as SIGKILL would."""
+        """Ends it without a reason, as SIGKILL would."""
         self.store.cut_off = True
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)

@@ -74,7 +74,7 @@ async def test_a_pod_that_fits_nowhere():
     assert told.now.feasible == 0
     assert told.now.message == "0/2 nodes are available: 2 Insufficient cpu."
     text = shown(told)
-    assert "turned down by NodeResourcesFit" in text
+    assert "rejected by NodeResourcesFit" in text
     assert "0 of 2 nodes would do" in text
     assert "Insufficient cpu" in text
 

@@ -35,7 +35,7 @@ class Maintenance(NodeLocal, NodeFilter):
         self._annotation = MaintenanceArgs.read(args).annotation
 
     def filter_node(self, state: CycleState, pod: Pod, info: NodeInfo) -> Status | None:
-        """Turns down nodes in maintenance."""
+        """Rejects nodes in maintenance."""
         why = info.node.annotations.get(self._annotation)
         return None if why is None else unresolvable(f"node(s) were in maintenance ({why})")
 
