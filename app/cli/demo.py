@@ -3,9 +3,8 @@
 from typing import Final
 
 import click
-from rich.console import Console
 
-from app.cli.process import PORT, explained, run_loop
+from app.cli.process import PORT, console, explained, run_loop
 from app.tools.demo.run import DemoFailed, DemoOptions, play
 from app.tools.demo.scenario import MIN_PODS
 from app.tools.subprocesses import ChildFailed
@@ -27,7 +26,7 @@ def _demo(context: click.Context, *, nodes: int, pods: int, keep: bool, port: in
     """
     options = DemoOptions(nodes=nodes, pods=pods, keep=keep, port=port)
     with explained(DemoFailed, ChildFailed, OSError):
-        shown = run_loop(play(options, Console()))
+        shown = run_loop(play(options, console()))
     context.exit(0 if shown else 1)
 
 

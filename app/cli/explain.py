@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 
 import click
 import msgspec
-from rich.console import Console
 
-from app.cli.process import explained, run_loop
+from app.cli.process import console, explained, run_loop
 from app.cli.story_view import render
 from app.kube.client import KubeClient, user_agent
 from app.kube.connection import (
@@ -270,8 +269,7 @@ def _explain(*, pod: str, namespace: str, output: str, **target: Any) -> None:
         click.echo(json.dumps(json.loads(answer), indent=2))
         return
     explanation = msgspec.json.decode(answer, type=Explanation)
-    console = Console(highlight=False, markup=False, emoji=False)
-    render(explanation, console, SystemClock().wall())
+    render(explanation, console(), SystemClock().wall())
 
 
 command: Final = _explain

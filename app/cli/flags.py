@@ -272,6 +272,76 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
 }
 """kube-scheduler's flags (the last one is OpenShift's) that are accepted and do nothing: name -> why."""
 
+GATES: Final[Mapping[bool, frozenset[str]]] = {
+    True: frozenset(
+        [
+            "ClearingNominatedNodeNameAfterBinding",
+            "ComponentFlagz",
+            "ComponentStatusz",
+            "DRAAdminAccess",
+            "DRAConsumableCapacity",
+            "DRADeviceBindingConditions",
+            "DRADeviceTaints",
+            "DRAExtendedResource",
+            "DRAPartitionableDevices",
+            "DRAPrioritizedList",
+            "DRAResourceClaimDeviceStatus",
+            "DRAResourceClaimGranularStatusAuthorization",
+            "DRASchedulerFilterTimeout",
+            "DynamicResourceAllocation",
+            "InPlacePodLevelResourcesVerticalScaling",
+            "InPlacePodVerticalScaling",
+            "MatchLabelKeysInPodAffinity",
+            "MatchLabelKeysInPodTopologySpread",
+            "MutableCSINodeAllocatableCount",
+            "NodeDeclaredFeatures",
+            "NodeInclusionPolicyInPodTopologySpread",
+            "NominatedNodeNameForExpectation",
+            "OpportunisticBatching",
+            "PodLevelResources",
+            "PodObservedGenerationTracking",
+            "SchedulerAsyncPreemption",
+            "SchedulerPopFromBackoffQ",
+            "SchedulerQueueingHints",
+            "SidecarContainers",
+            "VolumeAttributesClass",
+        ]
+    ),
+    False: frozenset(
+        [
+            "CoordinatedLeaderElection",
+            "DRADeviceTaintRules",
+            "DRAListTypeAttributes",
+            "DRANodeAllocatableResources",
+            "DRAWorkloadResourceClaims",
+            "GangScheduling",
+            "GenericWorkload",
+            "SchedulerAsyncAPICalls",
+            "StorageCapacityScoring",
+            "TaintTolerationComparisonOperators",
+            "TopologyAwareWorkloadScheduling",
+            "VolumeLimitScaling",
+            "WorkloadAwarePreemption",
+        ]
+    ),
+}
+"""The feature gates of kube-scheduler 1.36 that are on here, and those that are off: not built."""
+
+
+def gates_without_effect(text: str) -> str:
+    """What --feature-gates asks for in vain (docs/spec/README.md#feature-gates); empty if it is so anyway."""
+    found: dict[str, list[str]] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, value = part.partition("=")
+        if value in _TRUE and name in GATES[False]:
+            found.setdefault("not built", []).append(name)
+        elif value in _FALSE and name in GATES[True]:
+            found.setdefault("always on", []).append(name)
+        elif value not in _TRUE | _FALSE or name not in GATES[True] | GATES[False]:
+            found.setdefault("not known here", []).append(part)
+    return "; ".join(f"{why}: {', '.join(names)}" for why, names in found.items())
+
+
 _BOOLEANS: Final = frozenset(
     {
         "--disable-http2-serving",

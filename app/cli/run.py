@@ -14,6 +14,7 @@ from app.cli.flags import (
     attribute,
     boolean_flag,
     flags,
+    gates_without_effect,
     read_port,
     read_seconds,
     text_flag,
@@ -151,7 +152,11 @@ def _warn(warnings: Iterable[Problem], source: str) -> None:
 def _without_effect(given: Mapping[str, Any]) -> Iterator[str]:
     """A sentence for each flag that was given and does nothing."""
     for flag, reason in WITHOUT_EFFECT.items():
-        if given[attribute(flag)] is not None:
+        value = given[attribute(flag)]
+        if flag == "--feature-gates" and value is not None:
+            if names := gates_without_effect(value):
+                yield f"{flag} has no effect: {reason}; {names}"
+        elif value is not None:
             yield f"{flag} has no effect: {reason}"
 
 

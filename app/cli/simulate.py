@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 
 from app.cli.node_flags import made_nodes, node_flags
-from app.cli.process import GC_WHILE_FILLING, PORT, explained, run_loop
+from app.cli.process import GC_WHILE_FILLING, PORT, console, explained, run_loop
 from app.plugins.registry import RegistryError
 from app.settings.problems import ConfigurationError
 from app.sim import ManifestError
@@ -100,7 +100,7 @@ def _show(answer: Answer, output: str) -> None:
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
     else:
-        Console(highlight=False, markup=False, emoji=False).print(as_tables(answer))
+        console().print(as_tables(answer))
 
 
 command: Final = _simulate

@@ -24,9 +24,10 @@ from yarl import URL
 from app.http.pool import Pool
 from app.kube.backoff import TokenBucket
 from app.kube.connection import Connection
-from app.kube.credentials import Credentials
+from app.kube.credentials import Credentials, RefusedCredentials
 from app.kube.errors import (
     ConnectionFailed,
+    KubeApiError,
     NotLeading,
     TooManyRequests,
     Unauthorized,
@@ -98,6 +99,7 @@ class KubeClient:
         timeout: float = DEFAULT_TIMEOUT,
         max_throttled: int = MAX_THROTTLED,
         observer: Observer | None = None,
+        refused: RefusedCredentials | None = None,
     ) -> None:
         self._connection: Final = connection
         self._agent: Final = agent
@@ -107,6 +109,7 @@ class KubeClient:
         self._timeouts: Final[dict[float, aiohttp.ClientTimeout]] = {}
         self._max_throttled: Final = max_throttled
         self._observer: Final = observer
+        self._refused: Final = refused
         self._credentials: Final = Credentials(connection)
         self._session: aiohttp.ClientSession | None = None
         self._pool: Pool | None = None
@@ -200,7 +203,12 @@ class KubeClient:
                 wait = 1.0 if error.retry_after is None else error.retry_after
                 await asyncio.sleep(min(wait, MAX_RETRY_AFTER))
                 continue
+            self._note_refusal(error)
             raise error
+
+    def _note_refusal(self, error: KubeApiError) -> None:
+        if isinstance(error, Unauthorized) and self._refused is not None:
+            self._refused.note(self.server, error)
 
     async def _exchange(
         self,
@@ -324,11 +332,12 @@ class KubeClient:
                 _fail("GET", url.raw_path, err)
             retry_after = answer.headers.get("Retry-After")
             error = error_from_response("GET", path, answer.status, content, retry_after)
-            if not isinstance(error, Unauthorized) or renewed:
-                raise error
-            renewed = await self._credentials.renew(credentials.number)
-            if not renewed:
-                raise error
+            if isinstance(error, Unauthorized) and not renewed:
+                renewed = await self._credentials.renew(credentials.number)
+                if renewed:
+                    continue
+            self._note_refusal(error)
+            raise error
 
 
 class _Chunks:

@@ -9,12 +9,14 @@ from multidict import CIMultiDict
 
 from app.http.files import FileWatch
 from app.kube.connection import Connection, Identity
-from app.kube.errors import ConfigurationError
+from app.kube.errors import ConfigurationError, Unauthorized
 
 logger = logging.getLogger(__name__)
 
 #: Forced renewals of the credentials (after a 401) are at least this far apart, seconds.
 RENEWAL_PAUSE: Final = 1.0
+#: Seconds between two complaints that credentials are refused.
+REPEAT_REFUSED: Final = 60.0
 #: Seconds until credentials are asked for again when that failed.
 RENEWAL_RETRY: Final = 10.0
 
@@ -41,6 +43,25 @@ class Presented:
                 headers["Authorization"] = self.identity.authorization
             self._by_types[kind, accept] = headers
         return headers
+
+
+class RefusedCredentials:
+    """Says in one line, once a minute at most, that the server does not accept the credentials of its clients."""
+
+    def __init__(self) -> None:
+        self._said_at = float("-inf")
+
+    def note(self, server: str, err: Unauthorized) -> None:
+        """A request was refused, also with renewed credentials if there were any."""
+        now = asyncio.get_running_loop().time()
+        if now - self._said_at >= REPEAT_REFUSED:
+            self._said_at = now
+            logger.error(
+                "%s does not accept these credentials (%s): nothing is read or scheduled. Check the user of the kubeconfig, "
+                "or the service account's token",
+                server,
+                err,
+            )
 
 
 class Credentials:

@@ -97,6 +97,8 @@ def _in_cluster(environ: Mapping[str, str], service_account: Path) -> Connection
         problem = problem or _problem_of(path, what)
     if problem:
         said = f"{_NO_CONFIGURATION}, or name a kubeconfig with --kubeconfig"
+        if environ.get("KUBECONFIG"):
+            said += ' "$KUBECONFIG", which is not read by itself, as in kube-scheduler'
         raise ConfigurationError(f"{said} (not in a cluster either: {problem})")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return Connection(

@@ -26,6 +26,7 @@ from app.kube.errors import (
     NotFound,
     ServerUnavailable,
     TooManyRequests,
+    Unauthorized,
 )
 from app.kube.listing import list_pages
 from app.kube.transport import Transport
@@ -172,6 +173,9 @@ class _Complaints:
 
     def note(self, err: KubeApiError, text: str) -> None:
         """``text`` has places for the kind and the error."""
+        if isinstance(err, Unauthorized):  # the client says that once for all kinds
+            logger.debug(text, self._kind, err)
+            return
         now = asyncio.get_running_loop().time()
         if str(err) != self._last or now - self._at >= REPEAT_LOG:
             self._last, self._at = str(err), now

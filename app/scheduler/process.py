@@ -20,6 +20,7 @@ from app.extender.chain import ExtenderChain
 from app.extender.memory import AnswerMemory
 from app.kube.client import KubeClient, user_agent
 from app.kube.connection import Connection
+from app.kube.credentials import RefusedCredentials
 from app.kube.events import EventRecorder
 from app.kube.kubeconfig import load_connection
 from app.kube.leaders import Leader
@@ -250,6 +251,7 @@ class Process:
         limits = self._settings.configuration.client_connection
         writes = self._settings.extension.max_bindings_in_flight
         observer = self._telemetry.client.observer(connection.server)
+        refused = RefusedCredentials()
         main = KubeClient(
             connection,
             agent=_agent("scheduler"),
@@ -257,8 +259,11 @@ class Process:
             burst=limits.burst,
             limit=writes + 32,
             observer=observer,
+            refused=refused,
         )
-        events = KubeClient(connection, agent=_agent("events"), limit=8, observer=observer)
+        events = KubeClient(
+            connection, agent=_agent("events"), limit=8, observer=observer, refused=refused
+        )
         deadline = self._settings.configuration.leader_election.renew_deadline
         lease = KubeClient(
             connection,
@@ -267,6 +272,7 @@ class Process:
             timeout=request_timeout(deadline.seconds),
             max_throttled=0,
             observer=observer,
+            refused=refused,
         )
         async with main, events, lease:
             yield _Clients(main, events, lease)

@@ -35,6 +35,8 @@ class Entry:
     """Why it is pending: the message of the FailedScheduling event and of the condition, or what it has to have first."""
     error: str = ""
     """What kept the scheduler from deciding about it the last time."""
+    bound_at: float = 0.0
+    """When it was bound, in seconds; 0 while it is pending."""
     is_gone: bool = False
     """Whether it has been deleted."""
 
@@ -77,8 +79,8 @@ class PodTracker:
     def _take_over(self, entry: Entry, pod: dict[str, Any]) -> None:
         node = pod["spec"].get("nodeName")
         if node and not entry.node:
-            entry.node, entry.refusal = node, ""
-            self.bound_at.append(self._now())
+            entry.node, entry.refusal, entry.bound_at = node, "", self._now()
+            self.bound_at.append(entry.bound_at)
         elif not node:
             api = self._cluster.api
             entry.refusal = _message(pod, _TURNED_DOWN) or missing_claim(api, pod)

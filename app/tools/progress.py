@@ -12,7 +12,9 @@ def pods_bound(console: Console, title: str, total: int) -> Iterator[Callable[[i
     """Shows the bar; what is yielded takes the number of pods bound so far."""
     columns = (
         TextColumn(f"{title:<22}"),
-        BarColumn(),
+        BarColumn(
+            complete_style="green"
+        ),  # the usual red would tell of a mistake where pods stay pending
         MofNCompleteColumn(),
         TextColumn("pods bound"),
     )

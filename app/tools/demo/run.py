@@ -142,7 +142,10 @@ class _Demo:
         await self._wait(
             "The scheduler starts", tracker, scheduler, lambda: tracker.settled(_QUIET)
         )
-        first, until = tracker.bound, tracker.bound_at[-1]
+        began, until = tracker.bound_at[0], tracker.bound_at[-1]
+        first = tracker.bound
+        asked = self._scenario.licensed
+        unasked = [e.bound_at for e in tracker.entries if e.node and e.workload != asked]
         joined = self._now()
         cluster.apply(NODES, self._scenario.late_node(cluster.api.timestamp()))
         await self._wait(
@@ -153,8 +156,10 @@ class _Demo:
         )
         return Figures(
             pods=first,
-            binding=until - tracker.bound_at[0],
-            starting=tracker.bound_at[0] - started,
+            binding=until - began,
+            unasked=len(unasked),
+            unasked_binding=max(unasked) - began,
+            starting=began - started,
             waking=tracker.bound_at[-1] - joined,
             woken=tracker.bound - first,
             total=self._now() - self._began,
@@ -174,7 +179,7 @@ class _Demo:
 
     async def _stay(self, tracker: PodTracker, scheduler: Child) -> None:
         pending = [entry for entry in tracker.entries if not entry.node]
-        pod = max(pending, key=lambda entry: entry.workload == "solver").pod
+        pod = max(pending, key=lambda entry: entry.workload == self._scenario.licensed).pod
         node = next(self._scenario.nodes(""))["metadata"]["name"]
         self._say(
             "\nEverything stays up until Ctrl-C. Try in another terminal\n\n"

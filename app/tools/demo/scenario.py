@@ -67,6 +67,9 @@ class Workload:
 class Scenario:
     """The cluster and its workloads, in sizes that follow from the number of nodes and pods."""
 
+    licensed: Final = "solver"
+    """The workload that the extender is asked about."""
+
     def __init__(self, *, nodes: int = 60, pods: int = 300) -> None:
         """``pods``: at least MIN_PODS."""
         self._gpu_nodes: Final = max(1, min(nodes // 5, pods // 20))
@@ -96,7 +99,10 @@ class Scenario:
             {"tolerations": [{"key": GPU, "operator": "Exists"}]},
         )
         yield Workload(
-            "solver", "needs a floating licence: the extender", licensed, _cpu("1") | {LICENCE: "1"}
+            self.licensed,
+            "needs a floating licence: the extender",
+            licensed,
+            _cpu("1") | {LICENCE: "1"},
         )
         yield Workload("huge", "asks for more than any node has", huge, _cpu("64"))
 
@@ -108,7 +114,7 @@ class Scenario:
     @property
     def seats(self) -> dict[str, int]:
         """The licences of each zone that has a licence server; fewer in all than solvers."""
-        solvers = next(w.count for w in self.workloads if w.name == "solver")
+        solvers = next(w.count for w in self.workloads if w.name == self.licensed)
         return {"zone-0": max(1, solvers * 2 // 5), "zone-1": max(1, solvers * 3 // 10)}
 
     def nodes(self, timestamp: str) -> Iterator[Object]:

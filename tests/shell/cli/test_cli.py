@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,11 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from rich.table import Table
 
 from app.cli import main
 from app.cli.flags import REMOVED, WITHOUT_EFFECT
-from app.cli.process import explained
+from app.cli.process import console, explained
 from app.cli.run import _options
 from app.settings.load import Loaded, load
 
@@ -175,6 +177,22 @@ def test_flags_of_kube_scheduler_are_taken(tmp_path, flag):
     result = run("run", underscores + equals + value, f"--write-config-to={tmp_path / 'b'}")
     assert result.exit_code == 0, result.output
     assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
+
+
+@pytest.mark.parametrize(
+    ("gates", "said"),
+    [
+        ("GangScheduling=true,SidecarContainers=true", "not built: GangScheduling"),
+        ("SchedulerAsyncPreemption=false", "always on: SchedulerAsyncPreemption"),
+        ("Nonsense=true,AllAlpha", "not known here: Nonsense=true, AllAlpha"),
+        ("GangScheduling=false, SidecarContainers=true", ""),
+    ],
+)
+def test_feature_gates_without_effect_are_named(tmp_path, gates, said):
+    result = run("run", f"--feature-gates={gates}", f"--write-config-to={tmp_path / 'a'}")
+    assert result.exit_code == 0
+    assert f"; {said}\n" in result.stderr or not said
+    assert ("--feature-gates has no effect: " in result.stderr) is bool(said)
 
 
 @pytest.mark.parametrize("flag", sorted(WITHOUT_EFFECT))
@@ -341,6 +359,37 @@ def test_the_demo_says_how_many_pods_it_needs():
     result = run("demo", "--nodes=60", "--pods=11")
     assert result.exit_code == 1
     assert "11 is not in the range x>=12" in result.stderr
+
+
+def test_a_port_that_is_taken_comes_with_what_to_do():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = run("apiserver", f"--port={taken.getsockname()[1]}")
+    assert result.exit_code == 1
+    assert "address already in use; choose another --port, or --port 0" in result.stderr
+
+
+# ---------------------------------------------------------------- tables
+
+
+def table():
+    found = Table(box=None)
+    for number in range(3):
+        found.add_column(f"column {number}")
+    found.add_row(*("some words " * 10,) * 3)
+    return found
+
+
+def test_tables_are_folded_on_terminals_only(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    console().print(table())
+    heading, row = capsys.readouterr().out.splitlines()
+    assert len(row) > 300
+    assert heading == heading.rstrip()
+    monkeypatch.setenv("COLUMNS", "80")
+    console().print(table())
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 80
 
 
 # ---------------------------------------------------------------- errors in groups

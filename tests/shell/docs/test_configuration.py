@@ -8,7 +8,7 @@ import yaml
 from click.testing import CliRunner
 
 from app.cli import main
-from app.cli.flags import REMOVED, WITHOUT_EFFECT
+from app.cli.flags import GATES, REMOVED, WITHOUT_EFFECT
 from app.cli.run import command
 from app.model.gotext import Duration
 from app.settings.base import Model
@@ -78,6 +78,15 @@ def test_the_second_document_s_fields_and_defaults():
 def test_every_file_of_config_is_in_the_table():
     named = set(re.findall(r"^\| \[([\w.-]+)\]\(\.\./config/\1\)", TEXT, re.MULTILINE))
     assert named == {path.name for path in (ROOT / "config").glob("*.yaml")}
+
+
+def test_the_gates_are_those_of_the_specification():
+    text = (ROOT / "docs" / "spec" / "README.md").read_text()
+    rows = re.findall(r"^\| ([A-Z]\w+(?:, .*?)?) \| (on|off)[^|]*\|", text, re.MULTILINE)
+    told = {"on": set(), "off": set()}
+    for names, default in rows:
+        told[default] |= set(re.findall(r"\b[A-Z]\w*[a-z]\w*[A-Z]\w*\b", names))
+    assert told == {"on": GATES[True], "off": GATES[False]}
 
 
 KNOWN = {"--help"} | {o for parameter in command.params for o in parameter.opts}

@@ -26,6 +26,7 @@ from app.kube.connection import (
     fixed_source,
     token_file_source,
 )
+from app.kube.credentials import RefusedCredentials
 from app.kube.errors import (
     AlreadyExists,
     ConfigurationError,
@@ -676,6 +677,25 @@ async def test_a_401_that_no_renewal_heals_is_reported(tmp_path):
                 async with client.stream("/x", params={}, read_timeout=LONG):
                     pass
     assert len(server.seen) == 2
+
+
+async def test_refused_credentials_are_told_once_for_all_clients(caplog):
+    async def refuse(request):
+        await request.answer(401, status_body(401, "Unauthorized", "Unauthorized"))
+
+    refused = RefusedCredentials()
+    async with serving(refuse) as server:
+        connection = Connection(server.url, fixed_source(Identity("Bearer nobody's")))
+        for purpose in ("scheduler", "events"):
+            async with KubeClient(connection, agent=purpose, refused=refused) as client:
+                with pytest.raises(Unauthorized):
+                    await client.request("GET", "/x")
+                with pytest.raises(Unauthorized):
+                    async with client.stream("/x", params={}, read_timeout=LONG):
+                        pass
+    (said,) = [r.getMessage() for r in caplog.records if r.name == "app.kube.credentials"]
+    assert said.startswith(f"{server.url} does not accept these credentials (")
+    assert "nobody's" not in said
 
 
 async def test_a_plugin_is_run_again_after_a_401(tmp_path):

@@ -442,6 +442,12 @@ def test_nothing_at_all(tmp_path):
         load_connection(wall=wall, environ={}, service_account=tmp_path)
 
 
+def test_a_kubeconfig_of_the_environment_is_not_read_but_named(tmp_path):
+    environ = {"KUBECONFIG": str(tmp_path)}
+    with pytest.raises(ConfigurationError, match=r'--kubeconfig "\$KUBECONFIG", which is not read'):
+        load_connection(wall=wall, environ=environ, service_account=tmp_path)
+
+
 def test_a_cluster_without_a_token(tmp_path, authority):
     settings = service_account(tmp_path, authority)
     (tmp_path / "token").unlink()
