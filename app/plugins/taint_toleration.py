@@ -21,9 +21,7 @@ from app.model.status import SUCCESS, Code, Status
 from app.plugins.helpers.tolerations import (
     PREFER_NO_SCHEDULE,
     TaintTable,
-    count_untolerated,
     find_untolerated,
-    is_untolerated,
 )
 from app.state.columns.resources import Int64
 from app.state.view import View
@@ -51,7 +49,7 @@ class TaintToleration(NodeLocal):
         """Rejects rows with a taint that the pod does not tolerate."""
         table: TaintTable | None = state.get(_FILTER_STATE)
         if table is None:
-            table = TaintTable(is_untolerated(pod.spec.tolerations or ()))
+            table = TaintTable(pod.spec.tolerations or ())
             state.write(_FILTER_STATE, table)
         failed = table.nonzero(view)
         if failed is None:
@@ -60,8 +58,7 @@ class TaintToleration(NodeLocal):
 
     def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
         """Never skips."""
-        tolerations, effects = pod.spec.tolerations or (), (PREFER_NO_SCHEDULE,)
-        table = TaintTable(lambda taints: count_untolerated(taints, tolerations, effects))
+        table = TaintTable(pod.spec.tolerations or (), (PREFER_NO_SCHEDULE,))
         state.write(_SCORE_STATE, table)
         return SUCCESS
 

@@ -1,16 +1,17 @@
 """Taints and tolerations (docs/spec/matching.md#tolerations).
 
-Nodes share few distinct taint lists, so a pod judges each list once and looks the answer up per row.
+Nodes share taint lists, so a pod judges each list once and looks the answer up per row.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from app.model.devices import DeviceTaint, DeviceToleration
 from app.model.objects import Taint, Toleration
-from app.state.columns.labels import Mask
+from app.state.columns.labels import Mask, TaintIndex
 from app.state.columns.resources import Int64
 from app.state.view import View
 
@@ -53,49 +54,50 @@ def find_untolerated(
     return None
 
 
-def count_untolerated(
-    taints: Iterable[Taint], tolerations: Collection[Toleration], effects: Collection[str]
-) -> int:
-    """How many taints with one of these effects are not tolerated."""
-    return sum(taint.effect in effects and not tolerated(taint, tolerations) for taint in taints)
-
-
-def is_untolerated(tolerations: Collection[Toleration]) -> Callable[[tuple[Taint, ...]], int]:
-    """A judgement for TaintTable: 1 for taint lists that keep such a pod off a node."""
-    return lambda taints: int(find_untolerated(taints, tolerations) is not None)
-
-
 class TaintTable:
-    """What one pod template makes of each distinct taint list: an int64 per list, judged once per epoch of the lists."""
+    """Of each distinct taint list, how many taints with one of some effects one pod template does not tolerate."""
 
-    __slots__ = ("_all_zero", "_epoch", "_judge", "_known", "_table")
+    __slots__ = ("_all_zero", "_effects", "_epoch", "_known", "_table", "_tolerations")
 
-    def __init__(self, judge: Callable[[tuple[Taint, ...]], int]) -> None:
-        self._judge = judge
+    def __init__(
+        self, tolerations: Sequence[Toleration], effects: Collection[str] = DO_NOT_SCHEDULE
+    ) -> None:
+        self._tolerations = tolerations
+        self._effects = effects
         self._epoch = -1
-        self._known: list[int] = []
-        self._table: Int64 = np.zeros(0, np.int64)
+        self._known = 0
+        self._table: npt.NDArray[np.int32] = np.zeros(0, np.int32)
         self._all_zero = True
 
     def _update(self, view: View) -> None:
-        sets = view.taint_sets()
-        if self._epoch != view.table.taints.epoch:
-            self._epoch = view.table.taints.epoch
-            self._known.clear()
-        if len(sets) != len(self._known):
-            self._known += map(self._judge, sets[len(self._known) :])
-            self._table = np.array(self._known, np.int64)
-            self._all_zero = not any(self._known)
+        sets = view.table.taints
+        if self._epoch == sets.epoch and len(sets.values) == self._known:
+            return
+        self._epoch, self._known = sets.epoch, len(sets.values)
+        self._table = self._count(sets.index, len(sets.values))
+        self._all_zero = not np.count_nonzero(self._table)
+
+    def _count(self, index: TaintIndex, lists: int) -> npt.NDArray[np.int32]:
+        """int32[lists]; each taint is looked at once, however many lists have it."""
+        taints = index.taints
+        counted = index.with_effect(self._effects)
+        for toleration in self._tolerations:
+            value = None if toleration.operator == "Exists" else toleration.value
+            for number in index.like(toleration.key, value):
+                if counted[number] and tolerates(toleration, taints[number]):
+                    counted[number] = False
+        owners = index.owners[counted[index.numbers]]
+        return np.bincount(owners, minlength=lists).astype(np.int32)
 
     def rows(self, view: View) -> Int64 | None:
-        """int64[n]: the judgement of each row's taints; None where all of them are 0 without looking."""
+        """int64[n]: the counts of each row; None where all of them are 0 without looking."""
         self._update(view)
-        return None if self._all_zero else self._table[view.taints()]
+        return None if self._all_zero else self._table[view.taints()].astype(np.int64)
 
     def nonzero(self, view: View) -> Mask | None:
-        """bool[n]: the rows judged other than 0; None where there are none."""
-        judged = self.rows(view)
-        if judged is None or not np.count_nonzero(judged):
+        """bool[n]: the rows with a count other than 0; None where there are none."""
+        self._update(view)
+        if self._all_zero:
             return None
-        mask: Mask = judged != 0
-        return mask
+        mask: Mask = (self._table != 0)[view.taints()]
+        return mask if np.count_nonzero(mask) else None

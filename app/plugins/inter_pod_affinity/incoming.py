@@ -6,10 +6,12 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from app.model.objects import Namespace
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels, Selector
 from app.state.cluster import Cluster
 from app.state.columns.families import Counter, Families
+from app.state.columns.label_index import LabelIndex
 from app.state.columns.selector_index import Scope
 from app.state.columns.terms import MAX_NAMESPACES, AffinityTerm, PodTerms, Terms
 
@@ -54,10 +56,21 @@ class IncomingTerms:
     def __init__(self, terms: Terms, cluster: Cluster) -> None:
         self._terms = terms
         self._namespaces = cluster.namespaces
+        #: The names of the namespaces by their labels.
+        self._by_label: Final[LabelIndex[str]] = LabelIndex()
+        for known in cluster.namespaces:
+            self._namespace_changed(None, known)
+        cluster.namespaces.follow(self._namespace_changed)
         #: By template and namespace: the version of the namespaces they follow from, None if from none of them.
         self._kept: WeakKeyDictionary[PodTemplate, dict[str, tuple[int | None, Incoming]]] = (
             WeakKeyDictionary()
         )
+
+    def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        if old is not None:
+            self._by_label.remove(old.name)
+        if new is not None:
+            self._by_label.add(new.name, new.labels)
 
     def of(self, pod: Pod) -> Incoming:
         """The pod's terms as the namespaces are now."""
@@ -96,11 +109,9 @@ class IncomingTerms:
         selector = term.namespace_selector
         if selector.matches({}):
             return IncomingTerm(term.topology_key, None, term.selector)
-        selected = (
-            ()
-            if selector.nothing
-            else (n.name for n in self._namespaces if selector.matches(n.labels))
-        )
+        labels = self._by_label.items
+        candidates = self._by_label.within(selector)
+        selected = [name for name in candidates if selector.matches(labels[name])]
         return IncomingTerm(term.topology_key, term.namespaces.union(selected), term.selector)
 
 

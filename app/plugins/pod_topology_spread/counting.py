@@ -12,7 +12,7 @@ import numpy as np
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels, Selector
 from app.plugins.helpers.node_selector import RequiredNodeAffinity
-from app.plugins.helpers.tolerations import TaintTable, is_untolerated
+from app.plugins.helpers.tolerations import TaintTable
 from app.plugins.pod_topology_spread.constraints import Constraint, Constraints
 from app.state.columns.families import Counter, Families
 from app.state.columns.labels import MISSING, Mask
@@ -38,7 +38,7 @@ def matching_pods(families: Families, namespace: str, selector: Selector) -> Cou
     return families.counter(key, counts, within=Scope(frozenset((namespace,)), selector))
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=128)
 def moved_pods(namespace: str, selector: Selector) -> Counter:
     """Says which pods change the count when they are imagined added or removed.
 
@@ -54,6 +54,9 @@ def moved_pods(namespace: str, selector: Selector) -> Counter:
 
 # ---------------------------------------------------------------- rows that count
 
+#: How many judgements of a template on a list of taints are kept.
+_MAX_KEPT: Final = 2**20
+
 
 class _Policies:
     """Which nodes a template's node affinity and tolerations let in."""
@@ -62,11 +65,11 @@ class _Policies:
 
     def __init__(self, template: PodTemplate) -> None:
         self.affinity: Final = RequiredNodeAffinity.of(template.spec)
-        self.taints: Final = TaintTable(is_untolerated(template.spec.tolerations or ()))
+        self.taints: Final = TaintTable(template.spec.tolerations or ())
 
 
 class Inclusion:
-    """Node inclusion policies, compiled once per template."""
+    """Node inclusion policies, compiled once per template and kept for a while."""
 
     def __init__(self) -> None:
         self._policies: WeakKeyDictionary[PodTemplate, _Policies] = WeakKeyDictionary()
@@ -75,6 +78,9 @@ class Inclusion:
         """The policies of one pod over the view of all rows."""
         policies = self._policies.get(pod.template)
         if policies is None:
+            lists = len(everything.table.taints.values)
+            if len(self._policies) * lists > _MAX_KEPT:
+                self._policies.clear()
             policies = self._policies[pod.template] = _Policies(pod.template)
         return IncludedRows(policies, everything)
 

@@ -4,19 +4,26 @@ See docs/spec/plugins/pod-topology-spread.md#default-selector.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from app.model.objects import (
     Named,
     OwnerReference,
     ReplicaSet,
     ReplicationController,
+    Service,
     StatefulSet,
 )
 from app.model.pod import LabelSet, Pod
 from app.model.selectors import Selector, SelectorError, compile_selector, from_map
 from app.state.cluster import Cluster
+from app.state.columns.selector_index import Scope, SelectorIndex
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: Sets of labels for which answers are kept, and answers for each of them.
 _MAX_KEPT: Final = 4096
 _KINDS: Final[Mapping[tuple[str, str], type[Named]]] = {
     ("v1", "ReplicationController"): ReplicationController,
@@ -31,8 +38,29 @@ class DefaultSelectors:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._services_version = -1
-        self._by_services: dict[tuple[str, LabelSet], tuple[dict[str, str], Selector]] = {}
-        self._kept: dict[tuple[str, LabelSet, OwnerReference], tuple[Named, Selector]] = {}
+        #: By labels of pods, and by namespace or owner.
+        self._by_services: WeakKeyDictionary[
+            LabelSet, dict[str, tuple[dict[str, str], Selector]]
+        ] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[
+            LabelSet, dict[tuple[str, OwnerReference], tuple[Named, Selector]]
+        ] = WeakKeyDictionary()
+        #: The names of the Services that select anything, by what they select.
+        self._names: Final[SelectorIndex[tuple[str, str]]] = SelectorIndex()
+        for known in cluster.services:
+            self._service_changed(None, known)
+        cluster.services.follow(self._service_changed)
+
+    def _service_changed(self, old: Service | None, new: Service | None) -> None:
+        for service, there in ((old, False), (new, True)):
+            if service is None or not service.spec.selector:
+                continue
+            name = (service.namespace, service.name)
+            if there:
+                selector = from_map(service.spec.selector)
+                self._names.add(name, Scope(frozenset((service.namespace,)), selector))
+            else:
+                self._names.remove(name)
 
     def of(self, pod: Pod) -> Selector:
         """Everything that Services in the pod's namespace and its controller select by; the empty selector if nothing."""
@@ -43,27 +71,25 @@ class DefaultSelectors:
         controller = self._controller(pod)
         if pod.owner is None or controller is None:
             return self._services(pod)[1]
-        key = (pod.namespace, pod.labels, pod.owner)
-        kept = self._kept.get(key)
+        key = (pod.namespace, pod.owner)
+        by_owner = _entry(self._kept, pod.labels)
+        kept = by_owner.get(key)
         if kept is None or kept[0] is not controller:
-            if len(self._kept) >= _MAX_KEPT:
-                self._kept.clear()
-            kept = self._kept[key] = (controller, _merge(self._services(pod)[0], controller))
+            kept = by_owner[key] = (controller, _merge(self._services(pod)[0], controller))
         return kept[1]
 
     def _services(self, pod: Pod) -> tuple[dict[str, str], Selector]:
         """The selectors of all Services that select the pod, as one."""
-        key = (pod.namespace, pod.labels)
-        kept = self._by_services.get(key)
+        by_namespace = _entry(self._by_services, pod.labels)
+        kept = by_namespace.get(pod.namespace)
         if kept is None:
             pairs: dict[str, str] = {}
-            for service in self._cluster.services.in_namespace(pod.namespace).values():
-                selector = service.spec.selector
+            for namespace, name in self._names.candidates(pod.namespace, pod.labels):
+                service = self._cluster.services.get(name, namespace)
+                selector = None if service is None else service.spec.selector
                 if selector is not None and selector.items() <= pod.labels.items():
                     pairs.update(selector)
-            if len(self._by_services) >= _MAX_KEPT:
-                self._by_services.clear()
-            kept = self._by_services[key] = (pairs, from_map(pairs))
+            kept = by_namespace[pod.namespace] = (pairs, from_map(pairs))
         return kept
 
     def _controller(self, pod: Pod) -> Named | None:
@@ -72,6 +98,18 @@ class DefaultSelectors:
         if pod.owner is None or kind is None:
             return None
         return self._cluster.lister(kind).get(pod.owner.name, pod.namespace)
+
+
+def _entry(kept: WeakKeyDictionary[LabelSet, dict[K, V]], labels: LabelSet) -> dict[K, V]:
+    """What is kept for pods with these labels, with room for one more."""
+    entry = kept.get(labels)
+    if entry is None:
+        if len(kept) >= _MAX_KEPT:
+            kept.clear()
+        entry = kept[labels] = {}
+    if len(entry) >= _MAX_KEPT:
+        entry.clear()
+    return entry
 
 
 def _merge(services: dict[str, str], controller: Named) -> Selector:

@@ -5,7 +5,7 @@ to date by adding one number when a pod comes or goes. Plugins ask for a counter
 again with an equal key gives the same counter. Counters that were not used for a while are dropped.
 
 Neither a new counter nor a new family is checked against all: counters are found through an index over the labels they demand,
-families through the values of the labels that counters have asked for. So thousands of selectors, or pods of which each
+families through an index over the labels they have. So thousands of selectors, or pods of which each
 is a family of its own, cost no more than a few.
 """
 
@@ -18,13 +18,14 @@ import numpy.typing as npt
 
 from app.model.pod import LabelSet, Pod
 from app.model.selectors import Selector
+from app.state.columns.label_index import LabelIndex
+from app.state.columns.labels import most_columns
 from app.state.columns.selector_index import EVERY_POD, Scope, SelectorIndex
 
 Counts = npt.NDArray[np.int32]
 #: Whether pods of this namespace with these labels (and terminating or not) are counted.
 Predicate = Callable[[str, Mapping[str, str], bool], bool]
 
-_MAX_COUNTERS: Final = 512
 #: Up to this many families are asked one by one rather than looked up by label.
 _FEW: Final = 16
 
@@ -72,49 +73,37 @@ class Counter:
 
 
 class _Namespace:
-    """The families of one namespace; by label value too, for the keys that were asked for."""
+    """The families of one namespace; where they are many, by label too once a selector was looked up."""
 
-    __slots__ = ("_by_label", "families")
+    __slots__ = ("_index", "families")
 
     def __init__(self) -> None:
         self.families: Final[dict[Family, None]] = {}
-        self._by_label: Final[dict[str, dict[str, dict[Family, None]]]] = {}
+        self._index: LabelIndex[Family] | None = None
 
     def add(self, family: Family) -> None:
         self.families[family] = None
-        for key, by_value in self._by_label.items():
-            value = family.labels.get(key)
-            if value is not None:
-                by_value.setdefault(value, {})[family] = None
+        if self._index is not None:
+            self._index.add(family, family.labels)
 
     def remove(self, family: Family) -> None:
         del self.families[family]
-        for key, by_value in self._by_label.items():
-            value = family.labels.get(key)
-            if value is not None:
-                del by_value[value][family]
-                if not by_value[value]:
-                    del by_value[value]
+        if len(self.families) <= _FEW:
+            self._index = None
+        elif self._index is not None:
+            self._index.remove(family)
 
     def within(self, selector: Selector) -> Iterable[Family]:
-        """The families that the selector may match, by its narrowest requirement on a value."""
+        """The families that the selector may match, by its narrowest requirement."""
         if selector.nothing:
             return ()
         if len(self.families) <= _FEW:
             return self.families
-        choices = [self._with(k, values) for k, op, values in selector.requirements if op == "In"]
-        narrowest = min(choices, key=lambda found: sum(map(len, found)), default=None)
-        return self.families if narrowest is None else chain.from_iterable(narrowest)
-
-    def _with(self, key: str, values: tuple[str, ...]) -> list[dict[Family, None]]:
-        by_value = self._by_label.get(key)
-        if by_value is None:
-            by_value = self._by_label[key] = {}
+        if self._index is None:
+            self._index = LabelIndex()
             for family in self.families:
-                value = family.labels.get(key)
-                if value is not None:
-                    by_value.setdefault(value, {})[family] = None
-        return [by_value[value] for value in values if value in by_value]
+                self._index.add(family, family.labels)
+        return self._index.within(selector)
 
 
 class Families:
@@ -202,10 +191,11 @@ class Families:
         return chain.from_iterable(space.within(scope.selector) for space in spaces)
 
     def _make_room(self) -> None:
-        if len(self._counters) < _MAX_COUNTERS:
+        most = most_columns(self._capacity)
+        if len(self._counters) < most:
             return
         by_age = sorted(self._counters, key=lambda key: self._counters[key].last_used)
-        for key in by_age[: _MAX_COUNTERS // 4]:
+        for key in by_age[: len(by_age) - most + most // 4]:
             self._drop_counter(self._counters.pop(key))
 
     def _drop_counter(self, counter: Counter) -> None:

@@ -5,7 +5,7 @@ and the list of values behind the codes. A requirement is then judged once per d
 """
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from app.model.objects import Taint
 from app.model.selectors import Selector
+from app.state.columns.label_index import LabelIndex
 
 Codes = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
@@ -20,14 +21,22 @@ Value = TypeVar("Value", bound=Hashable)
 
 #: Code of a row whose node lacks the label.
 MISSING: Final = 0
+_NO_LABELS: Final[Mapping[str, str]] = {}
 #: Stands for the code of a value that no node has; no row has it.
 NO_CODE: Final = -1
 #: So many values are kept before it is looked for those that no row has any more.
 _FEW_VALUES: Final = 64
-#: Label columns at most; beyond, those that were not asked for lately are dropped.
+#: Columns of int32 that may be kept on demand: so many, or what together takes so many bytes, but always some.
 _MAX_COLUMNS: Final = 512
-#: Requirements at most whose truth is remembered by a label column.
-_MAX_TABLES: Final = 256
+_MAX_COLUMN_BYTES: Final = 2**25
+_MIN_COLUMNS: Final = 64
+#: What the truth of requirements may take that a label column remembers, a byte for each requirement and value.
+_MAX_TABLE_BYTES: Final = 2**18
+
+
+def most_columns(capacity: int) -> int:
+    """How many columns of int32[capacity] may be kept on demand; beyond, those that were not asked for lately are dropped."""
+    return min(_MAX_COLUMNS, max(_MIN_COLUMNS, _MAX_COLUMN_BYTES // (4 * capacity)))
 
 
 class EncodedColumn(Generic[Value]):
@@ -39,7 +48,11 @@ class EncodedColumn(Generic[Value]):
     that share ``epochs`` never have the same one.
     """
 
-    def __init__(self, capacity: int, unused: Value, epochs: Callable[[], int]) -> None:
+    def __init__(
+        self, capacity: int, unused: Value, epochs: Callable[[], int] | None = None
+    ) -> None:
+        """``epochs``: gives the next epoch; None for a column that shares none."""
+        epochs = epochs or itertools.count().__next__
         self.codes: Codes = np.zeros(capacity, np.int32)
         self.values: list[Value] = [unused]
         self.epoch = epochs()
@@ -76,8 +89,10 @@ class EncodedColumn(Generic[Value]):
         return self._code_of.get(value, NO_CODE)
 
     def grow(self, capacity: int) -> None:
-        """Makes room for more rows."""
-        self.codes = np.concatenate((self.codes, np.zeros(capacity - len(self.codes), np.int32)))
+        """Makes room for more rows; does nothing where there is enough."""
+        if capacity > len(self.codes):
+            fresh = np.zeros(capacity - len(self.codes), np.int32)
+            self.codes = np.concatenate((self.codes, fresh))
 
 
 class LabelColumn(EncodedColumn[str | None]):
@@ -93,7 +108,8 @@ class LabelColumn(EncodedColumn[str | None]):
 
     def truth(self, operator: str, wanted: tuple[str, ...]) -> Mask:
         """bool[len(values)]: whether the requirement holds, by code."""
-        if self._tables_epoch != self.epoch or len(self._tables) >= _MAX_TABLES:
+        size = len(self._tables) * len(self.values)
+        if self._tables_epoch != self.epoch or size > _MAX_TABLE_BYTES:
             self._tables.clear()
             self._tables_epoch = self.epoch
         table = self._tables.get((operator, wanted))
@@ -113,7 +129,8 @@ class LabelColumns:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._labels: dict[int, Mapping[str, str]] = {}
+        #: The labels of each row.
+        self._labels: Final[LabelIndex[int]] = LabelIndex()
         self._columns: dict[str, LabelColumn] = {}
         self._epochs: Final = itertools.count().__next__
         #: How many columns were made so far, which serves as a clock.
@@ -124,17 +141,21 @@ class LabelColumns:
 
     def set(self, row: int, labels: Mapping[str, str]) -> None:
         """Stores the labels of a row."""
-        if self._labels.get(row) == labels:
+        before = self._labels.items.get(row, _NO_LABELS)
+        if before == labels:
             return
-        self._labels[row] = labels
-        for key, column in self._columns.items():
-            column.set(row, labels.get(key))
+        if before:
+            self._labels.remove(row)
+        if labels:
+            self._labels.add(row, labels)
+        for key in before.keys() | labels.keys():
+            column = self._columns.get(key)
+            if column is not None:
+                column.set(row, labels.get(key))
 
     def clear(self, row: int) -> None:
         """Forgets a row."""
-        self._labels.pop(row, None)
-        for column in self._columns.values():
-            column.set(row, None)
+        self.set(row, _NO_LABELS)
 
     def column(self, key: str) -> LabelColumn:
         """The column of a key; made now if it was not used lately. Not to be kept while nodes may change."""
@@ -145,14 +166,20 @@ class LabelColumns:
         return column
 
     def _make(self, key: str) -> LabelColumn:
-        if len(self._columns) >= _MAX_COLUMNS:
+        most = most_columns(self._capacity)
+        if len(self._columns) >= most:
             by_age = sorted(self._columns.values(), key=lambda column: column.asked)
-            for old in by_age[: _MAX_COLUMNS // 4]:
+            for old in by_age[: len(by_age) - most + most // 4]:
                 del self._columns[old.key]
         self._made += 1
         column = self._columns[key] = LabelColumn(key, self._capacity, self._epochs)
-        for row, labels in self._labels.items():
-            column.set(row, labels.get(key))
+        holders = self._labels.holders(key)
+        if holders is None:
+            for row, labels in self._labels.items.items():
+                column.set(row, labels.get(key))
+        else:
+            for row, value in holders.items():
+                column.set(row, value)
         return column
 
     def grow(self, capacity: int) -> None:
@@ -166,4 +193,91 @@ class TaintSets(EncodedColumn[tuple[Taint, ...]]):
     """The distinct taint lists in the cluster and which one each row has. ``values[0]`` is the empty list."""
 
     def __init__(self, capacity: int) -> None:
-        super().__init__(capacity, (), itertools.count().__next__)
+        super().__init__(capacity, ())
+        self._index = TaintIndex(self.epoch)
+
+    @property
+    def index(self) -> "TaintIndex":
+        """The taints of all lists; up to date, and good until a node changes."""
+        if self._index.epoch != self.epoch:
+            self._index = TaintIndex(self.epoch)
+        self._index.read(self.values)
+        return self._index
+
+
+class TaintIndex:
+    """The taints of the lists of an epoch, numbered in order of appearance.
+
+    ``owners`` and ``numbers``: intp[m], the code of the list and the number of the taint for every entry of every list.
+    """
+
+    __slots__ = (
+        "_by_key",
+        "_by_pair",
+        "_effect_codes",
+        "_effects",
+        "_number_of",
+        "_read",
+        "epoch",
+        "numbers",
+        "owners",
+        "taints",
+    )
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch: Final = epoch
+        self.taints: Final[list[Taint]] = []
+        self.owners: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self.numbers: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self._number_of: Final[dict[Taint, int]] = {}
+        #: Codes of the effects there are, and that of each taint.
+        self._effect_codes: Final[dict[str, int]] = {}
+        self._effects: Codes = np.zeros(0, np.int32)
+        self._by_key: Final[dict[str, list[int]]] = {}
+        self._by_pair: Final[dict[tuple[str, str], list[int]]] = {}
+        #: How many lists have been read.
+        self._read = 0
+
+    def read(self, lists: Sequence[tuple[Taint, ...]]) -> None:
+        """Takes over the lists that are new."""
+        if len(lists) == self._read:
+            return
+        entries = [
+            (code, self._number(taint))
+            for code in range(self._read, len(lists))
+            for taint in lists[code]
+        ]
+        self._read = len(lists)
+        codes = self._effect_codes
+        effects = [
+            codes.setdefault(taint.effect, len(codes))
+            for taint in self.taints[len(self._effects) :]
+        ]
+        self._effects = np.concatenate((self._effects, np.array(effects, np.int32)))
+        fresh = np.array(entries, np.intp).reshape(-1, 2)
+        self.owners = np.concatenate((self.owners, fresh[:, 0]))
+        self.numbers = np.concatenate((self.numbers, fresh[:, 1]))
+
+    def _number(self, taint: Taint) -> int:
+        number = self._number_of.get(taint)
+        if number is None:
+            number = self._number_of[taint] = len(self.taints)
+            self.taints.append(taint)
+            self._by_key.setdefault(taint.key, []).append(number)
+            self._by_pair.setdefault((taint.key, taint.value), []).append(number)
+        return number
+
+    def with_effect(self, effects: Iterable[str]) -> Mask:
+        """bool[number of taints]: which taints have one of these effects; a fresh array."""
+        mask = np.zeros(len(self.taints), bool)
+        for effect in effects:
+            mask |= self._effects == self._effect_codes.get(effect, NO_CODE)
+        return mask
+
+    def like(self, key: str, value: str | None) -> Sequence[int]:
+        """The numbers of the taints with a key, or any if it is empty; None for any value."""
+        if not key:
+            return range(len(self.taints))
+        if value is None:
+            return self._by_key.get(key, ())
+        return self._by_pair.get((key, value), ())

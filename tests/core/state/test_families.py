@@ -9,6 +9,7 @@ from app.model.objects import Node, ObjectMeta, PodSpec
 from app.model.pod import LabelSet, Pod, PodTemplate, make_pod
 from app.model.selectors import NOTHING, Selector, from_map
 from app.state.columns import families as families_module
+from app.state.columns import labels as labels_module
 from app.state.columns.families import Families
 from app.state.columns.selector_index import EVERY_POD, Scope, SelectorIndex
 from app.state.table import NodeTable
@@ -65,7 +66,7 @@ def predicate(scope, *, alive):
 
 @pytest.mark.parametrize("seed", range(15))
 def test_counters_equal_a_count_from_scratch(seed, monkeypatch):
-    monkeypatch.setattr(families_module, "_MAX_COUNTERS", 8)
+    monkeypatch.setattr(labels_module, "_MAX_COLUMNS", 8)
     monkeypatch.setattr(families_module, "_FEW", 3)
     labels = Labels(seed)
     table = NodeTable()
@@ -102,7 +103,7 @@ def test_asking_again_gives_the_same_counter():
 
 
 def test_the_counters_asked_for_least_recently_make_room(monkeypatch):
-    monkeypatch.setattr(families_module, "_MAX_COUNTERS", 8)
+    monkeypatch.setattr(labels_module, "_MAX_COLUMNS", 8)
     families = Families(4)
     counters = [families.counter(n, lambda *_: True) for n in range(8)]
     assert families.counter(0, lambda *_: True) is counters[0]

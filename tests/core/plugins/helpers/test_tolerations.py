@@ -1,14 +1,14 @@
 import itertools
+import random
 
 import numpy as np
 import pytest
 
 from app.model.objects import Node, NodeSpec, ObjectMeta, Taint, Toleration
+from app.plugins.helpers import tolerations as module
 from app.plugins.helpers.tolerations import (
     TaintTable,
-    count_untolerated,
     find_untolerated,
-    is_untolerated,
     tolerated,
     tolerates,
 )
@@ -61,32 +61,80 @@ def test_the_first_untolerated_taint_is_found():
     assert find_untolerated((soft, TAINT, execute), tolerations) is execute
     assert find_untolerated((soft, TAINT), tolerations) is None
     assert find_untolerated((soft, TAINT), (), {"PreferNoSchedule"}) is soft
-    assert count_untolerated((soft, soft, TAINT), tolerations, {"PreferNoSchedule"}) == 2
     assert tolerated(TAINT, tolerations)
     assert not tolerated(TAINT, ())
 
 
-def test_a_table_judges_each_taint_list_once():
-    nodes = NodeTable()
+def put(nodes, name, *taints):
+    nodes.set_node(Node(metadata=ObjectMeta(name=name), spec=NodeSpec(taints=taints)))
 
-    def put(name, *taints):
-        nodes.set_node(Node(metadata=ObjectMeta(name=name), spec=NodeSpec(taints=taints)))
 
-    judged = []
-
-    def judge(taints):
-        judged.append(taints)
-        return is_untolerated(())(taints)
-
-    table = TaintTable(judge)
-    put("a")
-    put("b", Taint("x", "", "PreferNoSchedule"))
+def test_a_table_has_the_count_of_each_row():
+    nodes, table = NodeTable(), TaintTable(())
+    put(nodes, "a")
+    put(nodes, "b", Taint("x", "", "PreferNoSchedule"))
     assert table.rows(View.everything(nodes)) is None
     assert table.nonzero(View.everything(nodes)) is None
-    put("c", TAINT)
-    put("d", TAINT)
+    put(nodes, "c", TAINT)
+    put(nodes, "d", TAINT, Taint("x", "", "NoExecute"), TAINT)
     view = View.everything(nodes)
-    assert table.rows(view).tolist() == [0, 0, 1, 1]
+    assert table.rows(view).tolist() == [0, 0, 1, 3]
     assert table.nonzero(view).tolist() == [False, False, True, True]
     assert table.nonzero(View(nodes, np.array([1, 0]))) is None
-    assert len(judged) == 3
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_tables_agree_with_the_tolerations_whatever_nodes_come_and_go(seed):
+    dice = random.Random(seed)
+    keys, values, effects = (
+        ("a", "b", "c"),
+        ("", "x"),
+        ("NoSchedule", "NoExecute", "PreferNoSchedule"),
+    )
+    nodes = NodeTable()
+    templates = []
+    for _ in range(12):
+        tolerations = [
+            Toleration(
+                dice.choice(("", *keys)),
+                dice.choice(("", "Equal", "Exists", "Lt")),
+                dice.choice(values),
+                dice.choice(("", *effects)),
+            )
+            for _ in range(dice.randrange(4))
+        ]
+        wanted = dice.choice(({"NoSchedule", "NoExecute"}, {"PreferNoSchedule"}, {"Other"}))
+        templates.append((tolerations, wanted, TaintTable(tolerations, wanted)))
+    for step in range(300):
+        own = Taint(f"own-{step}", "", dice.choice(effects))
+        taints = [
+            Taint(*map(dice.choice, (keys, values, effects))) for _ in range(dice.randrange(3))
+        ]
+        put(nodes, f"n{dice.randrange(9)}", own, *taints)
+        view = View.everything(nodes)
+        for tolerations, wanted, table in dice.sample(templates, 3):
+            counts = [
+                sum(
+                    taint.effect in wanted and not any(tolerates(t, taint) for t in tolerations)
+                    for taint in node.spec.taints
+                )
+                for node in nodes.nodes
+            ]
+            rows, failed = table.rows(view), table.nonzero(view)
+            assert (rows is None and not any(counts)) or rows.tolist() == counts
+            assert (failed is None and not any(counts)) or failed.tolist() == [
+                c > 0 for c in counts
+            ]
+    assert len(nodes.taints.index.taints) < 200
+
+
+def test_a_toleration_looks_at_few_of_many_taints(monkeypatch):
+    nodes = NodeTable()
+    for number in range(1000):
+        put(nodes, f"n{number}", Taint("dedicated", f"team-{number}", "NoSchedule"))
+    looked = []
+    real = module.tolerates
+    monkeypatch.setattr(module, "tolerates", lambda *pair: looked.append(pair) or real(*pair))
+    table = TaintTable((Toleration("dedicated", "Equal", "team-7", "NoSchedule"),))
+    assert np.flatnonzero(~table.nonzero(View.everything(nodes))).tolist() == [7]
+    assert len(looked) == 1
