@@ -155,8 +155,7 @@ class _Expression:
 
     def forget(self) -> None:
         """Drops the results."""
-        for _, known in self._drivers.values():
-            known.clear()
+        self._drivers.clear()
 
 
 def _check(expired: Callable[[], bool]) -> None:

@@ -22,7 +22,7 @@ from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node, PodSpec
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, Status
-from app.state.columns.labels import Codes, Mask
+from app.state.columns.labels import EncodedColumn, Mask
 from app.state.table import NodeTable
 from app.state.view import Rows, View
 
@@ -31,6 +31,7 @@ ERR_REASON: Final = "node(s) didn't match Pod's required features"
 RESTART_ALL_CONTAINERS: Final = "RestartAllContainersOnContainerExits"
 USER_NAMESPACES_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
 
+_NO_FEATURES: Final[frozenset[str]] = frozenset()
 _STATE: Final = "NodeDeclaredFeatures/filter"
 
 
@@ -55,35 +56,24 @@ class _FeatureColumn:
     def __init__(self, table: NodeTable) -> None:
         self._table = table
         self._generation = 0
-        self._codes: Codes = np.zeros(table.capacity, np.int32)
-        self._sets: list[frozenset[str]] = [frozenset()]
-        self._code_of: dict[frozenset[str], int] = {frozenset(): 0}
+        self._sets: Final = EncodedColumn(table.capacity, _NO_FEATURES)
 
     def have(self, required: frozenset[str], rows: Rows) -> Mask:
         """bool[len(rows)]: which rows declare all of ``required``."""
         self._update()
-        table = np.array([required <= declared for declared in self._sets])
-        return table[self._codes[rows]]
+        table = np.array([required <= declared for declared in self._sets.values])
+        return table[self._sets.codes[rows]]
 
     def _update(self) -> None:
         table = self._table
         if self._generation == table.last_generation:
             return
-        if len(self._codes) < table.capacity:
-            extra = np.zeros(table.capacity - len(self._codes), np.int32)
-            self._codes = np.concatenate((self._codes, extra))
+        self._sets.grow(table.capacity)
         for row in table.rows_since(self._generation).tolist():
             node = table.nodes[row]
-            self._codes[row] = 0 if node is None else self._encode(node)
+            declared = None if node is None else node.status.declared_features
+            self._sets.set(row, frozenset(declared) if declared else _NO_FEATURES)
         self._generation = table.last_generation
-
-    def _encode(self, node: Node) -> int:
-        features = frozenset(node.status.declared_features or ())
-        code = self._code_of.get(features)
-        if code is None:
-            code = self._code_of[features] = len(self._sets)
-            self._sets.append(features)
-        return code
 
 
 class NodeDeclaredFeatures(NodeLocal):

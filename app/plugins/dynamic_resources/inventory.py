@@ -283,7 +283,10 @@ class Inventory:
         node_name = self._only_node.pop(key)
         if node_name is None:
             return True
-        self._local[node_name].pop(key, None)
+        local = self._local[node_name]
+        local.pop(key, None)
+        if not local:
+            del self._local[node_name]
         nodes.add(node_name)
         return False
 

@@ -47,6 +47,9 @@ _NO_LABEL_VALUE: Final = (
     f"validation is '{_LABEL_VALUE.pattern}')"
 )
 
+#: Expressions and values of a small selector.
+_SMALL: Final = 64
+
 #: (key, operator, values).
 _Triple = tuple[str, str, tuple[str, ...]]
 
@@ -275,9 +278,27 @@ def _compile_term(term: NodeSelectorTerm, number: int) -> _AllOf | None:
     return _AllOf([*labels, *map(_field, fields)])
 
 
-@functools.lru_cache(maxsize=8192)
+def is_small(selector: NodeSelector) -> bool:
+    """Whether a selector is short enough for what follows from it to be remembered."""
+    return (
+        sum(
+            1 + len(requirement.values or ())
+            for term in selector.node_selector_terms or ()
+            for requirement in (*(term.match_expressions or ()), *(term.match_fields or ()))
+        )
+        <= _SMALL
+    )
+
+
 def compile_node_selector(selector: NodeSelector) -> NodeSelectorMatcher:
     """Compiles a NodeSelector; never fails, see ``NodeSelectorMatcher.errors``."""
+    if is_small(selector):
+        return _compiled(selector)
+    return NodeSelectorMatcher(selector.node_selector_terms or ())
+
+
+@functools.lru_cache(maxsize=8192)
+def _compiled(selector: NodeSelector) -> NodeSelectorMatcher:
     return NodeSelectorMatcher(selector.node_selector_terms or ())
 
 

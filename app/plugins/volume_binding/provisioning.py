@@ -3,7 +3,6 @@
 See docs/spec/plugins/volume-binding.md#filter.
 """
 
-from collections import defaultdict
 from typing import Final
 
 import numpy as np
@@ -44,6 +43,9 @@ class _ClassCapacities:
         self._places: list[int] = []
         self._columns: tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]] | None = None
 
+    def __len__(self) -> int:
+        return len(self._slots)
+
     def set(self, key: str, limit: int, place: int) -> None:
         """Adds a capacity or takes over its new version."""
         slot = self._slots.get(key)
@@ -82,24 +84,26 @@ class Capacities:
     def __init__(self, lister: Lister[CSIStorageCapacity]) -> None:
         self._lister = lister
         self._places = Places()
-        self._classes: defaultdict[str, _ClassCapacities] | None = None
+        self._classes: dict[str, _ClassCapacities] | None = None
 
     def room(self, view: View, class_name: str, size: int) -> Mask:
         """bool[n]: whether a volume of ``size`` bytes can be made within reach."""
-        classes = self._known_classes()
+        found = self._known_classes().get(class_name)
+        if found is None:
+            return np.zeros(view.n, bool)
         ranks = np.full((1, len(self._places)), NOWHERE)
-        ranks[0, classes[class_name].places_with(max(size, 0))] = 0
+        ranks[0, found.places_with(max(size, 0))] = 0
         mask: Mask = self._places.spread(view, ranks)[0] != NOWHERE
         return mask
 
-    def _known_classes(self) -> defaultdict[str, _ClassCapacities]:
+    def _known_classes(self) -> dict[str, _ClassCapacities]:
         """All capacities by class; read from the lister at first, and again when too many places have gone since."""
         if self._classes is None:
             self._lister.follow(self._changed)
         elif not self._places.wasteful(len(self._lister)):
             return self._classes
         self._places = Places()
-        self._classes = defaultdict(_ClassCapacities)
+        self._classes = {}
         for capacity in self._lister:
             self._changed(None, capacity)
         return self._classes
@@ -109,10 +113,19 @@ class Capacities:
             return
         limit = None if new is None else volume_limit(new)
         if old is not None and (limit is None or new is None or _moved(old, new)):
-            self._classes[old.storage_class_name].drop(old.key)
+            self._drop(self._classes, old)
         if new is not None and limit is not None:
             place = self._places.number(place_of_labels(new.node_topology))
-            self._classes[new.storage_class_name].set(new.key, min(limit, _MOST), place)
+            found = self._classes.setdefault(new.storage_class_name, _ClassCapacities())
+            found.set(new.key, min(limit, _MOST), place)
+
+    @staticmethod
+    def _drop(classes: dict[str, _ClassCapacities], old: CSIStorageCapacity) -> None:
+        found = classes.get(old.storage_class_name)
+        if found is not None:
+            found.drop(old.key)
+            if not found:
+                del classes[old.storage_class_name]
 
 
 def _moved(old: CSIStorageCapacity, new: CSIStorageCapacity) -> bool:

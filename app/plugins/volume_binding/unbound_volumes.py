@@ -26,6 +26,8 @@ from app.state.view import View
 
 _FILESYSTEM: Final = "Filesystem"
 _AVAILABLE: Final = "Available"
+#: Traits that may have numbers although nobody needs them any more.
+_SPARE_TRAITS: Final = 64
 
 _Numbers = npt.NDArray[np.int32]
 
@@ -76,14 +78,19 @@ class VolumesByClass:
     """
 
     def __init__(self, places: Places, traits: dict[Traits, int]) -> None:
+        """``places`` and ``traits``: their numbers, shared by all classes."""
         self.free: Final[list[PersistentVolume]] = []
         self.reserved: Final[dict[ClaimKey, tuple[str, ...]]] = {}
         self._order: list[tuple[int, str]] = []
         self._places = places
-        #: Numbers of traits, shared by all classes.
         self._traits = traits
         #: Number of each free volume's place and traits, once they were needed.
         self._columns: tuple[_Numbers, _Numbers] | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no volume."""
+        return not self.free and not self.reserved
 
     def put(self, volume: PersistentVolume) -> None:
         """Adds a volume."""
@@ -125,9 +132,9 @@ class VolumesByClass:
         trait = self._traits.setdefault(Traits.of(volume), len(self._traits))
         return self._places.number(place), trait
 
-    def renumber(self, places: Places) -> None:
-        """Takes the numbers of places from these instead."""
-        self._places, self._columns = places, None
+    def renumber(self, places: Places, traits: dict[Traits, int]) -> None:
+        """Takes the numbers of places and traits from these instead."""
+        self._places, self._traits, self._columns = places, traits, None
 
     def _numbered(self) -> tuple[_Numbers, _Numbers]:
         if self._columns is None:
@@ -168,6 +175,8 @@ class Stock:
         self._places = Places()
         self._traits: dict[Traits, int] = {}
         self._classes: dict[str, VolumesByClass] | None = None
+        #: How many free volumes all classes have.
+        self._free = 0
 
     def of_class(self, name: str) -> VolumesByClass:
         """The volumes of a class; all are sorted by class when the first is asked for."""
@@ -176,25 +185,35 @@ class Stock:
             for volume in self._volumes:
                 self._changed(None, volume)
             self._volumes.follow(self._changed)
-        return self._class(self._classes, name)
-
-    def _class(self, classes: dict[str, VolumesByClass], name: str) -> VolumesByClass:
-        stock = classes.get(name)
-        if stock is None:
-            stock = classes[name] = VolumesByClass(self._places, self._traits)
-        return stock
+        return self._classes.get(name) or VolumesByClass(self._places, self._traits)
 
     def _changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         if self._classes is None:
             return
-        if old is not None:
-            self._class(self._classes, class_of_volume(old)).drop(old)
-        if new is not None:
-            self._class(self._classes, class_of_volume(new)).put(new)
-        if self._places.wasteful(sum(len(stock.free) for stock in self._classes.values())):
-            self._places = Places()
+        for volume, there in ((old, False), (new, True)):
+            if volume is not None:
+                self._move(self._classes, volume, there=there)
+        if self._places.wasteful(self._free) or len(self._traits) > _SPARE_TRAITS + 2 * self._free:
+            self._places, self._traits = Places(), {}
             for stock in self._classes.values():
-                stock.renumber(self._places)
+                stock.renumber(self._places, self._traits)
+
+    def _move(
+        self, classes: dict[str, VolumesByClass], volume: PersistentVolume, *, there: bool
+    ) -> None:
+        """Adds a volume to its class, or takes it away."""
+        name = class_of_volume(volume)
+        stock = classes.get(name)
+        if stock is None:
+            stock = classes[name] = VolumesByClass(self._places, self._traits)
+        before = len(stock.free)
+        if there:
+            stock.put(volume)
+        else:
+            stock.drop(volume)
+        self._free += len(stock.free) - before
+        if stock.empty:
+            del classes[name]
 
     def named(self, names: Iterable[str]) -> Sequence[PersistentVolume]:
         """The volumes with these names that are not being deleted, smallest first."""

@@ -14,7 +14,11 @@ import numpy.typing as npt
 
 from app.model.objects import NodeSelector, NodeSelectorTerm, PersistentVolume
 from app.model.selectors import LabelSelector, Requirement
-from app.plugins.helpers.node_selector import compile_node_selector, match_node_selector
+from app.plugins.helpers.node_selector import (
+    compile_node_selector,
+    is_small,
+    match_node_selector,
+)
 from app.state.columns.labels import NO_CODE, LabelColumn, Mask
 from app.state.view import View
 
@@ -43,7 +47,6 @@ ANYWHERE: Final = Place()
 _NOT_AT_ALL: Final = Place(selector=NodeSelector(()))
 
 
-@functools.lru_cache(maxsize=8192)
 def place_of(selector: NodeSelector | None) -> Place:
     """Where nodes that satisfy a volume's selector are; None is no selector.
 
@@ -52,6 +55,10 @@ def place_of(selector: NodeSelector | None) -> Place:
     """
     if selector is None:
         return ANYWHERE
+    return _known_place(selector) if is_small(selector) else _place_of(selector)
+
+
+def _place_of(selector: NodeSelector) -> Place:
     terms = []
     for term in selector.node_selector_terms or ():
         if compile_node_selector(NodeSelector((term,))).errors:
@@ -60,6 +67,9 @@ def place_of(selector: NodeSelector | None) -> Place:
             return ANYWHERE
         terms.append(NodeSelectorTerm(term.match_expressions))
     return _place(tuple(terms))
+
+
+_known_place = functools.lru_cache(maxsize=8192)(_place_of)
 
 
 def place_of_labels(selector: LabelSelector | None) -> Place:
@@ -147,8 +157,12 @@ class Places:
 
     def __init__(self) -> None:
         self._numbers: dict[Place, int] = {ANYWHERE: 0}
-        self._labels: dict[str, _LabelPlaces] = {}
-        self._selectors: list[tuple[int, NodeSelector]] = []
+        self._labels: dict[str, tuple[int, _LabelPlaces]] = {}
+        #: What places belong to: those of one label together, each with a selector of its own, with its number.
+        self._owners: list[_LabelPlaces | tuple[int, NodeSelector] | None] = [None]
+        #: By number: the position of the owner. And as an array, once somebody has asked.
+        self._owner_of: list[int] = [0]
+        self._column: npt.NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -162,11 +176,22 @@ class Places:
         number = self._numbers.get(place)
         if number is None:
             number = self._numbers[place] = len(self._numbers)
-            if place.key:
-                self._labels.setdefault(place.key, _LabelPlaces(place.key)).add(number, place.value)
-            elif place.selector is not None:
-                self._selectors.append((number, place.selector))
+            self._owner_of.append(self._owner(place, number))
+            self._column = None
         return number
+
+    def _owner(self, place: Place, number: int) -> int:
+        if place.key:
+            if place.key not in self._labels:
+                self._labels[place.key] = len(self._owners), _LabelPlaces(place.key)
+                self._owners.append(self._labels[place.key][1])
+            at, labelled = self._labels[place.key]
+            labelled.add(number, place.value)
+            return at
+        if place.selector is None:
+            return 0
+        self._owners.append((number, place.selector))
+        return len(self._owners) - 1
 
     def spread(self, view: View, ranks: Ranks) -> Ranks:
         """int32[depth, n]: the ``depth`` smallest ranks within each row's reach, from those at each place.
@@ -175,9 +200,16 @@ class Places:
         """
         depth = len(ranks)
         parts = [np.repeat(ranks[:, :1], view.n, axis=1)]
-        parts += [labelled.spread(view, ranks) for labelled in self._labels.values()]
-        for number, selector in self._selectors:
-            if ranks[0, number] != NOWHERE:
+        if self._column is None:
+            self._column = np.array(self._owner_of, np.intp)
+        concerned = np.zeros(len(self._owners), bool)
+        concerned[self._column[ranks[0] != NOWHERE]] = True
+        for at in np.flatnonzero(concerned).tolist():
+            owner = self._owners[at]
+            if isinstance(owner, _LabelPlaces):
+                parts.append(owner.spread(view, ranks))
+            elif owner is not None:
+                number, selector = owner
                 mask = match_node_selector(view, selector)
                 parts.append(np.where(mask, ranks[:, number : number + 1], NOWHERE))
         if depth == 1:

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from app.state.columns.resources import Int64
+from app.state.columns.sparse import SparseColumn
 from app.state.columns.volumes import Uses, count_use
 from app.state.csi.nodes import RowNames
 from app.state.csi.volumes import CsiVolume
@@ -29,15 +29,14 @@ class CsiCounts:
         self._uses: dict[CsiVolume, Uses] = {}
         #: How many attachments hold a volume, by node name.
         self._held: defaultdict[str, dict[CsiVolume, int]] = defaultdict(dict)
-        #: int32[capacity] by driver.
-        self._counts: dict[str, npt.NDArray[np.int32]] = {}
+        #: By driver.
+        self._counts: dict[str, SparseColumn] = {}
 
     def grow(self, capacity: int) -> None:
         """Makes room for more rows."""
-        extra = np.zeros(capacity - self._capacity, np.int32)
         self._capacity = capacity
-        for driver, counts in self._counts.items():
-            self._counts[driver] = np.concatenate((counts, extra))
+        for counts in self._counts.values():
+            counts.grow(capacity)
 
     def use(self, volume: CsiVolume, row: int, step: int) -> None:
         """Counts ``step`` more (or fewer) uses of a volume by pods on a row."""
@@ -75,15 +74,17 @@ class CsiCounts:
     def _shift(self, driver: str, row: int, step: int) -> None:
         counts = self._counts.get(driver)
         if counts is None:
-            counts = self._counts[driver] = np.zeros(self._capacity, np.int32)
-        counts[row] += step
+            counts = self._counts[driver] = SparseColumn(self._capacity)
+        counts.add(row, step)
+        if not counts.used:
+            del self._counts[driver]
 
     # ------------------------------------------------------------ questions
 
     def on(self, view: View, driver: str) -> Int64:
         """int64[n]: how many volumes of a driver each row has, imagined pods left out of account."""
         counts = self._counts.get(driver)
-        return np.zeros(view.n, np.int64) if counts is None else counts[view.rows].astype(np.int64)
+        return np.zeros(view.n, np.int64) if counts is None else counts.at(view.rows)
 
     def unused(self, view: View, volumes: Collection[CsiVolume]) -> Int64:
         """int64[n]: how many of these volumes no pod on the row uses, imagined pods left out of account."""

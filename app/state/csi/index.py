@@ -245,7 +245,8 @@ class CsiIndex:
     def overflow(self, view: View, wanted: Collection[CsiVolume]) -> Mask:
         """bool[n]: where some driver's limit leaves no room for these distinct volumes of a new pod."""
         out = np.zeros(view.n, bool)
-        limited = {v.driver for v in wanted if self.nodes.limit(v.driver) is not None}
+        limits = {v.driver: self.nodes.limit(v.driver, view.rows) for v in wanted}
+        limited = {driver: limit for driver, limit in limits.items() if limit is not None}
         if not limited:
             return out
         counts = {driver: self._counts.on(view, driver) for driver in limited}
@@ -254,11 +255,9 @@ class CsiIndex:
             for driver in limited
         }
         self._imagine(view, wanted, counts, fresh)
-        for driver in limited:
-            limit = self.nodes.limit(driver)
-            if limit is not None:
-                new = fresh[driver]
-                out |= (new > 0) & (counts[driver] + new > limit[view.rows])
+        for driver, limit in limited.items():
+            new = fresh[driver]
+            out |= (new > 0) & (counts[driver] + new > limit)
         return out
 
     def _imagine(

@@ -4,14 +4,15 @@ CSINodes go by node name and come and go on their own, so rows are matched to na
 (``sync``); that costs one comparison of arrays and a step per row that changed since.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
 
 from app.model.objects import CSINode
-from app.state.columns.labels import Codes, Mask
-from app.state.columns.resources import Int64
+from app.state.columns.labels import EncodedColumn, Mask
+from app.state.columns.resources import Int64, Rows
+from app.state.columns.sparse import SparseColumn
 from app.state.lister import Lister
 from app.state.table import NodeTable
 
@@ -24,7 +25,7 @@ _MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 def driver_limits(node: CSINode) -> dict[str, int]:
     """How many volumes a node takes, by driver; drivers without a limit are absent."""
     return {
-        driver.name: driver.allocatable.count
+        driver.name: max(0, driver.allocatable.count)
         for driver in node.spec.drivers or ()
         if driver.allocatable is not None and driver.allocatable.count is not None
     }
@@ -82,10 +83,11 @@ class CsiNodes:
         self._nodes = nodes
         self.present: Mask = np.zeros(capacity, bool)
         self.limited: Mask = np.zeros(capacity, bool)
-        self._limits: dict[str, Int64] = {}
-        #: Number of each row's annotation in ``_annotations``.
-        self._migrated: Codes = np.zeros(capacity, np.int32)
-        self._annotations: dict[str, int] = {"": 0}
+        #: By driver, one more than the limit of each row; 0 where there is none. And the limits of each row by driver.
+        self._limits: dict[str, SparseColumn] = {}
+        self._limits_on: dict[int, Mapping[str, int]] = {}
+        #: Each row's annotation.
+        self._migrated: Final = EncodedColumn(capacity, "")
         nodes.follow(self._changed)
 
     def grow(self, capacity: int) -> None:
@@ -93,10 +95,9 @@ class CsiNodes:
         extra = capacity - len(self.present)
         self.present = np.concatenate((self.present, np.zeros(extra, bool)))
         self.limited = np.concatenate((self.limited, np.zeros(extra, bool)))
-        self._migrated = np.concatenate((self._migrated, np.zeros(extra, np.int32)))
-        for driver, limits in self._limits.items():
-            fresh = np.full(extra, NO_LIMIT, np.int64)
-            self._limits[driver] = np.concatenate((limits, fresh))
+        self._migrated.grow(capacity)
+        for limits in self._limits.values():
+            limits.grow(capacity)
 
     def sync(self, found: Iterable[tuple[int, str]]) -> None:
         """Follows rows to their new names (see RowNames.catch_up); rows that have lost theirs are in no view."""
@@ -111,20 +112,33 @@ class CsiNodes:
 
     def _set(self, row: int, node: CSINode | None) -> None:
         limits = {} if node is None else driver_limits(node)
-        annotation = "" if node is None else migrated_plugins(node)
         self.present[row] = node is not None
         self.limited[row] = bool(limits)
-        self._migrated[row] = self._annotations.setdefault(annotation, len(self._annotations))
-        for driver in limits.keys() - self._limits.keys():
-            self._limits[driver] = np.full(len(self.present), NO_LIMIT, np.int64)
-        for driver, column in self._limits.items():
-            column[row] = limits.get(driver, NO_LIMIT)
+        self._migrated.set(row, "" if node is None else migrated_plugins(node))
+        for driver, limit in self._limits_on.pop(row, {}).items():
+            self._shift(driver, row, -(limit + 1))
+        for driver, limit in limits.items():
+            self._shift(driver, row, limit + 1)
+        if limits:
+            self._limits_on[row] = limits
 
-    def limit(self, driver: str) -> Int64 | None:
-        """int64[capacity]: how many volumes of a driver each row takes; None if no row limits it."""
-        return self._limits.get(driver)
+    def _shift(self, driver: str, row: int, amount: int) -> None:
+        column = self._limits.get(driver)
+        if column is None:
+            column = self._limits[driver] = SparseColumn(len(self.present))
+        column.add(row, amount)
+        if not column.used:
+            del self._limits[driver]
+
+    def limit(self, driver: str, rows: Rows) -> Int64 | None:
+        """int64[n]: how many volumes of a driver each of these rows takes; None if no row limits it."""
+        column = self._limits.get(driver)
+        if column is None:
+            return None
+        limits = column.at(rows)
+        return np.where(limits == 0, NO_LIMIT, limits - 1)
 
     def migrated(self, plugin: str) -> Mask:
         """bool[capacity]: the rows that have handed this in-tree plugin to its CSI driver."""
-        table = np.array([plugin in text.split(",") for text in self._annotations], bool)
-        return table[self._migrated]
+        table = np.array([plugin in text.split(",") for text in self._migrated.values], bool)
+        return table[self._migrated.codes]

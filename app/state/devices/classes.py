@@ -1,6 +1,5 @@
 """DeviceClasses by the extended resources that they provide (KEP-5004)."""
 
-from collections import defaultdict
 from typing import Final
 
 from app.model.devices import CLASS_PREFIX, DeviceClass
@@ -21,7 +20,7 @@ class ClassesByResource:
 
     def __init__(self, lister: Lister[DeviceClass]) -> None:
         self._lister: Final = lister
-        self._named: Final[defaultdict[str, list[DeviceClass]]] = defaultdict(list)
+        self._named: Final[dict[str, list[DeviceClass]]] = {}
         self._count = 0
         #: Grows when the class of a resource may have changed.
         self.version = 0
@@ -42,10 +41,12 @@ class ClassesByResource:
 
     def _changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         if old is not None and old.spec.extended_resource_name:
-            rivals = self._named[old.spec.extended_resource_name]
-            rivals[:] = [rival for rival in rivals if rival.name != old.name]
+            name = old.spec.extended_resource_name
+            rivals = [rival for rival in self._named.pop(name, ()) if rival.name != old.name]
+            if rivals:
+                self._named[name] = rivals
         if new is not None and new.spec.extended_resource_name:
-            rivals = self._named[new.spec.extended_resource_name]
+            rivals = self._named.setdefault(new.spec.extended_resource_name, [])
             rivals.append(new)
             rivals.sort(key=lambda rival: rival.name)
             rivals.sort(key=lambda rival: rival.metadata.creation_timestamp or "", reverse=True)

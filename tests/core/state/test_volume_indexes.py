@@ -1,5 +1,6 @@
 """The indexes behind the volume plugins, and the cost of pods that do not concern them."""
 
+import numpy as np
 import pytest
 
 from app.model.objects import GCEPersistentDisk, Volume
@@ -8,7 +9,7 @@ from app.state.assume_cache import AssumeCache
 from app.state.cluster import Cluster
 from app.state.columns.volumes import Disk, disks_of
 from app.state.csi.index import csi_index
-from app.state.csi.nodes import RowNames
+from app.state.csi.nodes import NO_LIMIT, RowNames
 from app.state.lister import Lister
 from tests.core.plugins.volume_world import (
     Bench,
@@ -118,15 +119,17 @@ def test_csi_nodes_by_row():
     bench = Bench(make_node("a"), make_node("b"), make_csi_node("a", "x,y", csi_a=3, csi_b=None))
     nodes = csi_index(bench.table, bench.cluster).nodes
     assert nodes.present[:2].tolist() == [True, False]
-    assert nodes.limit("csi.a")[0] == 3
-    assert nodes.limit("csi.b") is None
+    both = np.arange(2)
+    assert nodes.limit("csi.a", both).tolist() == [3, NO_LIMIT]
+    assert nodes.limit("csi.b", both) is None
     assert nodes.migrated("y")[:2].tolist() == [True, False]
     assert not nodes.migrated("z").any()
     bench.put(make_csi_node("b", csi_b=1), make_csi_node("unheard-of", csi_a=1))
     assert nodes.limited[:2].tolist() == [True, True]
     bench.gone(make_csi_node("a"))
     assert nodes.present[:2].tolist() == [False, True]
-    assert nodes.limit("csi.a")[0] == nodes.limit("csi.a")[1]
+    assert nodes.limit("csi.a", both) is None
+    assert nodes.limit("csi.b", both).tolist() == [NO_LIMIT, 1]
 
 
 # ---------------------------------------------------------------- assume cache
