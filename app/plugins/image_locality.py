@@ -5,6 +5,7 @@ from typing import ClassVar, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from app.framework.interface import MAX_NODE_SCORE, CycleState, Handle
 from app.model.objects import PodSpec
@@ -17,6 +18,10 @@ _MIB: Final = 1024 * 1024
 #: Sums of image sizes (bytes) below the first are worth nothing; the second, per container, is worth everything.
 _MIN_BYTES: Final = 23 * _MIB
 _MAX_BYTES_PER_CONTAINER: Final = 1000 * _MIB
+#: What the scores that are kept may take together.
+_MAX_KEPT_BYTES: Final = 2**24
+
+Scores = npt.NDArray[np.int8]
 
 
 class ImageLocality:
@@ -32,7 +37,7 @@ class ImageLocality:
     def __init__(self, _args: object, handle: Handle) -> None:
         """Takes no arguments."""
         self._table: Final = handle.table
-        self._kept: Final[WeakKeyDictionary[PodTemplate, tuple[Hashable, Int64 | None]]] = (
+        self._kept: Final[WeakKeyDictionary[PodTemplate, tuple[Hashable, Scores | None]]] = (
             WeakKeyDictionary()
         )
 
@@ -42,25 +47,28 @@ class ImageLocality:
         epoch = (table.node_count, table.images.version, table.capacity)
         known = self._kept.get(pod.template)
         if known is None or known[0] != epoch:
+            if len(self._kept) * table.capacity > _MAX_KEPT_BYTES:
+                self._kept.clear()
             known = self._kept[pod.template] = (epoch, _scores(pod.spec, table))
         scores = known[1]
-        return None if scores is None else scores.take(view.rows)
+        return None if scores is None else scores.take(view.rows).astype(np.int64)
 
 
-def _scores(spec: PodSpec, table: NodeTable) -> Int64 | None:
-    """int64[capacity]: the score of every row; None where every node scores 0."""
+def _scores(spec: PodSpec, table: NodeTable) -> Scores | None:
+    """int8[capacity]: the score of every row; None where every node scores 0."""
     if not any(name in table.images.by_name for name in _image_names(spec)):
         return None
+    containers = len(spec.init_containers or ()) + len(spec.containers)
+    highest = _MAX_BYTES_PER_CONTAINER * containers
     sums = np.zeros(table.capacity, np.int64)
     for name in _image_names(spec):
         image = table.images.by_name.get(name)
         if image is not None:
-            spread = len(image.rows) / table.node_count
-            sums[image.row_array()] += int(image.size * spread)
-    containers = len(spec.init_containers or ()) + len(spec.containers)
-    highest = _MAX_BYTES_PER_CONTAINER * containers
+            part = int(image.size * (len(image.rows) / table.node_count))
+            sums[image.row_array()] += max(-highest, min(part, highest))
     clamped = np.where(sums < _MIN_BYTES, _MIN_BYTES, np.minimum(sums, highest))
-    return (clamped - _MIN_BYTES) * MAX_NODE_SCORE // (highest - _MIN_BYTES)
+    scores = (clamped - _MIN_BYTES) * MAX_NODE_SCORE // (highest - _MIN_BYTES)
+    return scores.astype(np.int8)
 
 
 def _image_names(spec: PodSpec) -> list[str]:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.model.objects import ContainerImage
+from app.state.columns.sparse import clamp
 
 
 class Image:
@@ -38,7 +39,7 @@ class Images:
         sizes: dict[str, int] = {}
         for reported in images:
             for name in reported.names or ():
-                sizes.setdefault(name, reported.size_bytes)
+                sizes.setdefault(name, clamp(reported.size_bytes))
         names = frozenset(sizes)
         before = self._names.get(row, frozenset())
         changed = names != before

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from app.framework.interface import CycleState
+from app.framework.interface import CycleState, Handle
 from app.model.objects import Container, ContainerImage, Node, NodeStatus, ObjectMeta, PodSpec
 from app.model.pod import make_pod
 from app.plugins.image_locality import ImageLocality, normalized
+from app.state.cluster import Cluster
 from app.state.table import NodeTable
 from app.state.view import View
 from tests.core.framework.worlds import World, check_score
@@ -139,3 +140,16 @@ def test_another_size_makes_another_score():
         row = world.table.set_node(Node(metadata=ObjectMeta(name="n"), status=status))
         scores += plugin.score(CycleState(), pod, View(world.table, np.array([row]))).tolist()
     assert scores == [0, 100]
+
+
+@pytest.mark.parametrize("containers", [1, 3, 200])
+@pytest.mark.parametrize("size", [2**63 - 1, 2**62, -(2**63)])
+def test_sizes_and_sums_beyond_int64_are_the_most_or_the_least_there_is(size, containers):
+    table = NodeTable()
+    images = tuple(ContainerImage((f"huge-{n}:1",), size) for n in range(containers))
+    table.set_node(Node(metadata=ObjectMeta(name="n"), status=NodeStatus(images=images)))
+    spec = PodSpec(containers=tuple(Container(image=f"huge-{n}:1") for n in range(containers)))
+    handle = Handle(table, Cluster(), "default-scheduler")
+    pod = make_pod(spec, namespace="n", name="p", uid="u")
+    scores = ImageLocality(None, handle).score(CycleState(), pod, View.everything(table))
+    assert scores.tolist() == [100 if size > 0 else 0]
