@@ -57,6 +57,8 @@ from app.state.view import View, imagine
 _SKIPPED: Final = "Framework/skipped"
 #: What the memos of a profile may take together; beyond, those asked least recently are dropped.
 _MEMO_BYTES: Final = 24 * 2**20
+#: What the specs that these memos keep alive may take together, as JSON.
+_SPEC_BYTES: Final = 16 * 2**20
 #: What one memo takes: by itself with all that it keeps alive (the template, compiled selectors), and for each row.
 _BYTES_PER_MEMO: Final = 8 * 2**10
 _BYTES_PER_ROW: Final = 30
@@ -162,6 +164,8 @@ class Framework(CommitPoints):
             }
         )
         self._memos: dict[PodTemplate, TemplateMemo] = {}
+        #: Bytes of the specs that the memos keep alive.
+        self._spec_bytes = 0
 
     # ------------------------------------------------------------ figures
 
@@ -195,14 +199,13 @@ class Framework(CommitPoints):
         """What is kept for the pods of this template; made, and PreFilter of the row-local plugins run, when first asked for."""
         memo = self._memos.pop(pod.template, None)
         if memo is None:
+            self._make_room(pod.template.size)
             memo = self._new_memo(pod)
+            self._spec_bytes += pod.template.size
         self._memos[pod.template] = memo
         return memo
 
     def _new_memo(self, pod: Pod) -> TemplateMemo:
-        limit = _MEMO_BYTES // (_BYTES_PER_MEMO + _BYTES_PER_ROW * self._table.size)
-        while len(self._memos) > limit:
-            del self._memos[next(iter(self._memos))]
         memo = TemplateMemo(self._row_local, self._table)
         template = pod.template
         skipped = {p.NAME for p in (*self._pre_filter, *self._filter) if not concerned(p, template)}
@@ -224,6 +227,14 @@ class Framework(CommitPoints):
         ]
         memo.wide_scores = [entry for entry in self._wide_scores if concerned(entry[0], template)]
         return memo
+
+    def _make_room(self, size: int) -> None:
+        """Drops the memos asked for least recently, so that one for a template of this size can be kept."""
+        most = _MEMO_BYTES // (_BYTES_PER_MEMO + _BYTES_PER_ROW * self._table.size)
+        while self._memos and (len(self._memos) > most or self._spec_bytes + size > _SPEC_BYTES):
+            oldest = next(iter(self._memos))
+            del self._memos[oldest]
+            self._spec_bytes -= oldest.size
 
     def filter(
         self,

@@ -52,8 +52,10 @@ class PodTemplate:
     is kept per family.
     """
 
-    def __init__(self, spec: PodSpec) -> None:
+    def __init__(self, spec: PodSpec, size: int = 0) -> None:
+        """``size``: bytes of the spec as JSON, where that is known."""
         self.spec: Final = spec
+        self.size: Final = size
 
     @functools.cached_property
     def resources(self) -> PodResources:

@@ -35,6 +35,11 @@ _NONZERO_DEFAULTS: Final = {
 _QUALIFIED_NAME = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
+#: Names of resources are no longer than this, prefix and slash included; those of other resources may be.
+_MAX_NAME: Final = 317
+#: Amounts written longer than this are not remembered.
+_MAX_REMEMBERED: Final = 64
+
 #: By resource name. Whether in nano-units or in scheduler units is said where it is used.
 Amounts = dict[str, int]
 
@@ -47,9 +52,13 @@ def is_qualified_name(name: str) -> bool:
     return len(tail) <= 63 and _QUALIFIED_NAME.fullmatch(tail) is not None
 
 
-@functools.lru_cache(maxsize=4096)
 def is_extended(name: str) -> bool:
     """Whether ``name`` is an extended resource such as ``example.com/gpu``."""
+    return len(name) <= _MAX_NAME and _is_extended(name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_extended(name: str) -> bool:
     return (
         "/" in name
         and "kubernetes.io/" not in name
@@ -58,7 +67,6 @@ def is_extended(name: str) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=4096)
 def is_scalar(name: str) -> bool:
     """Whether the scheduler accounts for ``name`` beside cpu, memory, ephemeral-storage and pods."""
     return (
@@ -90,7 +98,8 @@ def allocatable_units(resources: Resources | None) -> Amounts:
     """A node's allocatable in scheduler units, ``pods`` included; unreadable quantities count as absent."""
     amounts: Amounts = {}
     for name, text in (resources or {}).items():
-        units = _allocatable(name, text)
+        short = len(name) <= _MAX_NAME and len(str(text)) <= _MAX_REMEMBERED
+        units = _allocatable(name, text) if short else _allocatable.__wrapped__(name, text)
         if units is not None:
             amounts[name] = units
     return amounts

@@ -39,6 +39,8 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NO_LABELS: Final = LabelSet()
 _NOTHING: Final = msgspec.Raw()
 _MAX_OWNERS: Final = 65536
+#: An owner whose name and uid are longer than this together is not shared.
+_MAX_OWNER_TEXT: Final = 512
 
 
 class _Meta(msgspec.Struct, rename="camel", gc=False):
@@ -134,7 +136,7 @@ class PodDecoder(ObjectDecoder[Pod]):
         key = _CANONICAL.encode(spec)
         template = self._templates.get(key)
         if template is None:
-            template = PodTemplate(_SPEC.decode(key))
+            template = PodTemplate(_SPEC.decode(key), len(key))
             _ = template.resources
             self._templates[key] = template
         return template
@@ -230,7 +232,8 @@ def _shared_owner(owner: OwnerReference) -> OwnerReference:
 def _controller(owners: tuple[OwnerReference, ...] | None) -> OwnerReference | None:
     for owner in owners or ():
         if owner.controller:
-            return _shared_owner(owner)
+            short = len(owner.name) + len(owner.uid) <= _MAX_OWNER_TEXT
+            return _shared_owner(owner) if short else owner
     return None
 
 

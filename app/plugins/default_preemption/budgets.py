@@ -1,93 +1,100 @@
 """Which victims a PodDisruptionBudget would rather keep (docs/spec/preemption.md#disruption-budgets)."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
+from weakref import WeakKeyDictionary
 
+import msgspec
+
+from app.model.claims import ClaimKey
 from app.model.objects import PodDisruptionBudget
 from app.model.pod import LabelSet, Pod
 from app.model.selectors import Selector, SelectorError, compile_selector
+from app.state.columns.selector_index import Scope, SelectorIndex
+from app.state.columns.terms import MAX_NAMESPACES
 from app.state.lister import Lister
 
-#: How many sets of labels are remembered with the budgets that concern them.
-_MAX_FAMILIES: Final = 16384
 
+class _Budget(msgspec.Struct, frozen=True):
+    """A budget that can match anything. ``key``: its namespace and name."""
 
-class _Budget(NamedTuple):
-    """A budget that can match anything, by its number among all."""
-
-    number: int
+    key: ClaimKey
     selector: Selector
     allowed: int
     disrupted: frozenset[str]
 
 
 class Budgets:
-    """All disruption budgets, compiled when first needed and again when any has changed."""
+    """All disruption budgets, each compiled when it comes or changes.
+
+    ``epoch`` changes when budgets come to say something else; most updates of their status do not matter.
+    """
 
     def __init__(self, lister: Lister[PodDisruptionBudget]) -> None:
-        self._lister: Final = lister
-        self._seen = -1
-        self._epoch = 0
-        self._by_namespace: dict[str, list[_Budget]] = {}
-        self._of_family: dict[tuple[str, LabelSet], tuple[_Budget, ...]] = {}
+        self.epoch = 0
+        self._budgets: Final[dict[ClaimKey, _Budget]] = {}
+        self._index: Final[SelectorIndex[ClaimKey]] = SelectorIndex()
+        #: By labels and namespace of pods: the budgets that concern them.
+        self._of_family: Final[WeakKeyDictionary[LabelSet, dict[str, tuple[_Budget, ...]]]] = (
+            WeakKeyDictionary()
+        )
+        for known in lister:
+            self._changed(None, known)
+        lister.follow(self._changed)
 
-    @property
-    def epoch(self) -> int:
-        """Changes when budgets come to say something else; most updates of their status do not matter."""
-        self._refresh()
-        return self._epoch
+    def _changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        before = None if old is None else self._budgets.get((old.namespace, old.name))
+        after = None if new is None else _compile(new)
+        if before == after:
+            return
+        if before is not None:
+            del self._budgets[before.key]
+            self._index.remove(before.key)
+        if after is not None:
+            self._budgets[after.key] = after
+            self._index.add(after.key, Scope(frozenset((after.key[0],)), after.selector))
+        self._of_family.clear()
+        self.epoch += 1
 
     @property
     def any(self) -> bool:
         """Whether there is any budget that could be broken."""
-        self._refresh()
-        return bool(self._by_namespace)
+        return bool(self._budgets)
 
     def violating(self, victims: Sequence[Pod]) -> list[bool]:
         """For each victim on one node, most important first, whether evicting it and those before it breaks a budget."""
-        self._refresh()
-        left: dict[int, int] = {}
+        left: dict[ClaimKey, int] = {}
         return [self._breaks(pod, left) for pod in victims]
 
-    def _breaks(self, pod: Pod, left: dict[int, int]) -> bool:
+    def _breaks(self, pod: Pod, left: dict[ClaimKey, int]) -> bool:
         """Takes the pod off what its budgets have ``left``; whether any had nothing left."""
         broken = False
         for budget in self._concerning(pod):
             if pod.name in budget.disrupted:
                 continue
-            remaining = left[budget.number] = left.get(budget.number, budget.allowed) - 1
+            remaining = left[budget.key] = left.get(budget.key, budget.allowed) - 1
             broken |= remaining < 0
         return broken
 
     def _concerning(self, pod: Pod) -> tuple[_Budget, ...]:
-        budgets = self._by_namespace.get(pod.namespace)
-        if not budgets or not pod.labels:
+        if not self._budgets or not pod.labels:
             return ()
-        family = (pod.namespace, pod.labels)
-        known = self._of_family.get(family)
+        by_namespace = self._of_family.get(pod.labels)
+        if by_namespace is None:
+            by_namespace = self._of_family[pod.labels] = {}
+        known = by_namespace.get(pod.namespace)
         if known is None:
-            if len(self._of_family) >= _MAX_FAMILIES:
-                self._of_family.clear()
-            known = tuple(b for b in budgets if b.selector.matches(pod.labels))
-            self._of_family[family] = known
+            if len(by_namespace) >= MAX_NAMESPACES:
+                by_namespace.clear()
+            candidates = map(
+                self._budgets.__getitem__, self._index.candidates(pod.namespace, pod.labels)
+            )
+            known = tuple(b for b in candidates if b.selector.matches(pod.labels))
+            by_namespace[pod.namespace] = known
         return known
 
-    def _refresh(self) -> None:
-        if self._seen == self._lister.version:
-            return
-        self._seen = self._lister.version
-        found: dict[str, list[_Budget]] = {}
-        for number, budget in enumerate(self._lister):
-            compiled = _compile(number, budget)
-            if compiled is not None:
-                found.setdefault(budget.namespace, []).append(compiled)
-        if found != self._by_namespace:
-            self._by_namespace = found
-            self._of_family.clear()
-            self._epoch += 1
 
-
-def _compile(number: int, budget: PodDisruptionBudget) -> _Budget | None:
+def _compile(budget: PodDisruptionBudget) -> _Budget | None:
     """None for a selector that is absent, empty or wrong: it matches no pod here."""
     try:
         selector = compile_selector(budget.spec.selector)
@@ -97,5 +104,8 @@ def _compile(number: int, budget: PodDisruptionBudget) -> _Budget | None:
         return None
     status = budget.status
     return _Budget(
-        number, selector, status.disruptions_allowed, frozenset(status.disrupted_pods or ())
+        (budget.namespace, budget.name),
+        selector,
+        status.disruptions_allowed,
+        frozenset(status.disrupted_pods or ()),
     )

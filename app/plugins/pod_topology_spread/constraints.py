@@ -7,7 +7,7 @@ import msgspec
 
 from app.framework.args import DefaultConstraint, PodTopologySpreadArgs
 from app.model.objects import TopologySpreadConstraint
-from app.model.pod import LabelSet, Pod, PodTemplate
+from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels, Selector, compile_selector
 from app.plugins.pod_topology_spread.default_selector import DefaultSelectors
 from app.state.cluster import Cluster
@@ -25,7 +25,7 @@ SYSTEM_DEFAULTS: Final = (
     DefaultConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SOFT),
 )
 
-#: Compiled constraints kept per template (they differ by pod labels where matchLabelKeys are used), and default ones.
+#: Compiled constraints kept per template: they differ by the values of matchLabelKeys.
 _MAX_KEPT: Final = 1024
 
 
@@ -79,9 +79,8 @@ class ConstraintSource:
         }
         self._selectors = DefaultSelectors(cluster)
         self._own: WeakKeyDictionary[
-            PodTemplate, dict[tuple[str, LabelSet | None], Constraints]
+            PodTemplate, dict[tuple[str, tuple[str | None, ...]], Constraints]
         ] = WeakKeyDictionary()
-        self._with_selector: dict[tuple[str, Selector], Constraints] = {}
 
     @property
     def defaults_filter(self) -> bool:
@@ -95,7 +94,9 @@ class ConstraintSource:
         if not self._defaults[action]:
             return ()
         selector = self._selectors.of(pod)
-        return () if selector.everything else self._default(action, selector)
+        if selector.everything:
+            return ()
+        return tuple([_complete(c, selector) for c in self._defaults[action]])
 
     def needs_all_keys(self, pod: Pod) -> bool:
         """Whether scoring ignores nodes that lack a topology key."""
@@ -106,21 +107,12 @@ class ConstraintSource:
         if kept is None:
             kept = self._own[pod.template] = {}
         constraints = [c for c in pod.template.spread_constraints if c.when_unsatisfiable == action]
-        by_labels = any(c.match_label_keys for c in constraints)
-        key = (action, pod.labels if by_labels else None)
+        keys = {key: None for c in constraints for key in c.match_label_keys or ()}
+        key = (action, tuple([pod.labels.get(key) for key in keys]))
         compiled = kept.get(key)
         if compiled is None:
             compiled = tuple(compile_constraint(c, pod.labels) for c in constraints)
             if len(kept) >= _MAX_KEPT:
                 kept.clear()
             kept[key] = compiled
-        return compiled
-
-    def _default(self, action: str, selector: Selector) -> Constraints:
-        compiled = self._with_selector.get((action, selector))
-        if compiled is None:
-            compiled = tuple(_complete(c, selector) for c in self._defaults[action])
-            if len(self._with_selector) >= _MAX_KEPT:
-                self._with_selector.clear()
-            self._with_selector[action, selector] = compiled
         return compiled

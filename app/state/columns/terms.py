@@ -21,9 +21,9 @@ from app.state.columns.families import Counts
 from app.state.columns.resources import Int64
 from app.state.columns.selector_index import Scope, SelectorIndex
 
-#: Namespaces at most for which the parsed terms of one template are kept at a time.
+#: Namespaces at most for which something is kept for one template, or one set of labels, at a time.
 MAX_NAMESPACES: Final = 1024
-#: Answers to "which terms match these pods" kept at a time.
+#: Sets of labels for which answers to "which terms match these pods" are kept at a time.
 _MAX_MATCHES: Final = 4096
 #: A term with fewer rows than this keeps a dict; with more, once an array takes less memory, an array.
 _SPARSE_ROWS: Final = 32
@@ -220,7 +220,10 @@ class Terms:
         self._terms: dict[tuple[TermKind, AffinityTerm, int], ExistingTerm] = {}
         self._index: SelectorIndex[ExistingTerm] = SelectorIndex()
         self._parsed: WeakKeyDictionary[PodTemplate, dict[str, PodTerms]] = WeakKeyDictionary()
-        self._matching: dict[tuple[str, LabelSet], tuple[Labels, MatchingTerms]] = {}
+        #: By labels and namespace of pods.
+        self._matching: WeakKeyDictionary[LabelSet, dict[str, tuple[Labels, MatchingTerms]]] = (
+            WeakKeyDictionary()
+        )
 
     def __len__(self) -> int:
         return len(self._terms)
@@ -242,14 +245,18 @@ class Terms:
 
     def matching(self, pod: Pod, namespace_labels: Labels) -> MatchingTerms:
         """The terms of pods on rows that mean ``pod``, whose namespace has these labels."""
-        key = (pod.namespace, pod.labels)
-        known = self._matching.get(key)
+        by_namespace = self._matching.get(pod.labels)
+        if by_namespace is None:
+            if len(self._matching) >= _MAX_MATCHES:
+                self._matching.clear()
+            by_namespace = self._matching[pod.labels] = {}
+        known = by_namespace.get(pod.namespace)
         if known is not None and known[0] == namespace_labels:
             return known[1]
         matching = self._find(pod.namespace, namespace_labels, pod.labels)
-        if len(self._matching) >= _MAX_MATCHES:
-            self._matching.clear()
-        self._matching[key] = (namespace_labels, matching)
+        if len(by_namespace) >= MAX_NAMESPACES:
+            by_namespace.clear()
+        by_namespace[pod.namespace] = (namespace_labels, matching)
         return matching
 
     def _find(self, namespace: str, namespace_labels: Labels, labels: Labels) -> MatchingTerms:
