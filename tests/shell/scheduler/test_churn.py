@@ -1,16 +1,11 @@
 """Nodes, volumes, namespaces and pods come and go, each with names and labels of its own: nothing of them stays behind."""
 
-import asyncio
-import collections
 import importlib
 import json
-import types
-import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 from app.framework.testing import make_node, make_object, make_pod
@@ -18,6 +13,7 @@ from app.kube.watch_decoder import ADDED, DELETED, MODIFIED
 from app.model import objects
 from app.model.objects import Node
 from app.model.pod import Pod
+from tests.entries import entries, grown
 from tests.shell.extender.fakes import extender
 from tests.shell.scheduler.world import running
 
@@ -30,7 +26,6 @@ LIMITS = {
     "app.plugins.pod_topology_spread.default_selector": {"_MAX_KEPT": 8},
     "app.plugins.volume_binding.volume_topology": {"_SPARE_PLACES": 4},
     "app.framework.runner": {"_MEMO_BYTES": 8 * 9 * 1024},
-    "app.state.columns.families": {"_MAX_COUNTERS": 8},
     "app.state.columns.labels": {"_FEW_VALUES": 8, "_MAX_COLUMNS": 8},
     "app.state.nominator": {"MAX_CHANGES": 8},
     "app.state.columns.terms": {"_MAX_MATCHES": 8, "MAX_NAMESPACES": 4},
@@ -165,58 +160,6 @@ def some_objects(number: int) -> Iterator[Any]:
     yield make_object(objects.VolumeAttachment, {"metadata": meta, "spec": attached})
 
 
-# ---------------------------------------------------------------- how much is remembered
-
-
-def parts(thing: Any) -> Iterator[tuple[str, Any]]:
-    """The attributes of an object, and where they are kept."""
-    yield from getattr(thing, "__dict__", {}).items()
-    for kind in type(thing).__mro__:
-        for name in getattr(kind, "__slots__", ()):
-            private = name.startswith("__") and not name.endswith("__")
-            full = f"_{kind.__name__.lstrip('_')}{name}" if private else name
-            if hasattr(thing, full):
-                yield full, getattr(thing, full)
-
-
-def entries(root: Any) -> collections.Counter[str]:
-    """By path: how many entries the containers have that can be reached from an object."""
-    counts: collections.Counter[str] = collections.Counter()
-    seen: dict[int, Any] = {}
-    todo = collections.deque([("", root)])
-    while todo:
-        path, thing = todo.popleft()
-        if id(thing) in seen or isinstance(thing, type | types.ModuleType | asyncio.TaskGroup):
-            continue
-        seen[id(thing)] = thing
-        if isinstance(thing, types.MethodType):
-            todo.append((path, thing.__self__))
-        elif isinstance(thing, np.ndarray):
-            counts[path] += thing.size
-        elif isinstance(thing, dict | weakref.WeakKeyDictionary | weakref.WeakValueDictionary):
-            counts[path] += len(thing)
-            todo += (
-                (f"{path}{{{side}}}", x)
-                for pair in list(thing.items())
-                for side, x in zip("kv", pair, strict=True)
-            )
-        elif isinstance(thing, list | tuple | set | frozenset | collections.deque):
-            counts[path] += len(thing)
-            todo += ((f"{path}[]", x) for x in thing)
-        elif not isinstance(thing, str | bytes | types.FunctionType):
-            todo += ((f"{path}.{name}", x) for name, x in parts(thing) if name not in FAKES)
-    return counts
-
-
-def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """What has grown by an entry every other round; what is tidied up from time to time goes up and down by less."""
-    return {
-        path: (before.get(path, 0), count)
-        for path, count in after.items()
-        if count > before.get(path, 0) + ROUNDS // 4
-    }
-
-
 # ---------------------------------------------------------------- the rounds
 
 
@@ -288,8 +231,9 @@ async def test_nothing_is_remembered_of_what_has_gone():
         churn.report(ADDED, None, make_object(objects.StorageClass, LOCAL))
         for number in range(ROUNDS // 2):
             assert await churn.round(number) == BOUND_PER_ROUND
-        before = entries(remembered)
+        before = entries(remembered, leaving_out=FAKES)
         for number in range(ROUNDS // 2, ROUNDS):
             await churn.round(number)
-        assert not grown(before, entries(remembered))
+        after = entries(remembered, leaving_out=FAKES)
+        assert not grown(before, after, by=ROUNDS // 4)
         world.scheduler.retries.close()

@@ -1,0 +1,139 @@
+"""The state with every default plugin, scheduling without a loop: for tests of what all of it costs together."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from app.framework.runner import Framework
+from app.framework.testing import make_node, make_object
+from app.model.objects import Named
+from app.plugins import registry
+from app.scheduler.attempt import Attempt, NoNodesError, Unfit
+from app.scheduler.profiles import build_framework
+from app.settings.load import load
+from app.state.cache import Cache
+from app.state.cluster import Cluster
+from app.state.nominator import Nominator
+from app.state.queue.hints import HintRegistration, with_taint_registrations
+from app.state.queue.queued_pod import QueuedPod
+from app.state.queue.scheduling_queue import SchedulingQueue
+from app.state.scheduler_state import Change, SchedulerState
+from app.state.table import NodeTable
+from app.wire.kube import PodDecoder
+
+PROFILE = "default-scheduler"
+CONFIG = json.dumps(
+    {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+)
+Manifest = Mapping[str, Any]
+
+
+class FullState:
+    """A SchedulerState, and the framework of the default profile, as the process puts them together."""
+
+    def __init__(self) -> None:
+        classes = registry.registry()
+        (profile,) = load(CONFIG).to_plain(registry.capabilities(classes))
+        table, cluster, self._rng = NodeTable(), Cluster(), np.random.default_rng(1)
+        self.now = 1_800_000_000.0
+
+        def make_queue(nominator: Nominator) -> SchedulingQueue:
+            self.framework: Framework = build_framework(
+                profile, classes, table=table, cluster=cluster, nominator=nominator, rng=self._rng
+            )
+            checks = [(plugin.NAME, plugin.pre_enqueue) for plugin in self.framework.pre_enqueue]
+            hints = [
+                HintRegistration(each.event, plugin, each.hint, each.template_only, each.narrow)
+                for plugin, each in self.framework.queueing_hints()
+            ]
+            return SchedulingQueue(
+                sort_key=self.framework.plugins.at("queueSort")[0].sort_key,
+                pre_enqueue=lambda pod: checks,
+                hints={PROFILE: with_taint_registrations(hints)},
+                initial_backoff_seconds=1,
+                max_backoff_seconds=10,
+                max_unschedulable_seconds=300,
+                nominator=nominator,
+            )
+
+        self.state = SchedulerState(
+            cache=Cache(table), cluster=cluster, make_queue=make_queue, profiles=[PROFILE]
+        )
+        self._pods = PodDecoder()
+        #: Every object there is, by its kind and its key, in the order in which they came.
+        self.objects: dict[tuple[type, str], Any] = {}
+
+    # ------------------------------------------------------------ what happens
+
+    def node(self, name: str, **parts: Any) -> None:
+        """A node comes, or there is a new version of it."""
+        self.store(make_node(name, **parts))
+
+    def pod(self, name: str, spec: Manifest | None = None, **metadata: Any) -> None:
+        """A pod that waits comes."""
+        meta = {"name": name, "namespace": "default", "uid": f"uid-{name}"} | metadata
+        containers = [{"name": "main", "image": "registry.example.com/app:1"}]
+        spec = {"schedulerName": PROFILE, "containers": containers} | dict(spec or {})
+        status = {}
+        if nominated := meta.pop("nominated", ""):
+            status = {"nominatedNodeName": nominated}
+        document = {"metadata": meta, "spec": spec, "status": status}
+        self.store(self._pods.decode(msgspec.json.encode(document)))
+
+    def add(self, kind: type[Named], name: str, **manifest: Any) -> None:
+        """An object of another kind comes."""
+        meta = {"name": name} | manifest.pop("metadata", {})
+        self.store(make_object(kind, {"metadata": meta} | manifest))
+
+    def store(self, new: Any) -> None:
+        """An object comes, or there is a new version of it."""
+        key = (type(new), new.key)
+        old = self.objects.get(key)
+        self.objects[key] = new
+        self.state.apply(Change(type(new), old, new), self.now)
+
+    def remove_all(self) -> None:
+        """All objects go, the latest first."""
+        while self.objects:
+            (kind, _), old = self.objects.popitem()
+            self.state.apply(Change(kind, old, None), self.now)
+
+    def schedule(self) -> int:
+        """Tries every pod that is active or comes to be; returns how many went to a node, as the watch confirms."""
+        bound = 0
+        while (queued := self.state.pop(self.now)) is not None:
+            bound += self._try(queued)
+        self.state.flush(self.now)
+        return bound
+
+    def _try(self, queued: QueuedPod) -> bool:
+        pod, framework = queued.pod, self.framework
+        attempt = Attempt(
+            framework,
+            self.state.table,
+            pod,
+            nominated=self.state.nominated_for,
+            rng=self._rng,
+            nominated_node=self.state.nominator.node_of(pod.uid),
+        )
+        try:
+            choice = attempt.choose(attempt.find())
+        except Unfit as unfit:
+            diagnosis = unfit.diagnosis
+            diagnosis.message()
+            queued.reject(diagnosis.unschedulable_plugins, diagnosis.pending_plugins)
+            self.state.fail(queued, self.now, nominated_node=None)
+            return False
+        except NoNodesError:
+            queued.reject()
+            self.state.fail(queued, self.now, nominated_node=None)
+            return False
+        assumed = self.state.assume(pod, choice.node_name)
+        framework.reserve(attempt.state, assumed, choice.node_name)
+        framework.unreserve(attempt.state, assumed, choice.node_name)  # nothing is written here
+        self.state.done(pod.uid)
+        self.store(msgspec.structs.replace(pod, node_name=choice.node_name))
+        return True
