@@ -18,7 +18,7 @@ from app.state.columns.families import Counter
 from app.state.columns.labels import Codes, LabelColumn, Mask
 from app.state.columns.ports import conflicts
 from app.state.columns.resources import Int64, ResourceColumns
-from app.state.columns.sparse import LIMIT
+from app.state.columns.sparse import LIMIT, clamp
 from app.state.pod_batch import PodBatch
 from app.state.table import NodeTable
 
@@ -259,20 +259,32 @@ class DryRunView(View):
 
     def nonzero_requested(self, which: int) -> Int64:
         """The same with stand-ins for pods that ask for nothing."""
-        column: Int64 = super().nonzero_requested(which) + self._nonzero.matrix[which]
+        column: Int64 = self.nonzero_of_both()[which]
         return column
 
     def requested_of(self, resources: tuple[str, ...]) -> Int64:
         """int64[len(resources), n]: the same for several resources at once."""
-        base = super().requested_of(resources)
-        block = base + self._requested.block(resources, _EVERYWHERE)
-        if any(map(self.table.requested.saturated, resources)):
-            block[base == LIMIT] = LIMIT  # it is not known how much would be left
-        return block
+        return self._with_moves(self.table.requested, self._requested, resources)
 
     def nonzero_of_both(self) -> Int64:
         """int64[2, n]: ``nonzero_requested`` of cpu and of memory."""
-        return super().nonzero_of_both() + self._nonzero.block(_CPU_AND_MEMORY, _EVERYWHERE)
+        return self._with_moves(self.table.nonzero, self._nonzero, _CPU_AND_MEMORY)
+
+    def _with_moves(
+        self, table: ResourceColumns, moved: ResourceColumns, resources: tuple[str, ...]
+    ) -> Int64:
+        """int64[len(resources), n]: what the table has on these rows, and what was moved there."""
+        base = table.block(resources, self.rows)
+        delta = moved.block(resources, _EVERYWHERE)
+        block = base + delta
+        for k, name in enumerate(resources):
+            if table.saturated(name) or moved.saturated(name):
+                for at in (
+                    ((abs(base[k]) == LIMIT) | (abs(delta[k]) == LIMIT)).nonzero()[0].tolist()
+                ):
+                    exact = table.exact(name, int(self.rows[at])) + moved.exact(name, at)
+                    block[k, at] = clamp(exact)
+        return block
 
     def pod_count(self) -> Int64:
         """How many pods each node would have."""

@@ -117,7 +117,7 @@ class Capacities:
         if new is not None and limit is not None:
             place = self._places.number(place_of_labels(new.node_topology))
             found = self._classes.setdefault(new.storage_class_name, _ClassCapacities())
-            found.set(new.key, min(limit, _MOST), place)
+            found.set(new.key, max(-1, min(limit, _MOST)), place)
 
     @staticmethod
     def _drop(classes: dict[str, _ClassCapacities], old: CSIStorageCapacity) -> None:

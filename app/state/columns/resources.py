@@ -78,6 +78,15 @@ class ResourceColumns:
         column = self._others.get(name)
         return bool(self._beyond) if column is None else bool(column.saturated)
 
+    def exact(self, name: str, row: int) -> int:
+        """The amount of a resource on a row, however large."""
+        position = _BASIC.get(name)
+        if position is not None:
+            known = self._beyond.get((position, row))
+            return self.matrix.item(position, row) if known is None else known
+        column = self._others.get(name)
+        return 0 if column is None else column.exact(row)
+
     # ------------------------------------------------------------ questions
 
     def column(self, name: str) -> Int64:

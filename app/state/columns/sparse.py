@@ -51,7 +51,7 @@ class SparseColumn:
 
     def add(self, row: int, amount: int) -> None:
         """Adds an amount, which may be negative, to the number of a row."""
-        before = self._exact(row)
+        before = self.exact(row)
         after = before + amount
         self.used += (after != 0) - (before != 0)
         self.saturated += (abs(after) > LIMIT) - (abs(before) > LIMIT)
@@ -70,12 +70,6 @@ class SparseColumn:
             self._numbers.pop(row, None)
             if after == 0 and 2 * self.used < self._most_entries:
                 self._to_dict()
-
-    def _exact(self, row: int) -> int:
-        number = self._numbers.get(row)
-        if number is None:
-            return 0 if self._array is None else self._array.item(row)
-        return number
 
     def add_at(self, rows: Rows, amounts: Int64) -> None:
         """Adds an amount for each of ``rows``, which may name a row several times."""
@@ -110,6 +104,13 @@ class SparseColumn:
             self._array = None
 
     # ------------------------------------------------------------ questions
+
+    def exact(self, row: int) -> int:
+        """The number of a row, however large."""
+        number = self._numbers.get(row)
+        if number is None:
+            return 0 if self._array is None else self._array.item(row)
+        return number
 
     def column(self) -> Int64:
         """int64[capacity]: all rows. Not to be changed."""

@@ -523,3 +523,49 @@ def test_a_negative_request_makes_no_room():
     assert set(cluster.judge(plugin, pod_requesting(requests={"cpu": "5"}))) == {"n", "m"}
     scores = cluster.score(plugin, pod_requesting(requests={"cpu": "1"}))
     assert 0 < scores["n"] <= scores["m"] < 100
+
+
+# ---------------------------------------------------------------- sums beyond int64
+
+
+LARGE = ("0", "1", "4503599627370496", "72057594037927935", "72057594037927936")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_very_many_very_large_pods_count_as_the_twin_counts_them(seed):
+    """Up to 2^56 each and 300 of them: exact numbers that no int64 holds."""
+    dice = random.Random(seed)
+    world = World(seed, nodes=4)
+    resources = ("memory", "example.com/gpu", "ephemeral-storage")
+    for name in list(world.nodes):
+        amounts = {resource: dice.choice(LARGE[1:]) for resource in resources}
+        world.nodes[name] = testing.make_node(
+            name, status={"allocatable": {"cpu": "8", "pods": "999", **amounts}}
+        )
+        world.table.set_node(world.nodes[name])
+        for number in range(dice.choice((0, 1, 300))):
+            requests = {resource: dice.choice(LARGE) for resource in resources}
+            world.add_pod(pod_requesting(f"{name}-{number}", requests=requests), name)
+    pod = pod_requesting(requests={resource: dice.choice(LARGE) for resource in resources})
+    for strategy in ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"):
+        args = NodeResourcesFitArgs(
+            strategy=strategy,
+            resources=tuple(ResourceSpec(name, 1) for name in resources),
+            shape=tuple(UtilizationShapePoint(*point) for point in SHAPES[0]),
+        )
+        plugin, state = NodeResourcesFit(args, world.handle), CycleState()
+        assert plugin.pre_filter(state, pod) == SUCCESS
+        check_filter(
+            world,
+            plugin,
+            pod,
+            lambda pod, scene, args=args: twin.filter_node(pod, scene, args),
+            state=state,
+        )
+        check_score(
+            world,
+            plugin,
+            pod,
+            lambda pod, scene, args=args: twin.score_node(pod, scene, args),
+            state=state,
+        )
