@@ -26,7 +26,7 @@ from app.state.view import View
 
 _FILESYSTEM: Final = "Filesystem"
 _AVAILABLE: Final = "Available"
-#: Traits that may have numbers although nobody needs them any more.
+#: Traits that may have numbers although no volume has them any more.
 _SPARE_TRAITS: Final = 64
 
 _Numbers = npt.NDArray[np.int32]

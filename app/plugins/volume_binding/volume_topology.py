@@ -160,7 +160,7 @@ class Places:
         self._labels: dict[str, tuple[int, _LabelPlaces]] = {}
         #: What places belong to: those of one label together, each with a selector of its own, with its number.
         self._owners: list[_LabelPlaces | tuple[int, NodeSelector] | None] = [None]
-        #: By number: the position of the owner. And as an array, once somebody has asked.
+        #: By number: the position of the owner. And as an array, once it was needed.
         self._owner_of: list[int] = [0]
         self._column: npt.NDArray[np.intp] | None = None
 

@@ -16,7 +16,7 @@ _ITEMS_PER_HOLDER: Final = 24
 class LabelIndex(Generic[T]):
     """Items and their labels, by key and value.
 
-    Of rare keys it knows who has them. Of others it only counts, and sorts the items by value once somebody asks. So it takes
+    Of rare keys it knows who has them. Of others it only counts, and sorts the items by value when that is first needed. So it takes
     little for the labels that all items have, however many there are, and no pass over the items for any other.
     """
 
@@ -24,7 +24,7 @@ class LabelIndex(Generic[T]):
         self.items: Final[dict[T, Mapping[str, str]]] = {}
         #: By key: the items that have it, with their values, or how many there are.
         self._keys: Final[dict[str, dict[T, str] | int]] = {}
-        #: Of keys that are not rare and that somebody has asked for: the items by value.
+        #: Of keys that are not rare: the items by value, where that was needed.
         self._by_value: Final[dict[str, dict[str, dict[T, None]]]] = {}
 
     def __len__(self) -> int:
