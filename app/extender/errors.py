@@ -44,6 +44,10 @@ _LOST: Final = frozenset({Outcome.TIMEOUT, Outcome.BROKEN, Outcome.STALE, Outcom
 _GATEWAY_STATUS: Final = frozenset({502, 503, 504})
 
 
+#: Characters of a text that are kept: events take 1024, and conditions are read by people.
+_MAX_TEXT: Final = 16 * 1024
+
+
 class TransportError(Exception):
     """An exchange that gave no answer. ``sent``: whether any byte of the request may have reached the extender."""
 
@@ -69,7 +73,7 @@ class ExtenderError(SchedulingError):
         retry_after: float | None = None,
         sent: bool = True,
     ) -> None:
-        text = clean(text)
+        text = clean(text[:_MAX_TEXT])
         super().__init__(text)
         self.text: Final = text
         #: The extender's name.

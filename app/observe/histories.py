@@ -42,6 +42,8 @@ MAX_PODS: Final = 4096
 MAX_ATTEMPTS: Final = 10
 #: Calls to extenders kept for one attempt, which may take many rounds.
 MAX_CALLS: Final = 50
+#: Characters of messages and reasons in all histories: an extender may give a long reason for each node.
+MAX_TEXT: Final = 32 * 1024 * 1024
 #: Victims that are named for one attempt.
 MAX_VICTIMS: Final = 10
 
@@ -142,6 +144,8 @@ class PodHistory(msgspec.Struct, eq=False):
     #: How many pods are evicted for it in the attempt under way, and some of them.
     victims: tuple[int, tuple[str, ...]] = (0, ())
     preempted: Preempted | None = None
+    #: Characters of messages and reasons.
+    size: int = 0
 
 
 _CALLS: ContextVar[list[ExtenderCall] | None] = ContextVar("extender calls", default=None)
@@ -156,11 +160,16 @@ class Histories:
         *,
         max_pods: int = MAX_PODS,
         max_attempts: int = MAX_ATTEMPTS,
+        max_text: int = MAX_TEXT,
     ) -> None:
         """``wall`` tells the time in seconds since the epoch."""
         self._wall: Final = wall
         self._max_pods: Final = max_pods
         self._max_attempts: Final = max_attempts
+        self._max_text: Final = max_text
+        self._text = 0
+        #: Histories that made room for later ones.
+        self.forgotten = 0
         self._by_uid: Final[OrderedDict[str, PodHistory]] = OrderedDict()
         self._uid_of: Final[dict[tuple[str, str], str]] = {}
 
@@ -260,6 +269,7 @@ class Histories:
         elif event.diagnosis is not None:
             attempt.refusals = rejections_of(event.diagnosis)
             attempt.evaluated = event.diagnosis.node_count
+        self._weigh(history)
 
     # ------------------------------------------------------------ records
 
@@ -292,8 +302,18 @@ class Histories:
         self._uid_of[pod.namespace, pod.name] = pod.uid
         return history
 
+    def _weigh(self, history: PodHistory) -> None:
+        """Forgets the oldest histories if the texts of all are too long together."""
+        size = sum(map(_size, history.attempts))
+        self._text += size - history.size
+        history.size = size
+        while self._text > self._max_text and len(self._by_uid) > 1:
+            self._forget_oldest()
+
     def _forget_oldest(self) -> None:
         uid, history = self._by_uid.popitem(last=False)
+        self._text -= history.size
+        self.forgotten += 1
         name = (history.namespace, history.name)
         if self._uid_of.get(name) == uid:
             del self._uid_of[name]
@@ -308,6 +328,12 @@ class Histories:
     def _last_call(extender: str, verb: Verb) -> ExtenderCall | None:
         calls = reversed(_CALLS.get() or ())
         return next((c for c in calls if c.extender == extender and c.verb == verb.value), None)
+
+
+def _size(attempt: AttemptRecord) -> int:
+    """The characters of its texts."""
+    reasons = sum(len(text) for each in attempt.refusals for text in each.reasons)
+    return len(attempt.message) + reasons + sum(len(call.ignored_error) for call in attempt.calls)
 
 
 def rejections_of(diagnosis: Diagnosis) -> tuple[Rejection, ...]:

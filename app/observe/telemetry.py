@@ -31,7 +31,7 @@ from app.observe.metrics.scheduler import (
     QueueMetrics,
     WatchMetrics,
 )
-from app.observe.metrics.series import Families
+from app.observe.metrics.series import ALPHA, Families
 from app.observe.metrics.serving import ServingMetrics
 from app.runtime import logs
 from app.runtime.clock import Clock, stopwatch
@@ -50,6 +50,13 @@ class Telemetry:
         self.registry: Final = CollectorRegistry()
         self.families: Final = Families(self.registry)
         self.histories: Final = Histories(clock.wall)
+        self.families.look_up(
+            "aiokube_scheduler_histories_forgotten_total",
+            "Pod histories that made room for later ones.",
+            ALPHA,
+            lambda: {(): self.histories.forgotten},
+            counter=True,
+        )
         self.probe: Final = FrameworkMetrics(self.families, monotonic=stopwatch(), rng=rng)
         self.queue: Final = QueueMetrics(self.families, self.probe)
         self.watches: Final = WatchMetrics(self.families)

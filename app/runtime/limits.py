@@ -34,6 +34,12 @@ def memory_limit(root: Path = Path("/")) -> int:
     return min([machine, *set_ones, *_cgroup_limits(root)])
 
 
+def resident_memory() -> int:
+    """Bytes of memory that the process takes, 0 where the system does not say."""
+    fields = _read(Path("/proc/self/statm")).split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0
+
+
 def _cgroup_limits(root: Path) -> Iterator[int]:
     """The limits of this process's control groups and of those above them, of both versions."""
     mounted = root / "sys/fs/cgroup"

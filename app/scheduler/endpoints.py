@@ -48,8 +48,12 @@ class Endpoints:
         version: str,
         clock: Clock,
         rng: np.random.Generator,
+        degradation: Sequence[Check] = (),
     ) -> None:
-        """``stopping``: whether the process has been asked to end; ``flags``: what the command line said."""
+        """``stopping``: whether the process has been asked to end; ``flags``: what the command line said.
+
+        ``degradation``: checks of readiness that are told and do not fail.
+        """
         self._scheduler: Final = scheduler
         self._elector: Final = elector
         self._stopping: Final = stopping
@@ -68,7 +72,7 @@ class Endpoints:
         slis = CollectorRegistry()
         dumps = Dumps()
         self._pages: Final[Sequence[_Pages]] = (
-            HealthEndpoints(self._checks(), Families(slis)),
+            HealthEndpoints(self._checks(degradation), Families(slis)),
             MetricsPages(telemetry.registry, slis, telemetry.families, self._pods, dumps),
             AboutPages(
                 scheduler.settings,
@@ -127,7 +131,7 @@ class Endpoints:
 
     # ------------------------------------------------------------ health
 
-    def _checks(self) -> Mapping[str, Sequence[Check]]:
+    def _checks(self, degradation: Sequence[Check]) -> Mapping[str, Sequence[Check]]:
         elector = self._elector
         election = [] if elector is None else [Check("leaderElection", elector.unhealthy)]
         return {
@@ -137,6 +141,7 @@ class Endpoints:
                 *election,
                 Check("shutdown", self._shutting_down),
                 Check("sched-handler-sync", self._not_synced),
+                *degradation,
             ],
         }
 

@@ -33,6 +33,8 @@ from app.state.table import NodeTable
 from app.state.view import Rows
 from app.wire.extender_v1 import ExtenderArgs
 
+#: Characters of a reason that are kept: it is part of a message that lists all of them.
+MAX_REASON: Final = 1024
 _CHOOSER: Final = (
     "the only node that it left of several had filled up before the decision, because calls overlap; if it reserves nodes "
     "while it filters, take 'serial: false' away (aiokube-scheduler.io/v1alpha1)"
@@ -214,9 +216,9 @@ def _verdicts(
     settled = asked.union(result.survivors)
     verdicts = {name: DROPPED for name in candidates if name not in settled}
     for name, reason in result.unresolvable.items():
-        verdicts[name] = unresolvable(reason, plugin=EXTENDER)
+        verdicts[name] = unresolvable(reason[:MAX_REASON], plugin=EXTENDER)
     for name, reason in result.failed.items():
-        verdicts[name] = unschedulable(reason, plugin=EXTENDER)
+        verdicts[name] = unschedulable(reason[:MAX_REASON], plugin=EXTENDER)
     for name in settled.intersection(verdicts):
         del verdicts[name]
     return verdicts

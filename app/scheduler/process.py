@@ -8,7 +8,7 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from importlib.metadata import entry_points, version
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -30,16 +30,18 @@ from app.observe.metrics import gauges
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
 from app.runtime.clock import Clock, SystemClock, make_rng
-from app.runtime.limits import take_limits
+from app.runtime.limits import Limits, resident_memory, take_limits
 from app.runtime.shortages import SHORTAGES
 from app.runtime.signals import StopRequest, handled
 from app.runtime.tasks import spawn_eternal
+from app.scheduler import degradation
 from app.scheduler.election.elector import Callbacks, LeaseElector, Outcome, new_identity
 from app.scheduler.election.rules import ElectionSettings, request_timeout
 from app.scheduler.endpoints import Endpoints, served
 from app.scheduler.extenders import make_chain
 from app.scheduler.options import RunOptions
 from app.scheduler.wiring import Scheduler
+from app.serving.health import Check
 from app.serving.server import Listening
 from app.settings.load import Loaded
 
@@ -55,13 +57,25 @@ LAST_EVENTS_SECONDS: Final = 1.0
 
 _DISTRIBUTION: Final = "aiokube-scheduler"
 
+#: File descriptors beside those of watches, bindings and extenders: the process's own, events, the lease, reviews, callers.
+_DESCRIPTORS_OF_PROCESS: Final = 48
+#: The part of its memory beyond which the caches leave too little, once they are filled.
+_MEMORY_OF_CACHES: Final = 0.7
+
 EXIT_STOPPED: Final = 0
 EXIT_LOST: Final = 1
 
 
-async def _filled(scheduler: Scheduler) -> None:
+async def _filled(scheduler: Scheduler, limits: Limits) -> None:
     """Returns when all is listed; what is there by then is no garbage."""
     await scheduler.wait_synced()
+    used = resident_memory()
+    if used > _MEMORY_OF_CACHES * limits.memory:
+        log.warning(
+            "The caches are filled, and %d MiB of the %d MiB that this process may have are in use: raise the memory limit",
+            used >> 20,
+            limits.memory >> 20,
+        )
     gc.freeze()
     gc.set_threshold(*_GC_WHEN_FILLED)
 
@@ -153,7 +167,8 @@ class Process:
         self._elector = self._make_elector(clients.lease, lease_events, leading)
         scheduler = self._make_scheduler(clients.main, events, group, chain)
         self._register_gauges(scheduler, events)
-        async with self._endpoints(scheduler):
+        self._check_limits(scheduler, chain)
+        async with self._endpoints(scheduler, self._degradation(scheduler, chain, events)):
             spawn_eternal(group, events.run(), name="events")
             spawn_eternal(group, lease_events.run(), name="lease events")
             spawn_eternal(group, self._telemetry.lag.run(), name="event loop lag")
@@ -170,7 +185,7 @@ class Process:
         campaign = None
         if not self._delayed:
             scheduler.start_watching()
-            if not await self._unless_stopped("fill the caches", _filled(scheduler)):
+            if not await self._unless_stopped("fill the caches", _filled(scheduler, self._limits)):
                 return EXIT_STOPPED
         if self._elector is not None:
             campaign = group.create_task(self._elector.run(), name="election")
@@ -178,7 +193,7 @@ class Process:
                 return await self._release(campaign, lease_events)
         if self._delayed:
             scheduler.start_watching()
-            await self._unless_stopped("fill the caches", _filled(scheduler))
+            await self._unless_stopped("fill the caches", _filled(scheduler, self._limits))
         return await self._schedule(scheduler, campaign, events, lease_events)
 
     async def _schedule(
@@ -362,8 +377,47 @@ class Process:
         gauges.register_resources(families, self._limits, self._answers, SHORTAGES)
         gauges.register_build(families, _version())
 
+    def _degradation(
+        self, scheduler: Scheduler, chain: ExtenderChain, events: EventRecorder
+    ) -> list[Check]:
+        sources = scheduler.sources()
+        return [
+            *degradation.watches(sources.informers),
+            *degradation.resources(self._limits, SHORTAGES),
+            *degradation.extenders(chain.extenders),
+            *degradation.drops(
+                events=lambda: events.statistics().dropped,
+                status_patches=sources.patches_dropped,
+                large_answers=lambda: self._answers.given_up,
+            ),
+        ]
+
+    def _check_limits(self, scheduler: Scheduler, chain: ExtenderChain) -> None:
+        """Warns of limits that are too low for what is configured."""
+        config = self._settings.configuration
+        watches = len(scheduler.informers)
+        needed = (
+            _DESCRIPTORS_OF_PROCESS
+            + watches
+            + self._settings.extension.max_bindings_in_flight
+            + config.parallelism * len(chain.extenders)
+        )
+        have = self._limits.descriptors
+        if have < needed:
+            log.log(
+                logging.ERROR if have < _DESCRIPTORS_OF_PROCESS + watches else logging.WARNING,
+                "This process may have %d file descriptors, and with this configuration it may need %d: %d for watches, "
+                "maxBindingsInFlight for writes, and parallelism for each extender. Raise the limit (ulimit -n), or pods may wait "
+                "for descriptors.",
+                have,
+                needed,
+                watches,
+            )
+
     @contextlib.asynccontextmanager
-    async def _endpoints(self, scheduler: Scheduler) -> AsyncIterator[None]:
+    async def _endpoints(
+        self, scheduler: Scheduler, checks: Sequence[Check]
+    ) -> AsyncIterator[None]:
         """Serves the endpoints, and dumps the cache on SIGUSR2."""
         serving = self._options.serving
         connections = serving.connections.within(self._limits.descriptors)
@@ -377,6 +431,7 @@ class Process:
             version=_version(),
             clock=self._clock,
             rng=self._child_rng(),
+            degradation=checks,
         )
         async with (
             self._reviews(serving.authentication_kubeconfig) as authentication,

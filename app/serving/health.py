@@ -17,10 +17,14 @@ log = logging.getLogger(__name__)
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A check with its name; ``problem`` tells what is wrong, None for nothing."""
+    """A check with its name; ``problem`` tells what is wrong, None for nothing.
+
+    One that is not ``fatal`` is told and does not make its endpoint fail.
+    """
 
     name: str
     problem: Callable[[], str | None]
+    fatal: bool = True
 
 
 def ping() -> Check:
@@ -34,6 +38,8 @@ class Report(msgspec.Struct, frozen=True):
     healthy: bool
     text: str
     withheld: str = ""
+    #: What is told only, by the name of the check.
+    degraded: Mapping[str, str] = {}
 
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
@@ -51,6 +57,7 @@ def report(
 ) -> Report:
     """Runs the checks. A failure always tells which, and never why: the endpoint is open to everybody."""
     lines, withheld, left = [], [], set(excluded)
+    degraded: dict[str, str] = {}
     for check in checks:
         if check.name in left:
             left.discard(check.name)
@@ -60,6 +67,9 @@ def report(
         observe(check.name, endpoint, problem is None)
         if problem is None:
             lines.append(f"[+]{check.name} ok")
+        elif not check.fatal:
+            lines.append(f"[!]{check.name} degraded: reason withheld")
+            degraded[check.name] = problem
         else:
             lines.append(f"[-]{check.name} failed: reason withheld")
             withheld.append(f"[-]{check.name} failed: {problem}")
@@ -68,8 +78,9 @@ def report(
         lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
     if withheld:
         text = "\n".join([*lines, f"{endpoint} check failed", ""])
-        return Report(False, text, "\n".join(withheld))
-    return Report(True, "\n".join([*lines, f"{endpoint} check passed", ""]) if verbose else "ok")
+        return Report(False, text, "\n".join(withheld), degraded)
+    text = "\n".join([*lines, f"{endpoint} check passed", ""]) if verbose else "ok"
+    return Report(True, text, degraded=degraded)
 
 
 class HealthEndpoints:
@@ -78,6 +89,7 @@ class HealthEndpoints:
     def __init__(self, checks: Mapping[str, Sequence[Check]], families: Families) -> None:
         """``checks`` by endpoint: healthz, livez, readyz. ``families`` are those of /metrics/slis."""
         self._checks: Final = checks
+        self._degraded: dict[str, str] = {}
         self._gauge: Final = families.gauge(
             "kubernetes_healthcheck",
             "This metric records the result of a single healthcheck.",
@@ -113,9 +125,19 @@ class HealthEndpoints:
             )
             if told.withheld and logs.enabled(2):
                 log.info("%s check failed:\n%s", endpoint, told.withheld)
+            if any(not check.fatal for check in checks):
+                self._log_changes(told.degraded)
             return _plain(told.text, 200 if told.healthy else 500)
 
         return answer
+
+    def _log_changes(self, degraded: Mapping[str, str]) -> None:
+        """Probes ask often: what is degraded is logged when it begins and when it ends."""
+        for name in degraded.keys() - self._degraded.keys():
+            log.warning("Degraded: %s: %s", name, degraded[name])
+        for name in self._degraded.keys() - degraded.keys():
+            log.info("No longer degraded: %s", name)
+        self._degraded = dict(degraded)
 
     def _one(self, endpoint: str, check: Check) -> Handler:
         async def answer(_request: web.Request) -> web.Response:

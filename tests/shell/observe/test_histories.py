@@ -70,6 +70,22 @@ def attempts(histories, name="p"):
     return histories.of("default", name).attempts
 
 
+def test_long_texts_make_the_oldest_pods_be_forgotten():
+    """An extender may give a long reason for each of many nodes, another one in each attempt."""
+    histories = Histories(Wall(), max_text=1000)
+    for name in ("a", "b", "c"):
+        fail(histories, queued(name), "x" * 400)
+    assert histories.of("default", "a") is None
+    assert (len(histories), histories.forgotten) == (2, 1)
+    for number in range(10):
+        fail(histories, queued("c", attempts=2), f"again and again {number % 2}")
+    assert len(histories) == 2
+    fail(histories, queued("c", attempts=3), "x" * 5000)
+    assert len(histories) == 1
+    assert attempts(histories, "c")[-1].message == "x" * 5000
+    assert histories._text == sum(h.size for h in histories.latest(9))
+
+
 def test_a_pod_that_is_bound(histories):
     pod = queued()
     select(histories, pod)

@@ -1,5 +1,7 @@
 """Health endpoints: Kubernetes' texts to the letter."""
 
+import logging
+
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
@@ -33,6 +35,40 @@ def test_a_failure_is_verbose_and_keeps_the_reason_to_itself():
         "[+]ping ok\n[-]leaderElection failed: reason withheld\nhealthz check failed\n"
     )
     assert told.withheld == "[-]leaderElection failed: lost it"
+
+
+def test_what_is_degraded_is_told_and_does_not_fail():
+    checks = (ping(), Check("memory", lambda: "much is in use", fatal=False))
+    told = report("readyz", checks, verbose=True)
+    assert told.healthy
+    assert told.text == ("[+]ping ok\n[!]memory degraded: reason withheld\nreadyz check passed\n")
+    assert told.degraded == {"memory": "much is in use"}
+    assert report("readyz", checks).text == "ok"
+    failed = report("readyz", (*checks, check("shutdown", "ending")))
+    assert failed.text.splitlines()[1:3] == [
+        "[!]memory degraded: reason withheld",
+        "[-]shutdown failed: reason withheld",
+    ]
+
+
+async def test_the_log_tells_when_it_begins_and_when_it_ends(caplog):
+    problem = ["much is in use"]
+    checks = [ping(), Check("memory", lambda: problem[0], fatal=False)]
+    app = web.Application()
+    pages = HealthEndpoints({"readyz": checks, "livez": [ping()]}, Families(CollectorRegistry()))
+    app.add_routes(pages.routes())
+    with caplog.at_level(logging.INFO, logger="app.serving.health"):
+        async with TestClient(TestServer(app)) as client:
+            for problem[0] in ("much is in use", "more is in use", None, None):
+                for path in ("/readyz", "/livez"):
+                    async with client.get(path) as answer:
+                        assert answer.status == 200
+            problem[0] = "much is in use"
+            async with client.get("/readyz/memory") as answer:
+                assert answer.status == 500
+                assert await answer.text() == "internal server error: much is in use\n"
+    messages = [r.getMessage() for r in caplog.records if r.name == "app.serving.health"]
+    assert messages == ["Degraded: memory: much is in use", "No longer degraded: memory"]
 
 
 def test_excluded_checks_are_not_run():
