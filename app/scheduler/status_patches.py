@@ -20,7 +20,7 @@ from app.runtime.spawn import Spawn
 log = logging.getLogger(__name__)
 
 #: Seconds for which a nomination gives way at most, and how often it is looked at whether it still must.
-PATIENCE: Final = 5.0
+PATIENCE: Final = 1.0
 LOOK: Final = 0.05
 #: Seconds that a patch under way has left, retries and all, once its pod is about to be bound.
 LAST_SECONDS: Final = 5.0
