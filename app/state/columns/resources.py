@@ -127,12 +127,18 @@ class ResourceColumns:
 
     def add(self, row: int, amounts: Iterable[tuple[str, int]], sign: int = 1) -> None:
         """Adds (or with sign -1 takes away) amounts on a row."""
+        matrix = self.matrix
         for name, amount in amounts:
             position = _BASIC.get(name)
-            if position is not None:
+            if position is None:
+                if amount:
+                    self._add_other(name, row, sign * amount)
+                continue
+            total = matrix.item(position, row) + sign * amount
+            if self._beyond or not -self._bound <= total <= self._bound:
                 self._add_basic(position, row, sign * amount)
-            elif amount:
-                self._add_other(name, row, sign * amount)
+            else:
+                matrix[position, row] = total
 
     def add_at(self, name: str, rows: Rows, amounts: Int64) -> None:
         """Adds an amount of one resource for each of ``rows``, which may name a row several times."""
