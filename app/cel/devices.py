@@ -9,6 +9,7 @@ first expression.
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from app.cel.errors import (
     CompileError,
@@ -60,7 +61,8 @@ class Selectors:
         self._maximum = answers
         self._answers = 0
         self._expressions: OrderedDict[str, _Expression] = OrderedDict()
-        self._readable: dict[int, Device] = {}
+        #: Devices whose attributes can be read, by their ids, as long as somebody has them.
+        self._readable: WeakValueDictionary[int, Device] = WeakValueDictionary()
 
     def matches(
         self,
@@ -125,8 +127,6 @@ class Selectors:
             attributes(device)
         except EvaluationError as error:
             raise DeviceSelectorError(str(error), compiling=False) from None
-        if len(self._readable) >= self._maximum:
-            self._readable.clear()
         self._readable[id(device)] = device
 
 

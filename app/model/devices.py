@@ -85,7 +85,7 @@ class DeviceTaint(Object, frozen=True):
     time_added: str | None = None
 
 
-class Device(Object, frozen=True):
+class Device(Object, frozen=True, weakref=True):
     """One device of a slice. Keys of attributes and capacity are qualified or not (then by the driver's name)."""
 
     name: str = ""

@@ -1,5 +1,6 @@
 """Selectors: what they see of devices, and that nothing is asked twice."""
 
+import gc
 import subprocess
 import sys
 
@@ -133,6 +134,14 @@ def test_little_is_kept(evaluated: list[str]) -> None:
                 expression = f'device.attributes["{DRIVER}"].family == "Volta" && {number} < 5'
                 assert selectors.matches(expression, DRIVER, device) == (family == "Volta")
     assert len(evaluated) == 18
+
+
+def test_no_device_is_kept_that_is_gone() -> None:
+    selectors = Selectors()
+    for number in range(50):
+        assert selectors.matches("true", DRIVER, gpu(f"gpu-{number}"))
+    gc.collect()
+    assert len(selectors._readable) == 0
 
 
 def test_an_expression_is_judged_without_a_device() -> None:
