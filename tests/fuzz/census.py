@@ -3,16 +3,30 @@
 import gc
 import types
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 import numpy as np
 
+from tests.fuzz.histories import Event
 from tests.fuzz.world import World
 
-_SKIPPED = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType, str, bytes, int, float, bool, complex, type(None))
+_SKIPPED = (
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.CodeType,
+    str,
+    bytes,
+    int,
+    float,
+    bool,
+    complex,
+    type(None),
+)
 _MAPPINGS = (Mapping, WeakKeyDictionary, WeakValueDictionary)
 
 
@@ -68,7 +82,10 @@ def _count(thing: Any, path: str, counts: Counter[str], seen: set[int]) -> None:
 def _foreign(thing: Any) -> bool:
     """What is no part of the scheduler: loops, tasks, generators, clocks, metrics, the test itself."""
     module = type(thing).__module__
-    return not module.startswith("app.") and module not in {"builtins", "collections", "numpy", "types", "weakref", "functools"} or module.startswith(("app.observe", "app.kube.transport"))
+    return (
+        not module.startswith("app.")
+        and module not in {"builtins", "collections", "numpy", "types", "weakref", "functools"}
+    ) or module.startswith(("app.observe", "app.kube.transport"))
 
 
 def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
@@ -85,6 +102,31 @@ def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+_NAMES = (
+    *(b"example.com", b"guest-", b"claim-", b"volume-", b"pod-", b"img:", b"registry.", b"team-", b"slice-", b"svc-", b"devices-", b"dev-", b"busybox"),
+    *(b'"app"', b'"tier"', b'"z0"', b'"uid":"g', b"csi.", b"k0"),
+)  # fmt: skip
+
+
+def renamed(events: Iterable[Event], number: int) -> list[Event]:
+    """The same history under other names: of objects, labels, resources, images, drivers."""
+    salt = f"s{number}".encode()
+
+    def rename(text: bytes) -> bytes:
+        for name in _NAMES:
+            text = text.replace(name, b"%b%b%b" % (name[:-1], salt, name[-1:]))
+        return text
+
+    return [
+        event._replace(key=rename(event.key.encode()).decode(), text=rename(event.text))
+        for event in events
+    ]
+
+
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """The containers that have more entries than before."""
-    return {path: (before.get(path, 0), number) for path, number in after.items() if number > before.get(path, 0)}
+    return {
+        path: (before.get(path, 0), number)
+        for path, number in after.items()
+        if number > before.get(path, 0)
+    }

@@ -302,3 +302,47 @@ def reduced(
         return time.monotonic() < end and same_kind(what_fails(fewer, **how), error)
 
     return cut_down(events, fails)
+
+
+# ---------------------------------------------------------------- what is refused changes nothing
+
+
+def refused_objects_change_nothing(events: Sequence[Event]) -> int:
+    """Runs a history twice, the second time without the objects that were refused in the first; how many those were.
+
+    Raises Violation unless everyone goes to the same nodes. Objects that are known in part, such as bound pods, may matter and stay.
+    """
+    events = [event for event in events if event.plain]
+    bindings, refused = _bindings(events, frozenset())
+    others, _ = _bindings(events, refused)
+    same("who was bound where, without the refused objects,", bindings, others)
+    return len(refused)
+
+
+def _bindings(
+    events: Sequence[Event], left_out: frozenset[int]
+) -> tuple[dict[str, str], frozenset[int]]:
+    """Node names by pod, and the places of the events whose objects were refused. Time passes for events left out as well."""
+    bindings: dict[str, str] = {}
+    refused: set[int] = set()
+
+    async def main() -> None:
+        async with running() as world:
+            wants = itertools.cycle(WANTS)
+            for place, event in enumerate(events):
+                world.listener.records.clear()
+                if place not in left_out:
+                    world.server.happens(event)
+                await world.quiet()
+                told = [record.getMessage() for record in world.listener.records]
+                if event.type in {"ADDED", "MODIFIED"} and any("is ignored" in it for it in told):
+                    refused.add(place)
+                if event.type == "EXPIRED":
+                    await world.quiet(_RECONNECTED)
+                if place % NORMAL_EVERY == 0:
+                    await world.add_normal(next(wants))
+            await world.quiet(30)
+            bindings.update(world.server.bindings)
+
+    in_new_loop(main)
+    return bindings, frozenset(refused)

@@ -32,3 +32,8 @@ def test_events_are_cut_down_to_those_to_blame():
     events = Guests(Random(4)).events(60)
     blamed = [events[7], events[41]]
     assert cut_down(events, lambda fewer: set(blamed) <= set(fewer)) == blamed
+
+
+def test_refused_objects_change_nothing():
+    refused = driver.refused_objects_change_nothing(Guests(Random(5), harm=0.03).events(250))
+    assert refused > 10
