@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from app.settings.check import render_check
+from app.settings.check import Checked, as_object, as_text
 from app.settings.extension import AiokubeSchedulerConfiguration
-from app.settings.load import Loaded, load
+from app.settings.load import load
 from app.settings.models import KubeSchedulerConfiguration
 from app.settings.problems import ConfigurationError
 from tests.fuzz.driver import Figures
@@ -201,15 +201,13 @@ def run(seed: int, number: int, figures: Figures) -> None:
 
 def read(file: str) -> str:
     """Reads a file, and says all that is said about it: ``valid`` or ``refused``."""
-    outcome: Loaded | ConfigurationError
     try:
-        outcome = load(file)
-        outcome.to_plain()
+        loaded = load(file)
+        checked = Checked("file", file, loaded, loaded.to_plain())
     except ConfigurationError as error:
-        outcome = error
-    shown, code = render_check("file", outcome)
-    shown.encode()
-    valid = isinstance(outcome, Loaded)
-    if code != (not valid) or not (valid or outcome.problems):
-        raise Violation(f"{shown!r}, exit status {code}, for {file[:2000]!r}")
-    return "valid" if valid else "refused"
+        checked = Checked("file", file, error)
+    as_text(checked).encode()
+    msgspec.json.encode(as_object(checked))
+    if isinstance(checked.result, ConfigurationError) and not checked.result.problems:
+        raise Violation(f"refused without a reason: {file[:2000]!r}")
+    return "valid" if checked.is_valid else "refused"

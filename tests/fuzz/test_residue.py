@@ -15,7 +15,7 @@ ROUNDS = 6
 BOUNDED = re.compile(
     r"_columns\[\]\._columns"  # columns of label keys
     r"|_table\._latest"  # rows of the latest generations
-    r"|_columns\[\]\.(_code_of|values)"  # codes of lists of taints, renumbered when there are many
+    r"|_columns\[\]\.(_code_of|_index|values)"  # codes of lists of taints, renumbered when there are many
     r"|_selectors\._expressions"  # compiled selectors of devices
     r"|nominator\._changed_at"
     r"|_selectors\._(by_services|kept)"  # selectors by default of families of pods
