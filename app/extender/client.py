@@ -119,7 +119,7 @@ class HTTPExtender:
 
     async def filter(self, args: ExtenderArgs) -> FilterAnswer:
         """Asks which of the nodes the pod may go to. Raises ExtenderError."""
-        call = _Call(Verb.FILTER)
+        call = _Call(Verb.FILTER, args.pod)
         by_name = self.config.node_cache_capable
         reading = wire.FILTER_BY_NAME if by_name else wire.FILTER_WHOLE
         answer = await self._ask(
@@ -136,16 +136,17 @@ class HTTPExtender:
 
         A host that is named twice is counted twice, one that was not sent is ignored; int64 wraps around as in Go.
         """
-        call = _Call(Verb.PRIORITIZE)
+        call = _Call(Verb.PRIORITIZE, args.pod)
         body = self._body(args)
         hosts, scores = await self._ask(call, body, wire.PRIORITIZE, _as_it_is, args)
+        self._emit(events.NodesScored(self.name, args.pod, hosts, scores))
         return _aligned(args, hosts, scores) * np.int64(self._factor)
 
     async def preempt(
         self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn
     ) -> dict[str, Victims]:
         """Asks which victims on which nodes it agrees to; it may name others. Raises ExtenderError."""
-        call = _Call(Verb.PREEMPT)
+        call = _Call(Verb.PREEMPT, pod)
         body = wire.preempt_request(pod, victims, whole=not self.config.node_cache_capable)
         return await self._ask(
             call, body, wire.PREEMPT, lambda agreed: self._victims(agreed, pods_on)
@@ -153,7 +154,7 @@ class HTTPExtender:
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Has the extender bind the pod. Raises ExtenderError; see its ``answer_lost``."""
-        call = _Call(Verb.BIND)
+        call = _Call(Verb.BIND, pod)
         await self._ask(call, wire.bind_request(pod, node_name), wire.BIND, _no_error)
 
     async def close(self) -> None:
@@ -241,7 +242,15 @@ class HTTPExtender:
             self._report(call, admission, started, ended)
             self._emit(
                 events.CallFinished(
-                    self.name, call.verb, call.outcome, ended - started, body.size, call.received
+                    self.name,
+                    call.verb,
+                    call.outcome,
+                    ended - started,
+                    body.size,
+                    call.received,
+                    call.pod,
+                    body,
+                    call.answer,
                 )
             )
 
@@ -281,6 +290,7 @@ class HTTPExtender:
     ) -> A:
         """The answer in a response. Raises AnswerError, and ExtenderError for a status other than 200."""
         call.received = response.received
+        call.answer = response.body
         call.retry_after = retry_after(response.headers)
         if response.status != 200:
             raise self._status_error(call, response)
@@ -375,8 +385,10 @@ class _Call(msgspec.Struct):
     """What is known of a call under way."""
 
     verb: Verb
+    pod: Pod | None = None
     outcome: Outcome = Outcome.CANCELLED
     received: int = 0
+    answer: bytes = b""
     retry_after: float | None = None
 
 

@@ -3,7 +3,7 @@
 The client and the chain emit each event once, to one sink. A sink is synchronous and cheap and does not raise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -11,6 +11,7 @@ from app.extender.breaker import State
 from app.extender.config import Verb
 from app.extender.errors import ExtenderError, Outcome
 from app.model.pod import Pod
+from app.wire.extender_v1 import Body
 
 
 class CallStarted(msgspec.Struct, frozen=True):
@@ -21,7 +22,10 @@ class CallStarted(msgspec.Struct, frozen=True):
 
 
 class CallFinished(msgspec.Struct, frozen=True):
-    """A call ended. Follows each CallStarted once. ``sent`` and ``received`` are bytes of the bodies."""
+    """A call ended. Follows each CallStarted once. ``sent`` and ``received`` are bytes of the bodies.
+
+    Sinks must not keep the bodies; of a large answer that was read as it came there is none.
+    """
 
     extender: str
     verb: Verb
@@ -29,6 +33,18 @@ class CallFinished(msgspec.Struct, frozen=True):
     seconds: float
     sent: int
     received: int
+    pod: Pod | None = None
+    request: Body | None = None
+    answer: bytes = b""
+
+
+class NodesScored(msgspec.Struct, frozen=True):
+    """The extender's scores as it gave them: ``scores`` by the node names in ``hosts``."""
+
+    extender: str
+    pod: Pod
+    hosts: Sequence[str]
+    scores: Sequence[int]
 
 
 class CallHeldBack(msgspec.Struct, frozen=True):
@@ -71,6 +87,7 @@ ExtenderEvent = (
     CallStarted
     | CallFinished
     | CallHeldBack
+    | NodesScored
     | NodesRejected
     | BreakerChanged
     | ErrorIgnored

@@ -4,7 +4,8 @@ The log's lines are kube-scheduler's own, at its verbosity, so that tools that r
 """
 
 import logging
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,7 +14,13 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from app.extender.breaker import State
 from app.extender.client import HTTPExtender
 from app.extender.config import Verb
-from app.extender.events import BreakerChanged, ExtenderEvent, ExtenderWarning
+from app.extender.events import (
+    BreakerChanged,
+    CallFinished,
+    ExtenderEvent,
+    ExtenderWarning,
+    NodesScored,
+)
 from app.observe.events import (
     AttemptFailed,
     NodeSelected,
@@ -38,9 +45,17 @@ from app.runtime.clock import Clock, stopwatch
 
 log = logging.getLogger(__name__)
 
-#: Verbosity at which outcomes of attempts, and every score, are logged.
+#: Verbosity at which outcomes of attempts, calls to extenders, and every score are logged.
 _OUTCOMES: Final = 2
+_CALLS: Final = 5
 _SCORES: Final = 10
+#: Verbosity at which bodies of calls are logged -> how many bytes of each, as in client-go's log.
+_BODIES: Final = {8: 1024, 9: 10 * 1024, 10: 64 * 1024}
+#: Values of environment variables, and of the annotation that repeats them; also those that are cut off.
+_SECRET: Final = re.compile(
+    r'("name":"(?:[^"\\]|\\.)*","value":"|"kubectl\.kubernetes\.io/last-applied-configuration":")'
+    r'(?:[^"\\]|\\.)*\\?("|\Z)'
+)
 
 
 class Telemetry:
@@ -158,8 +173,21 @@ def log_scores(event: NodeSelected) -> None:
 
 
 def log_extender_event(event: ExtenderEvent) -> None:
-    """Logs changes of breakers, and warnings."""
+    """Logs calls, scores in kube-scheduler's words, changes of breakers, and warnings."""
     match event:
+        case CallFinished() if logs.enabled(_CALLS):
+            _log_call(event)
+        case NodesScored() if logs.enabled(_SCORES):
+            for node, score in zip(event.hosts, event.scores, strict=True):
+                logs.info(
+                    log,
+                    "Extender scored node for pod",
+                    v=_SCORES,
+                    pod=event.pod.key,
+                    extender=event.extender,
+                    node=node,
+                    score=score,
+                )
         case BreakerChanged(extender, verb, state):
             level = logging.WARNING if state is State.OPEN else logging.INFO
             log.log(
@@ -167,3 +195,44 @@ def log_extender_event(event: ExtenderEvent) -> None:
             )
         case ExtenderWarning(extender, text):
             log.warning("Extender %s: %s", extender, text)
+
+
+def _log_call(event: CallFinished) -> None:
+    """Logs a call, and the beginning of its bodies at the verbosities for that."""
+    pod = "" if event.pod is None else event.pod.key
+    call = {"pod": pod, "extender": event.extender, "verb": event.verb.value}
+    logs.info(
+        log,
+        "Called extender",
+        v=_CALLS,
+        **call,
+        outcome=event.outcome.value,
+        seconds=round(event.seconds, 6),
+        sent=event.sent,
+        received=event.received,
+    )
+    limits = [(v, limit) for v, limit in _BODIES.items() if logs.enabled(v)]
+    if not limits:
+        return
+    v, limit = limits[-1]
+    pieces = () if event.request is None else event.request.pieces
+    for message, body in (
+        ("Request to extender", _beginning(pieces, limit)),
+        ("Answer of extender", event.answer[:limit]),
+    ):
+        logs.info(log, message, v=v, **call, body=without_secrets(body))
+
+
+def _beginning(pieces: Sequence[bytes], limit: int) -> bytes:
+    """The first ``limit`` bytes."""
+    found = b""
+    for piece in pieces:
+        found += piece[: limit - len(found)]
+        if len(found) == limit:
+            break
+    return found
+
+
+def without_secrets(body: bytes) -> str:
+    """JSON as the API server writes it, or the beginning of some, without the values of environment variables."""
+    return _SECRET.sub(r"\1REDACTED\2", body.decode(errors="replace"))

@@ -15,10 +15,13 @@ import msgspec
 
 from app.kube.errors import KubeError, NotFound
 from app.model.pod import Pod
+from app.runtime import logs
 from app.runtime.spawn import Spawn
 
 log = logging.getLogger(__name__)
 
+#: Verbosity at which each patch is logged.
+_UPDATES: Final = 3
 #: Seconds for which a nomination gives way at most, and how often it is looked at whether it still must.
 PATIENCE: Final = 1.0
 LOOK: Final = 0.05
@@ -207,6 +210,8 @@ class StatusPatcher:
         try:
             async with asyncio.timeout(None) as limit:
                 self._writing[pod.key] = _Writing(pod.uid, limit, done)
+                if logs.enabled(_UPDATES):
+                    _log_update(pod, wanted.patch)
                 await self._writer.write_status(pod, wanted.patch, wanted.now)
         except TimeoutError:
             log.warning("Pod %s is bound before its status could be written", pod.key)
@@ -217,3 +222,14 @@ class StatusPatcher:
         finally:
             del self._writing[pod.key]
             done.set()
+
+
+def _log_update(pod: Pod, patch: StatusPatch) -> None:
+    """Logs a patch in kube-scheduler's words."""
+    pairs = {"pod": pod.key}
+    if patch.reason:
+        pairs |= {"conditionType": "PodScheduled", "conditionStatus": "False"}
+        pairs["conditionReason"] = patch.reason
+    if patch.nominated_node is not None:
+        pairs["nominatedNodeName"] = patch.nominated_node
+    logs.info(log, "Updating pod condition and nominated node name", v=_UPDATES, **pairs)
