@@ -84,6 +84,15 @@ class Cache:
         self._pods[pod.uid] = pod
         self._assumed.add(pod.uid)
 
+    def update_assumed(self, pod: Pod) -> Pod:
+        """Takes over a new version of an assumed pod; returns it as assumed. Raises CacheError, and as ``add`` does."""
+        known = self._pods.get(pod.uid)
+        if known is None or pod.uid not in self._assumed:
+            raise CacheError(f"pod {_label(pod)} is not assumed, so cannot be updated")
+        assumed = pod.on(known.node_name)
+        self._put(known, assumed)
+        return assumed
+
     def finish_binding(self, uid: str) -> None:
         """Notes that the binding of an assumed pod is written; the watch will confirm it."""
         if uid in self._assumed:

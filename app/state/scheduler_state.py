@@ -278,6 +278,10 @@ class SchedulerState:
         if self.cache.is_assumed(new.uid):
             if new.terminating and not old.terminating:
                 return self._assumed_pod_deleted(new, now)
+            if new.labels is not old.labels:  # terms and constraints of other pods may match it now
+                assumed = self.cache.update_assumed(new)
+                for event in pod_update_events(old, assumed):
+                    self.queue.move_all(event, old, assumed, now)
             return ()
         self.queue.update(old, new, now)
         if old.nominated_node_name and old.nominated_node_name != new.nominated_node_name:

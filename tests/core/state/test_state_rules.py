@@ -222,6 +222,20 @@ def test_an_assumed_pod_that_is_deleted_is_forgotten(gone):
     assert world.queue.for_priorities == [None]
 
 
+def test_new_labels_of_an_assumed_pod_count_at_once():
+    world = World(NODE, WAITING)
+    world.assumed()
+    new = later(WAITING, labels=make_pod(labels={"a": "b"}).labels)
+    assert world.tell(WAITING, new) == []
+    state = world.state
+    counted = state.cache.get("pod")
+    assert (counted.labels, counted.node_name) == (new.labels, "node")
+    assert state.cache.is_assumed("pod")
+    assert world.heard == ["AssignedPodUpdatePodLabel"]
+    state.forget(counted)
+    assert state.cache.get("pod") is None
+
+
 def test_other_changes_of_an_assumed_pod_do_not_matter():
     world = World(NODE, WAITING)
     assumed = world.assumed()
