@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from tests.fuzz import asking, calling, configurations, driver, selecting
+from tests.fuzz import asking, calling, configurations, driver, electing, selecting
 from tests.fuzz.driver import Figures
 from tests.fuzz.histories import Event, Guests, to_json
 from tests.fuzz.world import BUDGET
@@ -23,6 +23,7 @@ _DOORS = (
     ("bytes of answers", 100, asking.run_calls),
     ("requests", 100, calling.run),
     ("configurations", 20, configurations.run),
+    ("leases", 20, electing.run),
     ("selectors", 100, selecting.run),
 )
 

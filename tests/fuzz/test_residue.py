@@ -10,7 +10,7 @@ from tests.fuzz.driver import Figures, History, in_new_loop
 from tests.fuzz.histories import Guests
 from tests.fuzz.world import running
 
-ROUNDS = 6
+ROUNDS = 5
 #: What is kept up to a limit of its own, whatever it is of.
 BOUNDED = re.compile(
     r"_columns\[\]\._columns"  # columns of label keys
@@ -26,7 +26,7 @@ BOUNDED = re.compile(
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nothing_grows_with_what_has_gone(seed):
-    events = [event for event in Guests(Random(seed), harm=0.0).events(120) if event.plain]
+    events = [event for event in Guests(Random(seed), harm=0.0).events(80) if event.plain]
     counts = []
 
     async def main():
