@@ -54,13 +54,7 @@ class NodeVolumeLimits:
             return self._refuse(pod, view, index, wanted)
         if not wanted:
             return None
-        faults = index.faults(view)
-        overflow = (index.overflow(view, wanted), Code.Unschedulable, ERR_REASON)
-        if faults is None:
-            return reject_first(overflow)
-        where, text = faults
-        exists = self._table.exists[view.rows]
-        return reject_first((where & exists, Code.Error, text), overflow)
+        return reject_first((index.overflow(view, wanted), Code.Unschedulable, ERR_REASON))
 
     def _refuse(self, pod: Pod, view: View, index: CsiIndex, status: Status) -> Verdicts | None:
         """What is wrong with the pod itself; in-tree disks are looked at only on nodes with a CSINode."""

@@ -84,7 +84,8 @@ class History:
             await self.happens(event)
             if number % NORMAL_EVERY == 0:
                 await self.normal()
-        await self.normal()
+        for _ in WANTS:
+            await self.normal()
         world.check_log()
         await world.quiet(30)
         world.check_log()

@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from app.model.claims import ClaimKey, claim_name, class_of_claim, foreign_claim
+from app.model.claims import ClaimKey, claim_name, class_of_claim
 from app.model.csi_migration import TranslationError
 from app.model.objects import (
     PersistentVolume,
@@ -30,7 +30,7 @@ from app.state.columns.resources import Int64
 from app.state.columns.volumes import Uses
 from app.state.csi.counts import CsiCounts
 from app.state.csi.nodes import CsiNodes, RowNames
-from app.state.csi.volumes import CsiVolume, VolumeResolver, inline_fault, inline_volume
+from app.state.csi.volumes import CsiVolume, VolumeResolver, inline_volume
 from app.state.table import NodeTable
 from app.state.view import View
 
@@ -64,30 +64,16 @@ class _Links:
         return tuple(known) if isinstance(known, set) else (known,)
 
 
-_Ephemeral = dict[str, tuple[Pod, int]]
-
-
 class _Claim:
     """A claim that pods on rows use, the volume it stands for now, and the names it was found by."""
 
-    __slots__ = ("class_name", "ephemeral", "uses", "volume", "volume_name")
+    __slots__ = ("class_name", "uses", "volume", "volume_name")
 
     def __init__(self) -> None:
         self.uses: Uses = {}
         self.volume: CsiVolume | None = None
         self.volume_name = ""
         self.class_name = ""
-        #: The pods whose generic ephemeral volume this is, by uid, and their rows.
-        self.ephemeral: _Ephemeral | None = None
-
-    def own(self, pod: Pod, row: int, step: int) -> None:
-        """Notes that this is (or with -1 is no longer) behind a generic ephemeral volume of a pod."""
-        if self.ephemeral is None:
-            self.ephemeral = {}
-        if step > 0:
-            self.ephemeral[pod.uid] = (pod, row)
-        else:
-            self.ephemeral.pop(pod.uid, None)
 
 
 class CsiIndex:
@@ -105,8 +91,6 @@ class CsiIndex:
         #: Node and volume of every attachment, and the attachments by PersistentVolume.
         self._attachments: dict[str, tuple[str, CsiVolume | None]] = {}
         self._attachments_of = _Links()
-        #: Why the volumes of a pod cannot be counted, by row and uid.
-        self._faults: defaultdict[int, dict[str, str]] = defaultdict(dict)
         for attachment in cluster.attachments:
             self._attachment_changed(None, attachment)
         cluster.claims.follow(self._claim_changed)
@@ -127,13 +111,11 @@ class CsiIndex:
         """Counts a pod that has come to a row."""
         if pod.template.volumes:
             self._count(pod, row, 1)
-            self._check(pod, row)
 
     def remove(self, pod: Pod, row: int) -> None:
         """Takes a pod off a row."""
         if pod.template.volumes:
             self._count(pod, row, -1)
-            self._forget_fault(row, pod.uid)
 
     def grow(self, capacity: int) -> None:
         """Makes room for more rows."""
@@ -145,13 +127,11 @@ class CsiIndex:
             name = claim_name(pod, volume)
             if name is None:
                 self._use_inline(volume, row, step)
-                continue
-            self._use_claim((pod.namespace, name), row, step)
-            known = self._claims.get((pod.namespace, name))
-            if volume.ephemeral is not None and known is not None:
-                known.own(pod, row, step)
+            else:
+                self._use_claim((pod.namespace, name), row, step)
 
     def _use_inline(self, volume: Volume, row: int, step: int) -> None:
+        """A disk that no CSI driver could serve does not count: a pod that has it must not keep others from this node."""
         try:
             found = inline_volume(volume)
         except TranslationError:
@@ -206,8 +186,6 @@ class CsiIndex:
         if claim is None or known is None:
             return
         self._resolve((claim.namespace, claim.name), known)
-        for pod, row in (known.ephemeral or {}).values():
-            self._check(pod, row)
 
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         volume = new or old
@@ -278,64 +256,6 @@ class CsiIndex:
                 counts[volume.driver][position] += step
             if volume in wanted:
                 fresh[volume.driver][position] -= step
-
-    # ------------------------------------------------------------ faults
-
-    def _check(self, pod: Pod, row: int) -> None:
-        fault = self._fault(pod)
-        if fault is None:
-            self._forget_fault(row, pod.uid)
-        else:
-            self._faults[row][pod.uid] = fault
-
-    def _forget_fault(self, row: int, uid: str) -> None:
-        faults = self._faults.get(row)
-        if faults is not None:
-            faults.pop(uid, None)
-            if not faults:
-                del self._faults[row]
-
-    def _fault(self, pod: Pod) -> str | None:
-        """Why a pod's volumes cannot be counted; None if they can. A claim that is missing is no fault."""
-        for volume in pod.template.volumes:
-            name = claim_name(pod, volume)
-            if name is None:
-                try:
-                    inline_volume(volume)
-                except TranslationError as problem:
-                    return inline_fault(volume, problem)
-            else:
-                claim = self._cluster.claims.get(name, pod.namespace)
-                fault = None if claim is None else foreign_claim(pod, volume, claim)
-                if fault is not None:
-                    return fault
-        return None
-
-    def faults(self, view: View) -> tuple[Mask, str] | None:
-        """Where the volumes of some pod cannot be counted, and why the first; None if they can everywhere.
-
-        Rows without limits count nothing, so nothing is wrong with them.
-        """
-        texts: dict[int, dict[str, str]] = {}
-        if self._faults:
-            rows = view.rows.tolist()
-            texts = {
-                p: dict(self._faults[row]) for p, row in enumerate(rows) if row in self._faults
-            }
-        for position, pod, sign in view.changes():
-            fault = self._fault(pod)
-            if fault is not None and sign > 0:
-                texts.setdefault(position, {})[pod.uid] = fault
-            elif position in texts:
-                texts[position].pop(pod.uid, None)
-        if not any(texts.values()):
-            return None
-        mask = np.zeros(view.n, bool)
-        mask[[position for position, found in texts.items() if found]] = True
-        mask &= self.nodes.limited[view.rows]
-        if not mask.any():
-            return None
-        return mask, next(iter(texts[int(np.argmax(mask))].values()))
 
 
 def _source(attachment: VolumeAttachment) -> str:

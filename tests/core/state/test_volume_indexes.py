@@ -74,7 +74,6 @@ def test_pods_without_volumes_leave_no_trace():
     bench.put(make_pod_with(node_name="a"))
     assert not bench.table.volumes._claims
     assert not index._claims
-    assert not index._faults
 
 
 def test_there_is_one_index_per_table_and_one_pair_of_caches_per_cluster():

@@ -165,7 +165,7 @@ def driver_and_handle(cluster, claim):
 
 
 def counted(cluster, pod, csi_node, *, new):
-    """{(driver, handle)} of a pod. Raises Refused."""
+    """{(driver, handle)} of a pod. Raises Refused for a ``new`` one; what is wrong with other pods does not count."""
     found = set()
     for volume in pod.spec.volumes or ():
         name = name_of(pod, volume)
@@ -175,6 +175,8 @@ def counted(cluster, pod, csi_node, *, new):
                 try:
                     found.add((plugin.driver, inline_handle(volume)))
                 except TranslationError as error:
+                    if not new:
+                        continue
                     text = f"converting volume({volume.name}) from inline to csi: {error}"
                     raise Refused(ERROR, text) from error
             continue
@@ -184,7 +186,7 @@ def counted(cluster, pod, csi_node, *, new):
                 where = f"looking up PVC {pod.namespace}/{name}: "
                 raise Refused(UU, where + missing("persistentvolumeclaim", name))
             continue
-        if volume.ephemeral is not None and not owned(pod, claim):
+        if new and volume.ephemeral is not None and not owned(pod, claim):
             raise Refused(ERROR, not_owned(pod, claim))
         driver, handle = driver_and_handle(cluster, claim)
         if driver and handle:
