@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.markdown import ROOT
 from tests.whole.harness import WAIT_SECONDS, wait_for
 from tests.whole.kubectl import NEEDS_KUBECTL, Kubectl
 
 pytestmark = pytest.mark.whole
 
 COMMAND = Path(sys.executable).with_name("aiokube-scheduler")
+EXAMPLES = ROOT / "docs" / "examples"
 INTRUDER = "open({!r}, 'w').close()\nprint('a module of the user', __name__)\n"
 
 
@@ -152,6 +154,15 @@ def test_explain_finds_the_scheduler_of_the_demo_by_itself(demo: Playground) -> 
     told = json.loads(done.stdout)
     assert told["leadership"]["leading"]
     assert told["place"] == "unschedulable"
+
+
+@NEEDS_KUBECTL
+def test_the_examples_of_the_readme(demo: Playground, kubectl: Kubectl, tmp_path: Path) -> None:
+    kubectl("create", "-f", str(EXAMPLES / "pods.yaml"))
+    kubectl("wait", "--for=condition=Ready", "pod/placed", "--timeout=30s")
+    assert demo.run("explain", "default/gated", "-o", "json").stdout.count('"gated"') >= 1
+    done = demo.run("simulate", "--nodes=6", "--node-cpu=4", f"--workload={EXAMPLES / 'shop.yaml'}")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_explain_says_that_there_is_no_such_pod(demo: Playground) -> None:

@@ -1,6 +1,8 @@
 """The README shows what the program prints. Its links, commands and paths are checked by test_references.py."""
 
+import itertools
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -52,3 +54,21 @@ def test_as_many_contracts_are_kept_as_there_are():
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
     (kept,) = re.findall(r"^Contracts: (\d+) kept, 0 broken\.$", output("make test"), re.MULTILINE)
     assert int(kept) == len(config["tool"]["importlinter"]["contracts"])
+
+
+#: Options whose file a command writes; the others read theirs.
+WRITTEN = {">", "--kubeconfig-out", "--page"}
+
+
+def test_files_that_commands_read_exist_or_were_written_before():
+    written = {"scheduler.yaml"}  # the reader's own, with the mistake that is shown
+    lines = [line for text in CONSOLES for line in re.sub(r" *\\\n *", " ", text).splitlines()]
+    for line in lines:
+        words = shlex.split(line.removeprefix("$ "), comments=True) if line[:2] == "$ " else []
+        for before, word in itertools.pairwise(words):
+            if before in WRITTEN:
+                written.add(word)
+            elif re.search(r"\.(yaml|json|html)$|^kubeconfig$", word.partition("=")[2] or word):
+                name = word.partition("=")[2] or word
+                known = name in written or (ROOT / name).is_file() or "live." in name
+                assert known, line
