@@ -165,6 +165,30 @@ def test_the_examples_of_the_readme(demo: Playground, kubectl: Kubectl, tmp_path
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@NEEDS_KUBECTL
+def test_preemptor_and_victim_tell_of_each_other(demo: Playground, kubectl: Kubectl) -> None:
+    container = {
+        "name": "main",
+        "image": "nginx",
+        "resources": {"requests": {"cpu": "15"}},
+    }
+    spec = {
+        "priorityClassName": "demo-critical",
+        "nodeSelector": {"kubernetes.io/hostname": "node-1"},
+        "containers": [container],
+    }
+    vip = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "vip"}, "spec": spec}
+    kubectl.apply(vip)
+    kubectl("wait", "--for=condition=PodScheduled", "pod/vip", "--timeout=60s")
+    story = json.loads(demo.run("explain", "default/vip", "-o", "json").stdout)
+    made_room = [attempt for attempt in story["attempts"] if attempt["victims"]]
+    victim = made_room[0]["victimPods"][0]
+    said = " ".join(demo.run("explain", "default/vip").stdout.split())
+    assert re.search(rf"Room is made on node-1 by evicting \d+ pods?: .*{victim}", said)
+    assert re.search(r"preempted +by default/vip on node-1, ", demo.run("explain", victim).stdout)
+    kubectl("delete", "pod", "vip", "--timeout=30s")
+
+
 def test_explain_says_that_there_is_no_such_pod(demo: Playground) -> None:
     done = demo.run("explain", "default/none")
     assert done.returncode == 1
