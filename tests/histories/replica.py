@@ -249,7 +249,7 @@ class Replica(process.Process):
         return Connection("http://apiserver")
 
     @contextlib.asynccontextmanager
-    async def _endpoints(self, scheduler: Scheduler) -> AsyncIterator[None]:
+    async def _endpoints(self, *_parts: object) -> AsyncIterator[None]:
         yield
 
     def _make_scheduler(self, *args: Any) -> Scheduler:
@@ -304,6 +304,17 @@ def simulated() -> Iterator[None]:
         finally:
             del _intended[task]
 
+    try:
+        with _patched(patch_noted):
+            yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
+
+
+@contextlib.contextmanager
+def _patched(patch_noted: Any) -> Iterator[None]:
     nothing = types.SimpleNamespace(freeze=lambda: None, set_threshold=lambda *_: None)
     with (
         mock.patch.object(process, "KubeClient", SimulatedClient),
@@ -314,5 +325,3 @@ def simulated() -> Iterator[None]:
         mock.patch("app.observe.metrics.client.LAG_INTERVAL", 30.0),
     ):
         yield
-    log.removeHandler(handler)
-    log.level, log.propagate = before

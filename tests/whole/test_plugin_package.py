@@ -221,7 +221,9 @@ def test_mistakes_are_found_before_and_at_the_start(installed: Environment) -> N
     assert installed.run("aiokube-scheduler check-config mistaken.yaml") == (
         1,
         f"mistaken.yaml:16:5: profiles[0].pluginConfig[0].args: {first}"
+        "    16 |     args:\n       |     ^\n"
         f"mistaken.yaml:19:5: profiles[0].pluginConfig[1].args: {second}"
+        "    19 |     args:\n       |     ^\n"
         "mistaken.yaml: not valid: 2 mistakes\n",
     )
     status, out = installed.run(
