@@ -20,8 +20,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from app.state.queue.queued_pod import IN_FLIGHT, OUTSIDE
-from tests.histories import apiserver, rules
-from tests.histories.apiserver import NODES, PODS, ApiServer, Manifest, Write, is_live, key_of
+from tests.histories import apiserver, rules, storage
+from tests.histories.apiserver import (
+    NODES,
+    PODS,
+    VOLUMES,
+    ApiServer,
+    Manifest,
+    Write,
+    is_live,
+    key_of,
+)
 from tests.histories.extenders import Extender
 from tests.histories.faults import CALLS
 from tests.histories.network import Request
@@ -87,6 +96,8 @@ class Checker(Watcher):
     def wrote(self, write: Write) -> None:
         """The server has stored something."""
         request = write.request
+        if write.resource == VOLUMES and request is not None:
+            self._volume_patched(write)
         if write.resource != PODS or request is None:
             return
         if request.kind == "bind":
@@ -99,6 +110,14 @@ class Checker(Watcher):
             self._status_patched(request, write.old, write.new)
         else:
             self._tell("server", f"{write.key} is deleted")
+
+    def _volume_patched(self, write: Write) -> None:
+        """No volume is given to a second claim."""
+        before = (write.old or {}).get("spec", {}).get("claimRef", {}).get("uid")
+        after = (write.new or {}).get("spec", {}).get("claimRef", {}).get("uid")
+        self._tell("server", f"volume {write.key} is for {after}")
+        if before and after != before:
+            self.violated(f"volume {write.key} was for {before}, and is given to {after}")
 
     def _is_reckoned_with(self, request: Request) -> bool:
         """Whether the sender has to expect that a request takes effect now."""
@@ -131,29 +150,31 @@ class Checker(Watcher):
                 self.violated(
                     f"{meta['name']} was bound to {node}, which {extender.name} does not keep for it"
                 )
-        for problem in self._problems(pod, decision, sender):
-            self.violated(f"{sender.name} bound {meta['name']} to {node}: {problem}")
+        self._check_placement(decision, sender)
 
-    def _problems(self, pod: Manifest, decision: Decision, sender: Replica) -> Iterator[str]:
-        """What is wrong with a binding as things are, and as the process knew them."""
-        name = decision.node
+    def _check_placement(self, decision: Decision, sender: Replica) -> None:
+        """The pod that was bound, and those that were decided about later: they had to reckon with it."""
         now = View()
         now.pods = {p["metadata"]["uid"]: p for p in rules.on_nodes(self._server.all(PODS))}
         now.nodes = {n["metadata"]["name"]: n for n in self._server.all(NODES)}
-        found = [
-            dict(self._broken(pod, name, each, now, sender)) for each in (*decision.views, now)
-        ]
-        for rule, text in found[0].items():
-            if all(rule in others for others in found):
-                yield f"{rule}: {text}"
+        for uid, pod in now.pods.items():
+            its = sender.decisions.get(uid)
+            if its is None or its.number < decision.number or self._bound_by.get(uid) is not sender:
+                continue
+            found = [dict(self._broken(pod, its, each, now, sender)) for each in (*its.views, now)]
+            for rule, text in found[0].items():
+                if all(rule in others for others in found):
+                    name = pod["metadata"]["name"]
+                    self.violated(f"{sender.name} bound {name} to {its.node}: {rule}: {text}")
 
     def _broken(
-        self, pod: Manifest, name: str, view: View, now: View, sender: Replica
+        self, pod: Manifest, decision: Decision, view: View, now: View, sender: Replica
     ) -> Iterator[tuple[str, str]]:
         """The rules that a pod on a node breaks in one view.
 
-        Only those other pods count that the process had been told of or has bound itself, and that are still there.
+        Only those other pods count that the process had been told of, or had decided about before, and that are still there.
         """
+        name = decision.node
         node, pod = view.nodes.get(name), view.pods.get(pod["metadata"]["uid"], pod)
         if node is None:
             yield "node", "there is no such node"
@@ -163,7 +184,7 @@ class Checker(Watcher):
             {**view.pods.get(uid, other), "spec": other["spec"]}
             for uid, other in now.pods.items()
             if uid != pod["metadata"]["uid"]
-            and (self._bound_by.get(uid) is sender or self._is_known(other, view))
+            and (self._was_first(uid, decision, sender) or self._is_known(other, view))
         ]
         here = [other for other in others if other["spec"]["nodeName"] == name]
         yield from rules.shortages(pod, node, here)
@@ -171,9 +192,25 @@ class Checker(Watcher):
             if rules.host_ports(pod) & rules.host_ports(other):
                 yield "host port", other["metadata"]["name"]
         for other in others:
+            for key in storage.shared_claims(self._server, pod, other):
+                yield "ReadWriteOncePod", f"{key}, used by {other['metadata']['name']}"
+        volumes = storage.driver_volumes(self._server, [pod])
+        taken = storage.driver_volumes(self._server, here)
+        if not volumes <= taken and len(volumes | taken) > storage.places(self._server, name):
+            yield "volume limit", f"{len(volumes | taken)} volumes"
+        for other in others:
             there = view.nodes.get(other["spec"]["nodeName"])
             if there is not None and rules.at_odds(pod, other, node, there):
                 yield f"anti-affinity with {other['metadata']['name']}", name
+
+    def _was_first(self, uid: str, decision: Decision, sender: Replica) -> bool:
+        """Whether the process has bound a pod itself, having decided about it before."""
+        before = sender.decisions.get(uid)
+        return (
+            before is not None
+            and before.number < decision.number
+            and self._bound_by.get(uid) is sender
+        )
 
     def _is_known(self, pod: Manifest, view: View) -> bool:
         known = view.pods.get(pod["metadata"]["uid"])
@@ -236,7 +273,11 @@ class Checker(Watcher):
                 continue
             for node in nodes:
                 allowed = all(extender.allows(pod, node) for extender in self.extenders)
-                if allowed and rules.fits(pod, node, there, nodes):
+                if (
+                    allowed
+                    and rules.fits(pod, node, there, nodes)
+                    and not any(storage.obstacles(self._server, pod, node, rules.on_nodes(there)))
+                ):
                     yield f"{pod['metadata']['name']} is not bound, though it fits {node['metadata']['name']}"
                     break
 

@@ -137,7 +137,7 @@ class Faults:
 
 def draw_menu(rng: random.Random, *, calls: bool) -> list[MenuItem]:
     """Some kinds of faults, most of them for some kinds of requests only; ``calls``: also those of extenders."""
-    menu: list[MenuItem] = []
+    menu = _doubts(rng) if rng.random() < 0.15 else []
     faults = [fault for fault, kinds in REQUEST_FAULTS.items() if calls or kinds - _CALLS]
     for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4))):
         if rng.random() < 0.4:
@@ -152,3 +152,14 @@ def draw_menu(rng: random.Random, *, calls: bool) -> list[MenuItem]:
             few = frozenset(rng.sample(sorted(possible), min(len(possible), rng.randint(1, 3))))
             menu.append(MenuItem(fault, few, rng.choice((0.1, 0.3, 0.7))))
     return menu
+
+
+def _doubts(rng: random.Random) -> list[MenuItem]:
+    """Faults that leave it open whether a pod is bound, and others of the lookup that is to tell."""
+    done = [fault for fault in REQUEST_FAULTS if "done" in fault]
+    lost = rng.choice(["reset after", "half an answer", *done])
+    refused = rng.choice([fault for fault, kinds in REQUEST_FAULTS.items() if "lookup" in kinds])
+    return [
+        MenuItem(lost, REQUEST_FAULTS[lost] & {"bind", "extender bind"}, rng.choice((0.2, 0.6))),
+        MenuItem(refused, frozenset({"lookup"}), rng.choice((0.5, 0.9))),
+    ]

@@ -134,9 +134,10 @@ class Told:
 
 
 class Decision:
-    """A pod was given a node: when, and what the process knew then."""
+    """A pod was given a node: the how-manieth decision it was, and what the process knew then."""
 
-    def __init__(self, node: str, views: list[View]) -> None:
+    def __init__(self, number: int, node: str, views: list[View]) -> None:
+        self.number = number
         self.node = node
         self.views = views
 
@@ -176,6 +177,7 @@ class Replica(process.Process):
         self.loop = ProcessLoop(simulation)
         self.loop.replica = self
         self.loop.set_exception_handler(self._lost_exception)
+        self.loop.on_restless = lambda: watcher.complains(self, "is busy without end")
         self.told = Told()
         #: Nothing goes through to or from this process until then.
         self.cut_off_until = -math.inf
@@ -185,6 +187,7 @@ class Replica(process.Process):
         )
         #: By uid of the pod.
         self.decisions: dict[str, Decision] = {}
+        self._decided = 0
         self.killed = False
         self.scheduler: Scheduler | None = None
         self.stop = asyncio.Event()
@@ -236,7 +239,8 @@ class Replica(process.Process):
                 self.trusted_until = max(self.trusted_until, request.sent_at + deadline.seconds)
 
     def _assumed(self, uid: str, node: str) -> None:
-        self.decisions[uid] = Decision(node, self.told.views())
+        self._decided += 1
+        self.decisions[uid] = Decision(self._decided, node, self.told.views())
         self.watcher.assumed(self, uid)
 
     def _lost_exception(self, _loop: object, context: dict[str, Any]) -> None:

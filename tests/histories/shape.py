@@ -15,6 +15,7 @@ clientConnection: {{qps: {qps}, burst: 100}}
 profiles:
 - schedulerName: default-scheduler
   plugins: {{multiPoint: {{disabled: [{disabled}]}}}}
+  pluginConfig: [{{name: VolumeBinding, args: {{bindTimeoutSeconds: 8}}}}]
 extenders: [{extenders}]
 """
 #: What extenders there may be, as configured.
@@ -110,6 +111,8 @@ class Shape(NamedTuple):
     configuration: Configuration
     elects: bool
     replicas: int
+    #: Whether pods have volumes.
+    volumes: bool
     extenders: tuple[str, ...]
     #: How long their calls take at most.
     extender_latency: float
@@ -128,13 +131,15 @@ def draw(seed: int) -> Shape:
     rng = random.Random(f"shape {seed}")
     elects = rng.random() < 0.7
     replicas = 2 if elects and rng.random() < 0.4 else 1
-    extenders = _draw_extenders(rng) if rng.random() < 0.35 else ()
+    volumes = rng.random() < 0.12
+    extenders = _draw_extenders(rng) if rng.random() < 0.3 and not volumes else ()
     quiet_at = rng.choice((8.0, 15.0, 30.0))
     return Shape(
         seed=seed,
-        configuration=configuration(elects, False, extenders),
+        configuration=configuration(elects, volumes, extenders),
         elects=elects,
         replicas=replicas,
+        volumes=volumes,
         extenders=extenders,
         extender_latency=rng.choice((0.0, 0.05, 1.5)),
         nodes=rng.randint(2, 5),

@@ -18,6 +18,11 @@ class DeadlockError(Exception):
     """Nothing will ever happen again, yet the history is not over."""
 
 
+#: Seconds that a turn of a loop takes at least, and how many turns a process may take without being idle once.
+TURN_SECONDS = 1e-6
+MOST_TURNS = 5000
+
+
 class Simulation:
     """The world's clock and calendar. ``now`` is in seconds since the beginning of the history."""
 
@@ -47,9 +52,25 @@ class Simulation:
             elif not self._happen():
                 raise DeadlockError
 
+    def poll(self, loop: "ProcessLoop") -> None:
+        """``loop`` is busy: what is due meanwhile happens; another loop whose turn has come is let run."""
+        self.now += TURN_SECONDS
+        loop.busy += 1
+        if loop.busy == MOST_TURNS:
+            loop.on_restless()
+        while self._next_event() <= self.now:
+            self._happen()
+        loop.due = self.now
+        first = self._next_loop()
+        if first is not loop or self.finished:
+            loop.stop()
+        else:
+            loop.take_calls()
+
     def idle(self, loop: "ProcessLoop", due: float) -> None:
         """``loop`` has nothing to do before ``due``: returns when it has, or stops it to let another loop run."""
         loop.due = due
+        loop.busy = 0
         while not self.finished:
             first = self._next_loop()
             if first is not None and first.turn <= self._next_event():
@@ -102,6 +123,9 @@ class ProcessLoop(asyncio.SelectorEventLoop):
         self.replica: Any = None
         #: When it has something to do next.
         self.due = 0.0
+        #: Turns since it was idle, and what is called when there were too many.
+        self.busy = 0
+        self.on_restless: Callable[[], object] = bool
         self._frozen_at = 0.0
         self._frozen_until = -math.inf
         self._calls: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
@@ -162,8 +186,10 @@ class _Idle(selectors.BaseSelector):
         self._keys: dict[int, selectors.SelectorKey] = {}
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None or timeout > 0:
-            loop = self._loop
+        loop = self._loop
+        if timeout is not None and timeout <= 0:
+            loop.simulation.poll(loop)
+        else:
             due = math.inf if timeout is None else loop.time() + timeout
             loop.simulation.idle(loop, due)
         return []

@@ -19,6 +19,7 @@ from tests.histories.apiserver import (
 from tests.histories.rules import fits, usage
 from tests.histories.shape import Shape
 from tests.histories.simulation import Simulation
+from tests.histories.storage import Storage, claims_of
 
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
@@ -35,14 +36,17 @@ class Workload:
         self._rng = random.Random(f"workload {shape.seed}")
         self._tell = tell
         self._number = 0
+        self._storage = Storage(simulation, server, self._rng, tell) if shape.volumes else None
 
     def begin(self) -> None:
         """Makes what is there at the beginning, and plans the rest."""
         rng, server = self._rng, self._server
         for namespace in ("default", "kube-system"):
             server.create(NAMESPACES, {"metadata": {"name": namespace}})
+        if self._storage is not None:
+            self._storage.begin()
         for number in range(self._shape.nodes):
-            server.create(NODES, self._node(f"n{number}"))
+            self._add_node(f"n{number}")
         early = rng.random() < 0.3
         for _ in range(self._shape.pods):
             at = 0.0 if early else rng.random() * self._shape.quiet_at * 0.9
@@ -68,7 +72,9 @@ class Workload:
             self._simulation.at(at, action)
 
     def wrote(self, write: Write) -> None:
-        """Kubelets run what is bound to their node, and end what is to be deleted."""
+        """Kubelets run what is bound to their node, and end what is to be deleted; volumes are bound."""
+        if self._storage is not None:
+            self._storage.wrote(write)
         if write.resource != PODS or write.new is None or not write.new["spec"].get("nodeName"):
             return
         old, new = write.old, write.new
@@ -115,6 +121,11 @@ class Workload:
             "status": {"allocatable": allocatable, "capacity": allocatable},
         }
 
+    def _add_node(self, name: str) -> None:
+        self._server.create(NODES, self._node(name))
+        if self._storage is not None:
+            self._storage.add_node(name)
+
     def _some(self, resource: tuple[str, str], which=lambda _: True) -> Manifest | None:
         found = [each for each in self._server.all(resource) if which(each)]
         return self._rng.choice(found) if found else None
@@ -123,7 +134,7 @@ class Workload:
         self._number += 1
         name = f"late{self._number}"
         self._tell("admin", f"adds node {name}")
-        self._server.create(NODES, self._node(name))
+        self._add_node(name)
 
     def _lose_node(self) -> None:
         """A node goes; perhaps it comes back as another."""
@@ -141,7 +152,7 @@ class Workload:
     def _bring_back(self, name: str) -> None:
         if self._server.get(NODES, name) is None:
             self._tell("admin", f"makes node {name} again")
-            self._server.create(NODES, self._node(name))
+            self._add_node(name)
 
     def _collect(self, node: str) -> None:
         """Pods on nodes that are gone are removed."""
@@ -222,6 +233,8 @@ class Workload:
 
     def _new_pod(self, pod: Manifest) -> None:
         if self._server.get(PODS, key_of(pod)) is None:
+            if self._storage is not None and self._rng.random() < 0.5:
+                self._storage.claim_for(pod)
             self._tell("user", f"creates {pod['metadata']['name']} {_outline(pod)}")
             self._server.create(PODS, pod)
 
@@ -285,7 +298,7 @@ class Workload:
     def _rival_binds(self) -> None:
         """A scheduler that takes our pods for its own binds one."""
         pod = self._some(PODS, lambda p: not p["spec"].get("nodeName") and is_live(p))
-        if pod is None:
+        if pod is None or claims_of(pod):
             return
         pods, all_nodes = self._server.all(PODS), self._server.all(NODES)
         nodes = [n for n in all_nodes if fits(pod, n, pods, all_nodes)]
@@ -304,4 +317,5 @@ def _outline(pod: Manifest) -> str:
     ]
     if "ports" in spec["containers"][0]:
         parts.append("hostPort")
+    parts += claims_of(pod)
     return f"({', '.join(parts)})"
