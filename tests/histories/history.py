@@ -145,7 +145,7 @@ class History:
         else:
             replica.tell(f"exits with {task.result()}")
             asked = replica.stop.is_set()
-            if task.result() != (0 if asked else 1) or not (asked or self.shape.elects):
+            if not (asked if task.result() == 0 else self.shape.elects):
                 self.checker.violated(f"{replica.name} exits with {task.result()}")
         if not self._stopping:
             self.simulation.after(self._rng.uniform(0.2, 2.0), self._start, number)

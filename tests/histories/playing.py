@@ -28,7 +28,11 @@ def play(
                 shape = draw(seed)
                 menu = [item for item in shape.menu if item.fault not in without]
                 incidents = [each for each in shape.incidents if each.name not in without]
-                yield History(shape._replace(menu=menu, incidents=incidents)).play()
+                try:
+                    yield History(shape._replace(menu=menu, incidents=incidents)).play()
+                except Exception as error:
+                    error.add_note(f"in history {seed}")
+                    raise
                 if number % _COLLECT_EVERY == 0:
                     gc.collect()
     finally:

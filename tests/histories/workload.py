@@ -184,8 +184,7 @@ class Workload:
             status = self._node("x")["status"]
             name = node["metadata"]["name"]
             self._tell("admin", f"{name} now has {status['allocatable']}")
-            self._server.merge(NODES, name, {"status": {"allocatable": None}})
-            self._server.merge(NODES, name, {"status": status})
+            self._server.update(NODES, name, {**node, "status": status})
 
     def touch_nodes(self) -> None:
         """Something changes at each node, so that pods which an extender has refused are tried again."""
