@@ -133,7 +133,8 @@ class Checker(Watcher):
             )
         says_false = b'"PodScheduled"' in request.body
         ours = self._bound_by.get(meta["uid"]) is request.sender
-        if says_false and ours and old["spec"].get("nodeName") and not request.settled:
+        runs = is_live(old) and old["spec"].get("nodeName")
+        if says_false and ours and runs and not request.settled:
             self.violated(f"{meta['name']} is said to be unschedulable after it was bound")
 
     def _bound(self, request: Request, pod: Manifest) -> None:
@@ -192,6 +193,8 @@ class Checker(Watcher):
             if rules.host_ports(pod) & rules.host_ports(other):
                 yield "host port", other["metadata"]["name"]
         for other in others:
+            if other["spec"]["nodeName"] not in view.nodes:
+                continue
             for key in storage.shared_claims(self._server, pod, other):
                 yield "ReadWriteOncePod", f"{key}, used by {other['metadata']['name']}"
         volumes = storage.driver_volumes(self._server, [pod])
