@@ -130,10 +130,10 @@ def draw(seed: int) -> Shape:
     """The frame that follows from a seed."""
     rng = random.Random(f"shape {seed}")
     elects = rng.random() < 0.7
-    replicas = 2 if elects and rng.random() < 0.4 else 1
-    volumes = rng.random() < 0.12
-    extenders = _draw_extenders(rng) if rng.random() < 0.3 and not volumes else ()
-    quiet_at = rng.choice((8.0, 15.0, 30.0))
+    replicas = 2 if elects and rng.random() < 0.25 else 1
+    volumes = rng.random() < 0.1
+    extenders = _draw_extenders(rng) if rng.random() < 0.25 and not volumes else ()
+    quiet_at = rng.choice((6.0, 12.0, 25.0))
     return Shape(
         seed=seed,
         configuration=configuration(elects, volumes, extenders),
@@ -143,7 +143,7 @@ def draw(seed: int) -> Shape:
         extenders=extenders,
         extender_latency=rng.choice((0.0, 0.05, 1.5)),
         nodes=rng.randint(2, 5),
-        pods=rng.randint(5, 12),
+        pods=rng.choice((3, 4, 4, 5, 5, 6, 8, 12)),
         quiet_at=quiet_at,
         cost=rng.choice((0.0, 0.00002, 0.00002, 0.003)),
         menu=draw_menu(rng, calls=bool(extenders)),

@@ -58,18 +58,17 @@ class Simulation:
         loop.busy += 1
         if loop.busy == MOST_TURNS:
             loop.on_restless()
-        while self._next_event() <= self.now:
+        while self._calendar and self._calendar[0][0] <= self.now:
             self._happen()
-        loop.due = self.now
-        first = self._next_loop()
-        if first is not loop or self.finished:
+        loop.wait_until(self.now)
+        if self.finished or self._next_loop() is not loop:
             loop.stop()
         else:
             loop.take_calls()
 
     def idle(self, loop: "ProcessLoop", due: float) -> None:
         """``loop`` has nothing to do before ``due``: returns when it has, or stops it to let another loop run."""
-        loop.due = due
+        loop.wait_until(due)
         loop.busy = 0
         while not self.finished:
             first = self._next_loop()
@@ -99,9 +98,8 @@ class Simulation:
         """The loop whose turn comes first, None if no loop has anything to do."""
         first, turn = None, math.inf
         for loop in self.loops:
-            its = loop.turn
-            if its < turn:
-                first, turn = loop, its
+            if loop.turn < turn:
+                first, turn = loop, loop.turn
         return first
 
     def _happen(self) -> bool:
@@ -121,8 +119,9 @@ class ProcessLoop(asyncio.SelectorEventLoop):
         self.simulation = simulation
         #: The process (replica).
         self.replica: Any = None
-        #: When it has something to do next.
-        self.due = 0.0
+        #: When it runs next.
+        self.turn = 0.0
+        self._due = 0.0
         #: Turns since it was idle, and what is called when there were too many.
         self.busy = 0
         self.on_restless: Callable[[], object] = bool
@@ -132,11 +131,10 @@ class ProcessLoop(asyncio.SelectorEventLoop):
         super().__init__(_Idle(self))
         simulation.loops.append(self)
 
-    @property
-    def turn(self) -> float:
-        """When it runs next."""
-        due, frozen_until = self.due, self._frozen_until
-        return max(due, frozen_until)
+    def wait_until(self, due: float) -> None:
+        """The loop has nothing to do before ``due``, seconds."""
+        self._due = due
+        self.turn = due if due > self._frozen_until else self._frozen_until  # noqa: FURB136 - called all the time
 
     def time(self) -> float:
         """See asyncio. Stands still while the process is frozen, so that no timer runs out."""
@@ -159,20 +157,23 @@ class ProcessLoop(asyncio.SelectorEventLoop):
         if until > self._frozen_until:
             self._frozen_at = self.time()
             self._frozen_until = until
+            self.wait_until(self._due)
 
     def thaw(self) -> None:
         """Lets the process run again."""
         self._frozen_until = -math.inf
         self._calls.clear()
-        self.due = self.simulation.now
+        self.wait_until(self.simulation.now)
 
     def call_from_world(self, callback: Callable[..., object], *args: Any) -> None:
         """Has the process call this as soon as it runs: something has come in."""
         self._calls.append((callback, args))
-        self.due = self.simulation.now
+        self.wait_until(self.simulation.now)
 
     def take_calls(self) -> None:
         """It is the loop's turn."""
+        if not self._calls:
+            return
         for callback, args in self._calls:
             self.call_soon(callback, *args)
         self._calls.clear()

@@ -8,8 +8,8 @@ import pytest
 
 from tests.histories.playing import play, told
 
-HISTORIES = int(os.environ.get("HISTORIES", "200"))
-BATCH = 50
+HISTORIES = int(os.environ.get("HISTORIES", "10000"))
+BATCH = 100
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
