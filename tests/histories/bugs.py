@@ -102,9 +102,9 @@ def the_lease_is_looked_at_before_the_connection_is_made():
     once = exchange._once
 
     async def early(pool, peer, request, *more):
-        if request.before_sending is not None:
-            request.before_sending()
-        return await once(pool, peer, request._replace(before_sending=None), *more)
+        if request.guard is not None and not request.guard():
+            raise exchange.GuardRefused
+        return await once(pool, peer, request._replace(guard=None), *more)
 
     yield mock.patch.object(exchange, "_once", early)
 
