@@ -6,6 +6,7 @@ server as it stands here, so its structs have every field that kube-scheduler fi
 
 import msgspec
 
+from app.model.limits import Expression, Few, FewByName, Many, ManyDevices
 from app.model.objects import Int64, Named, NodeSelector, Object, ObjectMeta, Quantity
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -45,7 +46,7 @@ class CapacityPolicy(Object, frozen=True):
     """CapacityRequestPolicy: how much of a shared device's capacity a request may take."""
 
     default: Quantity | None = None
-    valid_values: tuple[Quantity, ...] | None = None
+    valid_values: Few[Quantity] | None = None
     valid_range: CapacityRange | None = None
 
 
@@ -66,14 +67,14 @@ class CounterSet(Object, frozen=True):
     """Counters by name."""
 
     name: str = ""
-    counters: dict[str, Counter] | None = None
+    counters: FewByName[Counter] | None = None
 
 
 class CounterConsumption(Object, frozen=True):
     """DeviceCounterConsumption: what a device takes of a set."""
 
     counter_set: str = ""
-    counters: dict[str, Counter] | None = None
+    counters: FewByName[Counter] | None = None
 
 
 class DeviceTaint(Object, frozen=True):
@@ -89,16 +90,16 @@ class Device(Object, frozen=True, weakref=True):
     """One device of a slice. Keys of attributes and capacity are qualified or not (then by the driver's name)."""
 
     name: str = ""
-    attributes: dict[str, DeviceAttribute] | None = None
-    capacity: dict[str, DeviceCapacity] | None = None
-    consumes_counters: tuple[CounterConsumption, ...] | None = None
+    attributes: FewByName[DeviceAttribute] | None = None
+    capacity: FewByName[DeviceCapacity] | None = None
+    consumes_counters: Few[CounterConsumption] | None = None
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    taints: tuple[DeviceTaint, ...] | None = None
+    taints: Few[DeviceTaint] | None = None
     binds_to_node: bool | None = None
-    binding_conditions: tuple[str, ...] | None = None
-    binding_failure_conditions: tuple[str, ...] | None = None
+    binding_conditions: Few[str] | None = None
+    binding_failure_conditions: Few[str] | None = None
     allow_multiple_allocations: bool | None = None
 
 
@@ -119,8 +120,8 @@ class ResourceSliceSpec(Object, frozen=True):
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
     per_device_node_selection: bool | None = None
-    devices: tuple[Device, ...] | None = None
-    shared_counters: tuple[CounterSet, ...] | None = None
+    devices: ManyDevices[Device] | None = None
+    shared_counters: Few[CounterSet] | None = None
 
 
 class ResourceSlice(Named, frozen=True, kw_only=True):
@@ -135,7 +136,7 @@ class ResourceSlice(Named, frozen=True, kw_only=True):
 class CELSelector(Object, frozen=True):
     """CELDeviceSelector."""
 
-    expression: str = ""
+    expression: Expression = ""
 
 
 class DeviceSelector(Object, frozen=True):
@@ -154,7 +155,7 @@ class OpaqueConfiguration(Object, frozen=True):
 class DeviceConfiguration(Object, frozen=True):
     """Of a class (without requests) or a claim."""
 
-    requests: tuple[str, ...] | None = None
+    requests: Few[str] | None = None
     opaque: OpaqueConfiguration | None = None
 
 
@@ -171,18 +172,18 @@ class DeviceToleration(Object, frozen=True):
 class CapacityRequirements(Object, frozen=True):
     """What a request needs of the capacity of one device."""
 
-    requests: dict[str, Quantity] | None = None
+    requests: FewByName[Quantity] | None = None
 
 
 class ExactDeviceRequest(Object, frozen=True):
     """A request without alternatives."""
 
     device_class_name: str = ""
-    selectors: tuple[DeviceSelector, ...] | None = None
+    selectors: Few[DeviceSelector] | None = None
     allocation_mode: str = ""
     count: Int64 = 0
     admin_access: bool | None = None
-    tolerations: tuple[DeviceToleration, ...] | None = None
+    tolerations: Few[DeviceToleration] | None = None
     capacity: CapacityRequirements | None = None
 
 
@@ -191,10 +192,10 @@ class DeviceSubRequest(Object, frozen=True):
 
     name: str = ""
     device_class_name: str = ""
-    selectors: tuple[DeviceSelector, ...] | None = None
+    selectors: Few[DeviceSelector] | None = None
     allocation_mode: str = ""
     count: Int64 = 0
-    tolerations: tuple[DeviceToleration, ...] | None = None
+    tolerations: Few[DeviceToleration] | None = None
     capacity: CapacityRequirements | None = None
 
 
@@ -203,13 +204,13 @@ class DeviceRequest(Object, frozen=True):
 
     name: str = ""
     exactly: ExactDeviceRequest | None = None
-    first_available: tuple[DeviceSubRequest, ...] | None = None
+    first_available: Few[DeviceSubRequest] | None = None
 
 
 class DeviceConstraint(Object, frozen=True):
     """Of the devices of some requests together (of all where none are named)."""
 
-    requests: tuple[str, ...] | None = None
+    requests: Few[str] | None = None
     match_attribute: str | None = None
     distinct_attribute: str | None = None
 
@@ -217,9 +218,9 @@ class DeviceConstraint(Object, frozen=True):
 class DeviceClaim(Object, frozen=True):
     """What a claim asks for."""
 
-    requests: tuple[DeviceRequest, ...] | None = None
-    constraints: tuple[DeviceConstraint, ...] | None = None
-    config: tuple[DeviceConfiguration, ...] | None = None
+    requests: Few[DeviceRequest] | None = None
+    constraints: Few[DeviceConstraint] | None = None
+    config: Few[DeviceConfiguration] | None = None
 
 
 class ResourceClaimSpec(Object, frozen=True):
@@ -231,8 +232,8 @@ class ResourceClaimSpec(Object, frozen=True):
 class DeviceClassSpec(Object, frozen=True):
     """What all requests for the class ask for, too."""
 
-    selectors: tuple[DeviceSelector, ...] | None = None
-    config: tuple[DeviceConfiguration, ...] | None = None
+    selectors: Few[DeviceSelector] | None = None
+    config: Few[DeviceConfiguration] | None = None
     extended_resource_name: str | None = None
 
 
@@ -260,26 +261,26 @@ class DeviceResult(Object, frozen=True):
     pool: str = ""
     device: str = ""
     admin_access: bool | None = None
-    tolerations: tuple[DeviceToleration, ...] | None = None
-    binding_conditions: tuple[str, ...] | None = None
-    binding_failure_conditions: tuple[str, ...] | None = None
+    tolerations: Few[DeviceToleration] | None = None
+    binding_conditions: Few[str] | None = None
+    binding_failure_conditions: Few[str] | None = None
     share_id: str | None = msgspec.field(default=None, name="shareID")
-    consumed_capacity: dict[str, Quantity] | None = None
+    consumed_capacity: FewByName[Quantity] | None = None
 
 
 class AllocatedConfiguration(Object, frozen=True):
     """DeviceAllocationConfiguration: ``source`` is FromClass or FromClaim."""
 
     source: str = ""
-    requests: tuple[str, ...] | None = None
+    requests: Few[str] | None = None
     opaque: OpaqueConfiguration | None = None
 
 
 class DeviceResults(Object, frozen=True):
     """DeviceAllocationResult."""
 
-    results: tuple[DeviceResult, ...] | None = None
-    config: tuple[AllocatedConfiguration, ...] | None = None
+    results: ManyDevices[DeviceResult] | None = None
+    config: Many[AllocatedConfiguration] | None = None
 
 
 class AllocationResult(Object, frozen=True):
@@ -315,21 +316,21 @@ class AllocatedDeviceStatus(Object, frozen=True):
     pool: str = ""
     device: str = ""
     share_id: str | None = msgspec.field(default=None, name="shareID")
-    conditions: tuple[DeviceCondition, ...] | None = None
+    conditions: Few[DeviceCondition] | None = None
 
 
 class ResourceClaimStatus(Object, frozen=True):
     """Whether a claim is allocated, and for whom it is reserved."""
 
     allocation: AllocationResult | None = None
-    reserved_for: tuple[ConsumerReference, ...] | None = None
-    devices: tuple[AllocatedDeviceStatus, ...] | None = None
+    reserved_for: ManyDevices[ConsumerReference] | None = None
+    devices: ManyDevices[AllocatedDeviceStatus] | None = None
 
 
 class ClaimMeta(ObjectMeta, frozen=True):
     """Metadata with what the scheduler writes to a claim."""
 
-    finalizers: tuple[str, ...] | None = None
+    finalizers: Many[str] | None = None
     generate_name: str = ""
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from app.model.limits import ByResource, Few, Many, TextMap, Values
 from app.model.selectors import LabelSelector, Requirement
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -16,7 +17,7 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """Go's int64."""
 Quantity = str | Int64 | float
 """As JSON has it; ``app.model.quantity.parse`` reads it. API servers write texts."""
-Resources = dict[str, Quantity]
+Resources = ByResource[Quantity]
 
 
 class Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -41,10 +42,10 @@ class ObjectMeta(Object, frozen=True):
     uid: str = ""
     resource_version: str = ""
     generation: Int64 = 0
-    labels: dict[str, str] | None = None
+    labels: TextMap | None = None
     annotations: dict[str, str] | None = None
     deletion_timestamp: str | None = None
-    owner_references: tuple[OwnerReference, ...] | None = None
+    owner_references: Many[OwnerReference] | None = None
 
 
 class Named(Object, frozen=True):
@@ -94,14 +95,14 @@ class Named(Object, frozen=True):
 class NodeSelectorTerm(Object, frozen=True):
     """Expressions over labels and fields, all of which must hold; empty matches nothing."""
 
-    match_expressions: tuple[Requirement, ...] | None = None
-    match_fields: tuple[Requirement, ...] | None = None
+    match_expressions: Many[Requirement] | None = None
+    match_fields: Many[Requirement] | None = None
 
 
 class NodeSelector(Object, frozen=True):
     """Terms of which one must hold."""
 
-    node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
+    node_selector_terms: Many[NodeSelectorTerm] | None = None
 
 
 class PreferredSchedulingTerm(Object, frozen=True):
@@ -117,7 +118,7 @@ class NodeAffinity(Object, frozen=True):
     required: NodeSelector | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
-    preferred: tuple[PreferredSchedulingTerm, ...] | None = msgspec.field(
+    preferred: Many[PreferredSchedulingTerm] | None = msgspec.field(
         default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
@@ -127,7 +128,7 @@ class PodAffinityTerm(Object, frozen=True):
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
-    namespaces: tuple[str, ...] | None = None
+    namespaces: Many[str] | None = None
     namespace_selector: LabelSelector | None = None
 
 
@@ -141,10 +142,10 @@ class WeightedPodAffinityTerm(Object, frozen=True):
 class PodAffinity(Object, frozen=True):
     """core/v1 PodAffinity and PodAntiAffinity: the same shape."""
 
-    required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
+    required: Many[PodAffinityTerm] | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
-    preferred: tuple[WeightedPodAffinityTerm, ...] | None = msgspec.field(
+    preferred: Many[WeightedPodAffinityTerm] | None = msgspec.field(
         default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
@@ -184,7 +185,7 @@ class TopologySpreadConstraint(Object, frozen=True):
     min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
-    match_label_keys: tuple[str, ...] | None = None
+    match_label_keys: Many[str] | None = None
 
 
 # ---------------------------------------------------------------- containers and volumes
@@ -217,9 +218,9 @@ class Container(Object, frozen=True):
     name: str = ""
     image: str = ""
     resources: ResourceRequirements | None = None
-    ports: tuple[ContainerPort, ...] | None = None
+    ports: Many[ContainerPort] | None = None
     restart_policy: str | None = None
-    restart_policy_rules: tuple[ContainerRestartRule, ...] | None = None
+    restart_policy_rules: Many[ContainerRestartRule] | None = None
 
 
 class GCEPersistentDisk(Object, frozen=True):
@@ -246,7 +247,7 @@ class ISCSI(Object, frozen=True):
 class RBD(Object, frozen=True):
     """core/v1 RBDVolumeSource; ``monitors`` is set, ``pool`` defaulted to rbd by the API server."""
 
-    monitors: tuple[str, ...] | None = None
+    monitors: Few[str] | None = None
     image: str = ""
     pool: str = ""
     read_only: bool = False
@@ -347,17 +348,17 @@ class PodSpec(msgspec.Struct, rename="camel", omit_defaults=True, eq=False, weak
     scheduler_name: str = ""
     priority: Int32 | None = None
     preemption_policy: str | None = None
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] | None = None
+    containers: Many[Container] = ()
+    init_containers: Many[Container] | None = None
     overhead: Resources | None = None
     resources: ResourceRequirements | None = None
-    node_selector: dict[str, str] | None = None
+    node_selector: TextMap | None = None
     affinity: Affinity | None = None
-    tolerations: tuple[Toleration, ...] | None = None
-    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
-    volumes: tuple[Volume, ...] | None = None
-    resource_claims: tuple[PodResourceClaim, ...] | None = None
-    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    tolerations: Many[Toleration] | None = None
+    topology_spread_constraints: Many[TopologySpreadConstraint] | None = None
+    volumes: Many[Volume] | None = None
+    resource_claims: Many[PodResourceClaim] | None = None
+    scheduling_gates: Many[SchedulingGate] | None = None
     host_network: bool = False
     host_users: bool | None = None
 
@@ -403,16 +404,16 @@ class NodeSpec(Object, frozen=True):
     """core/v1 NodeSpec."""
 
     unschedulable: bool = False
-    taints: tuple[Taint, ...] | None = None
+    taints: Many[Taint] | None = None
 
 
 class NodeStatus(Object, frozen=True):
     """core/v1 NodeStatus."""
 
     allocatable: Resources | None = None
-    conditions: tuple[NodeCondition, ...] | None = None
+    conditions: Many[NodeCondition] | None = None
     images: tuple[ContainerImage, ...] | None = None
-    declared_features: tuple[str, ...] | None = None
+    declared_features: Many[str] | None = None
 
 
 #: Fields of a node's status.nodeInfo (NodeSystemInfo). Generated clients require all of them, and Go writes empty ones too.
@@ -441,7 +442,7 @@ class Namespace(Named, frozen=True):
 class ServiceSpec(Object, frozen=True):
     """core/v1 ServiceSpec and ReplicationControllerSpec: a map selector."""
 
-    selector: dict[str, str] | None = None
+    selector: TextMap | None = None
 
 
 class Service(Named, frozen=True, kw_only=True):
@@ -507,7 +508,7 @@ class PersistentVolumeSpec(Object, frozen=True):
     """core/v1 PersistentVolumeSpec."""
 
     capacity: Resources | None = None
-    access_modes: tuple[str, ...] | None = None
+    access_modes: Few[str] | None = None
     claim_ref: ObjectReference | None = None
     storage_class_name: str = ""
     volume_mode: str | None = None
@@ -537,7 +538,7 @@ class PersistentVolume(Named, frozen=True, kw_only=True):
 class PersistentVolumeClaimSpec(Object, frozen=True):
     """core/v1 PersistentVolumeClaimSpec."""
 
-    access_modes: tuple[str, ...] | None = None
+    access_modes: Few[str] | None = None
     selector: LabelSelector | None = None
     resources: ResourceRequirements | None = None
     volume_name: str = ""
@@ -557,13 +558,13 @@ class TopologySelectorRequirement(Object, frozen=True):
     """core/v1 TopologySelectorLabelRequirement."""
 
     key: str = ""
-    values: tuple[str, ...] = ()
+    values: Values = ()
 
 
 class TopologySelectorTerm(Object, frozen=True):
     """core/v1 TopologySelectorTerm."""
 
-    match_label_expressions: tuple[TopologySelectorRequirement, ...] | None = None
+    match_label_expressions: Many[TopologySelectorRequirement] | None = None
 
 
 class StorageClass(Named, frozen=True, kw_only=True):
@@ -571,7 +572,7 @@ class StorageClass(Named, frozen=True, kw_only=True):
 
     provisioner: str = ""
     volume_binding_mode: str | None = None
-    allowed_topologies: tuple[TopologySelectorTerm, ...] | None = None
+    allowed_topologies: Many[TopologySelectorTerm] | None = None
 
 
 class VolumeNodeResources(Object, frozen=True):
@@ -590,7 +591,7 @@ class CSINodeDriver(Object, frozen=True):
 class CSINodeSpec(Object, frozen=True):
     """storage.k8s.io/v1 CSINodeSpec."""
 
-    drivers: tuple[CSINodeDriver, ...] | None = None
+    drivers: Many[CSINodeDriver] | None = None
 
 
 class CSINode(Named, frozen=True, kw_only=True):

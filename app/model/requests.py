@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from app.model import quantity
+from app.model.limits import MAX_RESOURCES
 from app.model.objects import Container, ContainerStatus, PodSpec, ResourceRequirements, Resources
 
 CPU: Final = "cpu"
@@ -151,10 +152,15 @@ def _largest(many: Iterable[Mapping[str, int]]) -> Amounts:
     """The largest amount of each resource that any of them names."""
     out: Amounts = {}
     for amounts in many:
-        for name, nanos in amounts.items():
-            if name not in out or nanos > out[name]:
-                out[name] = nanos
+        _raise(out, amounts)
     return out
+
+
+def _raise(out: Amounts, amounts: Mapping[str, int]) -> None:
+    """Raises what is less in ``out``, or not there, to these amounts."""
+    for name, nanos in amounts.items():
+        if name not in out or nanos > out[name]:
+            out[name] = nanos
 
 
 def _add(total: Amounts, amounts: Mapping[str, int]) -> None:
@@ -172,6 +178,12 @@ def _with_status(own: Amounts, status: ContainerStatus | None, *, infeasible: bo
     running = exact(status.resources.requests)
     allocated = exact(status.allocated_resources)
     return _largest((running, allocated) if infeasible else (own, running, allocated))
+
+
+def _check_number(amounts: Amounts) -> None:
+    """Raises QuantityError for more resources than a pod may ask for."""
+    if len(amounts) > MAX_RESOURCES:
+        raise quantity.QuantityError(f"more than {MAX_RESOURCES} resources")
 
 
 class _Sum:
@@ -193,25 +205,28 @@ class _Sum:
     def pod(self, spec: PodSpec) -> Amounts:
         """The sum over containers and sidecars, or the most that any step of the initialisation takes if that is more.
 
-        A step is an init container together with the sidecars started before it.
+        A step is an init container together with the sidecars started before it. Of a resource it takes what it took in the step
+        before, unless the container asks for it.
         """
         total: Amounts = {}
         for container in spec.containers:
             _add(total, self.container(container))
+            _check_number(total)
         sidecars: Amounts = {}
-        phases: list[Amounts] = []
+        largest: Amounts = {}
         for container in spec.init_containers or ():
             always = container.restart_policy == "Always"
             own = self.container(container, resizable=always)
             if always:
                 _add(total, own)
                 _add(sidecars, own)
-                phases.append(dict(sidecars))
+                step = {name: sidecars[name] for name in own}
             else:
-                phase = dict(sidecars)
-                _add(phase, own)
-                phases.append(phase)
-        return _largest((total, *phases))
+                step = {name: sidecars.get(name, 0) + nanos for name, nanos in own.items()}
+            _raise(largest, step)
+            _check_number(total)
+            _check_number(largest)
+        return _largest((total, largest))
 
 
 class _LimitSum(_Sum):

@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from app.model.limits import Many, TextMap, Values
+
 Labels = Mapping[str, str]
 
 
@@ -14,14 +16,14 @@ class Requirement(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
     key: str
     operator: str
-    values: tuple[str, ...] | None = None
+    values: Values | None = None
 
 
 class LabelSelector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """metav1.LabelSelector. ``None`` in its place matches nothing, an empty one matches everything."""
 
-    match_labels: dict[str, str] | None = None
-    match_expressions: tuple[Requirement, ...] | None = None
+    match_labels: TextMap | None = None
+    match_expressions: Many[Requirement] | None = None
 
 
 class SelectorError(ValueError):

@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from app.model.limits import MAX_UNCHECKED_BYTES
 from app.model.objects import Named, ObjectMeta
 from app.wire.sanitize import decode, sanitized
 
@@ -131,24 +132,29 @@ class ObjectDecoder(Generic[T]):
     """Decodes objects of one kind: alone, in watch lines and in lists.
 
     ``kind`` is the name for messages; ``decode_object`` turns one object's JSON into the model. Whatever it raises concerns this
-    one object. ``instead_of`` is asked about objects that cannot be read: what is to be used in their place, None for nothing. It
-    may raise as well.
+    one object. ``check_size`` is asked first about large objects, and raises ValueError for those of which too much would be read.
+    ``instead_of`` is asked about objects that cannot be read: what is to be used in their place, None for nothing. It may raise as
+    well.
     """
 
     def __init__(
         self,
         kind: str,
         decode_object: Callable[[msgspec.Raw], T],
+        check_size: Callable[[msgspec.Raw], None],
         instead_of: Callable[[msgspec.Raw], T | None] = nothing_instead_of,
     ) -> None:
         self.kind = kind
         self._decode_object = decode_object
+        self._check_size = check_size
         self._instead_of = instead_of
 
     def decode(self, body: bytes | msgspec.Raw) -> T:
         """Decodes one object. Fields that are null count as absent. Raises DecodeError."""
         raw = body if isinstance(body, msgspec.Raw) else msgspec.Raw(body)
         try:
+            if len(raw) > MAX_UNCHECKED_BYTES:
+                self._check_size(raw)
             return self._decode_object(raw)
         except Exception as err:  # noqa: BLE001 - see above
             return self._decode_again(raw, err)
@@ -159,6 +165,8 @@ class ObjectDecoder(Generic[T]):
         The object is a Bookmark for BOOKMARK, an ApiStatus for ERROR. Raises DecodeError, which names the object
         when only the object is at fault.
         """
+        if len(line) > MAX_UNCHECKED_BYTES:
+            return self._decode_any_line(line)
         return self._decode_usual_line(line) or self._decode_any_line(line)
 
     def split_list(self, body: bytes) -> ListPage:
@@ -188,10 +196,12 @@ class ObjectDecoder(Generic[T]):
         self, objects: Sequence[msgspec.Raw], skipped: list[DecodeError] | None = None
     ) -> list[T]:
         """Decodes the objects of a list. ``skipped`` as for decode_list; raises DecodeError without it."""
-        try:
-            return list(map(self._decode_object, objects))
-        except Exception:  # noqa: BLE001 - whichever it was is found below
-            return [item for raw in objects for item in self._decoded(raw, skipped)]
+        if max(map(len, objects), default=0) <= MAX_UNCHECKED_BYTES:
+            try:
+                return list(map(self._decode_object, objects))
+            except Exception:  # noqa: BLE001, S110 - whichever it was is found below
+                pass
+        return [item for raw in objects for item in self._decoded(raw, skipped)]
 
     def _decoded(self, raw: msgspec.Raw, skipped: list[DecodeError] | None) -> tuple[T, ...]:
         """The object, or nothing."""
@@ -241,6 +251,8 @@ class ObjectDecoder(Generic[T]):
         for rewrite in rewrites:
             try:
                 raw = rewrite(raw)
+                if len(raw) > MAX_UNCHECKED_BYTES:
+                    self._check_size(raw)
                 return self._decode_object(raw)
             except Exception:  # noqa: BLE001, S112 - the first error says what is wrong
                 continue
@@ -250,6 +262,8 @@ class ObjectDecoder(Generic[T]):
         named, instead = None, None
         try:
             named = Named(decode(_BARE, raw).metadata.full(ObjectMeta))
+            if len(raw) > MAX_UNCHECKED_BYTES:
+                self._check_size(raw)
             instead = self._instead_of(raw)
         except Exception:  # noqa: BLE001, S110 - then there is less to say of it
             pass

@@ -23,6 +23,7 @@ from app.wire.envelope import (
 )
 from app.wire.pods import PodDecoder
 from app.wire.sanitize import decode
+from app.wire.size import size_check
 from app.wire.strip import strip_for_extender
 
 __all__ = [
@@ -44,7 +45,7 @@ class NodeDecoder(ObjectDecoder[Node]):
     """Decodes nodes; ``keep_raw`` keeps each one's JSON in ``Node.raw`` as strip_for_extender leaves it."""
 
     def __init__(self, *, keep_raw: bool = False) -> None:
-        super().__init__("Node", self._node, self._unusable)
+        super().__init__("Node", self._node, size_check(Node), self._unusable)
         self._keep_raw: Final = keep_raw
         self._node_decoder: Final = msgspec.json.Decoder(Node)
 
@@ -89,5 +90,9 @@ _INSTEAD_OF: Final[dict[type[Named], Callable[[msgspec.Raw], Any]]] = {
 
 def decoder_for(kind: type[K]) -> ObjectDecoder[K]:
     """A decoder for any of the kinds in app.model.objects and app.model.devices."""
-    decode_object = msgspec.json.Decoder(kind).decode
-    return ObjectDecoder(kind.__name__, decode_object, _INSTEAD_OF.get(kind, nothing_instead_of))
+    return ObjectDecoder(
+        kind.__name__,
+        msgspec.json.Decoder(kind).decode,
+        size_check(kind),
+        _INSTEAD_OF.get(kind, nothing_instead_of),
+    )

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from app.model import requests
+from app.model.limits import MAX_SPEC_BYTES, MAX_SPEC_OBJECTS, Many, TextMap
 from app.model.objects import (
     Container,
     ContainerStatus,
@@ -33,6 +34,7 @@ from app.model.pod import LabelSet, Pod, PodTemplate
 from app.model.requests import PodResources, StatusResources
 from app.wire.envelope import BareMeta, ObjectDecoder
 from app.wire.sanitize import decode
+from app.wire.size import size_check
 from app.wire.strip import strip_for_extender
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -52,8 +54,8 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
     labels: msgspec.Raw = _NOTHING
     deletion_timestamp: str | None = None
     deletion_grace_period_seconds: Int64 | None = None
-    finalizers: tuple[str, ...] | None = None
-    owner_references: tuple[OwnerReference, ...] | None = None
+    finalizers: Many[str] | None = None
+    owner_references: Many[OwnerReference] | None = None
 
 
 class _Spec(PodSpec):
@@ -63,13 +65,13 @@ class _Spec(PodSpec):
 class _Status(msgspec.Struct, rename="camel", gc=False):
     phase: str = ""
     nominated_node_name: str = ""
-    conditions: tuple[PodCondition, ...] | None = None
+    conditions: Many[PodCondition] | None = None
     start_time: dt.datetime | None = None
-    container_statuses: tuple[ContainerStatus, ...] | None = None
-    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    container_statuses: Many[ContainerStatus] | None = None
+    init_container_statuses: Many[ContainerStatus] | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: Resources | None = None
-    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] | None = None
+    resource_claim_statuses: Many[PodResourceClaimStatus] | None = None
     extended_resource_claim_status: msgspec.Raw = _NOTHING
 
 
@@ -89,8 +91,8 @@ class _BoundSpec(msgspec.Struct, rename="camel"):
 
     node_name: str
     priority: Int32 | None = None
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] | None = None
+    containers: Many[Container] = ()
+    init_containers: Many[Container] | None = None
     overhead: Resources | None = None
     resources: ResourceRequirements | None = None
 
@@ -103,7 +105,7 @@ class _BoundPod(msgspec.Struct):
 _POD = msgspec.json.Decoder(_Pod)
 _BOUND_POD = msgspec.json.Decoder(_BoundPod)
 _SPEC = msgspec.json.Decoder(PodSpec)
-_LABELS = msgspec.json.Decoder(dict[str, str] | None)
+_LABELS = msgspec.json.Decoder(TextMap | None)
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
@@ -115,7 +117,7 @@ class PodDecoder(ObjectDecoder[Pod]):
     """
 
     def __init__(self, *, keep_raw: bool = False, keep_bound_raw: bool = False) -> None:
-        super().__init__("Pod", self._pod, self._on_node)
+        super().__init__("Pod", self._pod, size_check(_Pod), self._on_node)
         self._keep_raw: Final = keep_raw
         self._keep_bound_raw: Final = keep_bound_raw
         self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
@@ -132,10 +134,14 @@ class PodDecoder(ObjectDecoder[Pod]):
         return len(self._labels)
 
     def template(self, spec: PodSpec) -> PodTemplate:
-        """The template shared by all pods with this spec. Raises QuantityError for requests that cannot be read."""
+        """The template shared by all pods with this spec.
+
+        Raises QuantityError for requests that cannot be read, and ValueError for more than may be read of a spec.
+        """
         key = _CANONICAL.encode(spec)
         template = self._templates.get(key)
         if template is None:
+            _check_size(key)
             template = PodTemplate(_SPEC.decode(key), len(key))
             _ = template.resources
             self._templates[key] = template
@@ -213,6 +219,19 @@ class PodDecoder(ObjectDecoder[Pod]):
             resource_version=meta.resource_version or "",
             deletion_timestamp=meta.deletion_timestamp,
             node_name=sys.intern(spec.node_name),
+        )
+
+
+def _check_size(spec: bytes) -> None:
+    """Raises ValueError. A brace in a text counts as an object; texts that are read have none."""
+    if len(spec) > MAX_SPEC_BYTES:
+        raise ValueError(
+            f"{len(spec)} bytes of the spec are read, and the limit is {MAX_SPEC_BYTES}"
+        )
+    objects = spec.count(b"{") - 1
+    if objects > MAX_SPEC_OBJECTS:
+        raise ValueError(
+            f"{objects} objects of the spec are read, and the limit is {MAX_SPEC_OBJECTS}"
         )
 
 

@@ -33,7 +33,8 @@ def sanitized(body: bytes, max_depth: int = MAX_DEPTH) -> bytes:
     quotes = text == ord('"')
     if b"\\" in body:
         runs = _Backslashes(text)
-        quotes[runs.escaped(np.flatnonzero(quotes))] = False
+        at = np.flatnonzero(quotes)
+        quotes[at[runs.escape(at)]] = False
         _replace_lone_surrogates(text, runs)
     _empty_deep_containers(text, np.bitwise_xor.accumulate(quotes), max_depth)
     return text.tobytes()
@@ -67,20 +68,20 @@ class _Backslashes:
         firsts[1:] &= ~slashes[:-1]
         self._slashes: Final = slashes
         self._firsts: Final = np.flatnonzero(firsts)
-        self._run: Final = np.cumsum(firsts, dtype=np.int32)
 
-    def escaped(self, at: _Positions) -> _Positions:
-        """Those of the places whose character is escaped; ``at`` has no backslashes."""
-        at = at[at > 0]
-        at = at[self._slashes[at - 1]]
-        escaped: _Mask = (at - self._firsts[self._run[at] - 1]) % 2 == 1
-        return at[escaped]
+    def escape(self, at: _Positions) -> _Mask:
+        """bool[len(at)]: whether the characters at these places, ascending and none a backslash, are escaped."""
+        escaped: _Mask = (at > 0) & self._slashes[at - 1]
+        behind = at[escaped]
+        first = self._firsts[np.searchsorted(self._firsts, behind) - 1]
+        escaped[escaped] = (behind - first) % 2 == 1
+        return escaped
 
 
 def _replace_lone_surrogates(text: _Text, runs: _Backslashes) -> None:
     letters = np.flatnonzero(text[:-4] == ord("u"))
     letters = letters[text[letters + 1] | 0x20 == ord("d")]
-    codes = runs.escaped(letters)
+    codes = letters[runs.escape(letters)]
     second = text[codes + 2] | 0x20
     high = codes[(second | 1 == ord("9")) | (second == ord("a")) | (second == ord("b"))]
     low = codes[(second >= ord("c")) & (second <= ord("f"))]
@@ -96,12 +97,12 @@ def _replace_lone_surrogates(text: _Text, runs: _Backslashes) -> None:
 
 def _empty_deep_containers(text: _Text, in_string: _Mask, max_depth: int) -> None:
     bracket = text | 0x20  # "[" becomes "{", and "]" becomes "}"
-    opens = (bracket == ord("{")) & ~in_string
-    closes = (bracket == ord("}")) & ~in_string
-    depth = np.cumsum(opens.view(np.int8) - closes.view(np.int8), dtype=np.int32)
-    starts = np.flatnonzero(opens & (depth == max_depth))
-    ends = np.flatnonzero(closes & (depth == max_depth - 1))
-    if len(starts) != len(ends):
+    at = np.flatnonzero(((bracket == ord("{")) | (bracket == ord("}"))) & ~in_string)
+    opens = bracket[at] == ord("{")
+    depth = np.cumsum(opens.view(np.int8) * np.int8(2) - np.int8(1), dtype=np.int32)
+    starts = at[opens & (depth == max_depth)]
+    ends = at[~opens & (depth == max_depth - 1)]
+    if not len(starts) or len(starts) != len(ends):
         return
     edges = np.zeros(text.size + 1, np.int8)
     edges[starts + 1] += 1

@@ -1,10 +1,12 @@
 """Container images on nodes, for ImageLocality (docs/spec/plugins/image-locality.md, docs/spec/cache.md#images)."""
 
+import itertools
 from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
+from app.model.limits import MAX_IMAGE_NAMES
 from app.model.objects import ContainerImage
 from app.state.columns.sparse import clamp
 
@@ -35,11 +37,11 @@ class Images:
         self._names: dict[int, frozenset[str]] = {}
 
     def set(self, row: int, images: Iterable[ContainerImage]) -> None:
-        """Stores the images of a row; of a name that stands there twice the first size counts."""
+        """Stores the images of a row; of a name that stands there twice the first size counts, and the first MAX_IMAGE_NAMES names."""
         sizes: dict[str, int] = {}
-        for reported in images:
-            for name in reported.names or ():
-                sizes.setdefault(name, clamp(reported.size_bytes))
+        reported = ((name, image.size_bytes) for image in images for name in image.names or ())
+        for name, size in itertools.islice(reported, MAX_IMAGE_NAMES):
+            sizes.setdefault(name, clamp(size))
         names = frozenset(sizes)
         before = self._names.get(row, frozenset())
         changed = names != before

@@ -1,0 +1,43 @@
+"""How much of an object is read. Objects with more are refused: no object may hold up all others.
+
+Real objects stay far below. ``python -m tests.fuzz.brims`` measures what objects cost that are filled to a limit.
+"""
+
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+#: Entries of a list or a map that has no limit in Kubernetes, such as tolerations or labels.
+MAX_ENTRIES: Final = 1000
+#: Entries of one that Kubernetes limits to 32 or less (most lists of resource.k8s.io).
+MAX_LIMITED: Final = 64
+#: Values of one requirement of a selector: these are looked up, not tried one by one.
+MAX_VALUES: Final = 20_000
+#: Resources that a node offers, or that a container or a pod asks for, and characters of a resource's name (253 + 1 + 63).
+MAX_RESOURCES: Final = 256
+MAX_RESOURCE_NAME: Final = 320
+#: Devices of a slice, of which Kubernetes allows 128; results of a claim and its consumers (32 and 256).
+MAX_DEVICES: Final = 512
+#: Characters of an expression that selects devices (10,240).
+MAX_EXPRESSION: Final = 16_384
+#: Names of images of a node that are looked at; the rest is ignored.
+MAX_IMAGE_NAMES: Final = 10_000
+#: Bytes of an object that are read, with little for each container and nothing for what is not read, such as managedFields.
+#: Objects smaller than this are read without a look at it.
+MAX_READ_BYTES: Final = 512 * 1024
+MAX_UNCHECKED_BYTES: Final = 256 * 1024
+#: Bytes of what is read of a pod's spec, as JSON, and the objects in it: containers, terms, requirements, and so on.
+MAX_SPEC_BYTES: Final = 256 * 1024
+MAX_SPEC_OBJECTS: Final = 1000
+
+Many = Annotated[tuple[T, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
+Few = Annotated[tuple[T, ...], msgspec.Meta(max_length=MAX_LIMITED)]
+Values = Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_VALUES)]
+ManyDevices = Annotated[tuple[T, ...], msgspec.Meta(max_length=MAX_DEVICES)]
+TextMap = Annotated[dict[str, str], msgspec.Meta(max_length=MAX_ENTRIES)]
+FewByName = Annotated[dict[str, T], msgspec.Meta(max_length=MAX_LIMITED)]
+ResourceName = Annotated[str, msgspec.Meta(max_length=MAX_RESOURCE_NAME)]
+ByResource = Annotated[dict[ResourceName, T], msgspec.Meta(max_length=MAX_RESOURCES)]
+Expression = Annotated[str, msgspec.Meta(max_length=MAX_EXPRESSION)]

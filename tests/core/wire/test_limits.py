@@ -1,0 +1,140 @@
+"""Objects of which too much would be read are refused; large ones of which little is read are not."""
+
+import json
+
+import msgspec
+import pytest
+
+from app.model import limits
+from app.model.devices import ResourceClaim, ResourceSlice
+from app.model.objects import Node, PodDisruptionBudget
+from app.wire.envelope import DecodeError
+from app.wire.kube import NodeDecoder, PodDecoder, decoder_for
+from app.wire.size import size_check
+
+TEXT = "x" * 1_000_000
+
+
+def pod(node="", **spec):
+    where = {"nodeName": node} if node else {}
+    return {
+        "metadata": {"name": "p", "namespace": "shop", "uid": "u"},
+        "spec": {"containers": [{"name": "c"}], **where, **spec},
+    }
+
+
+def read(decoder, obj):
+    return decoder.decode(json.dumps(obj, separators=(",", ":")).encode())
+
+
+def refused(decoder, obj, why):
+    with pytest.raises(DecodeError, match=why) as caught:
+        read(decoder, obj)
+    skipped = []
+    items = decoder.decode_all([msgspec.Raw(json.dumps(obj).encode())], skipped)
+    assert [item is not None for item in items] == [True] * (caught.value.instead is not None)
+    assert [err.key for err in skipped] == [caught.value.key]
+    line = json.dumps({"type": "MODIFIED", "object": obj}, separators=(",", ":")).encode()
+    with pytest.raises(DecodeError, match=why) as caught_in_line:
+        decoder.decode_line(line)
+    assert caught_in_line.value.event == "MODIFIED"
+    return caught.value
+
+
+def numbered(count, make):
+    return [make(number) for number in range(count)]
+
+
+TOLERATION = {"key": "k", "operator": "Exists"}
+
+
+def test_a_list_may_be_filled_to_its_limit_and_no_further():
+    fill = [TOLERATION] * (limits.MAX_ENTRIES - 10)
+    assert len(read(PodDecoder(), pod(tolerations=fill)).spec.tolerations) == len(fill)
+    refused(PodDecoder(), pod(tolerations=[TOLERATION] * 1001), "tolerations")
+
+
+@pytest.mark.parametrize(
+    ("decoder", "obj"),
+    [
+        (NodeDecoder(), {"spec": {"taints": numbered(1001, lambda i: {"key": f"k{i}"})}}),
+        (NodeDecoder(), {"metadata": {"labels": {f"k{i}": "" for i in range(1001)}}}),
+        (NodeDecoder(), {"status": {"allocatable": {f"a.b/r{i}": "1" for i in range(257)}}}),
+        (NodeDecoder(), {"status": {"allocatable": {"r" * 321: "1"}}}),
+        (
+            decoder_for(PodDisruptionBudget),
+            {"spec": {"selector": {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"] * 20_001}]}}},
+        ),
+        (decoder_for(ResourceSlice), {"spec": {"devices": [{"name": "d"}] * 513}}),
+        (
+            decoder_for(ResourceClaim),
+            {"spec": {"devices": {"requests": [{"exactly": {"selectors": [{"cel": {"expression": "x" * 16_385}}]}}]}}},
+        ),
+    ],
+)  # fmt: skip
+def test_lists_maps_and_texts_have_limits(decoder, obj):
+    obj = obj | {"metadata": {"name": "n", **obj.get("metadata", {})}}
+    assert refused(decoder, obj, "length <= ").key == "n"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"tolerations": [TOLERATION] * 500, "schedulingGates": [{"name": "g"}] * 600},
+        {"containers": [{"name": "c", "image": "i" * 300_000}]},
+    ],
+)
+def test_a_spec_as_a_whole_has_limits(spec):
+    refused(PodDecoder(), pod(**spec), "of the spec are read, and the limit is")
+
+
+def test_a_pod_asks_for_so_many_resources_at_most():
+    containers = numbered(
+        3, lambda c: {"resources": {"requests": {f"e.x/r{c}-{i}": "1" for i in range(100)}}}
+    )
+    refused(PodDecoder(), pod(containers=containers), "more than 256 resources")
+    refused(PodDecoder(), pod(initContainers=containers), "more than 256 resources")
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pod(tolerations=numbered(60_000, lambda i: {"key": f"k{i}"})),
+        pod(containers=[{}] * 400_000),
+        pod(containers=numbered(40_000, lambda i: {"name": f"c{i}"})),
+        pod(containers=[{"resources": {"requests": {f"e.x/r{i}": "1" for i in range(70_000)}}}]),
+        pod("n", initContainers=[{}] * 400_000),
+    ],
+    ids=["tolerations", "empty", "containers", "resources", "bound"],
+)
+def test_what_would_take_long_is_not_read_at_all(obj):
+    assert refused(PodDecoder(), obj, "bytes would be read").instead is None
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pod(containers=[{"name": "c", "args": [TEXT]}]),
+        pod(containers=[{"name": "c", "args": [json.dumps([{"a": "b"}] * 50_000)]}]),
+        pod(containers=[{"name": "c", "env": numbered(8_000, lambda i: {"name": f"V{i}", "value": "x" * 50})}]),
+        pod() | {"metadata": {"name": "p", "namespace": "shop", "managedFields": [TEXT], "annotations": {"a": TEXT}}},
+    ],
+    ids=["args", "JSON in args", "env", "metadata"],
+)  # fmt: skip
+def test_large_objects_of_which_little_is_read(obj):
+    assert read(PodDecoder(), obj).key == "shop/p"
+
+
+def test_a_node_with_many_images_is_used():
+    images = numbered(
+        5_000, lambda i: {"names": [f"registry.example.com/{'x' * 100}/{i}"], "sizeBytes": i}
+    )
+    node = read(NodeDecoder(), {"metadata": {"name": "n"}, "status": {"images": images}})
+    assert len(node.status.images) == 5_000
+
+
+def test_only_what_is_read_counts():
+    check = size_check(Node)
+    check(msgspec.Raw(json.dumps({"x": TEXT, "spec": {"x": TEXT}, "status": None}).encode()))
+    with pytest.raises(ValueError, match="1000002 bytes would be read"):
+        check(msgspec.Raw(json.dumps({"spec": {"taints": TEXT}}).encode()))
