@@ -13,6 +13,8 @@ T = TypeVar("T")
 MAX_ENTRIES: Final = 1000
 #: Entries of one that Kubernetes limits to 32 or less (most lists of resource.k8s.io).
 MAX_LIMITED: Final = 64
+#: Ports of a container. Those without a port of the host cost nothing but reading.
+MAX_PORTS: Final = 10_000
 #: Values of one requirement of a selector: these are looked up, not tried one by one.
 MAX_VALUES: Final = 20_000
 #: Resources that a node offers, or that a container or a pod asks for, and characters of a resource's name (253 + 1 + 63).
@@ -28,12 +30,14 @@ MAX_IMAGE_NAMES: Final = 10_000
 #: Objects smaller than this are read without a look at it.
 MAX_READ_BYTES: Final = 512 * 1024
 MAX_UNCHECKED_BYTES: Final = 256 * 1024
-#: Bytes of what is read of a pod's spec, as JSON, and the objects in it: containers, terms, requirements, and so on.
+#: Bytes of what is read of a pod's spec, as JSON, and the objects in it: containers, terms, requirements, and so on, but not
+#: ports without a port of the host.
 MAX_SPEC_BYTES: Final = 256 * 1024
 MAX_SPEC_OBJECTS: Final = 1000
 
 Many = Annotated[tuple[T, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
 Few = Annotated[tuple[T, ...], msgspec.Meta(max_length=MAX_LIMITED)]
+Ports = Annotated[tuple[T, ...], msgspec.Meta(max_length=MAX_PORTS)]
 Values = Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_VALUES)]
 ManyDevices = Annotated[tuple[T, ...], msgspec.Meta(max_length=MAX_DEVICES)]
 TextMap = Annotated[dict[str, str], msgspec.Meta(max_length=MAX_ENTRIES)]

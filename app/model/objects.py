@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from app.model.limits import ByResource, Few, Many, TextMap, Values
+from app.model.limits import ByResource, Few, Many, Ports, TextMap, Values
 from app.model.selectors import LabelSelector, Requirement
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -218,7 +218,7 @@ class Container(Object, frozen=True):
     name: str = ""
     image: str = ""
     resources: ResourceRequirements | None = None
-    ports: Many[ContainerPort] | None = None
+    ports: Ports[ContainerPort] | None = None
     restart_policy: str | None = None
     restart_policy_rules: Many[ContainerRestartRule] | None = None
 

@@ -141,7 +141,7 @@ class PodDecoder(ObjectDecoder[Pod]):
         key = _CANONICAL.encode(spec)
         template = self._templates.get(key)
         if template is None:
-            _check_size(key)
+            _check_size(key, spec)
             template = PodTemplate(_SPEC.decode(key), len(key))
             _ = template.resources
             self._templates[key] = template
@@ -222,13 +222,16 @@ class PodDecoder(ObjectDecoder[Pod]):
         )
 
 
-def _check_size(spec: bytes) -> None:
-    """Raises ValueError. A brace in a text counts as an object; texts that are read have none."""
-    if len(spec) > MAX_SPEC_BYTES:
+def _check_size(text: bytes, spec: PodSpec) -> None:
+    """Raises ValueError. ``text``: the spec as JSON. A brace in a text counts as an object; texts that are read have none."""
+    if len(text) > MAX_SPEC_BYTES:
         raise ValueError(
-            f"{len(spec)} bytes of the spec are read, and the limit is {MAX_SPEC_BYTES}"
+            f"{len(text)} bytes of the spec are read, and the limit is {MAX_SPEC_BYTES}"
         )
-    objects = spec.count(b"{") - 1
+    objects = text.count(b"{") - 1
+    if objects > MAX_SPEC_OBJECTS:
+        containers = (*spec.containers, *(spec.init_containers or ()))
+        objects -= sum(not port.host_port for one in containers for port in one.ports or ())
     if objects > MAX_SPEC_OBJECTS:
         raise ValueError(
             f"{objects} objects of the spec are read, and the limit is {MAX_SPEC_OBJECTS}"

@@ -111,6 +111,14 @@ def test_what_would_take_long_is_not_read_at_all(obj):
     assert refused(PodDecoder(), obj, "bytes would be read").instead is None
 
 
+def test_ports_without_a_port_of_the_host_do_not_count():
+    ports = numbered(3_000, lambda i: {"containerPort": 1000 + i, "protocol": "UDP"})
+    spec = read(PodDecoder(), pod(containers=[{"name": "c", "ports": ports}] * 2)).spec
+    assert [len(container.ports) for container in spec.containers] == [3_000, 3_000]
+    taken = [{**port, "hostPort": port["containerPort"]} for port in ports]
+    refused(PodDecoder(), pod(containers=[{"name": "c", "ports": taken}]), "objects of the spec")
+
+
 @pytest.mark.parametrize(
     "obj",
     [
