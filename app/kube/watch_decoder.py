@@ -183,10 +183,10 @@ class Feed(Generic[T]):
         self.unreadable.add(key)
         if self._to_be_reported(key):
             logger.error(
-                "%s %s cannot be read and is %s: %s",
+                "%s %s cannot be read and %s: %s",
                 self.kind.name,
                 key or "without a name",
-                "ignored" if err.instead is None else "known in part",
+                err.outcome,
                 err.problem,
             )
 

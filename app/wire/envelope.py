@@ -37,7 +37,8 @@ class DecodeError(ValueError):
     """An object, watch line or list that cannot be read.
 
     ``named``: metadata of the object with what tells it from others; None if that cannot be read either. ``event``: the type of
-    the watch line. ``instead``: an object of the kind that is to be used in its place, None for none.
+    the watch line. ``instead``: an object of the kind that is to be used in its place, None for none. ``outcome``: what becomes of
+    the object, as in "cannot be read and is ignored".
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class DecodeError(ValueError):
         named: Named | None = None,
         event: str = "",
         instead: Any = None,
+        outcome: str = "is ignored",
     ) -> None:
         self.kind = kind
         self.problem = problem
         self.named = named
         self.event = event
         self.instead = instead
+        self.outcome = outcome
         super().__init__(f"{kind} {self.key}: {problem}" if named else f"{kind}: {problem}")
 
     @property
@@ -124,6 +127,10 @@ _BARE = msgspec.json.Decoder(Bare)
 _MAX_WITH_NULLS = 128 * 1024
 
 
+#: An object, and what becomes of the one in whose place it is used.
+Instead = tuple[T, str]
+
+
 def nothing_instead_of(_raw: msgspec.Raw) -> None:
     """For kinds whose objects are left out when they cannot be read."""
 
@@ -133,8 +140,8 @@ class ObjectDecoder(Generic[T]):
 
     ``kind`` is the name for messages; ``decode_object`` turns one object's JSON into the model. Whatever it raises concerns this
     one object. ``check_size`` is asked first about large objects, and raises ValueError for those of which too much would be read.
-    ``instead_of`` is asked about objects that cannot be read: what is to be used in their place, None for nothing. It may raise as
-    well.
+    ``instead_of`` is asked about objects that cannot be read, of any size: what is to be used in their place, and what becomes of
+    them for the log; None for nothing. It may raise as well.
     """
 
     def __init__(
@@ -142,7 +149,7 @@ class ObjectDecoder(Generic[T]):
         kind: str,
         decode_object: Callable[[msgspec.Raw], T],
         check_size: Callable[[msgspec.Raw], None],
-        instead_of: Callable[[msgspec.Raw], T | None] = nothing_instead_of,
+        instead_of: Callable[[msgspec.Raw], Instead[T] | None] = nothing_instead_of,
     ) -> None:
         self.kind = kind
         self._decode_object = decode_object
@@ -259,16 +266,16 @@ class ObjectDecoder(Generic[T]):
         raise self._error(raw, first) from first
 
     def _error(self, raw: msgspec.Raw, err: Exception) -> DecodeError:
-        named, instead = None, None
+        error = DecodeError(self.kind, str(err) or type(err).__name__)
         try:
             named = Named(decode(_BARE, raw).metadata.full(ObjectMeta))
-            if len(raw) > MAX_UNCHECKED_BYTES:
-                self._check_size(raw)
-            instead = self._instead_of(raw)
+            error = DecodeError(self.kind, error.problem, named=named)
+            found = self._instead_of(raw)
+            if found is not None:
+                error.instead, error.outcome = found
         except Exception:  # noqa: BLE001, S110 - then there is less to say of it
             pass
-        problem = str(err) or type(err).__name__
-        return DecodeError(self.kind, problem, named=named, instead=instead)
+        return error
 
 
 def _sanitized(raw: msgspec.Raw) -> msgspec.Raw:

@@ -18,6 +18,7 @@ from app.wire.envelope import (
     Bare,
     Bookmark,
     DecodeError,
+    Instead,
     ObjectDecoder,
     nothing_instead_of,
 )
@@ -56,10 +57,10 @@ class NodeDecoder(ObjectDecoder[Node]):
         return node
 
     @staticmethod
-    def _unusable(raw: msgspec.Raw) -> Node:
+    def _unusable(raw: msgspec.Raw) -> Instead[Node]:
         """A node of this name that no pod can go to."""
         meta = decode(_BARE, raw).metadata.full(ObjectMeta)
-        return Node(metadata=meta, spec=NodeSpec(unschedulable=True))
+        return Node(metadata=meta, spec=NodeSpec(unschedulable=True)), "takes no pods"
 
 
 class _Allocation(msgspec.Struct):
@@ -74,13 +75,14 @@ _BARE: Final = msgspec.json.Decoder(Bare)
 _ALLOCATED_CLAIM: Final = msgspec.json.Decoder(_AllocatedClaim)
 
 
-def _allocation_of(raw: msgspec.Raw) -> ResourceClaim:
+def _allocation_of(raw: msgspec.Raw) -> Instead[ResourceClaim]:
     """A claim with its allocation alone: the devices are in use whatever else it says. Raises msgspec.DecodeError."""
     claim = decode(_ALLOCATED_CLAIM, raw)
-    return ResourceClaim(
+    allocated = ResourceClaim(
         metadata=claim.metadata.full(ClaimMeta),
         status=ResourceClaimStatus(allocation=claim.status.allocation),
     )
+    return allocated, "keeps its devices"
 
 
 _INSTEAD_OF: Final[dict[type[Named], Callable[[msgspec.Raw], Any]]] = {

@@ -16,13 +16,22 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from app.model import requests
-from app.model.limits import MAX_SPEC_BYTES, MAX_SPEC_OBJECTS, Many, TextMap
+from app.model.limits import (
+    MAX_SPEC_BYTES,
+    MAX_SPEC_OBJECTS,
+    MAX_UNCHECKED_BYTES,
+    Many,
+    TextMap,
+)
 from app.model.objects import (
+    Affinity,
     Container,
     ContainerStatus,
     Int32,
     Int64,
     OwnerReference,
+    PodAffinity,
+    PodAffinityTerm,
     PodCondition,
     PodResourceClaimStatus,
     PodSpec,
@@ -32,7 +41,8 @@ from app.model.objects import (
 )
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.model.requests import PodResources, StatusResources
-from app.wire.envelope import BareMeta, ObjectDecoder
+from app.model.selectors import LabelSelector
+from app.wire.envelope import BareMeta, Instead, ObjectDecoder
 from app.wire.sanitize import decode
 from app.wire.size import size_check
 from app.wire.strip import strip_for_extender
@@ -102,11 +112,38 @@ class _BoundPod(msgspec.Struct):
     spec: _BoundSpec
 
 
+class _NodeName(msgspec.Struct, rename="camel"):
+    node_name: str
+
+
+class _OnNode(msgspec.Struct):
+    """The least that has to be known of a bound pod."""
+
+    metadata: BareMeta
+    spec: _NodeName
+
+
 _POD = msgspec.json.Decoder(_Pod)
 _BOUND_POD = msgspec.json.Decoder(_BoundPod)
+_ON_NODE = msgspec.json.Decoder(_OnNode)
+_check_bound_pod = size_check(_BoundPod)
 _SPEC = msgspec.json.Decoder(PodSpec)
 _LABELS = msgspec.json.Decoder(TextMap | None)
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
+
+_EVERY_POD = PodAffinityTerm(
+    topology_key="kubernetes.io/hostname",
+    label_selector=LabelSelector(),
+    namespace_selector=LabelSelector(),
+)
+#: Takes all of a node, whatever its size: no pod with requests fits beside it, and it keeps away the others. It is never preempted.
+_WHOLE_NODE = PodSpec(
+    priority=2**31 - 1,
+    containers=(
+        Container(resources=ResourceRequirements(requests={"cpu": "1P", "memory": "1Ei"})),
+    ),
+    affinity=Affinity(pod_anti_affinity=PodAffinity(required=(_EVERY_POD,))),
+)
 
 
 class PodDecoder(ObjectDecoder[Pod]):
@@ -192,34 +229,54 @@ class PodDecoder(ObjectDecoder[Pod]):
             raw=strip_for_extender(raw) if keep else None,
         )
 
-    def _on_node(self, raw: msgspec.Raw) -> Pod | None:
-        """A bound pod with what it takes on its node alone. Raises msgspec.DecodeError or QuantityError."""
-        pod = decode(_BOUND_POD, raw)
-        meta, spec = pod.metadata, pod.spec
-        if not spec.node_name:
+    def _on_node(self, raw: msgspec.Raw) -> Instead[Pod] | None:
+        """A bound pod with what it takes on its node alone, or all of the node if that cannot be read either.
+
+        Raises msgspec.DecodeError.
+        """
+        bound = decode(_ON_NODE, raw)
+        node_name = sys.intern(bound.spec.node_name)
+        if not node_name:
             return None
+        labels, deletion_timestamp = _NO_LABELS, None
         try:
-            labels = self.labels(meta.labels)
-        except msgspec.DecodeError:
-            labels = _NO_LABELS
-        return Pod(
-            namespace=sys.intern(meta.namespace or ""),
-            name=meta.name,
-            uid=meta.uid or "",
-            template=self.template(
-                PodSpec(
-                    priority=spec.priority,
-                    containers=spec.containers,
-                    init_containers=spec.init_containers,
-                    overhead=spec.overhead,
-                    resources=spec.resources,
-                )
-            ),
+            if len(raw) > MAX_UNCHECKED_BYTES:
+                _check_bound_pod(raw)
+            readable = decode(_BOUND_POD, raw)
+            template = self.template(_taken_by(readable.spec))
+            labels = self._labels_if_readable(readable.metadata.labels)
+            deletion_timestamp = readable.metadata.deletion_timestamp
+            outcome = f"counts on node {node_name} with its requests, ports and labels"
+        except (msgspec.DecodeError, ValueError):
+            template = self.template(_WHOLE_NODE)
+            outcome = f"counts as all of node {node_name}, which takes no other pods"
+        pod = Pod(
+            namespace=sys.intern(bound.metadata.namespace or ""),
+            name=bound.metadata.name,
+            uid=bound.metadata.uid or "",
+            template=template,
             labels=labels,
-            resource_version=meta.resource_version or "",
-            deletion_timestamp=meta.deletion_timestamp,
-            node_name=sys.intern(spec.node_name),
+            resource_version=bound.metadata.resource_version or "",
+            deletion_timestamp=deletion_timestamp,
+            node_name=node_name,
         )
+        return pod, outcome
+
+    def _labels_if_readable(self, text: msgspec.Raw) -> LabelSet:
+        try:
+            return self.labels(text)
+        except msgspec.DecodeError:
+            return _NO_LABELS
+
+
+def _taken_by(spec: _BoundSpec) -> PodSpec:
+    return PodSpec(
+        priority=spec.priority,
+        containers=spec.containers,
+        init_containers=spec.init_containers,
+        overhead=spec.overhead,
+        resources=spec.resources,
+    )
 
 
 def _check_size(text: bytes, spec: PodSpec) -> None:

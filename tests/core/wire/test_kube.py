@@ -403,9 +403,11 @@ class TestInstead:
     def test_a_pod_that_waits_is_left_out(self):
         assert self.decoded_in_part(PodDecoder(), pod(tolerations={})) is None
 
-    def test_a_bound_pod_whose_requests_cannot_be_read_is_left_out(self):
+    def test_a_bound_pod_whose_requests_cannot_be_read_takes_all_of_its_node(self):
         containers = [{"name": "c", "resources": {"requests": {"cpu": "lots"}}}]
-        assert self.decoded_in_part(PodDecoder(), pod(node="n", containers=containers)) is None
+        got = self.decoded_in_part(PodDecoder(), pod(node="n", containers=containers))
+        assert (got.key, got.node_name, got.template.priority) == ("shop/web-1", "n", 2**31 - 1)
+        assert got.template.request["cpu"] > 2**50 < got.template.request["memory"]
 
     def test_no_pod_goes_to_a_node_that_cannot_be_read(self):
         node = {"metadata": {"name": "n", "uid": "u"}, "spec": {"taints": 5}}

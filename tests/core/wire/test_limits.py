@@ -5,9 +5,13 @@ import json
 import msgspec
 import pytest
 
+from app.framework import testing
+from app.framework.args import InterPodAffinityArgs, NodeResourcesFitArgs
 from app.model import limits
 from app.model.devices import ResourceClaim, ResourceSlice
 from app.model.objects import Node, PodDisruptionBudget
+from app.plugins.inter_pod_affinity import InterPodAffinity
+from app.plugins.node_resources_fit import NodeResourcesFit
 from app.wire.envelope import DecodeError
 from app.wire.kube import NodeDecoder, PodDecoder, decoder_for
 from app.wire.size import size_check
@@ -108,7 +112,35 @@ def test_a_pod_asks_for_so_many_resources_at_most():
     ids=["tolerations", "empty", "containers", "resources", "bound"],
 )
 def test_what_would_take_long_is_not_read_at_all(obj):
-    assert refused(PodDecoder(), obj, "bytes would be read").instead is None
+    err = refused(PodDecoder(), obj, "bytes would be read")
+    if "nodeName" in obj["spec"]:
+        assert (err.instead.key, err.instead.node_name) == ("shop/p", "n")
+        assert err.outcome == "counts as all of node n, which takes no other pods"
+    else:
+        assert (err.instead, err.outcome) == (None, "is ignored")
+
+
+def test_of_a_bound_pod_counts_what_it_takes_whatever_else_is_too_large():
+    container = {"resources": {"requests": {"cpu": "2"}}, "ports": [{"hostPort": 80}]}
+    tolerations = numbered(60_000, lambda i: {"key": f"k{i}"})
+    obj = pod("n", containers=[container], tolerations=tolerations)
+    obj["metadata"]["labels"] = {"app": "web"}
+    err = refused(PodDecoder(), obj, "bytes would be read")
+    assert err.outcome == "counts on node n with its requests, ports and labels"
+    assert err.instead.template.request["cpu"] == 2000
+    assert [port.port for port in err.instead.template.host_ports] == [80]
+    assert dict(err.instead.labels) == {"app": "web"}
+
+
+def test_devices_of_a_claim_of_any_size_stay_in_use():
+    result = {"request": "r", "driver": "d", "pool": "p", "device": "gpu"}
+    reserved = numbered(10_000, lambda i: {"resource": "pods", "name": f"p{i}", "uid": "u" * 60})
+    obj = {
+        "metadata": {"name": "c", "namespace": "shop"},
+        "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved},
+    }
+    err = refused(decoder_for(ResourceClaim), obj, "bytes would be read")
+    assert err.instead.status.allocation.devices.results[0].device == "gpu"
 
 
 def test_ports_without_a_port_of_the_host_do_not_count():
@@ -146,3 +178,21 @@ def test_only_what_is_read_counts():
     check(msgspec.Raw(json.dumps({"x": TEXT, "spec": {"x": TEXT}, "status": None}).encode()))
     with pytest.raises(ValueError, match="1000002 bytes would be read"):
         check(msgspec.Raw(json.dumps({"spec": {"taints": TEXT}}).encode()))
+
+
+@pytest.mark.parametrize("requests", [{}, {"cpu": "1"}, {"memory": "1"}])
+def test_no_pod_goes_to_a_node_with_a_pod_that_counts_as_all_of_it(requests):
+    labels = {"kubernetes.io/hostname": "n"}
+    cluster = testing.FakeCluster(testing.make_node("n", labels=labels), testing.make_node("m"))
+    unread = refused(PodDecoder(), pod("n", containers=[{}] * 400_000), "would be read").instead
+    whole = cluster.place(unread, "n")
+    container = {"name": "c", "resources": {"requests": requests}}
+    waiting = testing.make_pod(spec={"containers": [container]})
+    plugins = [
+        InterPodAffinity(InterPodAffinityArgs(), cluster.handle),
+        NodeResourcesFit(NodeResourcesFitArgs(), cluster.handle),
+    ]
+    affinity, fit = [set(cluster.judge(plugin, waiting)) for plugin in plugins]
+    assert (affinity, fit) == ({"n"}, {"n"} if requests else set())
+    cluster.remove(whole)
+    assert not any(cluster.judge(plugin, waiting) for plugin in plugins)
