@@ -55,7 +55,7 @@ from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.nominator import Nominator
 from app.state.queue.hints import HintRegistration, with_taint_registrations
-from app.state.queue.scheduling_queue import SchedulingQueue
+from app.state.queue.scheduling_queue import RetryTimes, SchedulingQueue
 from app.state.scheduler_state import (
     AbandonPod,
     Change,
@@ -190,9 +190,11 @@ class Scheduler:
                 name: _hints(framework, extended=extended)
                 for name, framework in self.frameworks.items()
             },
-            initial_backoff_seconds=config.pod_initial_backoff_seconds,
-            max_backoff_seconds=config.pod_max_backoff_seconds,
-            max_unschedulable_seconds=max_unschedulable_seconds,
+            times=RetryTimes(
+                config.pod_initial_backoff_seconds,
+                config.pod_max_backoff_seconds,
+                max_unschedulable_seconds,
+            ),
             recorder=self._telemetry.queue,
             nominator=nominator,
             lane=extenders_of(self._chain.extenders),

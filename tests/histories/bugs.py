@@ -19,7 +19,7 @@ from app.kube.writer import KubeWriter
 from app.model.cluster_event import NODE_ADD
 from app.scheduler.election.elector import LeaseElector
 from app.scheduler.reports import Reports
-from app.state.queue.in_flight import InFlight
+from app.state.queue.active_queue import InFlight
 from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import SchedulerState
 

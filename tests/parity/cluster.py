@@ -76,9 +76,6 @@ class Recorded:
                 sort_key=lambda queued: (-queued.pod.priority, queued.timestamp),
                 pre_enqueue=lambda pod: (),
                 hints={},
-                initial_backoff_seconds=1,
-                max_backoff_seconds=10,
-                max_unschedulable_seconds=300,
                 nominator=nominator,
             )
 

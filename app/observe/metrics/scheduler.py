@@ -36,7 +36,7 @@ from app.observe.metrics.series import (
     Families,
     exponential,
 )
-from app.state.queue.recorder import HintFunction
+from app.state.queue.recorder import HintFunction, QueueRecorder
 from app.state.scheduler_state import RESOURCES, Change
 
 log = logging.getLogger(__name__)
@@ -204,8 +204,8 @@ class FrameworkMetrics:
         return self._plugins.labels(plugin, point, status).observe
 
 
-class QueueMetrics:
-    """A QueueRecorder (app.state.queue.recorder); hints are timed by the clock, and about as often, as plugins are."""
+class QueueMetrics(QueueRecorder):
+    """The queue's metrics; hints are timed by the clock, and about as often, as plugins are."""
 
     def __init__(self, families: Families, probe: FrameworkMetrics) -> None:
         self._now: Final = probe.now

@@ -1,23 +1,35 @@
-"""Active pods in lanes, so that no pod waits behind one that waits for something else.
+"""The active queue (kube-scheduler's activeQ), and the pods in flight with the events since they were popped.
 
-Some pods need more than their turn: an extender that is asked about one pod at a time is such a thing. Those that need the
-same are in the same lane. The caller that asks for the next pod says which lanes are open; the queue knows nothing else of them.
-A pod may pass others of its priority, and no others: it would take the room that they are waiting for.
+Active pods are kept in lanes. A lane holds the pods that need the same thing besides their turn, for example an
+extender that is called for one pod at a time. ``peek`` is told which lanes are open, so a pod whose lane is closed
+does not block the others. A pod may pass pods of its own priority only: by passing a pod of higher priority it could
+take the room that this pod waits for.
+
+In-flight events: docs/spec/queue.md#in-flight-events.
 """
 
+import itertools
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from app.model.pod import Pod
+from app.state.queue.hints import Interest
 from app.state.queue.pod_heap import PodHeap
 from app.state.queue.queued_pod import Lane, QueuedPod
+from app.state.queue.recorder import QueueRecorder
 
-#: Whether a lane is open. Within one search it is asked once for each lane, in the order of their first pods.
+#: Whether a lane is open. A search asks once per lane, in the order of the lanes' first pods.
 Admits: TypeAlias = Callable[[Lane], bool]
 
+#: The label under which a popped pod is counted among the in-flight events.
+POD_POPPED: Final = "PodPopped"
+#: The number of in-flight events that are kept, however long an attempt takes.
+MAX_IN_FLIGHT_EVENTS: Final = 10_000
 
-class Lanes:
-    """Pods by rank, lowest first, in a heap for each lane; equal ranks in the order in which they came."""
+
+class ActiveQueue:
+    """The active pods by rank, lowest first, in one heap per lane; equal ranks in the order of arrival."""
 
     def __init__(
         self,
@@ -25,7 +37,7 @@ class Lanes:
         tickets: Iterator[int],
         lane: Callable[[Pod], Lane],
     ) -> None:
-        """Args: as of PodHeap; ``lane`` tells in which lane a pod stands."""
+        """``rank`` and ``tickets``: see PodHeap. ``lane`` returns a pod's lane."""
         self._rank: Final = rank
         self._tickets: Final = tickets
         self._lane: Final = lane
@@ -39,7 +51,7 @@ class Lanes:
         return iter(_in_order([queued for heap in self._heaps.values() for queued in heap]))
 
     def add(self, queued: QueuedPod) -> None:
-        """Puts a pod in."""
+        """Adds a pod."""
         queued.lane = lane = self._lane(queued.pod)
         heap = self._heaps.get(lane)
         if heap is None:
@@ -47,11 +59,11 @@ class Lanes:
         heap.add(queued)
 
     def remove(self, queued: QueuedPod) -> None:
-        """Takes a pod out."""
+        """Removes a pod."""
         self._heaps[queued.lane].remove(queued)
 
     def refresh(self, queued: QueuedPod) -> None:
-        """Puts a pod that has changed where it now belongs."""
+        """Moves a pod that has changed to its new position."""
         if self._lane(queued.pod) == queued.lane:
             self._heaps[queued.lane].refresh(queued)
         else:
@@ -59,7 +71,7 @@ class Lanes:
             self.add(queued)
 
     def peek(self, admits: Admits | None = None) -> QueuedPod | None:
-        """The first pod of those whose lane is open, by default of all; none that would pass one of higher priority."""
+        """The first pod whose lane is open (``admits``; None: all are); None if it would pass a pod of higher priority."""
         first = [queued for heap in self._heaps.values() if (queued := heap.peek())]
         passed: list[QueuedPod] = []
         for queued in _in_order(first) if len(first) > 1 else first:
@@ -73,3 +85,76 @@ class Lanes:
 
 def _in_order(pods: list[QueuedPod]) -> list[QueuedPod]:
     return sorted(pods, key=lambda queued: (queued.rank, queued.ticket))
+
+
+class InFlightEvent(NamedTuple):
+    """A cluster event with the object before and after it."""
+
+    interest: Interest
+    old: object | None
+    new: object | None
+
+
+class InFlight:
+    """The pods in flight, in the order in which they were popped, and the events since the first of them was.
+
+    Events are numbered. A pod's marker is the number of the next event at the time it was popped; the events since
+    then are those with this number or a higher one. Events that are older than every marker are dropped. If there are
+    more than ``max_events``, the oldest are dropped as well; ``since`` then returns None for the pods that miss them.
+    """
+
+    def __init__(self, recorder: QueueRecorder, max_events: int = MAX_IN_FLIGHT_EVENTS) -> None:
+        self._recorder: Final = recorder
+        self._max_events: Final = max_events
+        self._markers: Final[dict[QueuedPod, int]] = {}
+        self._events: Final[deque[InFlightEvent]] = deque()
+        #: The number of the first event kept.
+        self._first = 0
+
+    def __len__(self) -> int:
+        return len(self._markers)
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        """The pods, in the order in which they were popped."""
+        return iter(self._markers)
+
+    @property
+    def event_count(self) -> int:
+        """How many events are kept."""
+        return len(self._events)
+
+    def add(self, queued: QueuedPod) -> None:
+        """Begins a pod's attempt."""
+        self._markers[queued] = self._first + len(self._events)
+        self._recorder.in_flight(POD_POPPED, 1)
+
+    def remove(self, queued: QueuedPod) -> None:
+        """Ends a pod's attempt and drops the events that were kept for this pod alone."""
+        del self._markers[queued]
+        self._recorder.in_flight(POD_POPPED, -1)
+        following = self._first + len(self._events)
+        oldest = next(iter(self._markers.values()), following)
+        for _ in range(oldest - self._first):
+            self._drop_first()
+
+    def record(self, interest: Interest, old: object | None, new: object | None) -> None:
+        """Keeps an event if any pod is in flight."""
+        if not self._markers:
+            return
+        self._events.append(InFlightEvent(interest, old, new))
+        self._recorder.in_flight(interest.label, 1)
+        if len(self._events) > self._max_events:
+            self._drop_first()
+            self._recorder.events_dropped(1)
+
+    def since(self, queued: QueuedPod) -> Iterator[InFlightEvent] | None:
+        """The events since a pod was popped, oldest first; None if some of them were dropped."""
+        start = self._markers.get(queued)
+        if start is None or start < self._first:
+            return None
+        return itertools.islice(self._events, start - self._first, None)
+
+    def _drop_first(self) -> None:
+        event = self._events.popleft()
+        self._first += 1
+        self._recorder.in_flight(event.interest.label, -1)

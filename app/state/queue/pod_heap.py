@@ -1,4 +1,4 @@
-"""A priority queue of queued pods from which any pod can be taken."""
+"""A priority queue of queued pods that supports removing any pod."""
 
 import heapq
 from collections.abc import Callable, Iterator
@@ -12,12 +12,12 @@ _MIN_STALE: Final = 64
 class PodHeap:
     """Pods by rank, lowest first; equal ranks in the order in which they came.
 
-    A pod is in one heap at a time. Its entry is the one with its ``ticket``; taking a pod out leaves the entry
-    behind, to be dropped when it comes up or when such entries outnumber the pods.
+    A pod is in one heap at a time. Its entry is the one with its ``ticket``. Removing a pod leaves a stale entry, which
+    is dropped when it reaches the top or when stale entries outnumber the pods.
     """
 
     def __init__(self, rank: Callable[[QueuedPod], Any], tickets: Iterator[int]) -> None:
-        """Args: ``rank`` orders the pods; ``tickets`` are numbers above 0, rising, shared by all heaps of a queue."""
+        """``rank`` orders the pods; ``tickets`` are ascending numbers above 0, shared by all heaps of a queue."""
         self._rank: Final = rank
         self._tickets: Final = tickets
         self._entries: list[tuple[Any, int, QueuedPod]] = []
@@ -31,7 +31,7 @@ class PodHeap:
         return (pod for _, ticket, pod in sorted(self._entries) if pod.ticket == ticket)
 
     def add(self, queued: QueuedPod) -> None:
-        """Puts a pod in. If ranks cannot be found or compared, it is not in, and that is raised."""
+        """Adds a pod. If its rank cannot be computed or compared, the pod is not added and the exception is raised."""
         queued.rank = rank = self._rank(queued)
         queued.ticket = ticket = next(self._tickets)
         try:
@@ -43,7 +43,7 @@ class PodHeap:
         self._length += 1
 
     def remove(self, queued: QueuedPod) -> None:
-        """Takes a pod out."""
+        """Removes a pod."""
         entries = self._entries
         self._length -= 1
         ticket, queued.ticket = queued.ticket, 0
@@ -53,13 +53,13 @@ class PodHeap:
             self._compact()
 
     def refresh(self, queued: QueuedPod) -> None:
-        """Puts a pod that has changed where it now belongs."""
+        """Moves a pod that has changed to its new position."""
         if self._rank(queued) != queued.rank:
             self.remove(queued)
             self.add(queued)
 
     def peek(self) -> QueuedPod | None:
-        """The first pod."""
+        """The first pod; None if the heap is empty."""
         entries = self._entries
         while entries:
             _, ticket, queued = entries[0]

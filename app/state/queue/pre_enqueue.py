@@ -1,4 +1,4 @@
-"""The gate before the queues: PreEnqueue plugins may keep a pod out (docs/spec/queue.md#preenqueue)."""
+"""PreEnqueue: plugins that keep pods out of the queue (docs/spec/queue.md#preenqueue)."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
@@ -7,28 +7,27 @@ from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, Status
 from app.state.queue.queued_pod import WAITING, QueuedPod
 from app.state.queue.recorder import QueueRecorder
-from app.state.queue.unschedulable_pods import Siblings
 
-#: A PreEnqueue plugin: its name, and its verdict on a pod.
+#: A PreEnqueue plugin: its name, and the method that returns its status for a pod.
 PreEnqueueCheck = tuple[str, Callable[[Pod], Status]]
 
 _SUCCESS: Final = Code.Success
 
 
 class PreEnqueue:
-    """Shows pods to the PreEnqueue plugins of their profile."""
+    """Runs the PreEnqueue plugins of a pod's profile."""
 
     def __init__(
         self, checks: Callable[[Pod], Iterable[PreEnqueueCheck]], recorder: QueueRecorder
     ) -> None:
-        """Args: ``checks`` gives the plugins for a pod, in the order in which to run them."""
+        """``checks`` returns the plugins for a pod, in the order in which they run."""
         self._checks: Final = checks
         self._recorder: Final = recorder
 
     def admits(self, queued: QueuedPod) -> bool:
-        """Runs the plugins, the one that gates the pod now first, until one rejects it; notes which one did.
+        """Runs the plugins until one rejects the pod, starting with the one that gates it; notes which one rejected it.
 
-        A plugin that has gated the pod stays among its rejectors when it lets the pod through.
+        A plugin that gated the pod stays among its rejectors after it lets the pod through.
         """
         gating = queued.gating_plugin
         checks = self._checks(queued.pod)
@@ -43,26 +42,26 @@ class PreEnqueue:
             queued.gating_plugin, queued.gating_status = "", SUCCESS
         return True
 
-    def let_through(self, group: Siblings, pods: Collection[QueuedPod]) -> Collection[QueuedPod]:
-        """Those of some pods of a gated group that the plugin which gates them would let through now.
+    def let_through(self, gating_plugin: str, pods: Collection[QueuedPod]) -> Collection[QueuedPod]:
+        """Those pods of a gated group that the plugin which gates them would let through now.
 
-        A first look, so that an event costs little for the many that are still held back; a pod that passes must still be
-        admitted (``admits``). All of them if the plugin is gone or raises: then ``admits`` deals with that.
+        A cheap test before ``admits``, which must still admit each of them. Returns all pods if the plugin is gone or
+        raises: ``admits`` handles that.
         """
-        anyone = next(iter(pods))
-        check = dict(self._checks(anyone.pod)).get(group.gating_plugin)
+        sample = next(iter(pods))
+        check = dict(self._checks(sample.pod)).get(gating_plugin)
         if check is None:
             return pods
         try:
             return [queued for queued in pods if check(queued.pod).code is _SUCCESS]
-        except Exception:  # noqa: BLE001 - ``admits`` will meet it again, and report it
+        except Exception:  # noqa: BLE001 - ``admits`` meets it again and reports it
             return pods
 
     def _all_admit(self, checks: Iterable[PreEnqueueCheck], queued: QueuedPod) -> bool:
         for plugin, check in checks:
             try:
                 status = check(queued.pod)
-            except Exception as error:  # noqa: BLE001 - a plugin's fault gates the pod, as an Error status does
+            except Exception as error:  # noqa: BLE001 - an exception of a plugin gates the pod, as an Error status does
                 self._recorder.plugin_failed(plugin, "PreEnqueue", queued.pod, error)
                 status = Status(Code.Error, (str(error),), plugin)
             if status.code is not _SUCCESS:

@@ -1,59 +1,36 @@
-"""What the scheduling queue tells about itself while it works: counters, gauges and faults of plugins."""
+"""The queue's reports to the shell: metrics and failures of plugins."""
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any
 
 from app.model.pod import Pod
 
-#: Whether a change of an object, given before and after, may make a pod schedulable (True: Queue, False: QueueSkip).
-#: Before is None when the object came, after when it went.
-HintFunction = Callable[[Pod, object | None, object | None], bool]
+#: ``hint(pod, old, new)``: whether the change of an object may make ``pod`` schedulable (True: Queue, False: QueueSkip).
+#: ``old`` is None if the object was added, ``new`` if it was deleted.
+HintFunction = Callable[[Pod, Any, Any], bool]
 
 
-class QueueRecorder(Protocol):
-    """Receives the queue's metrics (docs/spec/metrics.md) and what plugins raised; must return quickly."""
+class QueueRecorder:
+    """Receives the queue's metrics (docs/spec/metrics.md) and exceptions of plugins; this base class ignores them.
 
-    def incoming(self, queue: str, event: str) -> None:
-        """A pod has entered ``queue`` (active, backoff or unschedulable): scheduler_queue_incoming_pods_total."""
-
-    def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
-        """So many more pods wait because ``plugin`` rejected them: scheduler_unschedulable_pods."""
-
-    def in_flight(self, event: str, delta: int) -> None:
-        """So many more of these events are kept for pods in flight: scheduler_inflight_events."""
-
-    def events_dropped(self, count: int) -> None:
-        """More events were pending, or kept for pods in flight, than there is room for; the pods concerned are tried again."""
-
-    def timed_hint(self, plugin: str, event: str, hint: HintFunction) -> HintFunction:
-        """The hint, timed if need be: scheduler_queueing_hint_execution_duration_seconds."""
-        ...
-
-    def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
-        """A plugin raised at PreEnqueue (the pod stays out) or as a QueueingHint (taken for Queue)."""
-
-
-class NullRecorder:
-    """Records nothing."""
+    The methods must return quickly and must not raise.
+    """
 
     def incoming(self, queue: str, event: str) -> None:
-        """Ignores it."""
+        """A pod entered ``queue`` (active, backoff or unschedulable): scheduler_queue_incoming_pods_total."""
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
-        """Ignores it."""
+        """``delta`` more pods wait because ``plugin`` rejected them: scheduler_unschedulable_pods."""
 
     def in_flight(self, event: str, delta: int) -> None:
-        """Ignores it."""
+        """``delta`` more events with this label are kept for pods in flight: scheduler_inflight_events."""
 
     def events_dropped(self, count: int) -> None:
-        """Ignores it."""
+        """``count`` events exceeded a limit and were dropped; the pods that they may concern are retried."""
 
     def timed_hint(self, _plugin: str, _event: str, hint: HintFunction) -> HintFunction:
-        """The hint as it is."""
+        """The hint, wrapped if it is timed: scheduler_queueing_hint_execution_duration_seconds."""
         return hint
 
     def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
-        """Ignores it."""
-
-
-NULL_RECORDER: Final = NullRecorder()
+        """A plugin raised at PreEnqueue (the pod stays gated) or in a queueing hint (counts as Queue)."""

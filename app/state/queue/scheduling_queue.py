@@ -1,18 +1,16 @@
 """The scheduling queue: which pod is tried next, and when a pod that failed is tried again (docs/spec/queue.md).
 
-Four ideas carry it:
+1. **Rejected pods wait for events.** A rejected pod waits for an event that one of its rejecting plugins has registered
+   and whose hint returns Queue. Pods are indexed by what can wake them (unschedulable_pods), so an event costs nothing
+   for the other pods.
+2. **No event is lost while a pod is being tried.** Events during an attempt are kept (active_queue.InFlight). When the
+   attempt fails, its rejecting plugins are asked about them.
+3. **Failed pods back off**, exponentially and in whole seconds (backoff_queue). If no pod is active, a rejected pod is
+   popped before its backoff ends; a pod that met an error is not.
+4. **A pod is in exactly one place.** All moves go through one method, which checks them against a table (queued_pod).
 
-1. **Pods wait for a reason.** A pod that was rejected waits until an event happens that one of the plugins which
-   rejected it has registered and, by its hint, welcomes. Waiting costs nothing: pods are filed by what can wake them
-   (unschedulable_pods), so an event looks at no other pods.
-2. **Nothing is missed while a pod is being tried.** Events that come in the meantime are kept (in_flight) and put to the
-   pod's rejectors when it fails, so it waits only for what has not happened yet.
-3. **Failures back off.** Exponentially, on whole seconds (backoff); rejected pods may still be tried early when nothing
-   else is to do, pods that met an error may not.
-4. **A pod is in exactly one place**, and moves by one method, which knows the legal moves (queued_pod).
-
-The queue has no clock and no timer: ``now`` is an argument (seconds since the epoch, by a clock that never jumps), and
-``next_flush_time`` says when the flushes have something to do.
+The queue has no clock and no timer: ``now`` is an argument (seconds since the epoch, from a clock that does not jump),
+and ``next_flush_time`` returns when to flush next.
 """
 
 import itertools
@@ -20,6 +18,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from app.model.cluster_event import (
     BACKOFF_COMPLETE,
@@ -34,8 +34,8 @@ from app.model.cluster_event import (
 )
 from app.model.pod import Pod
 from app.state.nominator import Nominator
-from app.state.queue.active_queue import Admits, Lanes
-from app.state.queue.backoff import Backoff
+from app.state.queue.active_queue import ActiveQueue, Admits, InFlight
+from app.state.queue.backoff_queue import BackoffQueue
 from app.state.queue.hints import (
     AFTER_BACKOFF,
     IMMEDIATELY,
@@ -44,7 +44,6 @@ from app.state.queue.hints import (
     Hints,
     Strategy,
 )
-from app.state.queue.in_flight import InFlight
 from app.state.queue.pod_heap import PodHeap
 from app.state.queue.pre_enqueue import PreEnqueue, PreEnqueueCheck
 from app.state.queue.queued_pod import (
@@ -63,20 +62,24 @@ from app.state.queue.queued_pod import (
     Place,
     QueuedPod,
 )
-from app.state.queue.recorder import NULL_RECORDER, QueueRecorder
+from app.state.queue.recorder import QueueRecorder
 from app.state.queue.report import QueueEntry, QueueStatistics
-from app.state.queue.unschedulable_pods import WaitingPool
+from app.state.queue.unschedulable_pods import (
+    MAX_STEP,
+    PendingEvent,
+    Precheck,
+    UnschedulablePods,
+    WaitingPool,
+)
 from app.state.queue.update_events import pod_update_events
-from app.state.queue.waiting_room import Precheck, WaitingRoom
-from app.state.queue.waking import ONE_GO, Wake
 
-#: Pods that have waited too long for an event are looked for this often.
+#: The interval of the flush that retries pods which have waited too long for an event.
 FLUSH_UNSCHEDULABLE_SECONDS: Final = 30
 
-#: So many events may wait for their turn to wake pods.
+#: The most events that may wait to be applied.
 MAX_PENDING_EVENTS: Final = 1000
 
-#: The name of a place in metrics; gated pods are counted as unschedulable when they come.
+#: The label of a place in metrics; incoming gated pods are counted as unschedulable.
 _METRIC_QUEUE: Final[Mapping[Place, str]] = {
     ACTIVE: "active",
     BACKOFF: "backoff",
@@ -84,14 +87,14 @@ _METRIC_QUEUE: Final[Mapping[Place, str]] = {
     UNSCHEDULABLE: "unschedulable",
     GATED: "unschedulable",
 }
-#: An unschedulable pod that is gated for one of these causes has left the pool and come back, as metrics see it.
+#: Causes for which a move from unschedulable to gated is counted as incoming, although the label is the same.
 _COMING_BACK: Final[frozenset[Cause]] = frozenset({"Event", "Timeout"})
 _POD_ADD: Final = UNSCHEDULABLE_POD_ADD.label
 _POD_UPDATE: Final = UNSCHEDULABLE_POD_UPDATE.label
-#: Events after which the pod's status says where it is nominated.
+#: Events after which the nomination in the pod's status is taken over.
 _NOMINATING_EVENTS: Final = frozenset({_POD_ADD, _POD_UPDATE})
 _FORCE_ACTIVATE: Final = FORCE_ACTIVATE.label
-#: What AlreadyQueuedError says of each place, in kube-scheduler's words where it has any.
+#: The text of AlreadyQueuedError for each place; kube-scheduler's text where there is one.
 _ALREADY: Final[Mapping[Place, str]] = {
     ACTIVE: "present in the active queue",
     BACKOFF: "present in the backoff queue",
@@ -103,14 +106,23 @@ _ALREADY: Final[Mapping[Place, str]] = {
 
 
 class AlreadyQueuedError(Exception):
-    """A pod came back from an attempt, but the queue has it already; the attempt's outcome does not matter any more."""
+    """A pod returned from an attempt, but the queue has it already; the outcome of the attempt is ignored."""
+
+
+class RetryTimes(msgspec.Struct, frozen=True):
+    """When failed pods are retried, in seconds; the defaults are kube-scheduler's."""
+
+    initial_backoff: float = 1.0
+    max_backoff: float = 10.0
+    #: The longest wait for an event: after it the pod is retried without one.
+    max_unschedulable: float = 300.0
 
 
 class SchedulingQueue:
     """Pods without a node, from their arrival until their binding begins.
 
-    Pods are known by uid. A pod that takes the name of another that is still here takes its place as well, for the other
-    must be gone.
+    Pods are identified by uid. A new pod with the namespace and name of another pod replaces that pod, which must have
+    been deleted.
     """
 
     def __init__(
@@ -119,61 +131,54 @@ class SchedulingQueue:
         sort_key: Callable[[QueuedPod], Any],
         pre_enqueue: Callable[[Pod], Iterable[PreEnqueueCheck]],
         hints: Mapping[str, Sequence[HintRegistration]],
-        initial_backoff_seconds: float,
-        max_backoff_seconds: float,
-        max_unschedulable_seconds: float,
-        recorder: QueueRecorder = NULL_RECORDER,
+        times: RetryTimes = RetryTimes(),  # noqa: B008 - frozen
+        recorder: QueueRecorder = QueueRecorder(),  # noqa: B008 - has no state
         nominator: Nominator | None = None,
         lane: Callable[[Pod], Lane] = lambda _: frozenset(),
     ) -> None:
-        """Args:
+        """Creates an empty queue.
 
-        sort_key: what the QueueSort plugin orders pods by, the lowest first.
-        pre_enqueue: the PreEnqueue plugins of a pod's profile.
-        hints: what plugins registered, by scheduler name.
-        initial_backoff_seconds, max_backoff_seconds: see Backoff.
-        max_unschedulable_seconds: how long a pod waits for an event before it is tried again without one.
-        nominator: kept up to date with the pods' updates; if None, the queue has its own.
-        lane: what a pod needs besides its turn; the caller of ``pop`` says which lanes are open.
+        sort_key: the QueueSort plugin's; the pod with the lowest key is popped first.
+        pre_enqueue: returns the PreEnqueue plugins of a pod's profile.
+        hints: the plugins' registrations by scheduler name.
+        nominator: updated with the pods; if None, the queue creates its own.
+        lane: returns a pod's lane, that is, what it needs besides its turn (see ActiveQueue).
         """
         tickets = itertools.count(1)
-        self._max_unschedulable_seconds: Final = max_unschedulable_seconds
+        self._max_unschedulable_seconds: Final = times.max_unschedulable
         self._recorder: Final = recorder
         self._sort_key: Final = sort_key
+        self._lane: Final = lane
         self._pre_enqueue: Final = PreEnqueue(pre_enqueue, recorder)
         self._hints: Final = Hints(hints, recorder)
-        self._backoff: Final = Backoff(initial_backoff_seconds, max_backoff_seconds)
         self.nominator: Final = Nominator(lambda _: True) if nominator is None else nominator
         self._pods: Final[dict[str, QueuedPod]] = {}
         self._names: Final[dict[tuple[str, str], QueuedPod]] = {}
 
-        expiration = self._backoff.expiration
-        self._lane: Final = lane
-        self._active: Final = Lanes(sort_key, tickets, lane)
-        self._backing_off: Final = PodHeap(
-            lambda queued: (expiration(queued), sort_key(queued)), tickets
+        self._active: Final = ActiveQueue(sort_key, tickets, lane)
+        self._backoff: Final = BackoffQueue(
+            times.initial_backoff, times.max_backoff, sort_key, tickets
         )
-        self._backing_off_errors: Final = PodHeap(expiration, tickets)
-        self._waiting: Final = WaitingRoom(self._hints, self._pre_enqueue.let_through, tickets)
-        #: Events that have not woken all their pods yet, oldest first.
-        self._wakes: Final[deque[Wake]] = deque()
+        self._waiting: Final = UnschedulablePods(self._hints, self._pre_enqueue, tickets)
+        #: Events that have not been applied to all waiting pods yet, oldest first.
+        self._pending_events: Final[deque[PendingEvent]] = deque()
         self._in_flight: Final = InFlight(recorder)
-        self._queues: Final[Mapping[Place, Lanes | PodHeap | WaitingPool]] = {
+        self._queues: Final[Mapping[Place, ActiveQueue | PodHeap | WaitingPool]] = {
             ACTIVE: self._active,
-            BACKOFF: self._backing_off,
-            ERROR_BACKOFF: self._backing_off_errors,
+            BACKOFF: self._backoff.rejected,
+            ERROR_BACKOFF: self._backoff.errors,
             UNSCHEDULABLE: self._waiting.unschedulable,
             GATED: self._waiting.gated,
         }
-        self._places: Final[Mapping[Place, Lanes | PodHeap | WaitingPool | InFlight]] = {
+        self._places: Final[Mapping[Place, ActiveQueue | PodHeap | WaitingPool | InFlight]] = {
             **self._queues,
             IN_FLIGHT: self._in_flight,
         }
 
-    # ------------------------------------------------------------ pods come, change and go
+    # ------------------------------------------------------------ adding, updating, deleting
 
     def add(self, pod: Pod, now: float) -> None:
-        """Takes in a new pod. One that is here already starts afresh; if it is in flight, this counts as an update."""
+        """Adds a new pod. A pod that is known already starts again; if it is in flight, this counts as an update."""
         known = self._pods.get(pod.uid)
         if known is None:
             self._enqueue(pod, now, _POD_ADD)
@@ -184,11 +189,11 @@ class SchedulingQueue:
             self._enqueue(pod, now, _POD_ADD)
 
     def update(self, old: Pod, new: Pod, now: float) -> None:
-        """Follows an update.
+        """Handles an update of a pod.
 
-        Pods in flight see it when they come back, those about to be tried keep their place (by the new sort key), and
-        those waiting for an event are woken if their rejectors welcome the change. An unknown pod is taken in; so is
-        one that has replaced ``old`` under its name.
+        Active pods and pods that back off stay where they are, sorted by the new key. A pod that waits for an event is
+        moved if a rejecting plugin's hint says so; for a pod in flight this is decided when its attempt fails. An
+        unknown pod is added, and so is one that has replaced ``old`` under its name.
         """
         if old.uid != new.uid:
             self.delete(old)
@@ -203,15 +208,15 @@ class SchedulingQueue:
         self._queues[queued.place].refresh(queued)
         self.nominator.update(old, new)
         if queued.place is UNSCHEDULABLE or queued.place is GATED:
-            if self._wakes and queued.group is not group:
-                # Events that are pending may have passed its new group already.
-                interest = self._wakes[0].interest
+            if self._pending_events and queued.group is not group:
+                # Pending events may already have been applied to its new group.
+                interest = self._pending_events[0].interest
                 self._requeue(queued, AFTER_BACKOFF, "Event", now, interest.label)
             else:
                 self._wake_by_update(queued, old, new, now)
 
     def delete(self, pod: Pod) -> None:
-        """Forgets a pod and its nomination. A pod in flight is left to its attempt."""
+        """Removes a pod and its nomination. A pod in flight is not removed: its attempt ends by itself."""
         self.nominator.delete(pod)
         queued = self._pods.get(pod.uid)
         if queued is not None and queued.place is not IN_FLIGHT:
@@ -220,10 +225,10 @@ class SchedulingQueue:
     # ------------------------------------------------------------ attempts
 
     def pop(self, now: float, admits: Admits | None = None) -> QueuedPod | None:
-        """Hands out the pod to try next; it is in flight until ``done`` or ``add_unschedulable_if_not_present``.
+        """Returns the pod to try next; it is in flight until ``done`` or ``add_unschedulable_if_not_present``.
 
-        That is the first active pod of an open lane (``admits``; None: all are open) or, if no pod is active, the rejected
-        one whose backoff ends first.
+        That is the first active pod whose lane is open (``admits``; None: all are) or, if no pod is active, the rejected
+        pod whose backoff ends first.
         """
         queued = self.peek(admits)
         if queued is None:
@@ -237,27 +242,27 @@ class SchedulingQueue:
         return queued
 
     def peek(self, admits: Admits | None = None) -> QueuedPod | None:
-        """What ``pop`` would hand out."""
+        """The pod that ``pop`` would return; None if there is none."""
         queued = self._active.peek(admits)
         if queued is not None or self._active:
             return queued
-        queued = self._backing_off.peek()
+        queued = self._backoff.rejected.peek()
         if queued is None or admits is None or admits(self._lane(queued.pod)):
             return queued
         return None
 
     def done(self, uid: str) -> None:
-        """Ends a pod's attempt: its binding begins, or there is nothing left to do. Harmless if it has ended."""
+        """Ends a pod's attempt: its binding begins, or there is nothing left to do. Does nothing if it has ended."""
         queued = self._pods.get(uid)
         if queued is not None and queued.place is IN_FLIGHT:
             self._move(queued, OUTSIDE, "Done", None, "Done")
 
     def add_unschedulable_if_not_present(self, queued: QueuedPod, now: float) -> Place:
-        """Takes a pod back after a failed attempt, or a failed binding, and returns where it went.
+        """Queues a pod again after a failed attempt or a failed binding, and returns its place.
 
-        The caller has set ``queued.pod`` to the latest object and ``queued.reject`` to the plugins that rejected it; none means
-        that an error ended the attempt. Raises AlreadyQueuedError if the pod, or another by its name, is here already;
-        the attempt has ended then as well.
+        The caller has set ``queued.pod`` to the latest object and has called ``queued.reject`` with the plugins that
+        rejected it; without any, an error ended the attempt. Raises AlreadyQueuedError if the pod, or another pod with
+        its name, is queued already; the attempt has ended then as well.
         """
         self._expect_absent(queued)
         if queued.rejectors:
@@ -281,62 +286,63 @@ class SchedulingQueue:
         now: float,
         precheck: Precheck | None = None,
     ) -> int:
-        """Wakes the waiting pods that an event may help and that pass ``precheck``; returns how many it woke.
+        """Moves the waiting pods that an event may help and that pass ``precheck``; returns the number of pods moved.
 
-        ``old`` and ``new`` are the object before and after; either is None. Pods in flight see the event when they
-        come back. An event without a registered hint is forgotten at once. Where very many pods wait, the rest is
-        left to ``continue_waking``.
+        ``old`` and ``new`` are the object before and after the event; at most one is None unless the event has no
+        object. The event is kept for pods in flight. An event that no plugin registered is ignored. If very many pods
+        wait, ``continue_waking`` moves the rest.
         """
         interest = self._hints.interest(event)
         if interest.nobody:
             return 0
         moved = 0
-        if self._waiting.unschedulable or self._waiting.gated:
-            wake = Wake(self._waiting, interest, old, new, now, precheck)
-            if not self._wakes:
-                self._wakes.append(wake)
+        if self._waiting:
+            pending = PendingEvent(self._waiting, interest, old, new, now, precheck)
+            if not self._pending_events:
+                self._pending_events.append(pending)
                 moved = self.continue_waking()
-            elif len(self._wakes) < MAX_PENDING_EVENTS:
-                wake.defer()
-                self._wakes.append(wake)
+            elif len(self._pending_events) < MAX_PENDING_EVENTS:
+                pending.defer()
+                self._pending_events.append(pending)
             else:
                 self._wake_all_instead(now)
         self._in_flight.record(interest, old, new)
         return moved
 
     def _wake_all_instead(self, now: float) -> None:
-        """Drops the pending events: all pods that wait are woken."""
+        """Replaces the pending events by one that moves every waiting pod."""
         interest = self._hints.interest(EVENTS_DROPPED)
-        dropped = [wake for wake in self._wakes if wake.interest is not interest]
+        dropped = [pending for pending in self._pending_events if pending.interest is not interest]
         self._recorder.events_dropped(len(dropped) + 1)
-        self._wakes.clear()
-        wake = Wake(self._waiting, interest, None, None, now, None)
-        wake.defer()
-        self._wakes.append(wake)
+        self._pending_events.clear()
+        pending = PendingEvent(self._waiting, interest, None, None, now, None)
+        pending.defer()
+        self._pending_events.append(pending)
 
     @property
     def heeds_events(self) -> bool:
-        """Whether an event can mean anything to a pod here: some wait for one, or will see it when they come back."""
-        waiting = self._waiting
-        return bool(waiting.unschedulable or waiting.gated or self._in_flight)
+        """Whether an event can concern any pod: some wait for events or are in flight."""
+        return bool(self._waiting or self._in_flight)
 
     def continue_waking(self) -> int:
-        """Does a part of what events have left to do, the oldest event first; returns how many pods it woke."""
-        moved, effort = 0, ONE_GO
-        while self._wakes and effort > 0:
-            wake = self._wakes[0]
-            effort, moves = wake.go(effort, self._sort_key)
+        """Applies pending events, oldest first, for one step; returns the number of pods moved."""
+        moved, effort = 0, MAX_STEP
+        while self._pending_events and effort > 0:
+            pending = self._pending_events[0]
+            effort, moves = pending.step(effort, self._sort_key)
             for queued, strategy in moves:
-                place = self._requeue(queued, strategy, "Event", wake.now, wake.interest.label)
+                place = self._requeue(
+                    queued, strategy, "Event", pending.now, pending.interest.label
+                )
                 moved += place is not GATED
-            if wake.over:
-                self._wakes.popleft()
+            if pending.over:
+                self._pending_events.popleft()
         return moved
 
     def activate(self, pods: Iterable[Pod], now: float) -> int:
-        """Makes pods active whatever they wait for, though not past a PreEnqueue plugin; returns how many it made.
+        """Activates pods that PreEnqueue admits, whatever they wait for; returns the number of pods activated.
 
-        A pod in flight will not wait for an event if it fails. Pods that are active or unknown are left alone.
+        A pod in flight is retried without waiting for an event if it fails. Active and unknown pods are ignored.
         """
         moved = 0
         for pod in pods:
@@ -356,27 +362,22 @@ class SchedulingQueue:
     # ------------------------------------------------------------ time
 
     def flush_backoff(self, now: float) -> int:
-        """Makes the pods active whose backoff is over, not too many in one go; returns how many."""
+        """Activates pods whose backoff is over, at most MAX_STEP; returns the number of pods moved."""
         moved = 0
-        for heap in (self._backing_off, self._backing_off_errors):
-            while (
-                moved < ONE_GO
-                and (queued := heap.peek())
-                and not self._backoff.is_backing_off(queued, now)
-            ):
-                self._make_active(queued, "BackoffComplete", now, BACKOFF_COMPLETE)
-                moved += 1
+        while moved < MAX_STEP and (queued := self._backoff.next_expired(now)):
+            self._make_active(queued, "BackoffComplete", now, BACKOFF_COMPLETE)
+            moved += 1
         return moved
 
     def flush_unschedulable(self, now: float) -> int:
-        """Wakes the pods that have waited for an event for too long, not too many in one go; returns how many.
+        """Moves pods that have waited too long for an event, at most MAX_STEP; returns the number of pods moved.
 
-        Gated pods wait on.
+        Gated pods are not moved.
         """
         interest = self._hints.interest(UNSCHEDULABLE_TIMEOUT)
         moved = 0
         while (
-            moved < ONE_GO
+            moved < MAX_STEP
             and (queued := self._waiting.unschedulable.oldest())
             and self._overdue(queued, now)
         ):
@@ -388,53 +389,49 @@ class SchedulingQueue:
         return moved
 
     def next_flush_time(self, now: float) -> float | None:
-        """When to flush, or to continue waking, next, at least ``now``; None if there is nothing to wait for.
+        """When to flush or to continue waking next, not before ``now``; None if there is nothing to do.
 
-        Backoffs end on whole seconds; overdue pods are gathered in steps of FLUSH_UNSCHEDULABLE_SECONDS.
+        Backoffs end on whole seconds; pods that wait too long are flushed every FLUSH_UNSCHEDULABLE_SECONDS.
         """
-        if self._wakes:
+        if self._pending_events:
             return now
-        times = [
-            self._backoff.release_time(queued)
-            for heap in (self._backing_off, self._backing_off_errors)
-            if (queued := heap.peek())
-        ]
+        time = self._backoff.next_release_time()
         if oldest := self._waiting.unschedulable.oldest():
             deadline = oldest.timestamp + self._max_unschedulable_seconds
             steps = math.floor(deadline / FLUSH_UNSCHEDULABLE_SECONDS) + 1
-            times.append(float(steps * FLUSH_UNSCHEDULABLE_SECONDS))
-        return max(now, min(times)) if times else None
+            time = min(time, float(steps * FLUSH_UNSCHEDULABLE_SECONDS))
+        return None if time == math.inf else max(now, time)
 
-    # ------------------------------------------------------------ looking in
+    # ------------------------------------------------------------ inspection
 
     def __len__(self) -> int:
-        """How many pods wait, in whatever place; those in flight not counted."""
+        """The number of pods that wait; pods in flight are not counted."""
         return len(self._pods) - len(self._in_flight)
 
     @property
     def ready(self) -> bool:
-        """Whether ``pop`` would hand out a pod, were all lanes open."""
-        return bool(self._active or self._backing_off)
+        """Whether ``pop`` would return a pod if all lanes were open."""
+        return bool(self._active or self._backoff.rejected)
 
     def get(self, uid: str) -> QueuedPod | None:
-        """The pod, if it waits or is in flight."""
+        """The pod if it waits or is in flight, else None."""
         return self._pods.get(uid)
 
     def where(self, uid: str) -> Place:
-        """Where a pod is; OUTSIDE if the queue does not know it."""
+        """The place of a pod; OUTSIDE if the queue does not know it."""
         queued = self._pods.get(uid)
         return OUTSIDE if queued is None else queued.place
 
     def count(self, place: Place) -> int:
-        """How many pods are in a place other than OUTSIDE."""
+        """The number of pods in a place other than OUTSIDE."""
         return len(self._places[place])
 
     def statistics(self) -> QueueStatistics:
-        """All the counts."""
+        """The number of pods in each place, and of in-flight events."""
         return QueueStatistics(
             active=len(self._active),
-            backoff=len(self._backing_off),
-            error_backoff=len(self._backing_off_errors),
+            backoff=len(self._backoff.rejected),
+            error_backoff=len(self._backoff.errors),
             unschedulable=len(self._waiting.unschedulable),
             gated=len(self._waiting.gated),
             in_flight=len(self._in_flight),
@@ -442,7 +439,7 @@ class SchedulingQueue:
         )
 
     def pending_pods(self) -> list[Pod]:
-        """The pods that wait: active ones in their order, then those backing off, then the others."""
+        """The waiting pods: active ones in their order, then those that back off, then the others."""
         return [queued.pod for pods in self._queues.values() for queued in pods]
 
     def in_flight_pods(self) -> list[Pod]:
@@ -450,11 +447,11 @@ class SchedulingQueue:
         return [queued.pod for queued in self._in_flight]
 
     def all_pods(self) -> list[QueuedPod]:
-        """The pods that wait or are in flight, in the order in which they came, whatever their place."""
+        """The pods that wait or are in flight, in the order of arrival."""
         return list(self._pods.values())
 
     def dump(self) -> list[QueueEntry]:
-        """Everything known about every pod, place by place."""
+        """One entry per pod, place by place."""
         return [QueueEntry.of(queued) for place in self._places.values() for queued in place]
 
     # ------------------------------------------------------------ moving
@@ -462,7 +459,7 @@ class SchedulingQueue:
     def _move(
         self, queued: QueuedPod, finish: Place, cause: Cause, now: float | None, event: str
     ) -> None:
-        """Moves a pod; everything that has to do with changing places happens here."""
+        """Moves a pod: the only method that changes a pod's place. Raises InvalidTransition."""
         start = queued.place
         if (start, cause, finish) not in LEGAL_MOVES:
             raise InvalidTransition(queued.pod.key, start, finish, queued.story)
@@ -516,7 +513,7 @@ class SchedulingQueue:
     def _requeue(
         self, queued: QueuedPod, strategy: Strategy, cause: Cause, now: float, event: str
     ) -> Place:
-        """Sends a pod where ``strategy`` and the PreEnqueue plugins want it, and returns the place."""
+        """Moves a pod to the place given by ``strategy`` and the PreEnqueue plugins, and returns it."""
         if strategy is SKIP:
             self._move(queued, UNSCHEDULABLE, cause, now, event)
         elif not self._pre_enqueue.admits(queued):
@@ -554,12 +551,12 @@ class SchedulingQueue:
             self._in_flight.record(self._hints.interest(event), old, new)
 
     def _replay(self, queued: QueuedPod) -> Strategy:
-        """How to queue a failed pod, by what has happened since it was popped; it is retried where that is unknown."""
-        happenings = self._in_flight.since(queued)
-        if not queued.rejectors or happenings is None:
+        """How to queue a failed pod, from the events since it was popped; AFTER_BACKOFF if some were dropped."""
+        events = self._in_flight.since(queued)
+        if not queued.rejectors or events is None:
             return AFTER_BACKOFF
         strategy = SKIP
-        for interest, old, new in happenings:
+        for interest, old, new in events:
             verdict = self._hints.worth_requeuing(queued, interest, old, new)
             strategy = max(strategy, verdict)
             if strategy is IMMEDIATELY or (
@@ -569,7 +566,7 @@ class SchedulingQueue:
         return strategy
 
     def _expect_absent(self, queued: QueuedPod) -> None:
-        """Raises AlreadyQueuedError, having ended the attempt, if the pod or its successor is here already."""
+        """If the pod, or another with its name, is queued already, ends the attempt and raises AlreadyQueuedError."""
         pod = queued.pod
         for known in (self._pods.get(pod.uid), self._names.get((pod.namespace, pod.name))):
             if known is not None and (known is not queued or queued.place is not IN_FLIGHT):

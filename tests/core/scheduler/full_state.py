@@ -53,9 +53,6 @@ class FullState:
                 sort_key=self.framework.plugins.at("queueSort")[0].sort_key,
                 pre_enqueue=lambda pod: checks,
                 hints={PROFILE: with_taint_registrations(hints)},
-                initial_backoff_seconds=1,
-                max_backoff_seconds=10,
-                max_unschedulable_seconds=300,
                 nominator=nominator,
             )
 

@@ -8,7 +8,7 @@ from app.model.objects import PodSpec
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import Place, QueuedPod
-from app.state.queue.recorder import HintFunction
+from app.state.queue.recorder import QueueRecorder
 from app.state.queue.scheduling_queue import SchedulingQueue
 
 PROFILE = "default-scheduler"
@@ -39,7 +39,7 @@ def priority_sort(queued: QueuedPod) -> tuple[int, float]:
     return -queued.pod.priority, queued.timestamp
 
 
-class Recorder:
+class Recorder(QueueRecorder):
     """Keeps what a queue reports."""
 
     def __init__(self) -> None:
@@ -61,9 +61,6 @@ class Recorder:
     def events_dropped(self, count: int) -> None:
         self.dropped += count
 
-    def timed_hint(self, _plugin: str, _event: str, hint: HintFunction) -> HintFunction:
-        return hint
-
     def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
         self.faults.append((plugin, point, pod.name, str(error)))
 
@@ -81,9 +78,6 @@ def make_queue(registrations: Iterable[HintRegistration] = (), **overrides) -> S
         "sort_key": priority_sort,
         "pre_enqueue": lambda pod: (),
         "hints": {PROFILE: tuple(registrations)},
-        "initial_backoff_seconds": 1,
-        "max_backoff_seconds": 10,
-        "max_unschedulable_seconds": 300,
     }
     return SchedulingQueue(**{**options, **overrides})
 

@@ -17,7 +17,7 @@ from app.state.queue.queued_pod import (
     QueuedPod,
 )
 from app.state.queue.report import QueueStatistics
-from app.state.queue.scheduling_queue import AlreadyQueuedError
+from app.state.queue.scheduling_queue import AlreadyQueuedError, RetryTimes
 from tests.core.state.queue_kit import (
     NODE_ADDED,
     NOW,
@@ -164,7 +164,7 @@ def test_a_failure_after_done_is_retried_after_backoff_whoever_turned_the_pod_do
 
 
 def test_a_failed_pod_without_backoff_is_active_at_once():
-    queue = make_queue(max_backoff_seconds=0)
+    queue = make_queue(times=RetryTimes(max_backoff=0))
     assert attempt(queue, make_pod(), by=[]).place is ACTIVE
 
 

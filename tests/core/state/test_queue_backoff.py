@@ -1,14 +1,16 @@
 """Backoff and the flushes: how long, in which order, never early, on which second."""
 
+import itertools
 import math
 
 import pytest
 
 from app.model.cluster_event import NODE_ADD
 from app.model.status import unresolvable
-from app.state.queue.backoff import Backoff
+from app.state.queue.backoff_queue import BackoffQueue
 from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import Place, QueuedPod
+from app.state.queue.scheduling_queue import RetryTimes
 from tests.core.state.queue_kit import (
     NODE_ADDED,
     NOW,
@@ -18,11 +20,16 @@ from tests.core.state.queue_kit import (
     make_pod,
     make_queue,
     pop_all,
+    priority_sort,
 )
 
 _closed = unresolvable("closed")
 ACTIVE, BACKOFF, ERROR = Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF
 PARKED, GATED = Place.UNSCHEDULABLE, Place.GATED
+
+
+def backoff_queue(initial_seconds, max_seconds):
+    return BackoffQueue(initial_seconds, max_seconds, priority_sort, itertools.count(1))
 
 
 def failed(*, rejections=0, errors=0, at=NOW) -> QueuedPod:
@@ -44,12 +51,12 @@ def failed(*, rejections=0, errors=0, at=NOW) -> QueuedPod:
     ],
 )
 def test_the_backoff_doubles_up_to_its_maximum(initial, maximum, durations):
-    backoff = Backoff(initial, maximum)
+    backoff = backoff_queue(initial, maximum)
     assert [backoff.duration(attempts) for attempts in range(len(durations))] == durations
 
 
 def test_the_backoff_stays_at_its_maximum_for_ever():
-    assert Backoff(1, 10).duration(10_000) == 10
+    assert backoff_queue(1, 10).duration(10_000) == 10
 
 
 @pytest.mark.parametrize(
@@ -64,11 +71,11 @@ def test_the_backoff_stays_at_its_maximum_for_ever():
     ],
 )
 def test_the_end_of_the_backoff_is_a_whole_second(queued, expiration):
-    assert Backoff(1, 10).expiration(queued) == expiration
+    assert backoff_queue(1, 10).expiration(queued) == expiration
 
 
 def test_the_end_is_worked_out_once_per_attempt():
-    backoff, queued = Backoff(1, 10), failed(rejections=1)
+    backoff, queued = backoff_queue(1, 10), failed(rejections=1)
     assert backoff.expiration(queued) == NOW + 1
     queued.timestamp += 100
     assert backoff.expiration(queued) == NOW + 1
@@ -79,13 +86,13 @@ def test_the_end_is_worked_out_once_per_attempt():
     [(NOW + 1, True), (NOW + 1.999, True), (NOW + 2, False), (NOW + 2.5, False)],
 )
 def test_a_pod_backs_off_through_the_second_in_which_its_backoff_ends(now, waits):
-    backoff, queued = Backoff(1, 10), failed(rejections=1, at=NOW + 0.7)
+    backoff, queued = backoff_queue(1, 10), failed(rejections=1, at=NOW + 0.7)
     assert backoff.is_backing_off(queued, now) is waits
     assert backoff.release_time(queued) == NOW + 2
 
 
 def test_without_a_maximum_nobody_backs_off():
-    assert not Backoff(1, 0).is_backing_off(failed(rejections=3), NOW)
+    assert not backoff_queue(1, 0).is_backing_off(failed(rejections=3), NOW)
 
 
 # ---------------------------------------------------------------- in the queue
@@ -219,7 +226,7 @@ def test_the_flag_of_the_timeout_is_cleared_by_the_next_failure():
 
 
 def test_a_pod_that_waited_too_long_may_still_back_off():
-    queue = make_queue(initial_backoff_seconds=1000, max_backoff_seconds=1000)
+    queue = make_queue(times=RetryTimes(initial_backoff=1000, max_backoff=1000))
     queued = attempt(queue, make_pod())
     queue.flush_unschedulable(NOW + 301)
     assert queued.place is BACKOFF

@@ -13,8 +13,8 @@ from app.model.cluster_event import (
     Resource,
 )
 from app.model.pod import PodTemplate
+from app.state.queue.active_queue import InFlight
 from app.state.queue.hints import HintRegistration, with_taint_registrations
-from app.state.queue.in_flight import InFlight
 from app.state.queue.queued_pod import Place, QueuedPod
 from tests.core.state.queue_kit import (
     NODE_ADDED,
@@ -357,10 +357,10 @@ def test_a_pod_that_missed_events_because_there_were_too_many_is_retried():
     for i in range(3):
         flying.record(interest, None, i)
     flying.add(quick)
-    assert [happening.new for happening in flying.since(slow)] == [0, 1, 2]
+    assert [event.new for event in flying.since(slow)] == [0, 1, 2]
     flying.record(interest, None, 3)
     assert flying.since(slow) is None
-    assert [happening.new for happening in flying.since(quick)] == [3]
+    assert [event.new for event in flying.since(quick)] == [3]
     assert (flying.event_count, recorder.events["NodeAdd"], recorder.dropped) == (3, 3, 1)
     flying.remove(quick)
     flying.remove(slow)

@@ -10,7 +10,7 @@ from app.model.status import SUCCESS, unresolvable
 from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import Place
 from app.state.queue.scheduling_queue import MAX_PENDING_EVENTS
-from app.state.queue.waking import ONE_GO
+from app.state.queue.unschedulable_pods import MAX_STEP
 from tests.core.state.queue_kit import (
     NODE_ADDED,
     NOW,
@@ -25,7 +25,7 @@ from tests.core.state.queue_kit import (
 )
 
 LATER = NOW + 60
-MANY = 4 * ONE_GO + 7
+MANY = 4 * MAX_STEP + 7
 
 
 class Asked:
@@ -72,7 +72,7 @@ def test_siblings_are_asked_about_once_and_moved_bit_by_bit():
     first = queue.move_all(NODE_ADD, None, "node", LATER)
     further = goes(queue)
     assert hint.times == 1
-    assert max(first, *further) <= ONE_GO
+    assert max(first, *further) <= MAX_STEP
     assert first + sum(further) == queue.count(Place.ACTIVE) == MANY
     assert queue.next_flush_time(LATER) is None
 
@@ -82,11 +82,11 @@ def test_hints_about_many_kinds_of_pods_are_asked_bit_by_bit():
     queue = queue_with(hint)
     waiting(queue, templates(MANY))
     queue.move_all(NODE_ADD, None, "node", LATER)
-    assert hint.times == ONE_GO
+    assert hint.times == MAX_STEP
     before = hint.times
     while queue.next_flush_time(LATER) == LATER:
         queue.continue_waking()
-        assert hint.times - before <= ONE_GO
+        assert hint.times - before <= MAX_STEP
         before = hint.times
     assert hint.times == MANY
     assert sorted(pop_all(queue, LATER)) == sorted(["p3", f"p{MANY - 1}"])
@@ -131,7 +131,7 @@ def test_events_that_come_meanwhile_take_their_turn():
     hint = Asked(1)
     queue = queue_with(hint)
     waiting(queue, templates(2))
-    assert queue.move_all(NODE_ADD, None, "first", LATER) < ONE_GO
+    assert queue.move_all(NODE_ADD, None, "first", LATER) < MAX_STEP
     hint.priorities = ()
     assert queue.move_all(NODE_ADD, None, "second", LATER) == 0
     goes(queue)
@@ -159,17 +159,19 @@ def test_events_that_nobody_deals_with_do_not_pile_up():
         recorder=recorder,
     )
     waiting(queue, templates(MANY))
-    for number, template in enumerate(templates(ONE_GO)):
+    for number, template in enumerate(templates(MAX_STEP)):
         queue.add(make_pod(f"g{number}", template=template), NOW)
     queue.move_all(NODE_ADD, None, "node", LATER)
     for number in range(4 * MAX_PENDING_EVENTS):
         assert queue.move_all(NODE_ADD, None, number, LATER) == 0
-        assert len(queue._wakes) <= MAX_PENDING_EVENTS
+        assert len(queue._pending_events) <= MAX_PENDING_EVENTS
     assert recorder.dropped > 3 * MAX_PENDING_EVENTS
-    assert recorder.dropped + len(queue._wakes) == 4 * MAX_PENDING_EVENTS + 2  # the last wakes all
+    assert (
+        recorder.dropped + len(queue._pending_events) == 4 * MAX_PENDING_EVENTS + 2
+    )  # the last wakes all
     gate.closed = False
     goes(queue)
-    assert queue.count(Place.ACTIVE) == MANY + ONE_GO
+    assert queue.count(Place.ACTIVE) == MANY + MAX_STEP
 
 
 def test_an_event_that_waits_for_its_turn_holds_no_list_of_pods():
@@ -216,7 +218,7 @@ def test_overdue_pods_are_woken_bit_by_bit():
     overdue, woken = NOW + 360, []
     while queue.next_flush_time(overdue) == overdue:
         woken.append(queue.flush_unschedulable(overdue))
-    assert max(woken) == ONE_GO
+    assert max(woken) == MAX_STEP
     assert sum(woken) == MANY
 
 
@@ -229,7 +231,7 @@ def test_backoffs_end_bit_by_bit():
     ended, over = [], NOW + 5
     while queue.next_flush_time(over) == over:
         ended.append(queue.flush_backoff(over))
-    assert max(ended) == ONE_GO
+    assert max(ended) == MAX_STEP
     assert sum(ended) == MANY
 
 

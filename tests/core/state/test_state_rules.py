@@ -34,9 +34,6 @@ class Listening(SchedulingQueue):
             sort_key=priority_sort,
             pre_enqueue=lambda _pod: (),
             hints={PROFILE: ()},
-            initial_backoff_seconds=1,
-            max_backoff_seconds=10,
-            max_unschedulable_seconds=300,
             nominator=nominator,
         )
         self.heard = []

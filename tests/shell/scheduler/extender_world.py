@@ -116,9 +116,6 @@ class World:
                         HintRegistration(ClusterEvent(Resource.Pod, Action.Delete), PLUGINS[2]),
                     ]
                 },
-                initial_backoff_seconds=1.0,
-                max_backoff_seconds=10.0,
-                max_unschedulable_seconds=300.0,
                 nominator=nominator,
                 lane=extenders_of(self.chain.extenders),
             )

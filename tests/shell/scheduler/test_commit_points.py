@@ -24,7 +24,6 @@ from app.scheduler.permits import WaitingPods
 from app.scheduler.profiles import build_framework
 from app.state.cache import Cache
 from app.state.cluster import Cluster
-from app.state.queue.recorder import NULL_RECORDER
 from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import Change, SchedulerState
 from app.state.table import NodeTable
@@ -65,10 +64,6 @@ class World:
                 sort_key=PrioritySort(None, None).sort_key,
                 pre_enqueue=lambda _pod: (),
                 hints={},
-                initial_backoff_seconds=1.0,
-                max_backoff_seconds=10.0,
-                max_unschedulable_seconds=300.0,
-                recorder=NULL_RECORDER,
                 nominator=nominator,
             )
 

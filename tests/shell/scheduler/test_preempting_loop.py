@@ -125,9 +125,6 @@ class World:
                     (p.NAME, p.pre_enqueue) for p in self.framework.pre_enqueue
                 ],
                 hints={PROFILE: hints},
-                initial_backoff_seconds=1.0,
-                max_backoff_seconds=10.0,
-                max_unschedulable_seconds=300.0,
                 nominator=nominator,
             )
 

@@ -11,7 +11,7 @@ from app.model.devices import ResourceClaim
 from app.model.objects import StorageClass, VolumeAttachment
 from app.model.pod import Pod
 from app.state.queue.queued_pod import Place
-from app.state.queue.waking import ONE_GO
+from app.state.queue.unschedulable_pods import MAX_STEP
 from tests.shell.clock import LoopClock
 from tests.shell.extender.fakes import extender
 from tests.shell.scheduler.world import running
@@ -122,10 +122,10 @@ async def test_events_do_not_pile_up_while_another_process_leads():
         async with running() as world:
             world.scheduler.informers.clear()
             world.scheduler.start_watching()
-            for number in range(2 * ONE_GO):
+            for number in range(2 * MAX_STEP):
                 claims = [{"name": "c", "resourceClaimName": f"missing-{number}"}]
                 world.add(make_pod(f"p{number}", spec={"resourceClaims": claims}))
-            assert world.state.queue.count(Place.GATED) == 2 * ONE_GO
+            assert world.state.queue.count(Place.GATED) == 2 * MAX_STEP
             for number in range(20):
                 world.change(ResourceClaim, None, claim(f"other-{number}"))
             pending.append(world.state.next_flush_time(world.clock.steady()))
