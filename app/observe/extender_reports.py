@@ -49,8 +49,8 @@ class ExtenderReports:
         self._events: PodEvents | None = None
         self._troubles: Final[dict[tuple[str, Verb], _Trouble]] = {}
 
-    def tell(self, events: PodEvents) -> None:
-        """Where events about pods go from now on."""
+    def send_to(self, events: PodEvents) -> None:
+        """Records events about pods there from now on."""
         self._events = events
 
     # ------------------------------------------------------------ ignored errors

@@ -1,6 +1,6 @@
-"""API events about pods (docs/spec/cycle.md#failed-attempts)."""
+"""Records API events about pods (docs/spec/cycle.md#failed-attempts)."""
 
-from typing import Final, Protocol
+from typing import Final
 
 from app.kube.event_series import ObjectRef
 from app.kube.events import EventRecorder
@@ -10,25 +10,8 @@ UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
 
 
-class PodEvents(Protocol):
-    """Records events about pods; synchronous, cheap, never in the way."""
-
-    def pod_event(
-        self,
-        pod: Pod,
-        *,
-        kind: str,
-        reason: str,
-        action: str,
-        note: str,
-        now: float,
-        reporter: str = "",
-    ) -> None:
-        """Records one event, reported by this scheduler name, else by the pod's own."""
-
-
-class PodEventRecorder:
-    """PodEvents that an EventRecorder writes."""
+class PodEvents:
+    """Records events about pods with an EventRecorder."""
 
     def __init__(self, events: EventRecorder) -> None:
         self._events: Final = events
@@ -44,7 +27,7 @@ class PodEventRecorder:
         now: float,
         reporter: str = "",
     ) -> None:
-        """See PodEvents."""
+        """Records one event, reported by this scheduler name, else by the pod's own; ``now`` in seconds since the epoch."""
         self._events.record(
             ObjectRef(
                 kind="Pod",

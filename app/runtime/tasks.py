@@ -1,25 +1,61 @@
-"""Tasks with an owner, a name and a guard.
+"""Starts tasks in a TaskGroup, logs their failures by name, and limits how many run.
 
-Every task belongs to a TaskGroup, which no task outlives. An *eternal* task is one that ends only when it is cancelled; one
-that ends in any other way has failed at its job, even when it returned quietly, and takes the group down with it.
+An *eternal* task ends only when it is cancelled. If it returns or raises, that is a fault: it is logged and ends the group.
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Generator
-from typing import Any, TypeVar
+import math
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final, TypeVar
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: Starts a coroutine as a task of this name, owned and guarded by whoever gave the function.
+Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+
+
+class Limiter:
+    """Counts work in progress, at most ``limit`` of which should run; the caller asks before it starts more."""
+
+    def __init__(self, limit: float = math.inf) -> None:
+        self.count = 0
+        self._limit: Final = limit
+        self._below_limit: Final = asyncio.Event()
+        self._idle: Final = asyncio.Event()
+        self.add(0)
+
+    def add(self, delta: int) -> None:
+        """Work has started (positive) or ended (negative)."""
+        self.count += delta
+        for event, holds in ((self._below_limit, self.has_room), (self._idle, not self.count)):
+            if holds:
+                event.set()
+            else:
+                event.clear()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether fewer than ``limit`` are in progress."""
+        return self.count < self._limit
+
+    async def wait_for_room(self) -> None:
+        """Returns when fewer than ``limit`` are in progress."""
+        await self._below_limit.wait()
+
+    async def wait_until_idle(self) -> None:
+        """Returns when nothing is in progress."""
+        await self._idle.wait()
+
 
 class EternalTaskEnded(RuntimeError):  # noqa: N818 - says what happened
-    """A task that should run for ever has returned."""
+    """A task that should run until it is cancelled has returned."""
 
 
 async def in_steps(steps: Generator[None, None, T]) -> T:
-    """What steps come to that each take a short time; other tasks have their turn after each."""
+    """Runs a generator to its end and returns its value; other tasks run between two steps."""
     while True:
         try:
             next(steps)
@@ -29,7 +65,7 @@ async def in_steps(steps: Generator[None, None, T]) -> T:
 
 
 def at_once(steps: Generator[None, None, T]) -> T:
-    """The same for those who have the time."""
+    """Runs a generator to its end without a pause and returns its value."""
     while True:
         try:
             next(steps)
@@ -59,5 +95,5 @@ async def _guarded(coro: Coroutine[Any, Any, T], name: str) -> T:
 
 async def _eternal(coro: Coroutine[Any, Any, object], name: str) -> None:
     await _guarded(coro, name)
-    logger.error("Task %s has ended, which it never should", name)
+    logger.error("Task %s has ended, although it should run until it is cancelled", name)
     raise EternalTaskEnded(name)

@@ -1,4 +1,4 @@
-"""The binding cycle: what happens to a decided pod, beside the next decisions (docs/spec/cycle.md#binding-cycle)."""
+"""Runs the binding cycles of pods whose node is chosen, as tasks beside the next attempts (docs/spec/cycle.md#binding-cycle)."""
 
 import asyncio
 import logging
@@ -13,6 +13,7 @@ from app.kube.errors import KubeError
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
 from app.observe.events import BindingStepFinished, PodBound
+from app.runtime.tasks import Limiter
 from app.scheduler.attempt import Choice
 from app.scheduler.extender_cycle import ChainBinder
 from app.scheduler.parts import Parts
@@ -37,7 +38,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Binder:
-    """Runs binding cycles as tasks; at most ``max_writing`` of them are about to write, so the loop cannot run away."""
+    """Runs binding cycles as tasks. ``cycles`` counts them; ``writes`` counts those that are about to write, and limits the loop."""
 
     def __init__(
         self,
@@ -59,37 +60,9 @@ class Binder:
         self._clock: Final = parts.clock
         self._spawn: Final = parts.spawn
         self._undo: Final = undo
-        self._max_writing: Final = max_writing
-        self._writing = 0
-        self._running = 0
+        self.cycles: Final = Limiter()
+        self.writes: Final = Limiter(max_writing)
         self._preparing: Final[dict[str, asyncio.Timeout]] = {}
-        self._room: Final = asyncio.Event()
-        self._room.set()
-        self._idle: Final = asyncio.Event()
-        self._idle.set()
-
-    @property
-    def running(self) -> int:
-        """Binding cycles under way."""
-        return self._running
-
-    @property
-    def writing(self) -> int:
-        """How many of them are about to write."""
-        return self._writing
-
-    @property
-    def has_room(self) -> bool:
-        """Whether fewer than ``max_writing`` bindings are being written."""
-        return self._room.is_set()
-
-    async def wait_for_room(self) -> None:
-        """Returns when there is room."""
-        await self._room.wait()
-
-    async def wait_until_idle(self) -> None:
-        """Returns when no binding cycle is under way."""
-        await self._idle.wait()
 
     def preempt(self, uid: str) -> bool:
         """Stops a pod in PreBind; False if there is none by this uid."""
@@ -101,19 +74,11 @@ class Binder:
 
     def start(self, decided: Decided, waits: Mapping[str, float]) -> None:
         """Starts the binding cycle of a pod; ``waits`` as from Framework.permit."""
-        self._running += 1
-        self._idle.clear()
-        self._write(1)
+        self.cycles.add(1)
+        self.writes.add(1)
         pod = decided.assumed
         waiting = self._waiting.hold(pod, pod.node_name, waits) if waits else None
         self._spawn(self._run(decided, waiting), "bind")
-
-    def _write(self, delta: int) -> None:
-        self._writing += delta
-        if self._writing < self._max_writing:
-            self._room.set()
-        else:
-            self._room.clear()
 
     async def _run(self, decided: Decided, waiting: WaitingPod | None) -> None:
         try:
@@ -129,10 +94,8 @@ class Binder:
         finally:
             if waiting is not None:
                 self._waiting.release(waiting)
-            self._write(-1)
-            self._running -= 1
-            if not self._running:
-                self._idle.set()
+            self.writes.add(-1)
+            self.cycles.add(-1)
 
     async def _bind(self, decided: Decided, waiting: WaitingPod | None) -> None:
         pod, framework, cycle_state = decided.assumed, decided.framework, decided.cycle_state
@@ -140,14 +103,14 @@ class Binder:
         work = framework.pre_bind_work(cycle_state, pod, node)
         if work or waiting is not None:
             self._reports.nominated(decided.queued.pod, node, self._clock.wall())
-            self._write(-1)
+            self.writes.add(-1)
             try:
                 if waiting is not None:
                     await self._wait_for_permit(decided, waiting)
                 self._state.done(pod.uid)
                 await self._prepare(decided, work)
             finally:
-                self._write(1)
+                self.writes.add(1)
         else:
             self._state.done(pod.uid)
         await self._reports.withdraw(pod)
@@ -226,7 +189,7 @@ class Binder:
             log.exception("Error in PostBind for pod %s", pod.key)
 
 
-class _Failed(Exception):  # noqa: N818 - a verdict, not a fault
+class _Failed(Exception):  # noqa: N818 - a rejection, not a fault
     def __init__(self, status: Status) -> None:
         super().__init__(status.message)
         self.status = status

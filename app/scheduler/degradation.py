@@ -1,7 +1,7 @@
-"""What does not hold at the moment although the process works: readiness checks that are told and do not fail.
+"""Readiness checks that report problems without failing: silent watches, shortages, extenders not called, drops.
 
-A scheduler that is not ready is not restarted, but its endpoints lose it, its metrics among them, just when people want to
-see them. So these checks only tell: in ``/readyz?verbose``, in the log when they change, and with the reason at their own paths.
+If they failed, the Service would lose the pod, and with it the metrics, just when people need them. So they only report: in
+``/readyz?verbose``, in the log when they change, and with the reason at their own paths.
 """
 
 import asyncio
@@ -16,20 +16,20 @@ from app.runtime.limits import Limits, resident_memory
 from app.runtime.shortages import Shortages
 from app.serving.health import Check
 
-#: Seconds without a word from a watch: connections live for two minutes at most, so some must have failed.
-SILENT: Final = 180.0
-#: Seconds for which a drop is told.
-LATELY: Final = 300.0
-#: The part of its memory beyond which a process is short of it.
+#: Seconds without any data from a watch. A connection lives for two minutes at most, so several must have failed.
+SILENT_SECONDS: Final = 180.0
+#: Seconds for which a drop is reported.
+RECENT_SECONDS: Final = 300.0
+#: A process that uses more than this part of its memory limit is short of memory.
 FULL: Final = 0.9
 
 
 def watches(informers: Callable[[], Iterable[InformerStatistics]]) -> Iterator[Check]:
-    """Whether every watch is heard of, and every object can be read and taken over."""
+    """Whether every watch delivers data, and every object can be decoded and used."""
 
     def silent() -> str | None:
-        late = {i.kind: i.age for i in informers() if i.age is not None and i.age > SILENT}
-        return _listed(f"{kind}: nothing heard for {age:.0f} s" for kind, age in late.items())
+        late = {i.kind: i.age for i in informers() if i.age is not None and i.age > SILENT_SECONDS}
+        return _listed(f"{kind}: no data for {age:.0f} s" for kind, age in late.items())
 
     def unreadable() -> str | None:
         counts = {i.kind: i.unreadable + i.refused for i in informers()}
@@ -37,12 +37,12 @@ def watches(informers: Callable[[], Iterable[InformerStatistics]]) -> Iterator[C
             f"{count} of {kind} cannot be used" for kind, count in counts.items() if count
         )
 
-    yield _told("watch-age", silent)
-    yield _told("objects", unreadable)
+    yield _reported("watch-age", silent)
+    yield _reported("objects", unreadable)
 
 
 def resources(limits: Limits, shortages: Shortages) -> Iterator[Check]:
-    """Whether the system gives the process what it asks for."""
+    """Whether the process has enough file descriptors and memory."""
 
     def memory() -> str | None:
         used = resident_memory()
@@ -50,14 +50,14 @@ def resources(limits: Limits, shortages: Shortages) -> Iterator[Check]:
             return None
         return f"{used >> 20} MiB of {limits.memory >> 20} MiB are in use"
 
-    yield _told("descriptors", lambda: shortages.reason(asyncio.get_running_loop().time()))
-    yield _told("memory", memory)
+    yield _reported("descriptors", lambda: shortages.reason(asyncio.get_running_loop().time()))
+    yield _reported("memory", memory)
 
 
 def extenders(found: Iterable[HTTPExtender]) -> Iterator[Check]:
     """Whether all extenders are called."""
 
-    def left_alone() -> str | None:
+    def not_called() -> str | None:
         return _listed(
             f"{extender.name}: {verb.value} is not called"
             for extender in found
@@ -65,16 +65,16 @@ def extenders(found: Iterable[HTTPExtender]) -> Iterator[Check]:
             if extender.supports(verb) and extender.state(verb) is State.OPEN
         )
 
-    yield _told("extenders", left_alone)
+    yield _reported("extenders", not_called)
 
 
 def drops(**counts: Callable[[], float]) -> Iterator[Check]:
-    """Whether nothing was dropped lately; ``counts`` tell how much has been, by what it is."""
-    yield _told("drops", _Drops(counts).problem)
+    """Whether nothing was dropped lately; ``counts`` return how much has been dropped so far, by what it is."""
+    yield _reported("drops", _Drops(counts).problem)
 
 
 class _Drops:
-    """Remembers when counts have grown."""
+    """Remembers when each count last grew."""
 
     def __init__(self, counts: dict[str, Callable[[], float]]) -> None:
         self._counts: Final = counts
@@ -91,11 +91,11 @@ class _Drops:
         return _listed(
             f"{what}: {self._last[what]:.0f} dropped so far"
             for what, grown in self._grown.items()
-            if now - grown < LATELY
+            if now - grown < RECENT_SECONDS
         )
 
 
-def _told(name: str, problem: Callable[[], str | None]) -> Check:
+def _reported(name: str, problem: Callable[[], str | None]) -> Check:
     return Check(name, problem, fatal=False)
 
 

@@ -1,4 +1,4 @@
-"""What plugins may do to the world, done through the API server."""
+"""Carries out what plugins want done in the cluster (Effects), through the API server."""
 
 import asyncio
 from collections.abc import Awaitable, Mapping
@@ -6,7 +6,6 @@ from typing import Any, Final, TypeVar
 
 from app.framework.interface import Eviction
 from app.kube.errors import AlreadyExists, Conflict, KubeError
-from app.kube.payloads import ConditionChange
 from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.writer import KubeWriter
 from app.model.devices import ResourceClaim
@@ -16,28 +15,9 @@ from app.model.status import SUCCESS, Code, ConflictError, SchedulingError, Stat
 from app.observe.pod_events import PodEvents
 from app.runtime.clock import Clock
 from app.scheduler.preemption import Evictor, ExtenderPreemption
-from app.scheduler.status_patches import StatusPatch
 from app.wire.extender_v1 import Victims
 
 R = TypeVar("R")
-
-
-class ApiStatusWriter:
-    """Writes the conditions and nominations of pods (StatusWriter of app.scheduler.status_patches)."""
-
-    def __init__(self, writer: KubeWriter) -> None:
-        self._writer: Final = writer
-
-    async def write_status(self, pod: Pod, patch: StatusPatch, now: float) -> None:
-        """Writes the PodScheduled condition and the nomination where they differ. Raises KubeError."""
-        condition = (
-            ConditionChange("PodScheduled", "False", patch.reason, patch.message)
-            if patch.reason
-            else None
-        )
-        await self._writer.patch_pod_status(
-            pod, condition=condition, nominated_node_name=patch.nominated_node, now=now
-        )
 
 
 class ApiClaims:
@@ -100,14 +80,14 @@ class ApiEffects:
         clock: Clock,
         events: PodEvents,
         evictor: Evictor,
-        agreement: ExtenderPreemption,
+        extenders: ExtenderPreemption,
     ) -> None:
         self._writer: Final = writer
         self._resource_claims: Final = ApiClaims(resource_claims, writer)
         self._events: Final = events
         self._clock: Final = clock
         self._evictor: Final = evictor
-        self._agreement: Final = agreement
+        self._extenders: Final = extenders
 
     @property
     def resource_claims(self) -> ApiClaims:
@@ -121,17 +101,17 @@ class ApiEffects:
         )
 
     def asks_about_victims(self, pod: Pod) -> bool:
-        """Whether any extender wants a say in which pods are evicted for this one."""
-        return self._agreement.concerns(pod)
+        """Whether any extender with a preempt verb is interested in this pod."""
+        return self._extenders.concerns(pod)
 
     async def agree_on_victims(
         self, pod: Pod, candidates: Mapping[str, Victims]
     ) -> Mapping[str, Victims]:
         """Asks the extenders with a preempt verb."""
-        return await self._agreement.ask(pod, candidates)
+        return await self._extenders.ask(pod, candidates)
 
     def evict(self, eviction: Eviction) -> None:
-        """Starts to make room."""
+        """Starts to evict."""
         self._evictor.start(eviction)
 
     async def bind(self, pod: Pod, node_name: str) -> Status:

@@ -1,10 +1,9 @@
-"""The endpoints of one process, put together: what they show, and who may see it."""
+"""Builds the HTTP endpoints of a process, and serves them."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, Protocol
+from typing import Final
 
-import numpy as np
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
@@ -13,7 +12,6 @@ from app.model.pod import Pod
 from app.observe.explain import Leadership
 from app.observe.metrics.series import Families
 from app.observe.telemetry import Telemetry
-from app.runtime.clock import Clock
 from app.scheduler.election.elector import LeaseElector
 from app.scheduler.explainer import Explainer
 from app.scheduler.wiring import Scheduler
@@ -25,13 +23,6 @@ from app.serving.health import Check, HealthEndpoints, ping
 from app.serving.options import ServingOptions
 from app.serving.pages import AboutPages, Dumps, MetricsPages
 from app.serving.server import Listening, serving
-
-
-class _Pages(Protocol):
-    """A few paths and what they show."""
-
-    def routes(self) -> list[web.RouteDef]:
-        """The paths."""
 
 
 class Endpoints:
@@ -46,18 +37,16 @@ class Endpoints:
         stopping: Callable[[], bool],
         flags: Mapping[str, str],
         version: str,
-        clock: Clock,
-        rng: np.random.Generator,
-        degradation: Sequence[Check] = (),
+        degradation: Iterable[Check] = (),
     ) -> None:
-        """``stopping``: whether the process has been asked to end; ``flags``: what the command line said.
+        """``stopping``: whether the process has been asked to end; ``flags``: those of the command line.
 
-        ``degradation``: checks of readiness that are told and do not fail.
+        ``degradation``: readiness checks that report problems without failing.
         """
         self._scheduler: Final = scheduler
         self._elector: Final = elector
         self._stopping: Final = stopping
-        state = scheduler.state
+        state, parts = scheduler.state, scheduler.parts
         self.debugger: Final = CacheDebugger(
             state, nodes=lambda: scheduler.watched("Node"), pods=lambda: scheduler.watched("Pod")
         )
@@ -66,24 +55,25 @@ class Endpoints:
             scheduler.frameworks,
             telemetry.histories,
             leadership=self._leadership,
-            rng=rng,
+            rng=parts.rng.spawn(1)[0],
         )
         self.metrics: Final = telemetry.serving
         slis = CollectorRegistry()
         dumps = Dumps()
-        self._pages: Final[Sequence[_Pages]] = (
-            HealthEndpoints(self._checks(degradation), Families(slis)),
-            MetricsPages(telemetry.registry, slis, telemetry.families, self._pods, dumps),
-            AboutPages(
+        #: All paths.
+        self.routes: Final[list[web.RouteDef]] = [
+            *HealthEndpoints(self._checks(degradation), Families(slis)).routes(),
+            *MetricsPages(telemetry.registry, slis, telemetry.families, self._pods, dumps).routes(),
+            *AboutPages(
                 scheduler.settings,
                 flags,
                 version=version,
-                wall=clock.wall,
-                paths=lambda: (route.path for route in self.routes()),
+                wall=parts.clock.wall,
+                paths=lambda: (route.path for route in self.routes),
                 leading=self._leading_in_words,
-            ),
-            *self._for_extenders(),
-            DebugPages(
+            ).routes(),
+            *self._extender_routes(),
+            *DebugPages(
                 state.queue,
                 self.debugger,
                 explainer.explain,
@@ -92,18 +82,14 @@ class Endpoints:
                 lambda: (informer.describe() for informer in scheduler.informers),
                 dumps,
                 profiling=scheduler.settings.configuration.enable_profiling,
-            ),
-        )
+            ).routes(),
+        ]
 
-    def _for_extenders(self) -> Sequence[ExtenderPages]:
+    def _extender_routes(self) -> list[web.RouteDef]:
         scheduler = self._scheduler
         if not scheduler.settings.extension.requeue_endpoint.enabled:
-            return ()
-        return (ExtenderPages(scheduler.retries.wake, leader=self._other_leader),)
-
-    def routes(self) -> list[web.RouteDef]:
-        """All paths."""
-        return [route for pages in self._pages for route in pages.routes()]
+            return []
+        return ExtenderPages(scheduler.retries.wake, leader=self._other_leader).routes()
 
     # ------------------------------------------------------------ leadership
 
@@ -123,15 +109,15 @@ class Endpoints:
             return "yes, without election"
         if leadership.leading:
             return f"yes, as {leadership.identity}"
-        return f"no, {leadership.holder or 'nobody'} is"
+        return f"no, {leadership.holder or 'no process'} is"
 
     def _pods(self) -> Sequence[Pod]:
-        """The pods to tell resources of: a standby leaves that to the leader."""
+        """The pods of the resource metrics, which only the leader exposes."""
         return list(self._scheduler.state.pods.values()) if self._leadership().leading else ()
 
     # ------------------------------------------------------------ health
 
-    def _checks(self, degradation: Sequence[Check]) -> Mapping[str, Sequence[Check]]:
+    def _checks(self, degradation: Iterable[Check]) -> Mapping[str, Sequence[Check]]:
         elector = self._elector
         election = [] if elector is None else [Check("leaderElection", elector.unhealthy)]
         return {
@@ -166,7 +152,7 @@ async def served(
         yield None
         return
     async with serving(
-        endpoints.routes(),
+        endpoints.routes,
         options,
         authenticator=Authenticator(options, authentication),
         authorizer=Authorizer(options, authorization),

@@ -1,7 +1,7 @@
-"""Explains where a pod is, or why it is pending: what is remembered of it, and what its chances are now.
+"""Explains where a pod is and why: its history, its place in the queue, and where it would fit now.
 
-The past comes from pod histories and the queue. For a waiting pod, filters and scores run once more on the nodes as they are;
-extenders are not called again, since real ones reserve things in filter.
+For a pending pod, filters and scores run on the current nodes. Extenders are not called, because real ones reserve things
+while they filter.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -49,30 +49,30 @@ class Explainer:
     ) -> None:
         self._state: Final = state
         self._frameworks: Final = frameworks
-        self._stories: Final = histories
+        self._histories: Final = histories
         self._leadership: Final = leadership
         self._rng: Final = rng
 
     def explain(self, namespace: str, name: str) -> Explanation | None:
-        """What is known of the pod of this name; None if that is nothing."""
+        """What is known about the pod of this name; None if nothing is."""
         pod = self._state.pods.get(f"{namespace}/{name}")
-        story = self._stories.of(namespace, name)
+        history = self._histories.of(namespace, name)
         if pod is None:
-            if story is None:
+            if history is None:
                 return None
             return Explanation(
                 namespace,
                 name,
-                story.uid,
+                history.uid,
                 "",
                 self._leadership(),
                 GONE,
-                attempts=story.attempts,
-                moves=_moves(story.moves),
-                preempted=story.preempted,
+                attempts=history.attempts,
+                moves=_moves(history.moves),
+                preempted=history.preempted,
             )
-        if story is not None and story.uid != pod.uid:
-            story = None
+        if history is not None and history.uid != pod.uid:
+            history = None
         queued = self._state.queue.get(pod.uid)
         place, node = self._place(pod, queued)
         return Explanation(
@@ -87,13 +87,13 @@ class Explainer:
             priority=pod.priority,
             waiting=None if queued is None else _waiting(queued),
             now=None if node or place == NOT_OURS else self._chances(pod),
-            attempts=[] if story is None else story.attempts,
-            moves=_moves(queued.moves if queued else story.moves if story else ()),
-            preempted=None if story is None else story.preempted,
+            attempts=[] if history is None else history.attempts,
+            moves=_moves(queued.moves if queued else history.moves if history else ()),
+            preempted=None if history is None else history.preempted,
         )
 
     def _place(self, pod: Pod, queued: QueuedPod | None) -> tuple[str, str]:
-        """Where the pod is, and on which node."""
+        """Where the pod is, and on which node, if any."""
         if pod.node_name:
             return BOUND, pod.node_name
         assumed = self._state.cache.get(pod.uid)
@@ -101,10 +101,9 @@ class Explainer:
             return ASSUMED, assumed.node_name
         if queued is not None:
             return queued.place.value, ""
-        return (self._state.queue.where(pod.uid).value if self._ours(pod) else NOT_OURS), ""
-
-    def _ours(self, pod: Pod) -> bool:
-        return self._state.responsible_for(pod)
+        return (
+            self._state.queue.where(pod.uid).value if self._state.responsible_for(pod) else NOT_OURS
+        ), ""
 
     def _chances(self, pod: Pod) -> Chances | None:
         framework = self._frameworks.get(pod.spec.scheduler_name)

@@ -1,8 +1,8 @@
-"""Extenders in the scheduling of pods: which nodes they are shown, what their answers mean, and the decision afterwards.
+"""Finds a node for a pod together with the extenders, and binds pods through them.
 
-The best candidates are shown first, as many at a time as percentageOfNodesToScore allows; if all are rejected the search
-goes on with the next ones. Nothing is asked twice. The node is chosen from the survivors as the table is when the last answer has
-come, with no await in between (docs/architecture.md).
+The extenders get the best candidates first, as many at a time as percentageOfNodesToScore allows; if they reject all, the next
+ones follow. No node is sent twice. The node is chosen from the accepted ones on the table as it is when the last answer has
+arrived, with no await in between (docs/architecture.md).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from app.extender.chain import ExtenderChain, FilterResult
+from app.extender.config import Verb
 from app.extender.errors import ExtenderError
 from app.framework.diagnosis import EXTENDER
 from app.kube.writer import KubeWriter
@@ -36,13 +37,13 @@ from app.wire.extender_v1 import ExtenderArgs
 #: Characters of a reason that are kept: it is part of a message that lists all of them.
 MAX_REASON: Final = 1024
 _CHOOSER: Final = (
-    "the only node that it left of several had filled up before the decision, because calls overlap; if it reserves nodes "
-    "while it filters, take 'serial: false' away (aiokube-scheduler.io/v1alpha1)"
+    "the only node that it left of several was full before the pod could be assumed there, because calls overlap; if it "
+    "reserves nodes while it filters, remove 'serial: false' (aiokube-scheduler.io/v1alpha1)"
 )
 
 
 class _Candidates(msgspec.Struct, frozen=True):
-    """Nodes that extenders are asked about: their names, and their rows as long as the table keeps its layout."""
+    """Nodes to send to extenders: their names, and their rows, valid while the table has this layout."""
 
     names: list[str]
     rows: Rows
@@ -68,29 +69,33 @@ class ExtenderCycle:
         self._percentages: Final = percentages
         self._rng: Final = rng
         self._retries: Final = retries
-        #: Those whose calls overlap whatever they leave, until there is something to say of it.
+        #: Extenders with ``serial: false`` that no warning was given for yet.
         self._overlapping: Final = {e.name for e in chain.extenders if e.config.serial is False}
-        self._turns: Final = SerialGate(chain.extenders, notify)
+        self._serial: Final = SerialGate(chain.extenders, notify)
         self._lane: Final = extenders_of(chain.extenders)
 
     def concerns(self, pod: Pod) -> bool:
         """Whether any extender filters or prioritizes for this pod."""
         return bool(self._lane(pod))
 
+    def asks_about_victims(self, pod: Pod) -> bool:
+        """Whether any extender with a preempt verb is interested in this pod."""
+        return bool(self._chain.concerned(pod, Verb.PREEMPT))
+
     def gate(self, *, room: bool) -> Admits | None:
-        """Which pods may be tried now, None for all; without ``room`` only those that concern no extender."""
-        return self._turns.gate(room=room)
+        """Which lanes of the activeQ are open now, None for all; without ``room`` only that of pods without extenders."""
+        return self._serial.gate(room=room)
 
     def begin(self, pod: Pod) -> None:
         """A pod that concerns extenders was popped; ``choose`` follows."""
-        self._turns.begin(self._lane(pod))
+        self._serial.begin(self._lane(pod))
 
     async def choose(self, attempt: Attempt) -> Choice:
         """The chosen node. Raises NoNodesError, Unfit, SchedulingError."""
         try:
             return await self._choose(attempt)
         finally:
-            self._turns.end(self._lane(attempt.pod))
+            self._serial.end(self._lane(attempt.pod))
 
     async def _choose(self, attempt: Attempt) -> Choice:
         asked: set[str] = set()
@@ -126,7 +131,7 @@ class ExtenderCycle:
         """Runs the candidates through the filters. Raises ExtenderError."""
         args = ExtenderArgs(attempt.pod, candidates.names, self._node_json)
         result = await self._chain.filter(args)
-        self._turns.learn(result)
+        self._serial.learn(result)
         if result.error is not None:
             raise result.error
         if result.survivors is not candidates.names:
@@ -134,7 +139,7 @@ class ExtenderCycle:
         return result
 
     def _candidates(self, attempt: Attempt, asked: set[str]) -> _Candidates:
-        """The best nodes that extenders were not asked about yet, as the table is now. Raises like ``Attempt.find``."""
+        """The best feasible nodes, as the table is now, that were not sent yet. Raises like ``Attempt.find``."""
         rows = attempt.find()
         if asked:
             known = [self._table.row_of[name] for name in asked if name in self._table.row_of]
@@ -154,7 +159,7 @@ class ExtenderCycle:
         result: FilterResult,
         rejected_by: Sequence[str],
     ) -> Choice | None:
-        """The best survivor; None if none is left or none fits any longer."""
+        """The best accepted node; None if there is none, or none fits any longer."""
         survivors = result.known(candidates.names)
         if not survivors:
             return None
@@ -176,7 +181,7 @@ class ExtenderCycle:
     def _warn_choosers(
         self, candidates: _Candidates, survivors: list[str], rejected_by: Sequence[str]
     ) -> None:
-        """Says once which extenders seem to choose a node rather than to filter: calls that overlap do not suit them."""
+        """Warns once for each extender that seems to choose one node instead of filtering: its calls should not overlap."""
         if len(survivors) > 1 or len(candidates.names) == 1:
             return
         for name in rejected_by:
@@ -185,21 +190,21 @@ class ExtenderCycle:
                 self._chain.warn(name, _CHOOSER)
 
     def _rows(self, names: list[str], candidates: _Candidates) -> Rows:
-        """The rows of some of the candidates, -1 for those that have gone meanwhile."""
+        """The rows of some of the candidates, -1 for nodes that have gone since."""
         if names is candidates.names and self._table.layout == candidates.layout:
             return candidates.rows
         row_of = self._table.row_of
         return np.array([row_of.get(name, -1) for name in names], np.intp)
 
     def _node_json(self, name: str) -> bytes | None:
-        """A node's JSON as extenders are sent it; None for a node that has gone meanwhile."""
+        """A node's JSON as it is sent to extenders; None for a node that has gone since."""
         row = self._table.row_of.get(name)
         node = None if row is None else self._table.nodes[row]
         return None if node is None else node.raw
 
 
 def _aligned(names: list[str], scored: list[str], scores: Int64) -> Int64:
-    """int64[len(names)]: of the scores of ``scored`` those of ``names``, all of which are among them."""
+    """int64[len(names)]: the scores of ``names``, all of which are in ``scored``."""
     if names is scored:
         return scores
     place = {name: index for index, name in enumerate(scored)}
@@ -209,7 +214,7 @@ def _aligned(names: list[str], scored: list[str], scores: Int64) -> Int64:
 def _verdicts(
     candidates: Sequence[str], result: FilterResult, asked: set[str]
 ) -> dict[str, Status]:
-    """What the extenders said of the nodes they rejected, and of nodes they were not asked about.
+    """The status of each node that the extenders rejected, by name; they may name nodes that they were not sent.
 
     For candidates that they left out without a reason preemption does not help.
     """
@@ -225,17 +230,17 @@ def _verdicts(
 
 
 class ChainBinder(msgspec.Struct, frozen=True):
-    """Binds pods through extenders (ExtenderBinder of app.scheduler.binding)."""
+    """Binds pods through extenders with a bind verb."""
 
     chain: ExtenderChain
     writer: KubeWriter
     retries: ExtenderRetries
 
     async def bind(self, pod: Pod, node_name: str) -> bool:
-        """True if an extender bound the pod. After any failure of a call that was sent the pod is looked up.
+        """True if an extender bound the pod, False if none with a bind verb is interested. Raises ExtenderError.
 
-        An extender may still bind the pod after we have ceased to wait for it. It is given as much time again before the pod
-        counts as not bound, unless the scheduler itself is to bind it then, to the same node.
+        After a call that was sent and failed, the pod is looked up. An extender may still bind the pod after its timeout: it gets
+        the same time again before the pod counts as not bound, unless the scheduler then binds it to the same node itself.
         """
         extender = self.chain.binder_for(pod)
         if extender is None:

@@ -1,12 +1,12 @@
-"""Pods that extenders rejected are tried again when the extenders say so.
+"""Tries pods that extenders rejected again when the extenders ask for it.
 
-kube-scheduler tries such a pod again when anything at all changes in the cluster, else after five minutes; that a licence
-was given back or a device came up does not reach it. Here an extender has two ways to say it:
+kube-scheduler tries such a pod again when anything changes in the cluster, otherwise after five minutes; it does not learn that
+a licence was returned or a device has started. Here an extender can ask for it in two ways:
 
-* ``Retry-After`` on an answer that rejected nodes, or on an error: the pod is tried again at that time.
+* ``Retry-After`` in an answer that rejects nodes, or in an error: the pod is tried again at that time.
 * ``POST /extenders/requeue`` to the scheduler: the pods it rejected are tried again now.
 
-Only pods that an extender rejected in their last attempt are woken; what they wait for besides is evaluated again.
+Only pods that an extender rejected in their last attempt are made active.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ from app.observe.extender_reports import ExtenderReports
 from app.scheduler.parts import Parts
 from app.serving.extenders import WakeRequest
 
-#: Seconds: what an extender that asks for less gets, so that a pod cannot be tried in a tight loop.
+#: Seconds before a retry at least, so that a pod cannot be tried in a tight loop.
 SHORTEST_RETRY: Final = 1.0
-#: Timers at most; beyond, pods are tried again when something changes, or when they are asked for.
+#: Timers at most; pods without one are tried again when something changes, or on request.
 MAX_TIMERS: Final = 50_000
 
 
-class _Refusal(msgspec.Struct):
+class _RejectedPod(msgspec.Struct):
     pod: Pod
     extenders: frozenset[str]
     timer: asyncio.TimerHandle | None = None
 
 
 class ExtenderRetries:
-    """Remembers which extenders rejected which pods, and makes these pods active again. Used from one event loop."""
+    """Remembers which extenders rejected which pods, and makes these pods active again."""
 
     def __init__(
         self,
@@ -45,30 +45,30 @@ class ExtenderRetries:
         *,
         max_timers: int = MAX_TIMERS,
     ) -> None:
-        """``extenders``: the names of all."""
+        """``extenders``: the names of all configured extenders."""
         self._state: Final = parts.state
         self._names: Final = tuple(extenders)
         self._reports: Final = reports
         self._now: Final = parts.clock.steady
         self._max_timers: Final = max_timers
-        self._refusals: Final[dict[str, _Refusal]] = {}
+        self._rejected_pods: Final[dict[str, _RejectedPod]] = {}
         self._timers = 0
 
     def __len__(self) -> int:
         """How many pods were rejected by an extender in their last attempt."""
-        return len(self._refusals)
+        return len(self._rejected_pods)
 
     # ------------------------------------------------------------ attempts
 
     def rejected(self, pod: Pod, extenders: Iterable[str], retry_after: float | None) -> None:
-        """An attempt is about to fail, in which these extenders rejected nodes or failed.
+        """An attempt fails in which these extenders rejected nodes or failed.
 
         ``retry_after``: seconds after which one of them asked to be called again.
         """
         self.gone(pod.uid)
         names = frozenset(extenders)
         if names and self._state.is_unbound(pod):  # else ``gone`` would not be called for it
-            self._refusals[pod.uid] = _Refusal(pod, names)
+            self._rejected_pods[pod.uid] = _RejectedPod(pod, names)
             if retry_after is not None:
                 self.retry_at(pod, retry_after)
 
@@ -79,48 +79,48 @@ class ExtenderRetries:
 
     def gone(self, uid: str) -> None:
         """The pod has a node, or no longer exists."""
-        refusal = self._refusals.pop(uid, None)
-        if refusal is not None:
-            self._stop(refusal)
+        rejected = self._rejected_pods.pop(uid, None)
+        if rejected is not None:
+            self._stop(rejected)
 
     # ------------------------------------------------------------ waking
 
     def retry_at(self, pod: Pod, seconds: float) -> None:
-        """Tries a pod that was rejected again after so many seconds, unless it has gone by then."""
-        refusal = self._refusals.get(pod.uid)
-        if refusal is None:
+        """Tries a rejected pod again after this many seconds, at least SHORTEST_RETRY, unless it has gone by then."""
+        rejected = self._rejected_pods.get(pod.uid)
+        if rejected is None:
             return
-        self._stop(refusal)
+        self._stop(rejected)
         if self._timers < self._max_timers:
             self._timers += 1
-            refusal.timer = asyncio.get_running_loop().call_later(
-                max(seconds, SHORTEST_RETRY), self._due, refusal
+            rejected.timer = asyncio.get_running_loop().call_later(
+                max(seconds, SHORTEST_RETRY), self._due, rejected
             )
 
     def wake(self, request: WakeRequest) -> int:
-        """Makes the pods active that the request is about; returns how many. Raises ValueError for an unknown extender.
+        """Makes the requested pods active; returns how many. Raises ValueError for an unknown extender.
 
-        A pod that is being tried right now is tried once more should it fail.
+        A pod that is being tried now is tried once more if it fails.
         """
         extender = self._known(request.extender)
         wanted = None if request.pods is None else {(p.namespace, p.name) for p in request.pods}
         return self._activate(
             [
-                refusal
-                for refusal in self._refusals.values()
-                if (not extender or extender in refusal.extenders)
-                and (wanted is None or (refusal.pod.namespace, refusal.pod.name) in wanted)
-                and (not request.resource or _wants(refusal.pod, request.resource))
+                rejected
+                for rejected in self._rejected_pods.values()
+                if (not extender or extender in rejected.extenders)
+                and (wanted is None or (rejected.pod.namespace, rejected.pod.name) in wanted)
+                and (not request.resource or _wants(rejected.pod, request.resource))
             ]
         )
 
     def close(self) -> None:
         """Cancels all timers."""
-        for refusal in self._refusals.values():
-            self._stop(refusal)
+        for rejected in self._rejected_pods.values():
+            self._stop(rejected)
 
     def _known(self, extender: str) -> str:
-        """The name of a configured extender, whether or not it is given with a slash at the end."""
+        """The name of a configured extender; a slash at the end makes no difference."""
         given = extender.rstrip("/")
         for name in self._names:
             if name.rstrip("/") == given:
@@ -130,24 +130,24 @@ class ExtenderRetries:
         known = ", ".join(self._names) or "there are none"
         raise ValueError(f'no extender "{extender}" is configured; configured: {known}')
 
-    def _due(self, refusal: _Refusal) -> None:
-        self._stop(refusal)
-        self._activate([refusal])
+    def _due(self, rejected: _RejectedPod) -> None:
+        self._stop(rejected)
+        self._activate([rejected])
 
-    def _activate(self, refusals: Sequence[_Refusal]) -> int:
-        found = [self._state.queue.get(refusal.pod.uid) for refusal in refusals]
-        for refusal, queued in zip(refusals, found, strict=True):
+    def _activate(self, rejected_pods: Sequence[_RejectedPod]) -> int:
+        found = [self._state.queue.get(rejected.pod.uid) for rejected in rejected_pods]
+        for rejected, queued in zip(rejected_pods, found, strict=True):
             if queued is None:
-                self.gone(refusal.pod.uid)
+                self.gone(rejected.pod.uid)
         pods = [queued.pod for queued in found if queued is not None]
         if pods:
             self._state.activate(pods, self._now())
         return len(pods)
 
-    def _stop(self, refusal: _Refusal) -> None:
-        if refusal.timer is not None:
-            refusal.timer.cancel()
-            refusal.timer = None
+    def _stop(self, rejected: _RejectedPod) -> None:
+        if rejected.timer is not None:
+            rejected.timer.cancel()
+            rejected.timer = None
             self._timers -= 1
 
 

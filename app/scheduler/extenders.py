@@ -1,4 +1,4 @@
-"""The configured extenders: from settings to a chain of clients, and which objects the chain needs whole."""
+"""Builds the chain of extender clients from the settings, and tells which whole objects it sends."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from app.settings.plain import to_struct
 def make_chain(
     settings: Settings, sink: Sink, may_call: Callable[[], bool], memory: AnswerMemory
 ) -> ExtenderChain:
-    """The configured extenders; ``may_call`` is asked right before each call. Raises ExtenderConfigError."""
+    """The chain of configured extenders; ``may_call`` is asked right before each call. Raises ExtenderConfigError."""
     extenders = [
         HTTPExtender(config, sink=sink, may_call=may_call, memory=memory)
         for config in extender_configs(settings)

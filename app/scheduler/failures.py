@@ -1,4 +1,4 @@
-"""What becomes of a pod whose attempt or binding failed: undone, told, and given back to the queue.
+"""Handles failed attempts and bindings: undoes what was done, requeues the pod, reports the failure.
 
 See docs/spec/cycle.md#failed-attempts.
 """
@@ -7,10 +7,12 @@ import logging
 from typing import Final
 
 from app.framework.diagnosis import Diagnosis
+from app.framework.interface import Effects
 from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.observe.events import AttemptFailed
 from app.observe.pod_events import SCHEDULER_ERROR, UNSCHEDULABLE
+from app.scheduler.attempt import NO_NODES, Attempt
 from app.scheduler.binding import Decided
 from app.scheduler.parts import Parts
 from app.scheduler.reports import Reports
@@ -20,14 +22,11 @@ log = logging.getLogger(__name__)
 
 
 class FailureHandler:
-    """Takes back what was decided and gives pods back to the queue, with event and condition."""
+    """Gives pods back to the queue, with an event and a condition; ``started`` is always monotonic, in seconds."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        reports: Reports,
-    ) -> None:
+    def __init__(self, parts: Parts, effects: Effects, reports: Reports) -> None:
         self._state: Final = parts.state
+        self._effects: Final = effects
         self._reports: Final = reports
         self._emit: Final = parts.sink
         self._clock: Final = parts.clock
@@ -36,23 +35,48 @@ class FailureHandler:
         """A pod that is being deleted was popped."""
         self._reports.skipped_deleting(pod, self._clock.wall())
 
-    def error(self, queued: QueuedPod, profile: str, message: str, *, started: float) -> None:
-        """The attempt ended in a fault."""
-        self.give_back(
+    async def unfit(
+        self, queued: QueuedPod, attempt: Attempt, diagnosis: Diagnosis, started: float
+    ) -> None:
+        """No node is feasible: runs the PostFilter plugins, then requeues the pod."""
+        message, nominated = "", None
+        try:
+            result = await attempt.framework.post_filter(
+                attempt.state, queued.pod, diagnosis, self._effects
+            )
+        except Exception as error:
+            log.exception("Error in PostFilter for pod %s", queued.pod.key)
+            message = f"{type(error).__name__}: {error}"
+        else:
+            if result is None:
+                nominated = ""
+            else:
+                nominated = result.nominated_node
+                message = "" if result.status.ok else result.status.message
+        profile = attempt.framework.profile_name
+        self._requeue(
             queued,
             profile,
-            reason=SCHEDULER_ERROR,
-            message=message,
-            nominated_node="",
-            started=started,
+            diagnosis.message(message),
+            started,
+            diagnosis,
+            nominated_node=nominated,
         )
 
-    def undo(self, decided: Decided, status: Status) -> None:
-        """A decided pod cannot be bound: gives back what was reserved, forgets the pod, wakes others, requeues it.
+    def no_nodes(self, queued: QueuedPod, profile: str, *, started: float) -> None:
+        """The cluster has no nodes."""
+        self._requeue(queued, profile, NO_NODES, started, None)
 
-        A rejection is reported like one by the only node there was; a fault as it is.
+    def error(self, queued: QueuedPod, profile: str, message: str, *, started: float) -> None:
+        """The attempt ended with an error, not with a rejection."""
+        self._requeue(queued, profile, message, started, None, reason=SCHEDULER_ERROR)
+
+    def undo(self, decided: Decided, status: Status) -> None:
+        """A pod with a chosen node cannot be bound: unreserves, forgets the assumed pod, wakes other pods, requeues it.
+
+        A rejection is reported as if the node were the only one; an error as it is.
         """
-        pod = decided.assumed
+        pod, profile = decided.assumed, decided.framework.profile_name
         try:
             decided.framework.unreserve(decided.cycle_state, pod, pod.node_name)
         except Exception:
@@ -60,43 +84,32 @@ class FailureHandler:
         self._state.forget(pod)
         if not status.code.rejected:
             self._state.freed(pod, self._clock.steady())
-            self.error(
-                decided.queued,
-                decided.framework.profile_name,
-                status.message,
-                started=decided.started,
-            )
+            self.error(decided.queued, profile, status.message, started=decided.started)
             return
         diagnosis = Diagnosis(node_count=1, absent=status)
-        pending = {status.plugin} if status.code is Code.Pending else set()
-        self.give_back(
-            decided.queued,
-            decided.framework.profile_name,
-            reason=UNSCHEDULABLE,
-            message=diagnosis.message(),
-            plugins={status.plugin} - pending,
-            pending=pending,
-            diagnosis=diagnosis,
-            nominated_node="",
-            started=decided.started,
-        )
+        if status.code is Code.Pending:
+            diagnosis.pending_plugins.add(status.plugin)
+        else:
+            diagnosis.unschedulable_plugins.add(status.plugin)
+        self._requeue(decided.queued, profile, diagnosis.message(), decided.started, diagnosis)
         self._state.freed(pod, self._clock.steady(), but=pod.uid)
 
-    def give_back(
+    def _requeue(
         self,
         queued: QueuedPod,
         profile: str,
-        *,
-        reason: str,
         message: str,
-        plugins: set[str] | None = None,
-        pending: set[str] | None = None,
-        diagnosis: Diagnosis | None = None,
-        nominated_node: str | None,
         started: float,
+        diagnosis: Diagnosis | None,
+        *,
+        reason: str = UNSCHEDULABLE,
+        nominated_node: str | None = "",
     ) -> None:
-        """Requeues a pod, keeps or changes its nomination, and reports."""
-        queued.reject(plugins or (), pending or ())
+        """Requeues a pod, sets its nomination ("" clears it, None keeps it), and reports."""
+        if diagnosis is None:
+            queued.reject((), ())
+        else:
+            queued.reject(diagnosis.unschedulable_plugins, diagnosis.pending_plugins)
         failure = self._state.fail(queued, self._clock.steady(), nominated_node=nominated_node)
         result = "unschedulable" if reason == UNSCHEDULABLE else "error"
         seconds = self._clock.monotonic() - started

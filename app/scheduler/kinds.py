@@ -1,4 +1,4 @@
-"""What the scheduler watches, and why: pods and nodes always, other kinds when a plugin reads them."""
+"""The kinds of objects that the scheduler watches: pods and nodes always, others if a plugin reads them."""
 
 from collections.abc import Collection, Iterator
 from typing import Any, Final
@@ -8,7 +8,7 @@ from app.model import devices, objects
 from app.model.pod import Pod
 from app.wire.kube import NodeDecoder, ObjectDecoder, PodDecoder, decoder_for
 
-#: Pods that have ended are none of the scheduler's business; the server leaves them out and reports them as deleted.
+#: Leaves out pods that have ended; the server reports a pod that ends as deleted.
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 _SPREADING: Final = frozenset({"PodTopologySpread"})
@@ -37,7 +37,7 @@ _OTHERS: Final[dict[type[objects.Named], tuple[str, Collection[str]]]] = {
     devices.ResourceSlice: ("/apis/resource.k8s.io/v1/resourceslices", _DEVICES),
 }
 
-#: The kinds of which objects are read, by name.
+#: The names of all kinds that can be watched.
 NAMES: Final = frozenset({"Pod", "Node", *(kind.__name__ for kind in _OTHERS)})
 
 
@@ -55,13 +55,13 @@ def nodes(*, keep_raw: bool) -> ResourceKind[objects.Node]:
 def others(
     plugins: Collection[str], *, foreign: bool
 ) -> Iterator[tuple[type[objects.Named], ResourceKind[Any]]]:
-    """The other kinds that these plugins read; all of them if there are ``foreign`` plugins, whose needs are not known."""
+    """The other kinds that these plugins read; all of them if there are ``foreign`` (out-of-tree) plugins."""
     for kind, (path, readers) in _OTHERS.items():
         if foreign or not set(plugins).isdisjoint(readers):
             yield kind, ResourceKind(kind.__name__, path, decoder_for(kind))
 
 
 def decoders() -> dict[str, ObjectDecoder[Any]]:
-    """By kind, what tells whether the scheduler could read an object, and as what."""
+    """The decoder of each kind."""
     found: dict[str, ObjectDecoder[Any]] = {kind.__name__: decoder_for(kind) for kind in _OTHERS}
     return found | {"Pod": PodDecoder(), "Node": NodeDecoder()}

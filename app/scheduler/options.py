@@ -1,4 +1,4 @@
-"""What the command line says beside the configuration file."""
+"""Options of ``run`` that are not in the configuration file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ from app.serving.options import ServingOptions
 
 
 class RunOptions(msgspec.Struct, frozen=True):
-    """Options of ``run`` that are no part of the configuration; durations in seconds."""
+    """Options of ``run``; durations in seconds."""
 
     config: Path | None = None
     master: str = ""
@@ -17,9 +17,9 @@ class RunOptions(msgspec.Struct, frozen=True):
     verbosity: int = 0
     logging_format: str = "text"
     max_unschedulable_seconds: float = 300.0
-    #: How long bindings and events may take to finish once the process is told to stop.
+    #: How long bindings and events may take to finish once the process is asked to stop.
     shutdown_seconds: float = 10.0
-    #: The command line's flags, for people to see: name -> value.
+    #: The flags as given, shown on the endpoint /flagz: name -> value.
     flags: Mapping[str, str] = {}
-    #: Seed of ties and jitters; None draws one.
+    #: Seed of the random numbers for ties and jitter; None draws one.
     seed: int | None = None

@@ -1,18 +1,41 @@
-"""What every part of the scheduler is built with."""
+"""What the scheduler is built from: the process's runtime, access to the API server, and what its own parts share."""
 
+import asyncio
 import dataclasses
 
 import numpy as np
 
+from app.kube.events import EventRecorder
+from app.kube.transport import Guard, Transport
 from app.observe.events import Sink
+from app.observe.telemetry import Telemetry
 from app.runtime.clock import Clock
-from app.runtime.spawn import Spawn
+from app.runtime.tasks import Spawn
 from app.state.scheduler_state import SchedulerState
 
 
 @dataclasses.dataclass(frozen=True)
+class Runtime:
+    """Owner of the tasks, time, random numbers, and where events are reported. One per process."""
+
+    group: asyncio.TaskGroup
+    clock: Clock
+    rng: np.random.Generator
+    telemetry: Telemetry
+
+
+@dataclasses.dataclass(frozen=True)
+class ApiServer:
+    """How the scheduler reads, writes and records events; ``may_write`` is asked right before each write."""
+
+    transport: Transport
+    events: EventRecorder
+    may_write: Guard
+
+
+@dataclasses.dataclass(frozen=True)
 class Parts:
-    """The state, and the ways to tell time, draw numbers, start tasks and report. One per scheduler."""
+    """What every part of the scheduler gets: the state, time, random numbers, and how to start tasks and report events."""
 
     state: SchedulerState
     clock: Clock

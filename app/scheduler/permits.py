@@ -1,4 +1,4 @@
-"""Pods that Permit plugins hold back, and the ways out: allowed, rejected, timed out, given up."""
+"""Pods that Permit plugins let wait, until they are allowed, rejected, timed out or preempted."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from app.model.status import SUCCESS, Code, Status, unschedulable
 
 
 class WaitingPod:
-    """A pod on hold until every plugin that asked to wait has allowed it, or one rejects it."""
+    """A pod that waits until every plugin that asked for it has allowed it, or one rejects it."""
 
     def __init__(self, pod: Pod, node_name: str, waits: Mapping[str, float]) -> None:
         self.pod: Final = pod
@@ -27,17 +27,17 @@ class WaitingPod:
         return frozenset(self._pending)
 
     def allow(self, plugin: str) -> None:
-        """One plugin lets the pod go; the last one ends the wait."""
+        """One plugin allows the pod; the last one ends the wait."""
         self._pending.discard(plugin)
         if not self._pending:
             self._finish(SUCCESS)
 
     def reject(self, plugin: str, message: str) -> None:
-        """One plugin turns the pod down."""
+        """One plugin rejects the pod."""
         self._finish(unschedulable(message, plugin=plugin))
 
     def preempt(self) -> None:
-        """A pod of higher priority takes the place."""
+        """A pod of higher priority takes the node."""
         self._finish(Status(Code.Error, ("preempted",)))
 
     def _timeout(self, plugin: str, seconds: float) -> None:
@@ -50,17 +50,17 @@ class WaitingPod:
             self._result.set_result(status)
 
     async def wait(self) -> Status:
-        """How it ended."""
+        """Returns the outcome when the wait ends."""
         return await self._result
 
     def stop(self) -> None:
-        """Lets no time limit run out any more."""
+        """Cancels the timeouts."""
         for timer in self._timers:
             timer.cancel()
 
 
 class WaitingPods:
-    """All pods on hold, by uid."""
+    """All waiting pods, by uid."""
 
     def __init__(self) -> None:
         self._pods: dict[str, WaitingPod] = {}
@@ -69,23 +69,23 @@ class WaitingPods:
         return iter(tuple(self._pods.values()))
 
     def get(self, uid: str) -> WaitingPod | None:
-        """The pod, if it is on hold."""
+        """The waiting pod; None if there is none by this uid."""
         return self._pods.get(uid)
 
     def hold(self, pod: Pod, node_name: str, waits: Mapping[str, float]) -> WaitingPod:
-        """Puts a pod on hold, for so many seconds per plugin at most; from now on plugins find it here."""
+        """Lets a pod wait, at most this many seconds for each plugin; plugins find it here from now on."""
         waiting = self._pods[pod.uid] = WaitingPod(pod, node_name, waits)
         return waiting
 
     async def wait(self, waiting: WaitingPod) -> Status:
-        """How the wait of a pod on hold ends."""
+        """Returns the outcome when the wait of a pod ends."""
         try:
             return await waiting.wait()
         finally:
             self.release(waiting)
 
     def release(self, waiting: WaitingPod) -> None:
-        """Forgets a pod that is no longer waited for."""
+        """Removes a pod that no longer waits."""
         waiting.stop()
         if self._pods.get(waiting.pod.uid) is waiting:
             del self._pods[waiting.pod.uid]

@@ -1,16 +1,14 @@
-"""Making room: what happens to the victims of a preemption, beside the scheduling of other pods.
+"""Evicts the victims of preemptions, as tasks beside the scheduling of other pods (docs/spec/preemption.md#eviction).
 
-See docs/spec/preemption.md#eviction.
-
-All victims but one are evicted side by side, then the last one. From the beginning until the last is going the preemptor is
-held out of the queues (see EvictionProgress); if anything fails it is tried again at once, and also if all victims were gone
-before the preemptor waited for that.
+All victims except one are evicted concurrently, then the last one. Until the last one is terminating the preemptor is kept out
+of the queue (see EvictionProgress). If an eviction fails, or if all victims had gone before the preemptor began to wait for
+them, the preemptor is tried again at once.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -19,9 +17,11 @@ from app.extender.config import Verb
 from app.framework.interface import Eviction
 from app.kube.errors import KubeError, NotFound
 from app.kube.payloads import ConditionChange
+from app.kube.writer import KubeWriter
 from app.model.pod import Pod
 from app.observe.events import PreemptionFinished, PreemptionStarted, VictimEvicted
 from app.observe.pod_events import PodEvents
+from app.runtime.tasks import Limiter
 from app.scheduler.parts import Parts
 from app.scheduler.status_patches import StatusPatch, StatusPatcher
 from app.state.queue.queued_pod import GATED
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 #: Victims being evicted at the same time, of all preemptions together.
 MAX_EVICTING: Final = 32
-#: Preemptions under way beyond which the loop waits: enough to keep the server busy, and few to look at with every event.
+#: The loop waits while this many preemptions are in progress. They keep the server busy, and each event checks all of them.
 MAX_PREEMPTING: Final = 48
 
 _CONDITION: Final = "DisruptionTarget"
@@ -42,40 +42,19 @@ _NOTE: Final = "Preempted by pod {} on node {}{}"
 _IN_MEMORY: Final = " (in kube-scheduler memory)."
 
 
-class VictimWriter(Protocol):
-    """Writes what an eviction takes."""
-
-    async def patch_pod_status(
-        self,
-        pod: Pod,
-        *,
-        condition: ConditionChange | None = None,
-        nominated_node_name: str | None = None,
-        now: float,
-    ) -> bool:
-        """Makes the status say this. Raises KubeError."""
-
-    async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
-        """Deletes this very pod; False when it was gone already. Raises KubeError."""
-
-
-#: Stops a pod that is not bound yet; False if there is no such pod, or if it is too late.
-Stop = Callable[[str], bool]
-
-
 class Evictor:
-    """Evicts pods, at most MAX_EVICTING at a time."""
+    """Evicts pods, at most MAX_EVICTING at a time. ``preemptions`` counts those in progress, and limits the loop."""
 
     def __init__(
         self,
         parts: Parts,
         *,
-        writer: VictimWriter,
+        writer: KubeWriter,
         events: PodEvents,
         patcher: StatusPatcher,
-        stop_unbound: Stop,
+        stop_unbound: Callable[[str], bool],
     ) -> None:
-        """``stop_unbound`` is asked first."""
+        """``stop_unbound`` stops a pod, by uid, that is not bound yet; it returns False if there is none or it is too late."""
         self._state: Final = parts.state
         self._writer: Final = writer
         self._events: Final = events
@@ -85,43 +64,10 @@ class Evictor:
         self._spawn: Final = parts.spawn
         self._stop_unbound: Final = stop_unbound
         self._slots: Final = asyncio.Semaphore(MAX_EVICTING)
-        self._running = 0
-        self._room: Final = asyncio.Event()
-        self._room.set()
-        self._idle: Final = asyncio.Event()
-        self._idle.set()
-
-    @property
-    def running(self) -> int:
-        """Preemptions under way."""
-        return self._running
-
-    def _run_more(self, delta: int) -> None:
-        self._running += delta
-        for event, holds in (
-            (self._room, self._running < MAX_PREEMPTING),
-            (self._idle, not self._running),
-        ):
-            if holds:
-                event.set()
-            else:
-                event.clear()
-
-    @property
-    def has_room(self) -> bool:
-        """Whether fewer than MAX_PREEMPTING preemptions are under way."""
-        return self._room.is_set()
-
-    async def wait_for_room(self) -> None:
-        """Returns when there is room."""
-        await self._room.wait()
-
-    async def wait_until_idle(self) -> None:
-        """Returns when no preemption is under way."""
-        await self._idle.wait()
+        self.preemptions: Final = Limiter(MAX_PREEMPTING)
 
     def start(self, eviction: Eviction) -> None:
-        """Starts to evict; nothing to do where all victims are on their way out, or the preemptor is gone meanwhile."""
+        """Starts to evict; does nothing if all victims are terminating already or the preemptor no longer needs a node."""
         preemptor, victims = eviction.preemptor, eviction.victims
         if not self._waits(preemptor):
             return
@@ -130,11 +76,11 @@ class Evictor:
             return
         self._emit(PreemptionStarted(preemptor, eviction.node_name, victims))
         eviction.progress.begin(preemptor.uid)
-        self._run_more(1)
+        self.preemptions.add(1)
         self._spawn(self._run(eviction, staying), "preempt")
 
     def _waits(self, preemptor: Pod) -> bool:
-        """Whether the pod still needs a place."""
+        """Whether the pod still needs a node."""
         current = self._state.pods.get(preemptor.key)
         return (
             current is not None
@@ -151,7 +97,7 @@ class Evictor:
             log.exception("Error preempting for pod %s", eviction.preemptor.key)
         finally:
             free = eviction.progress.end(uid, evicted=done)
-            self._run_more(-1)
+            self.preemptions.add(-1)
             self._emit(PreemptionFinished(self._clock.monotonic() - started, succeeded=done))
         if not done or (free and self._state.queue.where(uid) is GATED):
             self._state.activate((eviction.preemptor,), self._clock.steady())
@@ -169,7 +115,7 @@ class Evictor:
         return await self._evict(last, eviction)
 
     def _clear_nominations(self, eviction: Eviction) -> None:
-        """Takes the node from pods of lower priority that it was promised to: they may not fit any longer."""
+        """Clears the nominations of pods of lower priority to this node: they may no longer fit."""
         node, now = eviction.node_name, self._clock.wall()
         for pod in self._state.nominator.pods_on(node):
             if pod.priority < eviction.preemptor.priority:
@@ -177,7 +123,7 @@ class Evictor:
                 self._patcher.put(nominated, StatusPatch(nominated_node=""), now)
 
     async def _evict(self, victim: Pod, eviction: Eviction) -> bool:
-        """Whether the victim is gone or going."""
+        """Whether the victim is gone or terminating."""
         async with self._slots:
             if self._stop_unbound(victim.uid):
                 self._report(victim, eviction, _IN_MEMORY)
@@ -220,18 +166,18 @@ class Evictor:
 
 
 class ExtenderPreemption:
-    """What the extenders say of the victims of a preemption (docs/spec/extenders.md#preempt)."""
+    """Asks the extenders about the victims of a preemption (docs/spec/extenders.md#preempt)."""
 
     def __init__(self, chain: ExtenderChain, state: SchedulerState) -> None:
         self._chain: Final = chain
         self._state: Final = state
 
     def concerns(self, pod: Pod) -> bool:
-        """Whether any extender wants a say in which pods are evicted for this one."""
+        """Whether any extender with a preempt verb is interested in this pod."""
         return bool(self._chain.concerned(pod, Verb.PREEMPT))
 
     async def ask(self, pod: Pod, candidates: Mapping[str, Victims]) -> Mapping[str, Victims]:
-        """The victims by node that the extenders leave. Raises SchedulingError."""
+        """The nodes that the extenders leave, with the victims on each. Raises SchedulingError."""
         return await self._chain.preempt(pod, candidates, self._pods_on)
 
     def _pods_on(self, node_name: str) -> Mapping[str, Pod] | None:

@@ -1,4 +1,9 @@
-"""The process: settings in, exit status out."""
+"""Runs the scheduler process, from settings to exit status.
+
+    connect -> list and watch until all caches are synced -> acquire the lease -> schedule while it is held -> shut down
+
+On shutdown no more pods are tried, bindings finish, the events are sent, and the lease is released.
+"""
 
 import asyncio
 import contextlib
@@ -35,11 +40,12 @@ from app.runtime.shortages import SHORTAGES
 from app.runtime.signals import StopRequest, handled
 from app.runtime.tasks import spawn_eternal
 from app.scheduler import degradation
-from app.scheduler.election.elector import Callbacks, LeaseElector, Outcome, new_identity
+from app.scheduler.election.elector import Callbacks, ElectionOutcome, LeaseElector, new_identity
 from app.scheduler.election.rules import ElectionSettings, request_timeout
 from app.scheduler.endpoints import Endpoints, served
 from app.scheduler.extenders import make_chain
 from app.scheduler.options import RunOptions
+from app.scheduler.parts import ApiServer, Runtime
 from app.scheduler.wiring import Scheduler
 from app.serving.health import Check
 from app.serving.server import Listening
@@ -47,19 +53,19 @@ from app.settings.load import Loaded
 
 log = logging.getLogger(__name__)
 
-#: Collections look at everything that was allocated lately. A cache of tens of thousands of pods is no garbage: it is
-#: built with hardly any collection on the way, then set aside (``gc.freeze``).
+#: Thresholds of the garbage collector. While tens of thousands of objects fill the caches it would find no garbage, so it hardly
+#: runs; then the caches are excluded from collections (``gc.freeze``).
 _GC_WHILE_FILLING: Final = (2_000_000, 20, 50)
 _GC_WHEN_FILLED: Final = (50_000, 20, 50)
 
-#: Seconds for the events about the lease once it is released.
+#: Seconds for sending the events about the lease after it is released.
 LAST_EVENTS_SECONDS: Final = 1.0
 
 _DISTRIBUTION: Final = "aiokube-scheduler"
 
-#: File descriptors beside those of watches, bindings and extenders: the process's own, events, the lease, reviews, callers.
+#: File descriptors for the process itself, events, the lease, reviews and served connections.
 _DESCRIPTORS_OF_PROCESS: Final = 48
-#: The part of its memory beyond which the caches leave too little, once they are filled.
+#: A warning is logged if the process uses more than this part of its memory limit once the caches are filled.
 _MEMORY_OF_CACHES: Final = 0.7
 
 EXIT_STOPPED: Final = 0
@@ -67,12 +73,12 @@ EXIT_LOST: Final = 1
 
 
 async def _filled(scheduler: Scheduler, limits: Limits) -> None:
-    """Returns when all is listed; what is there by then is no garbage."""
+    """Returns when all caches are synced; excludes them from garbage collections."""
     await scheduler.wait_synced()
     used = resident_memory()
     if used > _MEMORY_OF_CACHES * limits.memory:
         log.warning(
-            "The caches are filled, and %d MiB of the %d MiB that this process may have are in use: raise the memory limit",
+            "The caches are filled and %d MiB of the memory limit of %d MiB are in use: raise the limit",
             used >> 20,
             limits.memory >> 20,
         )
@@ -80,12 +86,12 @@ async def _filled(scheduler: Scheduler, limits: Limits) -> None:
     gc.set_threshold(*_GC_WHEN_FILLED)
 
 
-class _Finished(Exception):  # noqa: N818 - the way out of a TaskGroup with eternal tasks in it
+class _Finished(Exception):  # noqa: N818 - ends a TaskGroup with eternal tasks
     pass
 
 
 class _Clients(NamedTuple):
-    """One client per purpose: none of them can hold up another."""
+    """One client for each purpose, so that none delays another."""
 
     #: Watches and writes, limited as clientConnection says.
     main: KubeClient
@@ -95,7 +101,7 @@ class _Clients(NamedTuple):
 
 
 async def run(loaded: Loaded, options: RunOptions) -> int:
-    """Runs the scheduler until it is told to stop (0) or loses its lease (1)."""
+    """Runs the scheduler until it is asked to stop (returns 0) or loses its lease (returns 1)."""
     gc.set_threshold(*_GC_WHILE_FILLING)
     with StopRequest().installed() as stop:
         return await Process(loaded, options, stop.requested, SystemClock()).run()
@@ -119,7 +125,7 @@ class Process:
         self._elector: LeaseElector | None = None
         self._stopped_leading: Final = asyncio.Event()
         self._identity: Final = new_identity(socket.gethostname())
-        #: Where the endpoints are reached; empty while nothing is served.
+        #: URL of the endpoints; empty while nothing is served.
         self._server = ""
         self._listening: Listening | None = None
         log.info("Starting aiokube-scheduler %s (seed %d)", _version(), seed)
@@ -132,7 +138,7 @@ class Process:
         return self._elector is None or self._elector.is_leader_now()
 
     async def run(self) -> int:
-        """The exit status."""
+        """Runs until ``stop`` is set or the lease is lost; returns the exit status."""
         try:
             async with (
                 self._clients() as clients,
@@ -199,7 +205,7 @@ class Process:
     async def _schedule(
         self,
         scheduler: Scheduler,
-        campaign: asyncio.Task[Outcome] | None,
+        campaign: asyncio.Task[ElectionOutcome] | None,
         events: EventRecorder,
         lease_events: EventRecorder,
     ) -> int:
@@ -214,7 +220,7 @@ class Process:
         return await self._release(campaign, lease_events)
 
     async def _release(
-        self, campaign: asyncio.Task[Outcome] | None, lease_events: EventRecorder
+        self, campaign: asyncio.Task[ElectionOutcome] | None, lease_events: EventRecorder
     ) -> int:
         if self._elector is not None and campaign is not None:
             self._elector.stop()
@@ -223,7 +229,7 @@ class Process:
         return EXIT_STOPPED
 
     async def _unless_stopped(self, name: str, work: Coroutine[Any, Any, object]) -> bool:
-        """Whether ``work`` was done before a stop was requested or the lease was lost; it is cancelled otherwise."""
+        """True if ``work`` is done before a stop is requested or the lease is lost; otherwise cancels it and returns False."""
         if self._stop.is_set() or self._stopped_leading.is_set():
             work.close()
             return False
@@ -261,7 +267,7 @@ class Process:
 
     @contextlib.asynccontextmanager
     async def _clients(self) -> AsyncIterator["_Clients"]:
-        """Opens the clients; they share nothing but the credentials' source."""
+        """Opens the clients, which share only the source of the credentials."""
         connection = self._connection
         limits = self._settings.configuration.client_connection
         writes = self._settings.extension.max_bindings_in_flight
@@ -329,12 +335,12 @@ class Process:
             callbacks=Callbacks(
                 on_started_leading=leading.set, on_stopped_leading=self._stopped_leading.set
             ),
-            record_event=events.record,
+            events=events,
             component=self._settings.configuration.profiles[0].scheduler_name,
         )
 
     def _as_leader(self) -> Leader:
-        """What this process says about itself in its lease."""
+        """What this process writes about itself into the annotations of the lease."""
         return Leader(
             self._identity,
             self._server,
@@ -354,18 +360,13 @@ class Process:
             self._settings,
             self._loaded.to_plain(registry.capabilities(classes)),
             classes,
-            transport=client,
-            events=events,
-            group=group,
-            clock=self._clock,
-            rng=self._child_rng(),
-            telemetry=self._telemetry,
-            may_write=self.may_write,
+            runtime=Runtime(group, self._clock, self._child_rng(), self._telemetry),
+            api=ApiServer(client, events, self.may_write),
             chain=chain,
             max_unschedulable_seconds=self._options.max_unschedulable_seconds,
         )
 
-    # ------------------------------------------------------------ looking in
+    # ------------------------------------------------------------ metrics, checks, endpoints
 
     def _register_gauges(self, scheduler: Scheduler, events: EventRecorder) -> None:
         families = self._telemetry.families
@@ -393,7 +394,7 @@ class Process:
         ]
 
     def _check_limits(self, scheduler: Scheduler, chain: ExtenderChain) -> None:
-        """Warns of limits that are too low for what is configured."""
+        """Logs if the limit of file descriptors is too low for the configuration."""
         config = self._settings.configuration
         watches = len(scheduler.informers)
         needed = (
@@ -406,9 +407,9 @@ class Process:
         if have < needed:
             log.log(
                 logging.ERROR if have < _DESCRIPTORS_OF_PROCESS + watches else logging.WARNING,
-                "This process may have %d file descriptors, and with this configuration it may need %d: %d for watches, "
-                "maxBindingsInFlight for writes, and parallelism for each extender. Raise the limit (ulimit -n), or pods may wait "
-                "for descriptors.",
+                "The limit of file descriptors is %d, and this configuration may need %d: %d for watches, "
+                "maxBindingsInFlight for writes, and parallelism for each extender. Raise the limit (ulimit -n), or pods may "
+                "have to wait for descriptors.",
                 have,
                 needed,
                 watches,
@@ -429,8 +430,6 @@ class Process:
             stopping=self._stop.is_set,
             flags=self._options.flags,
             version=_version(),
-            clock=self._clock,
-            rng=self._child_rng(),
             degradation=checks,
         )
         async with (
@@ -452,7 +451,7 @@ class Process:
 
     @contextlib.asynccontextmanager
     async def _reviews(self, kubeconfig: str) -> AsyncIterator[Reviews]:
-        """Reviews by the API server of a kubeconfig, by default the scheduler's own."""
+        """TokenReviews and SubjectAccessReviews by the API server of a kubeconfig, by default the scheduler's own."""
         if kubeconfig:
             connection = load_connection(kubeconfig=kubeconfig, wall=self._clock.wall)
         else:
@@ -464,7 +463,7 @@ class Process:
 
 
 async def _own_address(bind_address: str, api_server: str) -> str:
-    """Where others reach what listens on ``bind_address``: for a wildcard, the address that the API server is reached from."""
+    """The address for clients of ``bind_address``; for a wildcard, the local address of connections to the API server."""
     try:
         if not ipaddress.ip_address(bind_address).is_unspecified:
             return bind_address
@@ -472,7 +471,7 @@ async def _own_address(bind_address: str, api_server: str) -> str:
         return bind_address
     url = urlsplit(api_server)
     try:
-        # Nothing is sent: to connect a datagram socket is to choose its own address.
+        # Connecting a datagram socket sends nothing; it only chooses the local address.
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
             asyncio.DatagramProtocol, remote_addr=(url.hostname or "", url.port or 443)
         )

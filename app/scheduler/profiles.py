@@ -1,4 +1,4 @@
-"""From configured profiles to frameworks that run: plugin classes are looked up, instantiated once each, and ordered."""
+"""Builds a framework for each configured profile: looks up, instantiates and orders its plugins."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -20,7 +20,7 @@ from app.state.table import NodeTable
 
 
 class PluginError(Exception):
-    """A plugin that cannot be set up; the text is kube-scheduler's."""
+    """A plugin cannot be instantiated; the text is kube-scheduler's."""
 
 
 def build_framework(
@@ -35,7 +35,7 @@ def build_framework(
     clock: Clock | None = None,
     probe: Probe = NULL_PROBE,
 ) -> Framework:
-    """One profile's framework. Raises PluginError."""
+    """The framework of one profile. Raises PluginError."""
     handle = ProfileHandle(
         table,
         cluster,
@@ -68,21 +68,21 @@ def _make(
 
 
 def plugin_problems(loaded: Loaded, classes: Mapping[str, type]) -> tuple[Problem, ...]:
-    """What the plugins themselves say against the configuration, most likely their arguments: each is made, for no cluster.
+    """The errors that instantiating each plugin raises, most likely about its arguments.
 
-    Raises ConfigurationError where it is not even known which plugins run.
+    Raises ConfigurationError if the configuration does not determine which plugins run.
     """
     profiles = loaded.to_plain(capabilities(classes))
     sources = loaded.settings.configuration.profiles
     findings = [
         finding
         for index, (profile, source) in enumerate(zip(profiles, sources, strict=True))
-        for finding in _refusals(profile, classes, ("profiles", index), source)
+        for finding in _errors(profile, classes, ("profiles", index), source)
     ]
     return tuple(loaded.locator.problems(findings))
 
 
-def _refusals(
+def _errors(
     profile: Profile, classes: Mapping[str, type], path: Path, source: KubeSchedulerProfile
 ) -> Iterator[Finding]:
     handle = ProfileHandle(NodeTable(), Cluster(), profile.scheduler_name)

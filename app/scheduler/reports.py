@@ -1,4 +1,4 @@
-"""Turns the outcome of an attempt into an API event and the PodScheduled condition.
+"""Reports the outcome of an attempt as an API event and the PodScheduled condition.
 
 See docs/spec/cycle.md#failed-attempts.
 """
@@ -11,7 +11,7 @@ from app.scheduler.status_patches import StatusPatch, StatusPatcher
 
 
 class Reports:
-    """Turns outcomes into events and status patches."""
+    """Reports outcomes; ``now`` is in seconds since the epoch."""
 
     def __init__(self, events: PodEvents, patcher: StatusPatcher) -> None:
         self._events: Final = events
@@ -36,15 +36,15 @@ class Reports:
         self._patcher.put(pod, StatusPatch(reason, message, nominated_node), now)
 
     def skipped_deleting(self, pod: Pod, now: float) -> None:
-        """A pod that is being deleted was popped and left alone."""
+        """A pod that is being deleted was popped and is not tried."""
         self._failed_event(pod, f"skip schedule deleting pod: {pod.key}", now)
 
     def nominated(self, pod: Pod, node_name: str, now: float) -> None:
-        """The pod will be bound to this node once its volumes or permits are there."""
+        """The pod will be bound to this node once Permit and PreBind are done."""
         self._patcher.put(pod, StatusPatch(nominated_node=node_name), now)
 
     async def withdraw(self, pod: Pod) -> None:
-        """Returns when no condition and no nomination of the pod is being written or ever will be: it is about to be bound."""
+        """Drops the pod's patches, because it is about to be bound; returns when none is being written."""
         await self._patcher.withdraw(pod)
 
     def _failed_event(self, pod: Pod, message: str, now: float) -> None:

@@ -1,12 +1,12 @@
-"""Whose pods are decided one after the other.
+"""Calls extenders that reserve nodes while they filter for one pod at a time.
 
-Some extenders do not filter: they pick a node, reserve it, and leave that one only. They rely on kube-scheduler's order, in
-which each pod is shown what the pods before have left. The configuration does not say so, but their answers do: an extender that leaves
-one node of several has its pods decided one after the other, until it leaves several again. So it is at the beginning, too,
-for as long as nothing is known. ``serial`` in the configuration settles it either way.
+Some extenders do not filter: they choose a node, reserve it, and return only that one. They rely on kube-scheduler's order, in
+which each pod is sent what the earlier pods have left. Their answers show it: the pods of an extender that returns one node of
+several are tried one after another, until it returns several again; so are those of an extender that has not answered yet.
+``serial`` in the configuration overrides this.
 
-A pod that would have to wait stays in the queue, in the lane of those that concern the same extenders (app.state.queue.active_queue),
-and holds up no other pod.
+A pod that has to wait stays in the activeQ, in the lane of the pods with the same extenders (app.state.queue.active_queue), and
+delays no other pod.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from app.model.pod import Pod, PodTemplate
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import Lane
 
-#: For so long, in seconds, the pods of an ignorable extender wait for its first word. Then it is more likely to hang than to
-#: choose, and each pod asked about later would wait for its timeout later.
-_PATIENCE: Final = 1.0
+#: Seconds for which the pods of an ignorable extender wait for its first answer. After that it is more likely to hang than to
+#: choose, and each further pod would wait for its timeout in turn.
+_FIRST_ANSWER: Final = 1.0
 
 
 def extenders_of(extenders: Iterable[HTTPExtender]) -> Callable[[Pod], Lane]:
-    """Tells the names of those that filter or prioritize for a pod: its lane."""
+    """A function that returns a pod's lane: the names of the extenders that filter or prioritize for it."""
     asked = tuple(e for e in extenders if e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
     known: WeakKeyDictionary[PodTemplate, Lane] = WeakKeyDictionary()
 
@@ -43,25 +43,25 @@ def extenders_of(extenders: Iterable[HTTPExtender]) -> Callable[[Pod], Lane]:
 
 
 class SerialGate:
-    """The extenders that are to be asked about one pod at a time now, and how many pods they are asked about."""
+    """Knows which extenders are called for one pod at a time, and how many attempts call each."""
 
     def __init__(self, extenders: Sequence[HTTPExtender], opened: Callable[[], None]) -> None:
-        """``opened`` is called whenever pods that had to wait need not any more."""
+        """``opened`` is called whenever pods that had to wait may go on."""
         filters = [e for e in extenders if e.supports(Verb.FILTER)]
         self._opened: Final = opened
-        #: Those that are watched.
-        self._watched: Final = {e.name for e in filters if e.config.serial is None}
-        self._strict: Final = self._watched | {e.name for e in extenders if e.config.serial}
-        #: Attempts under way, by extender.
+        #: Extenders whose answers decide.
+        self._observed: Final = {e.name for e in filters if e.config.serial is None}
+        self._strict: Final = self._observed | {e.name for e in extenders if e.config.serial}
+        #: Attempts in progress, by extender.
         self._under_way: Final[Counter[str]] = Counter()
-        #: Those whose first answer is awaited for at most _PATIENCE, until it has come.
-        self._unheard: Final = {e.name for e in filters if e.ignorable} & self._watched
-        self._patience: Final[dict[str, asyncio.TimerHandle]] = {}
+        #: Those whose first answer is awaited for at most _FIRST_ANSWER, until it has come.
+        self._unanswered: Final = {e.name for e in filters if e.ignorable} & self._observed
+        self._first_answer: Final[dict[str, asyncio.TimerHandle]] = {}
 
     def gate(self, *, room: bool) -> Admits | None:
-        """Which pods may be tried now, None for all; without ``room`` only those that concern no extender.
+        """Which lanes of the activeQ are open now, None for all; without ``room`` only that of pods without extenders.
 
-        A pod that has to wait keeps those after it that need the same extender from overtaking it.
+        A pod that has to wait is not overtaken by later pods that need the same extender.
         """
         if room and not self._strict:
             return None
@@ -80,38 +80,40 @@ class SerialGate:
         """An attempt for a pod of this lane begins."""
         for name in lane:
             self._under_way[name] += 1
-            if name in self._unheard and name not in self._patience:
+            if name in self._unanswered and name not in self._first_answer:
                 loop = asyncio.get_running_loop()
-                self._patience[name] = loop.call_later(_PATIENCE, self._lose_patience, name)
+                self._first_answer[name] = loop.call_later(
+                    _FIRST_ANSWER, self._give_up_waiting, name
+                )
 
     def end(self, lane: Lane) -> None:
-        """It has ended."""
+        """An attempt for a pod of this lane has ended."""
         for name in lane:
             self._under_way[name] -= 1
-            if name in self._patience and not self._under_way[name]:
-                self._patience.pop(name).cancel()
+            if name in self._first_answer and not self._under_way[name]:
+                self._first_answer.pop(name).cancel()
         if not lane.isdisjoint(self._strict):
             self._opened()
 
     def learn(self, result: FilterResult) -> None:
-        """Notes what the extenders have left of the nodes that they were shown; one that fails tells nothing."""
-        if not self._watched:
+        """Takes note of how many nodes each extender returned; one that failed counts as one that filters."""
+        if not self._observed:
             return
         failed = [error.extender for error in result.ignored]
         if result.error is not None:
             failed.append(result.error.extender)
-        lax = self._watched.intersection((*failed, *result.left_several))
-        self._unheard.difference_update(lax, result.left_one)
+        lax = self._observed.intersection((*failed, *result.left_several))
+        self._unanswered.difference_update(lax, result.left_one)
         self._relax(lax)
-        self._strict.update(self._watched.intersection(result.left_one))
+        self._strict.update(self._observed.intersection(result.left_one))
 
-    def _lose_patience(self, name: str) -> None:
-        del self._patience[name]
-        self._relax({name} & self._unheard)
-        self._unheard.discard(name)
+    def _give_up_waiting(self, name: str) -> None:
+        del self._first_answer[name]
+        self._relax({name} & self._unanswered)
+        self._unanswered.discard(name)
 
     def _relax(self, names: set[str]) -> None:
-        """The pods of these extenders need not wait for each other any more."""
+        """Lets the pods of these extenders be tried at the same time."""
         if not names.isdisjoint(self._strict):
             self._strict.difference_update(names)
             self._opened()

@@ -1,33 +1,34 @@
-"""The status patches of pods that failed or were nominated, written beside the loop (docs/spec/cycle.md#status-patch).
+"""Writes the PodScheduled condition and the nomination of pods, as tasks beside the loop (docs/spec/cycle.md#status-patch).
 
-Patches of one pod are written one after another; those that wait are made one. A nomination gives way while other pods wait
-to be decided, and no patch is written once its pod is being bound: the binding says all that is left to say
-(docs/decisions/0008).
+Patches of one pod are written one after another; those that wait are merged. Nominations are held back while other pods wait
+for an attempt. No patch is written once its pod is being bound, because the binding makes it obsolete (docs/decisions/0008).
 """
 
 import asyncio
 import logging
 import math
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from app.kube.errors import KubeError, NotFound
+from app.kube.payloads import ConditionChange
+from app.kube.writer import KubeWriter
 from app.model.pod import Pod
 from app.runtime import logs
-from app.runtime.spawn import Spawn
+from app.runtime.tasks import Spawn
 
 log = logging.getLogger(__name__)
 
 #: Verbosity at which each patch is logged.
 _UPDATES: Final = 3
-#: Seconds for which a nomination gives way at most, and how often it is looked at whether it still must.
+#: Seconds for which a nomination is held back at most, and seconds between two checks whether it still has to be.
 PATIENCE: Final = 1.0
 LOOK: Final = 0.05
-#: Seconds that a patch under way has left, retries and all, once its pod is about to be bound.
+#: Seconds that a patch in progress has left, retries included, once its pod is about to be bound.
 LAST_SECONDS: Final = 5.0
-#: Patches that wait at most.
+#: Patches that may wait; further ones are dropped.
 MAX_PATCHES: Final = 20_000
 
 
@@ -43,7 +44,7 @@ class StatusPatch(msgspec.Struct, frozen=True):
     nominated_node: str | None = None
 
     def changes(self, pod: Pod) -> bool:
-        """Whether it says anything that the pod's status does not say already."""
+        """Whether it differs from the pod's status."""
         if self.nominated_node is not None and self.nominated_node != pod.nominated_node_name:
             return True
         if not self.reason:
@@ -56,7 +57,7 @@ class StatusPatch(msgspec.Struct, frozen=True):
         )
 
     def over(self, earlier: "StatusPatch") -> "StatusPatch":
-        """Both patches in one, this one being the later."""
+        """Both patches merged; this one is the later."""
         return StatusPatch(
             self.reason or earlier.reason,
             self.message if self.reason else earlier.message,
@@ -64,15 +65,8 @@ class StatusPatch(msgspec.Struct, frozen=True):
         )
 
 
-class StatusWriter(Protocol):
-    """Writes a pod's condition and nomination."""
-
-    async def write_status(self, pod: Pod, patch: StatusPatch, now: float) -> None:
-        """Writes what differs. Raises KubeError."""
-
-
 class _Wanted(msgspec.Struct, frozen=True):
-    """A patch that waits; ``now`` is the wall clock's time of it, ``due`` the loop's time when it gives way no longer."""
+    """A patch that waits. ``now``: when it was made (wall clock); ``due``: when it is held back no longer (loop time)."""
 
     pod: Pod
     patch: StatusPatch
@@ -81,7 +75,7 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 
 class _Writing(msgspec.Struct, frozen=True):
-    """A patch under way: what ends it early, and tells of its end."""
+    """A patch in progress: ``limit`` ends it early, ``done`` is set at its end."""
 
     uid: str
     limit: asyncio.Timeout
@@ -93,15 +87,15 @@ def _no_backlog() -> bool:
 
 
 class StatusPatcher:
-    """Writes patches with at most ``workers`` requests under way.
+    """Writes patches with at most ``workers`` requests at a time.
 
-    ``backlog`` says whether pods wait to be decided; then nominations are held back, for PATIENCE seconds at most. No more
-    than MAX_PATCHES wait; beyond, patches are dropped and counted: a later attempt writes the same again.
+    While ``backlog`` says that pods wait for an attempt, nominations are held back, for PATIENCE seconds at most. At most
+    MAX_PATCHES wait; further ones are dropped and counted: a later attempt writes the same again.
     """
 
     def __init__(
         self,
-        writer: StatusWriter,
+        writer: KubeWriter,
         spawn: Spawn,
         *,
         backlog: Callable[[], bool] = _no_backlog,
@@ -111,7 +105,7 @@ class StatusPatcher:
         self._spawn: Final = spawn
         self._backlog: Final = backlog
         self._workers: Final = workers
-        #: By namespace/name, the oldest first: a pod and its successor of the same name are not told apart in a path.
+        #: By namespace/name, oldest first: the path of a request does not distinguish a pod from its successor of the same name.
         self._held: Final[dict[str, _Wanted]] = {}
         self._waiting: Final[dict[str, _Wanted]] = {}
         self._writing: Final[dict[str, _Writing]] = {}
@@ -126,7 +120,7 @@ class StatusPatcher:
         return len(self._held) + len(self._waiting) + len(self._writing)
 
     async def finish(self) -> None:
-        """Gives way no longer; returns when everything is written."""
+        """Holds nothing back any longer; returns when everything is written."""
         self._hurried = True
         self._release(math.inf)
         await self._idle.wait()
@@ -138,14 +132,14 @@ class StatusPatcher:
         if earlier is not None and earlier.pod.uid == pod.uid:
             patch = patch.over(earlier.patch)
         elif not self._is_writing(pod) and not patch.changes(pod):
-            self._look_whether_idle()
+            self._check_idle()
             return
         if len(self._held) + len(self._waiting) >= MAX_PATCHES:
             self.dropped += 1
             return
         self._idle.clear()
         loop_time = asyncio.get_running_loop().time()
-        if patch.nominated_node and self._gives_way():
+        if patch.nominated_node and self._holds_back():
             self._held[key] = _Wanted(pod, patch, now, loop_time + PATIENCE)
             if not self._holding:
                 self._holding = True
@@ -158,10 +152,10 @@ class StatusPatcher:
         return writing is not None and writing.uid == pod.uid
 
     async def withdraw(self, pod: Pod) -> None:
-        """Drops what waits to be written about a pod, and returns when nothing is being written: it is about to be bound.
+        """Drops the patches of a pod that is about to be bound; returns when none is being written.
 
-        What is under way is given up after LAST_SECONDS. What is about an earlier pod of its name need not be waited for: the
-        server refuses it.
+        A patch in progress is cancelled after LAST_SECONDS. One for an earlier pod of the same name is not waited for, because
+        the server rejects it.
         """
         self._held.pop(pod.key, None)
         self._waiting.pop(pod.key, None)
@@ -169,19 +163,19 @@ class StatusPatcher:
             writing = self._writing[pod.key]
             writing.limit.reschedule(asyncio.get_running_loop().time() + LAST_SECONDS)
             await writing.done.wait()
-        self._look_whether_idle()
+        self._check_idle()
 
-    def _gives_way(self) -> bool:
+    def _holds_back(self) -> bool:
         return not self._hurried and self._backlog()
 
     async def _hold(self) -> None:
         while self._held:
-            self._release(asyncio.get_running_loop().time() if self._gives_way() else math.inf)
+            self._release(asyncio.get_running_loop().time() if self._holds_back() else math.inf)
             await asyncio.sleep(LOOK)
         self._holding = False
 
     def _release(self, due: float) -> None:
-        """Sends what is held back until ``due`` at the latest."""
+        """Sends the held-back patches whose time comes by ``due``."""
         while self._held and (key := next(iter(self._held))) and self._held[key].due <= due:
             self._send(key, self._held.pop(key))
 
@@ -199,9 +193,9 @@ class StatusPatcher:
                 await self._write(self._waiting.pop(key))
         finally:
             self._running -= 1
-            self._look_whether_idle()
+            self._check_idle()
 
-    def _look_whether_idle(self) -> None:
+    def _check_idle(self) -> None:
         if not (self._running or self._waiting or self._held):
             self._idle.set()
 
@@ -212,7 +206,7 @@ class StatusPatcher:
                 self._writing[pod.key] = _Writing(pod.uid, limit, done)
                 if logs.enabled(_UPDATES):
                     _log_update(pod, wanted.patch)
-                await self._writer.write_status(pod, wanted.patch, wanted.now)
+                await self._write_patch(pod, wanted.patch, wanted.now)
         except TimeoutError:
             log.warning("Pod %s is bound before its status could be written", pod.key)
         except NotFound:
@@ -222,6 +216,14 @@ class StatusPatcher:
         finally:
             del self._writing[pod.key]
             done.set()
+
+    async def _write_patch(self, pod: Pod, patch: StatusPatch, now: float) -> None:
+        condition = None
+        if patch.reason:
+            condition = ConditionChange("PodScheduled", "False", patch.reason, patch.message)
+        await self._writer.patch_pod_status(
+            pod, condition=condition, nominated_node_name=patch.nominated_node, now=now
+        )
 
 
 def _log_update(pod: Pod, patch: StatusPatch) -> None:

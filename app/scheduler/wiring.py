@@ -1,11 +1,7 @@
-"""The scheduler, put together: state, watches, loop, bindings, reports, election.
+"""Builds the scheduler from its parts: state, informers, loop, binder, evictor, reports.
 
-Life of a process (docs/spec/cycle.md, docs/spec/election.md, docs/spec/endpoints.md)::
-
-    connect -> watch, until every cache is whole -> wait for the lease -> schedule while it is held -> wind down
-
-Winding down: stop popping, let bindings finish, send the events, release the lease. Nothing is decided before all caches are
-whole, and nothing is written by a process that does not lead by its own clock.
+No pod is tried before all caches are synced, and a process that does not lead by its own clock writes nothing
+(docs/spec/cycle.md, docs/spec/election.md).
 """
 
 import asyncio
@@ -13,39 +9,32 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from app.extender.chain import ExtenderChain
 from app.framework.args import Profile
 from app.framework.diagnosis import EXTENDER
 from app.framework.runner import ANY_CHANGE, Framework
-from app.kube.events import EventRecorder
 from app.kube.informer import Informer, wait_synced
 from app.kube.resource_claims import ResourceClaimRequests
-from app.kube.transport import Guard, Transport
 from app.kube.watch_decoder import ADDED, DELETED, ResourceKind
 from app.kube.writer import KubeWriter
 from app.model.devices import ResourceClaim
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.observe.metrics.gauges import Sources
-from app.observe.pod_events import PodEventRecorder
-from app.observe.telemetry import Telemetry
-from app.runtime.clock import Clock
+from app.observe.pod_events import PodEvents
 from app.runtime.tasks import spawn, spawn_eternal
 from app.scheduler import kinds
 from app.scheduler.binding import Binder
-from app.scheduler.effects import ApiEffects, ApiStatusWriter
+from app.scheduler.effects import ApiEffects
 from app.scheduler.extender_cycle import ChainBinder, ExtenderCycle
 from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.extenders import wants_whole_nodes, wants_whole_victims
 from app.scheduler.failures import FailureHandler
-from app.scheduler.loop import SchedulingLoop
-from app.scheduler.parts import Parts
+from app.scheduler.loop import QueueFlusher, SchedulingLoop
+from app.scheduler.parts import ApiServer, Parts, Runtime
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_framework, plugin_names
-from app.scheduler.queue_flusher import QueueFlusher
 from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import extenders_of
 from app.scheduler.status_patches import StatusPatcher
@@ -68,21 +57,21 @@ from app.state.table import NodeTable
 
 log = logging.getLogger(__name__)
 
-#: Pods waiting for an event are tried again without one after this long (kube-scheduler's flag of this name).
+#: Seconds after which a pod that waits for an event is tried again without one (kube-scheduler's flag of this name).
 MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
 
 
 class Scheduler:
     """Everything between the API server's watches and its writes. One instance per process.
 
-    Who tells whom::
+    Which part calls which::
 
-        informers -> state <- loop                              what is known, and what is decided
-                              loop -> search -> extenders       a say for webhooks, where there are any
-                              loop -> binder -> effects         decided pods are bound,
-                              loop -> effects -> evictor        or others make room for them,
-                      loop, binder -> failures -> reports       or they wait, and people are told why
-                          effects, evictor, patcher -> writer   what the API server is told
+        informers -> state <- loop                  objects, and assumed pods
+        loop -> search -> extenders                 filter and prioritize, if extenders are configured
+        loop -> binder -> effects                   binds pods with a chosen node
+        loop, binder -> failures -> reports         requeues the others, with an event and a condition
+        failures -> PostFilter -> effects -> evictor   preempts
+        effects, evictor, patcher -> writer         writes to the API server
     """
 
     def __init__(
@@ -91,56 +80,79 @@ class Scheduler:
         profiles: Sequence[Profile],
         plugin_classes: Mapping[str, type],
         *,
-        transport: Transport,
-        events: EventRecorder,
-        group: asyncio.TaskGroup,
-        clock: Clock,
-        rng: np.random.Generator,
-        telemetry: Telemetry,
-        may_write: Guard,
+        runtime: Runtime,
+        api: ApiServer,
         chain: ExtenderChain,
         max_unschedulable_seconds: float = MAX_IN_UNSCHEDULABLE_SECONDS,
     ) -> None:
-        self._group: Final = group
-        self._clock: Final = clock
-        self._rng: Final = rng
-        self._telemetry: Final = telemetry
+        self._group: Final = runtime.group
+        self._clock: Final = runtime.clock
+        self._rng: Final = runtime.rng
+        self._telemetry: Final = runtime.telemetry
+        self._api: Final = api
         self._chain: Final = chain
-        events.defer_while(self._has_urgent_writes)
+        api.events.defer_while(self._has_urgent_writes)
         self.settings: Final = settings
 
         self.frameworks: Final[dict[str, Framework]] = {}
         self.waiting: Final = WaitingPods()
         self.state: Final = self._make_state(profiles, plugin_classes, max_unschedulable_seconds)
-        self._parts: Final = Parts(self.state, clock, rng, self._spawn, telemetry.on)
-        self.flusher: Final = QueueFlusher(self.state, clock, self._wake)
+        self.parts: Final = Parts(
+            self.state, self._clock, self._rng, self._spawn, self._telemetry.on
+        )
+        self.flusher: Final = QueueFlusher(self.state, self._clock, self._wake)
 
         self.writer: Final = KubeWriter(
-            transport, may_write=may_write, rng=rng, pods=self.state.pods
+            api.transport, may_write=api.may_write, rng=self._rng, pods=self.state.pods
         )
         self.patcher: Final = StatusPatcher(
-            ApiStatusWriter(self.writer), self._spawn, backlog=lambda: self.state.ready
+            self.writer, self._spawn, backlog=lambda: self.state.ready
         )
-        self._pod_events: Final = PodEventRecorder(events)
+        self._pod_events: Final = PodEvents(api.events)
         self._reports: Final = Reports(self._pod_events, self.patcher)
-        self.failures: Final = FailureHandler(self._parts, self._reports)
-        telemetry.extender_reports.tell(self._pod_events)
-        self.retries: Final = self._make_retries()
-
-        self.evictor: Final = self._make_evictor()
+        self._telemetry.extender_reports.send_to(self._pod_events)
+        self.retries: Final = ExtenderRetries(
+            self.parts,
+            [extender.name for extender in chain.extenders],
+            self._telemetry.extender_reports,
+        )
+        self.evictor: Final = Evictor(
+            self.parts,
+            writer=self.writer,
+            events=self._pod_events,
+            patcher=self.patcher,
+            stop_unbound=self._stop_unbound,
+        )
         self.effects: Final = ApiEffects(
             self.writer,
-            ResourceClaimRequests(transport, may_write=may_write, rng=rng),
-            clock,
+            ResourceClaimRequests(api.transport, may_write=api.may_write, rng=self._rng),
+            self._clock,
             self._pod_events,
             self.evictor,
             ExtenderPreemption(chain, self.state),
         )
-        self.binder: Final = self._make_binder()
-        self.loop: Final = self._make_loop(profiles)
-        self.informers: Final = self._make_informers(transport, plugin_names(profiles))
+        self.failures: Final = FailureHandler(self.parts, self.effects, self._reports)
+        self.binder: Final = Binder(
+            self.parts,
+            effects=self.effects,
+            extenders=ChainBinder(chain, self.writer, self.retries) if chain else None,
+            waiting=self.waiting,
+            reports=self._reports,
+            undo=self.failures.undo,
+            max_writing=settings.extension.max_bindings_in_flight,
+        )
+        self.loop: Final = SchedulingLoop(
+            self.parts,
+            frameworks=self.frameworks,
+            search=self._make_search(profiles) if chain else None,
+            binder=self.binder,
+            failures=self.failures,
+            parallelism=settings.configuration.parallelism,
+            limits=(self.binder.writes, self.evictor.preemptions),
+        )
+        self.informers: Final = self._make_informers(plugin_names(profiles))
 
-    # ------------------------------------------------------------ what is known
+    # ------------------------------------------------------------ state and queue
 
     def _make_state(
         self,
@@ -148,7 +160,7 @@ class Scheduler:
         plugin_classes: Mapping[str, type],
         max_unschedulable_seconds: float,
     ) -> SchedulerState:
-        """The state, and in ``self.frameworks`` each profile's plugins, which look at it and say how its queue works."""
+        """The state. Fills ``self.frameworks``: the plugins read the state, and its queue needs their hints and checks."""
         table, cluster = NodeTable(), Cluster()
 
         def make_queue(nominator: Nominator) -> SchedulingQueue:
@@ -204,33 +216,31 @@ class Scheduler:
         first = next(iter(self.frameworks.values()))
         return first.plugins.at("queueSort")[0].sort_key  # type: ignore[no-any-return]  # every profile has exactly one
 
-    def _make_informers(self, transport: Transport, plugins: frozenset[str]) -> list[Informer[Any]]:
+    # ------------------------------------------------------------ informers
+
+    def _make_informers(self, plugins: frozenset[str]) -> list[Informer[Any]]:
         chain = self._chain
         pods = kinds.pods(keep_raw=bool(chain), keep_bound_raw=wants_whole_victims(chain))
         nodes = kinds.nodes(keep_raw=wants_whole_nodes(chain))
         foreign = not plugins <= IN_TREE_CAPABILITIES.keys()
         others = {
-            model: self._make_informer(transport, model, kind)
+            model: self._make_informer(model, kind)
             for model, kind in kinds.others(plugins, foreign=foreign)
         }
-        # A pod whose claim is there need not be held back first, to be let in when the claim arrives.
+        # With the claims listed first, a pod whose claim exists need not wait for it in the queue.
         claims = [informer for model, informer in others.items() if model is ResourceClaim]
         return [
-            self._make_informer(transport, Node, nodes),
-            self._make_informer(transport, Pod, pods, after=claims),
+            self._make_informer(Node, nodes),
+            self._make_informer(Pod, pods, after=claims),
             *others.values(),
         ]
 
     def _make_informer(
-        self,
-        transport: Transport,
-        model: type,
-        kind: ResourceKind[Any],
-        after: Sequence[Informer[Any]] = (),
+        self, model: type, kind: ResourceKind[Any], after: Sequence[Informer[Any]] = ()
     ) -> Informer[Any]:
         return Informer(
             kind,
-            transport,
+            self._api.transport,
             self._handler(model),
             on_list=self._list_handler(model),
             rng=self._rng,
@@ -269,47 +279,7 @@ class Scheduler:
 
         return handle
 
-    # ------------------------------------------------------------ deciding, and what follows
-
-    def _make_retries(self) -> ExtenderRetries:
-        return ExtenderRetries(
-            self._parts,
-            [extender.name for extender in self._chain.extenders],
-            self._telemetry.extender_reports,
-        )
-
-    def _make_evictor(self) -> Evictor:
-        return Evictor(
-            self._parts,
-            writer=self.writer,
-            events=self._pod_events,
-            patcher=self.patcher,
-            stop_unbound=self._stop_unbound,
-        )
-
-    def _make_binder(self) -> Binder:
-        chain = self._chain
-        return Binder(
-            self._parts,
-            effects=self.effects,
-            extenders=ChainBinder(chain, self.writer, self.retries) if chain else None,
-            waiting=self.waiting,
-            reports=self._reports,
-            undo=self.failures.undo,
-            max_writing=self.settings.extension.max_bindings_in_flight,
-        )
-
-    def _make_loop(self, profiles: Sequence[Profile]) -> SchedulingLoop:
-        return SchedulingLoop(
-            self._parts,
-            frameworks=self.frameworks,
-            search=self._make_search(profiles) if self._chain else None,
-            binder=self.binder,
-            failures=self.failures,
-            effects=self.effects,
-            parallelism=self.settings.configuration.parallelism,
-            evictor=self.evictor,
-        )
+    # ------------------------------------------------------------ helpers of the parts
 
     def _make_search(self, profiles: Sequence[Profile]) -> ExtenderCycle:
         return ExtenderCycle(
@@ -333,10 +303,8 @@ class Scheduler:
         return True
 
     def _has_urgent_writes(self) -> bool:
-        """Whether bindings or evictions are being written, or soon will be: there are pods to be decided."""
-        return bool(self.binder.writing or self.evictor.running or self.state.ready)
-
-    # ------------------------------------------------------------ what happened
+        """Whether bindings or evictions are being written, or soon will be, because pods wait for an attempt."""
+        return bool(self.binder.writes.count or self.evictor.preemptions.count or self.state.ready)
 
     def _wake(self) -> None:
         self.loop.wake()
@@ -345,7 +313,7 @@ class Scheduler:
         self.flusher.notify()
 
     def _carry_out(self, commands: Sequence[Command]) -> Mapping[str, Exception]:
-        """Does what the state asks for. Returns the keys of objects that it refused, and why."""
+        """Carries out the state's commands. Returns the keys of objects that it refused, with the errors."""
         refused: dict[str, Exception] = {}
         for command in commands:
             match command:
@@ -359,11 +327,11 @@ class Scheduler:
                     refused[key] = error
         return refused
 
-    # ------------------------------------------------------------ looking in
+    # ------------------------------------------------------------ figures
 
     @property
     def synced(self) -> bool:
-        """Whether every cache is whole."""
+        """Whether every cache is synced."""
         return all(informer.synced.is_set() for informer in self.informers)
 
     def watched(self, kind: str) -> Mapping[str, Any]:
@@ -371,7 +339,7 @@ class Scheduler:
         return next((i.objects for i in self.informers if i.kind.name == kind), {})
 
     def sources(self) -> Sources:
-        """Where the metrics look up how things stand."""
+        """What the gauges are computed from."""
         return Sources(
             queue=self.state.queue.statistics,
             cache=self.state.cache.statistics,
@@ -385,21 +353,21 @@ class Scheduler:
 
     def _workers(self) -> Mapping[str, float]:
         return {
-            "binding": self.binder.running,
-            "DefaultPreemption": self.evictor.running,
+            "binding": self.binder.cycles.count,
+            "DefaultPreemption": self.evictor.preemptions.count,
             "prioritizing_extender": self._telemetry.extender_metrics.prioritizing(),
         }
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ life cycle
 
     def start_watching(self) -> None:
-        """Starts the informers, and the flusher: events are dealt with whether this process leads or not, or they would pile up."""
+        """Starts the informers and the flusher, which run on a standby too: otherwise events would accumulate."""
         spawn_eternal(self._group, self.flusher.run(), name="flush queue")
         for informer in self.informers:
             spawn_eternal(self._group, informer.run(), name=f"watch {informer.kind.name}")
 
     async def wait_synced(self) -> None:
-        """Returns when every cache is whole."""
+        """Returns when every cache is synced."""
         await wait_synced(self.informers)
         log.info(
             "Caches are synced: %s",
@@ -411,25 +379,25 @@ class Scheduler:
         await self.loop.run()
 
     async def wind_down(self, seconds: float) -> None:
-        """Lets bindings and preemptions finish and status patches be written, for at most this long."""
+        """Waits until bindings, preemptions and status patches are done, for at most this long."""
         self.retries.close()
         try:
             async with asyncio.timeout(seconds):
-                await self.binder.wait_until_idle()
-                await self.evictor.wait_until_idle()
+                await self.binder.cycles.wait_until_idle()
+                await self.evictor.preemptions.wait_until_idle()
                 await self.patcher.finish()
         except TimeoutError:
             log.warning(
                 "Not finished within %.0f s: %d bindings, %d preemptions, %d status patches",
                 seconds,
-                self.binder.running,
-                self.evictor.running,
+                self.binder.cycles.count,
+                self.evictor.preemptions.count,
                 len(self.patcher),
             )
 
 
 def _hints(framework: Framework, *, extended: bool) -> tuple[HintRegistration, ...]:
-    """What wakes the pods of a profile; extenders do not say what theirs wait for.
+    """The hint registrations of a profile. Extenders do not say what their pods wait for, so any event wakes these.
 
     See docs/spec/cluster-events.md#registration.
     """

@@ -8,8 +8,6 @@ import time
 from collections import Counter
 from random import Random
 
-import numpy as np
-
 from app.runtime import logs
 from app.runtime.clock import SystemClock
 from app.scheduler.endpoints import Endpoints
@@ -214,20 +212,18 @@ async def _call(
         stopping=lambda: False,
         flags={},
         version="1",
-        clock=world.clock,
-        rng=np.random.default_rng(0),
     )
     options = ServingOptions(secure_port=0, bind_address="127.0.0.1", insecure_http=True)
     everybody, statuses = Everybody(), Counter[bytes]()
     async with serving(
-        endpoints.routes(),
+        endpoints.routes,
         options,
         authenticator=Authenticator(options, everybody),
         authorizer=Authorizer(options, everybody),
         metrics=endpoints.metrics,
         wall=SystemClock().wall,
     ) as listening:
-        requests = Requests(random, [route.path for route in endpoints.routes()])
+        requests = Requests(random, [route.path for route in endpoints.routes])
         for _ in range(number):
             request = requests.next()
             world.listener.records.clear()

@@ -13,7 +13,7 @@ import numpy as np
 from app.kube.errors import Conflict, NotFound
 from app.kube.leases import LeaseClient
 from app.kube.transport import JSON, Guard, Response
-from app.scheduler.election.elector import LeaseElector, Outcome
+from app.scheduler.election.elector import ElectionOutcome, LeaseElector
 from app.scheduler.election.rules import ElectionSettings
 from tests.fuzz.driver import Figures, in_new_loop
 from tests.fuzz.kinds import LEASE, META
@@ -93,7 +93,9 @@ def lease(random: Random, harm: float) -> bytes:
     return encode({"metadata": metadata, "spec": draw(LEASE, random, harm)})
 
 
-def _elect(server: LeaseServer, clock: LoopClock) -> tuple[LeaseElector, "asyncio.Task[Outcome]"]:
+def _elect(
+    server: LeaseServer, clock: LoopClock
+) -> tuple[LeaseElector, "asyncio.Task[ElectionOutcome]"]:
     elector = LeaseElector(
         LeaseClient(server, namespace="kube-system", name=_NAME),
         ElectionSettings("me"),

@@ -315,8 +315,8 @@ class Checker(Watcher):
                 len(waiting),
             ),
             "pods": (len(state.pods), len(live)),
-            "bindings": (scheduler.binder.running, 0),
-            "preemptions": (scheduler.evictor.running, 0),
+            "bindings": (scheduler.binder.cycles.count, 0),
+            "preemptions": (scheduler.evictor.preemptions.count, 0),
             "status patches": (len(scheduler.patcher), 0),
             "pods that extenders refused": (max(0, len(scheduler.retries) - len(waiting)), 0),
         }

@@ -1,1 +1,1 @@
-"""Leader election on a Lease: the rules, and the elector that follows them."""
+"""Leader election with a Lease: rules as pure functions, and the elector that applies them."""

@@ -1,16 +1,16 @@
-"""Leader election on a Lease: the thin shell around app.scheduler.election.rules.
+"""Acquires, renews and releases the leader election Lease by the rules of app.scheduler.election.rules.
 
     run:  acquire  --->  lead and renew  --->  release
              |                |                   |
           stop()      stop() or the lease     always, so that
                       could not be renewed    others need not wait
 
-Beyond kube-scheduler: a standby also watches the lease, and tries at once when it is released or deleted, or when its
-holder's time has run out; and a leader that finds another's name in the lease gives up without further attempts.
+In addition to what kube-scheduler does, a standby watches the lease and tries at once when it is released, deleted or expired,
+and a leader that finds another holder in the lease gives up without further attempts.
 
-``is_leader_now`` is what writers ask before each request. It trusts nothing but our own clock: it is true for
-``renew_deadline`` after the *sending* of the last successful renewal, while others wait for the longer ``lease_duration``
-from a later moment. A process that was frozen finds it false when it thaws, before any timer has run.
+Writers ask ``is_leader_now`` before each request. It uses only our own clock: it is true for ``renew_deadline`` after the
+*sending* of the last successful renewal, while others wait for the longer ``lease_duration`` from a later moment. So it is
+false right after a process was frozen for too long, before any timer has run.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ import numpy as np
 from app.kube.backoff import Backoff
 from app.kube.errors import Conflict, Forbidden, KubeApiError
 from app.kube.event_series import ObjectRef
+from app.kube.events import EventRecorder
 from app.kube.leases import Lease, LeaseRecord
 from app.observe.events import ElectionStatistics
 from app.runtime.clock import Clock
@@ -48,12 +49,12 @@ logger = logging.getLogger(__name__)
 
 #: Seconds by which a leader may miss its renewals before it counts as unhealthy (docs/spec/election.md#health).
 HEALTH_TOLERANCE: Final = 20.0
-#: Seconds until a leader looks at a lease that another process has written.
+#: Seconds until a leader reads a lease again that another process has written.
 BEATEN_RETRY: Final = 0.1
-#: Seconds until a watch of the lease that is not allowed is tried again.
+#: Seconds until a forbidden watch of the lease is tried again.
 FORBIDDEN_RETRY: Final = 60.0
-#: Seconds that the attempt under way has left once it is asked to stop, and seconds that it may take to release the lease:
-#: together with all else that ends with the process less than Kubernetes' grace period of 30.
+#: Seconds that an attempt has left once ``stop`` is called, and seconds that releasing the lease may take. With everything else
+#: that a shutdown takes, it is less than the default grace period of a pod, 30 s.
 LAST_ATTEMPT_SECONDS: Final = 2.0
 RELEASE_SECONDS: Final = 5.0
 
@@ -61,17 +62,17 @@ _NEVER: Final = float("-inf")
 
 
 def new_identity(host: str) -> str:
-    """A name for this process in the lease, never used before (docs/spec/election.md#identity)."""
+    """A unique identity for this process, with a UUID (docs/spec/election.md#identity)."""
     return f"{host}_{uuid.uuid4()}"
 
 
 def shown(identity: str) -> str:
-    """An identity for people: anyone with the right to write the lease chooses it."""
+    """An identity as it is logged: escaped and cut, because anyone who may write the lease chooses it."""
     return identity if identity.isprintable() and len(identity) <= 256 else f"{identity!r:.256}"
 
 
 class LeaseStore(Protocol):
-    """Where the lease is (app.kube.leases.LeaseClient). Everything raises KubeApiError."""
+    """Reads and writes the lease (app.kube.leases.LeaseClient). All methods raise KubeApiError."""
 
     @property
     def namespace(self) -> str:
@@ -88,33 +89,15 @@ class LeaseStore(Protocol):
         ...
 
     async def create(self, record: LeaseRecord) -> Lease:
-        """Makes it."""
+        """Creates the lease."""
         ...
 
     async def update(self, lease: Lease, record: LeaseRecord) -> Lease:
-        """Changes it, unless another process has."""
+        """Replaces the lease; raises Conflict if another process has changed it."""
         ...
 
     def changes(self, rng: np.random.Generator) -> AsyncGenerator[LeaseRecord | None, None]:
-        """Its record, now and after each change; None once it is deleted."""
-        ...
-
-
-class RecordEvent(Protocol):
-    """EventRecorder.record."""
-
-    def __call__(
-        self,
-        regarding: ObjectRef,
-        *,
-        type: str,  # noqa: A002 - the field's name
-        reason: str,
-        action: str,
-        note: str,
-        reporting_controller: str,
-        now: float,
-    ) -> None:
-        """Records one event."""
+        """Yields the record, now and after each change; None once the lease is deleted."""
         ...
 
 
@@ -124,16 +107,13 @@ def _nothing(*_args: object) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Called synchronously. ``on_stopped_leading`` is called at the end in any case, before the lease is released, and
-    ``on_new_leader`` for each new holder.
-    """
+    """Called synchronously; ``on_stopped_leading`` always, at the end, before the lease is released."""
 
     on_started_leading: Callable[[], None] = _nothing
     on_stopped_leading: Callable[[], None] = _nothing
-    on_new_leader: Callable[[str], None] = _nothing
 
 
-class Outcome(enum.Enum):
+class ElectionOutcome(enum.Enum):
     """How an election ended."""
 
     STOPPED = "stopped"
@@ -149,7 +129,7 @@ class _Attempt(enum.Enum):
 
 
 class LeaseElector:
-    """One candidate. Use once: ``await run()``."""
+    """One candidate. Call ``run`` once."""
 
     def __init__(
         self,
@@ -159,7 +139,7 @@ class LeaseElector:
         clock: Clock,
         rng: np.random.Generator,
         callbacks: Callbacks = Callbacks(),
-        record_event: RecordEvent | None = None,
+        events: EventRecorder | None = None,
         component: str = "default-scheduler",
     ) -> None:
         self._store: Final = store
@@ -167,7 +147,7 @@ class LeaseElector:
         self._clock: Final = clock
         self._rng: Final = rng
         self._callbacks: Final = callbacks
-        self._record_event: Final = record_event
+        self._events: Final = events
         self._component: Final = component
         self._lease: Lease | None = None
         self._observed: Observation | None = None
@@ -177,20 +157,20 @@ class LeaseElector:
         self._wake: Final = asyncio.Event()
         self._attempts: asyncio.Timeout | None = None
         self._reported = ""
-        #: The record of which the log says that its holder is silent.
+        #: The record whose silent holder has been logged.
         self._overdue: Observation | None = None
         self._slow_path = 0
-        #: Whether the lease may bear our name: we have tried to write it there.
+        #: Whether the lease may name us as holder: we have tried to write it.
         self._signed = False
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ status
 
     def is_leader_now(self) -> bool:
         """Whether this process may write, by its own clock."""
         return self._clock.monotonic() < self._trusted_until
 
     def unhealthy(self) -> str | None:
-        """What is wrong with our leadership: it was not renewed for long and we are still here. None: nothing."""
+        """The error if this process leads and has not renewed its lease for too long; otherwise None."""
         observed = self._observed
         if not self._leading or observed is None:
             return None
@@ -200,7 +180,7 @@ class LeaseElector:
         return f"failed election to renew leadership on lease {self._store.name}"
 
     def statistics(self) -> ElectionStatistics:
-        """Figures for metrics and for people."""
+        """Figures for metrics and endpoints."""
         record = self._observed.record if self._observed is not None else LeaseRecord()
         return ElectionStatistics(
             identity=self._settings.identity,
@@ -219,8 +199,8 @@ class LeaseElector:
         if self._attempts is not None:
             self._attempts.reschedule(asyncio.get_running_loop().time() + LAST_ATTEMPT_SECONDS)
 
-    async def run(self) -> Outcome:
-        """Waits for the lease, leads for as long as it can be renewed, releases it. Released on cancellation, too."""
+    async def run(self) -> ElectionOutcome:
+        """Acquires the lease, leads while it can be renewed, and releases it, also when cancelled."""
         async with asyncio.TaskGroup() as group:
             watcher = group.create_task(self._watch_lease(), name="election: watch")
             try:
@@ -228,21 +208,21 @@ class LeaseElector:
             finally:
                 watcher.cancel()
 
-    async def _campaign(self) -> Outcome:
-        outcome = Outcome.STOPPED
+    async def _campaign(self) -> ElectionOutcome:
+        outcome = ElectionOutcome.STOPPED
         try:
             async with asyncio.timeout(None) as self._attempts:
                 if await self._acquire():
                     outcome = await self._lead()
         except TimeoutError:
-            logger.info("The last attempt at lease %s is given up", self._store.name)
+            logger.info("The last attempt to write lease %s is cancelled", self._store.name)
         finally:
             self._attempts = None
             await self._step_down()
         return outcome
 
     async def _acquire(self) -> bool:
-        """Tries until the lease is ours (True) or ``stop`` is called."""
+        """Tries until the lease is acquired (True) or ``stop`` is called (False)."""
         where = f"{self._store.namespace}/{self._store.name}"
         logger.info("Attempting to acquire leader lease %s as %s", where, self._settings.identity)
         while not self._stopping:
@@ -259,19 +239,19 @@ class LeaseElector:
             )
         return False
 
-    async def _lead(self) -> Outcome:
+    async def _lead(self) -> ElectionOutcome:
         self._leading = True
         self._event("became leader")
         self._callbacks.on_started_leading()
         while not self._stopping:
             if not await self._renew():
                 logger.error("Failed to renew lease %s", self._store.name)
-                return Outcome.LOST
+                return ElectionOutcome.LOST
             await self._nap(self._settings.retry_period)
-        return Outcome.STOPPED
+        return ElectionOutcome.STOPPED
 
     async def _renew(self) -> bool:
-        """Renews within the deadline; False when that fails. True as well when asked to stop meanwhile."""
+        """Renews within the deadline; False if that fails. Also True if ``stop`` is called meanwhile."""
         try:
             async with asyncio.timeout(self._settings.renew_deadline):
                 while not self._stopping:
@@ -285,7 +265,7 @@ class LeaseElector:
         return True
 
     async def _step_down(self) -> None:
-        """Stops writing first, then lets others take over."""
+        """Ends our leadership first, then releases the lease."""
         was_leading, self._leading = self._leading, False
         self._trusted_until = _NEVER
         try:
@@ -297,7 +277,7 @@ class LeaseElector:
                 await self._release()
 
     async def _release(self) -> None:
-        """Empties the lease, if it is still ours. A failure is logged: the lease then runs out by itself."""
+        """Clears the holder if the lease is still ours. A failure is logged; the lease then expires."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 lease = await self._store.get()
@@ -314,7 +294,7 @@ class LeaseElector:
             logger.info("Released lease %s", self._store.name)
 
     async def _nap(self, seconds: float) -> None:
-        """Sleeps until the next attempt is due, or the lease is worth a look, or ``stop`` is called."""
+        """Sleeps for this long, or until the watch shows a relevant change or ``stop`` is called."""
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
@@ -325,7 +305,7 @@ class LeaseElector:
     # ------------------------------------------------------------ one attempt
 
     async def _attempt(self) -> _Attempt:
-        """Takes or renews the lease once."""
+        """Tries once to take or renew the lease."""
         try:
             attempt = await self._renew_unread() or await self._read_and_act()
         except Conflict as err:
@@ -338,7 +318,7 @@ class LeaseElector:
         return attempt
 
     async def _renew_unread(self) -> _Attempt | None:
-        """The fast path: one request. None: not possible, or refused."""
+        """The fast path, a single request. None if it is not possible or fails."""
         lease, sent = self._lease, self._clock.monotonic()
         if lease is None or not may_renew_unread(self._observed, self._settings, now=sent):
             return None
@@ -375,7 +355,9 @@ class LeaseElector:
 
     def _held(self, written: Lease, sent: float) -> _Attempt:
         if written.record.holder != self._settings.identity:
-            raise KubeApiError(f"the answer to writing lease {self._store.name} is another one")
+            raise KubeApiError(
+                f"the answer to writing lease {self._store.name} names another holder"
+            )
         self._remember(written)
         self._trusted_until = sent + self._settings.renew_deadline
         return _Attempt.HELD
@@ -387,7 +369,7 @@ class LeaseElector:
     # ------------------------------------------------------------ watching
 
     async def _watch_lease(self) -> None:
-        """Follows the lease for as long as the election lasts. Only makes it faster: attempts go on without it."""
+        """Watches the lease during the election. This only makes it faster: attempts go on without it."""
         backoff = Backoff(self._rng, initial=0.1, cap=5.0)
         while True:
             pause = 0.0
@@ -404,7 +386,7 @@ class LeaseElector:
             await asyncio.sleep(pause + backoff.next())
 
     def _notice(self, record: LeaseRecord | None) -> None:
-        """What the watch says. The echo of our own writes is not news."""
+        """Handles what the watch shows, except our own writes."""
         mine = record is not None and record.holder == self._settings.identity
         if record is None or not record.holder or (self._leading and not mine):
             self._wake.set()
@@ -420,10 +402,9 @@ class LeaseElector:
             self._reported = holder
             if holder:
                 logger.info("New leader elected: %s", shown(holder))
-                self._callbacks.on_new_leader(holder)
 
     def _report_wait(self, seconds: float, now: float) -> None:
-        """Says once of each record that its holder is silent and that the lease tells us to go on waiting."""
+        """Logs once for each record that its holder is silent while its duration still has to be respected."""
         logger.debug("Lease %s is held by another process", self._store.name)
         observed = self._observed
         if observed is None or observed is self._overdue:
@@ -432,8 +413,8 @@ class LeaseElector:
         if silent:
             self._overdue = observed
             logger.warning(
-                "Lease %s is held by %s, which has not renewed it for %.0f s. Its leaseDurationSeconds is %d, so it is trusted "
-                "for another %.0f s. Delete the lease if that holder is gone",
+                "Lease %s is held by %s, which has not renewed it for %.0f s. Its leaseDurationSeconds is %d, so it is "
+                "respected for another %.0f s. Delete the lease if that holder is gone",
                 self._store.name,
                 shown(observed.record.holder),
                 silent,
@@ -442,8 +423,8 @@ class LeaseElector:
             )
 
     def _event(self, what: str) -> None:
-        """An event about the lease (docs/spec/election.md#loops)."""
-        if self._record_event is None or self._lease is None:
+        """Records an event about the lease (docs/spec/election.md#loops)."""
+        if self._events is None or self._lease is None:
             return
         lease = ObjectRef(
             kind="Lease",
@@ -453,7 +434,7 @@ class LeaseElector:
             uid=self._lease.uid,
             resource_version=self._lease.resource_version,
         )
-        self._record_event(
+        self._events.record(
             lease,
             type="Normal",
             reason="LeaderElection",

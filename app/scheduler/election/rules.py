@@ -1,12 +1,12 @@
-"""Who may hold the lease: the rules of leader election as plain functions (docs/spec/election.md#acquire-or-renew).
+"""The rules of leader election as pure functions (docs/spec/election.md#acquire-or-renew).
 
-Clocks of different machines are never compared. A holder is trusted until its record has stood unchanged for the lease's
-duration by *our* clock, counted from when we first saw it; so a newcomer waits for one whole duration. A lease without a
-holder was released and may be taken at once. A lease that was deleted was not: its holder may not know yet.
+Clocks of different machines are never compared. A lease is valid until its record has been unchanged for the lease's duration
+by *our* clock, counted from when we first saw it; so a new candidate waits for one whole duration. A lease without a holder was
+released and may be taken at once. A deleted lease may not: its holder may not know yet.
 
-Anyone with the right to write the lease chooses its numbers. A duration that is absent or not positive counts as ours: to trust no holder for
-such a lease would make two leaders. A very long one is respected, as its holder may be alive and patient; the log says so. The
-count of transitions stays at its highest number.
+Anyone who may write the lease chooses its numbers. A duration that is missing or not positive is replaced by our own, because a
+lease that is never valid would allow two leaders. A very long one is respected and logged, because its holder may be alive. The
+count of transitions stops at its largest possible number.
 """
 
 import math
@@ -17,17 +17,17 @@ import msgspec
 from app.kube.leases import MAX_INT32, LeaseRecord
 from app.model.timestamps import format_micro_time
 
-#: Attempts of those who wait are up to this factor further apart than the retry period.
+#: Candidates add up to this many retry periods between two attempts.
 JITTER_FACTOR: Final = 1.2
 
 
 class ElectionSettings(msgspec.Struct, frozen=True):
-    """Who we are and how patient. Durations in seconds. Raises ValueError (docs/spec/election.md#settings)."""
+    """Our identity and timing; durations in seconds. Raises ValueError (docs/spec/election.md#settings)."""
 
     identity: str
-    #: How long a holder is believed in that does not renew.
+    #: How long a lease is valid without renewal.
     lease_duration: float = 15.0
-    #: How long a leader tries to renew before it gives up, and how long it trusts a renewal.
+    #: How long a leader tries to renew before it gives up, and how long it relies on a renewal.
     renew_deadline: float = 10.0
     retry_period: float = 2.0
 
@@ -45,12 +45,12 @@ class ElectionSettings(msgspec.Struct, frozen=True):
 
     @property
     def duration_seconds(self) -> int:
-        """What the lease says: whole seconds."""
+        """The duration in the lease, in whole seconds."""
         return int(self.lease_duration)
 
 
 def request_timeout(renew_deadline: float) -> float:
-    """Seconds for one request about the lease, so that one that hangs leaves time for another.
+    """Timeout in seconds for a request about the lease; one that hangs leaves time for another.
 
     See docs/spec/election.md#identity.
     """
@@ -58,30 +58,30 @@ def request_timeout(renew_deadline: float) -> float:
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """What the lease said last, and when (own clock) it was first seen to say so."""
+    """The last record of the lease, and when (own clock) it was first seen."""
 
     record: LeaseRecord
     at: float
 
     def expires(self, settings: ElectionSettings) -> float:
-        """When (own clock) the holder is no longer trusted."""
+        """When (own clock) the lease expires."""
         return self.at + (self.record.duration_seconds or settings.lease_duration)
 
 
 class Create(msgspec.Struct, frozen=True):
-    """There is no lease: make it."""
+    """There is no lease: create it."""
 
     record: LeaseRecord
 
 
 class Update(msgspec.Struct, frozen=True):
-    """The lease is ours, or free: write this record over the one that was seen."""
+    """The lease is ours or free: replace the record that was seen."""
 
     record: LeaseRecord
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Another process holds the lease, until this moment (own clock) at least."""
+    """Another process holds the lease, at least until this time (own clock)."""
 
     until: float
 
@@ -90,7 +90,7 @@ Action = Create | Update | Wait
 
 
 def observe(record: LeaseRecord, before: Observation | None, now: float) -> Observation:
-    """The observation after reading ``record``: the old one, unless something has changed."""
+    """The observation after reading ``record``: the old one if nothing has changed."""
     return before if before is not None and before.record == record else Observation(record, now)
 
 
@@ -102,10 +102,10 @@ def decide(
     now: float,
     wall: float,
 ) -> Action:
-    """What to do about a lease that says, or said last, this (None: it was never seen).
+    """What to do about a lease with this last observation (None: it was never seen).
 
-    ``exists``: whether there is a lease now. ``now`` is our clock, as in the observation; ``wall``, seconds since the epoch, is
-    for the record only.
+    ``exists``: whether there is a lease now. ``now`` is our clock, as in the observation; ``wall``, in seconds since the epoch,
+    is only written into the record.
     """
     time = format_micro_time(wall)
     if not exists:
@@ -133,9 +133,9 @@ def decide(
 
 
 def _deleted_until(observed: Observation | None, settings: ElectionSettings) -> float:
-    """When (own clock) a deleted lease may be made again: as long as that its holder may lead without knowing.
+    """When (own clock) a deleted lease may be created again: until then its holder may lead without knowing.
 
-    It is no longer than our own duration, so that deleting a lease is a way out of one with an extreme duration.
+    At most our own duration, so that deleting a lease with an extreme duration helps.
     """
     if observed is None or observed.record.holder in {"", settings.identity}:
         return -math.inf
@@ -145,7 +145,7 @@ def _deleted_until(observed: Observation | None, settings: ElectionSettings) -> 
 def may_renew_unread(
     observed: Observation | None, settings: ElectionSettings, *, now: float
 ) -> bool:
-    """Whether a renewal can be written without reading the lease first: it is ours, and has not run out."""
+    """Whether a renewal can be written without reading the lease first: it is ours and has not expired."""
     return (
         observed is not None
         and observed.record.holder == settings.identity
@@ -165,7 +165,7 @@ def renewed(old: LeaseRecord, settings: ElectionSettings, wall: float) -> LeaseR
 
 
 def released(old: LeaseRecord, wall: float) -> LeaseRecord:
-    """Our own record, given up: anybody may take it at once."""
+    """Our own record without holder: any candidate may take the lease at once."""
     time = format_micro_time(wall)
     return msgspec.structs.replace(
         old, holder="", duration_seconds=1, acquire_time=time, renew_time=time
@@ -173,9 +173,9 @@ def released(old: LeaseRecord, wall: float) -> LeaseRecord:
 
 
 def overdue(observed: Observation, settings: ElectionSettings, *, now: float) -> float:
-    """Seconds for which another holder has not renewed, if that is longer than our own leases last and it is still trusted.
+    """Seconds since another holder's last renewal, if that is longer than our own duration and the lease is still valid.
 
-    0 otherwise.
+    Otherwise 0.
     """
     silent = now - observed.at
     trusted = bool(observed.record.holder) and observed.expires(settings) > now
@@ -187,7 +187,7 @@ def next_attempt(
 ) -> float:
     """Seconds until the next attempt to take the lease; ``chance`` is from [0, 1).
 
-    The jittered retry period, or less when the present holder's time runs out before.
+    The jittered retry period, or less if the lease expires before.
     """
     pause = settings.retry_period * (1.0 + JITTER_FACTOR * chance)
     if observed is None or observed.record.holder in {"", settings.identity}:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 import jsonschema
-import numpy as np
 import yaml
 from prometheus_client import generate_latest
 
@@ -121,10 +120,8 @@ async def test_the_paths_are_those_that_are_served():
             stopping=lambda: False,
             flags={},
             version="1",
-            clock=world.clock,
-            rng=np.random.default_rng(0),
         )
-        served = {route.path for route in endpoints.routes()}
+        served = {route.path for route in endpoints.routes}
     rows = re.findall(r"^\| (`[^|]+`[^|]*)\|", section("Endpoints"), re.MULTILINE)
     told = {path for row in rows for path in re.findall(r"(/[a-zA-Z/{}-]+)", row)}
     told = {path.replace("NAMESPACE/POD", "{namespace}/{name}") for path in told}

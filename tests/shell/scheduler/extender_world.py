@@ -22,11 +22,10 @@ from app.scheduler.binding import Binder
 from app.scheduler.extender_cycle import ChainBinder, ExtenderCycle
 from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.failures import FailureHandler
-from app.scheduler.loop import SchedulingLoop
+from app.scheduler.loop import QueueFlusher, SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.profiles import build_framework
-from app.scheduler.queue_flusher import QueueFlusher
 from app.scheduler.serial_extenders import extenders_of
 from app.settings.load import load
 from app.state.cache import Cache
@@ -58,13 +57,13 @@ class World:
         self.flusher = QueueFlusher(self.state, self.clock, self._wake)
         parts = Parts(self.state, self.clock, rng, self._spawn, ignore)
         reports = ExtenderReports(wall=self.clock.wall, monotonic=self.clock.monotonic)
-        reports.tell(self)
+        reports.send_to(self)
         self.retries = ExtenderRetries(
             parts,
             [e.name for e in self.chain.extenders],
             reports,
         )
-        failures = FailureHandler(parts, self)
+        failures = FailureHandler(parts, self, self)
         self.binder = Binder(
             parts,
             effects=self,
@@ -88,8 +87,8 @@ class World:
             search=search,
             binder=self.binder,
             failures=failures,
-            effects=self,
             parallelism=parallelism,
+            limits=(self.binder.writes,),
         )
 
     def _make_state(self, rng):

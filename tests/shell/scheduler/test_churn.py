@@ -30,8 +30,8 @@ LIMITS = {
     "app.state.nominator": {"MAX_CHANGES": 8},
     "app.state.columns.terms": {"_MAX_MATCHES": 8, "MAX_NAMESPACES": 4},
 }
-#: What is left out: the fakes, which remember every call, and the events, which nobody sends here.
-FAKES = ("_transport", "fake", "_events")
+#: Attributes not followed: fakes, which remember every call, and the event recorder, which does not run here.
+FAKES = ("_api", "_transport", "fake", "_events")
 
 
 @pytest.fixture(autouse=True)

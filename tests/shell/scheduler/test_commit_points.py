@@ -75,7 +75,7 @@ class World:
             notify=self._wake,
         )
         parts = Parts(self.state, self._clock, rng, self._spawn, ignore)
-        self._failures = FailureHandler(parts, self)
+        self._failures = FailureHandler(parts, self, self)
         self.binder = Binder(
             parts,
             effects=self,
@@ -91,8 +91,8 @@ class World:
             search=None,
             binder=self.binder,
             failures=self._failures,
-            effects=self,
             parallelism=1,
+            limits=(self.binder.writes,),
         )
         self.apply(Node, make_node("node-1"))
 
@@ -186,7 +186,7 @@ async def test_a_permit_plugin_lets_go_of_a_pod_it_held():
         assert world.bound == []
         assert [waiting.pod.name for waiting in world.waiting] == ["a"]
         world.add("b")
-        await world.binder.wait_until_idle()
+        await world.binder.cycles.wait_until_idle()
         await asyncio.sleep(1)
         assert sorted(world.bound) == ["a", "b"]
         assert list(world.waiting) == []

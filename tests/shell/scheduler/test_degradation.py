@@ -10,7 +10,7 @@ from app.kube.informer import InformerStatistics
 from app.runtime.limits import Limits
 from app.runtime.shortages import CALM, Shortages
 from app.scheduler import degradation
-from app.scheduler.degradation import LATELY
+from app.scheduler.degradation import RECENT_SECONDS
 from tests.shell.extender.fakes import URL, extender
 
 pytestmark = pytest.mark.looptime
@@ -46,7 +46,7 @@ def informers(**changes):
     ("changes", "told"),
     [
         ({}, {"watch-age": None, "objects": None}),
-        ({"age": 200.0}, {"watch-age": "Pod: nothing heard for 200 s", "objects": None}),
+        ({"age": 200.0}, {"watch-age": "Pod: no data for 200 s", "objects": None}),
         (
             {"unreadable": 1, "refused": 2},
             {"watch-age": None, "objects": "3 of Pod cannot be used"},
@@ -93,7 +93,7 @@ async def test_drops():
     assert problems(checks) == {"drops": None}
     lost["events"] = 7
     assert problems(checks) == {"drops": "events: 7 dropped so far"}
-    await asyncio.sleep(LATELY - 1)
+    await asyncio.sleep(RECENT_SECONDS - 1)
     assert problems(checks) == {"drops": "events: 7 dropped so far"}
     lost["patches"] = 1
     await asyncio.sleep(1)

@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime as dt
 import json
 import logging
 
 import msgspec
-import numpy as np
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
@@ -67,6 +67,8 @@ async def browsing(*nodes, elector=None, profiling=True):
     async with running(*nodes) as world:
         config = world.loaded.settings.configuration
         object.__setattr__(config, "enable_profiling", profiling)
+        parts = dataclasses.replace(world.scheduler.parts, clock=StoppedClock())
+        object.__setattr__(world.scheduler, "parts", parts)
         stop = []
         endpoints = Endpoints(
             world.scheduler,
@@ -75,15 +77,13 @@ async def browsing(*nodes, elector=None, profiling=True):
             stopping=lambda: bool(stop),
             flags={"v": "2", "secure-port": "10259"},
             version="1.2.3",
-            clock=StoppedClock(),
-            rng=np.random.default_rng(0),
         )
         app = web.Application(
             middlewares=[
                 guarded(Connections(ConnectionLimits(), endpoints.metrics), endpoints.metrics)
             ]
         )
-        app.add_routes(endpoints.routes())
+        app.add_routes(endpoints.routes)
         async with TestClient(TestServer(app)) as client:
             browser = Browser(world, client, elector, endpoints)
             browser.stop = lambda: stop.append(1)

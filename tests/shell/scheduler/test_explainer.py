@@ -206,7 +206,7 @@ async def test_preemptor_and_victims_tell_of_each_other():
             world.add(make_pod(name, spec=cpus(2) | {"priority": 1}).on("a"))
         world.add(make_pod("boss", spec=cpus(4) | {"priority": 9}))
         await world.settle()
-        await world.scheduler.evictor.wait_until_idle()
+        await world.scheduler.evictor.preemptions.wait_until_idle()
         explain = explainer(world).explain
         boss, victim = explain("default", "boss"), explain("default", "one")
         world.change(Pod, world.state.pods["default/one"], None)

@@ -353,7 +353,7 @@ class TestOverlap:
         assert list(world.bound.values()) == ["n1"]
         [warning] = seen.all(ExtenderWarning)
         assert warning.extender == URL
-        assert "take 'serial: false' away" in warning.text
+        assert "remove 'serial: false'" in warning.text
 
     @pytest.mark.parametrize("names", [("one", "two"), ("same", "same")])
     async def test_two_serial_extenders_do_not_wait_for_each_other_for_ever(self, names):
@@ -489,7 +489,9 @@ class TestOverlap:
             for number in range(40):
                 world.pod(f"p{number}")
             await asyncio.sleep(5)
-            assert 8 <= world.binder.writing < 8 + 4  # those that were being asked about as well
+            assert (
+                8 <= world.binder.writes.count < 8 + 4
+            )  # those that were being asked about as well
             await until(lambda: len(world.bound) == 40)
 
 
@@ -668,7 +670,7 @@ class TestIgnored:
         ext = self.broken()
         world = World(ext)
         reports = ExtenderReports(wall=world.clock.wall, monotonic=world.clock.monotonic)
-        reports.tell(world)
+        reports.send_to(world)
         world.chain._emit = ext._emit = reports.on
         async with world.running():
             world.nodes("n1")

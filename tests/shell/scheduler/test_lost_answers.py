@@ -62,7 +62,7 @@ async def test_a_place_is_kept_while_lookups_are_refused(status):
         add_two(world)
         await scheduled(world, 300)
         assert server.posts == ["first"]
-        assert world.scheduler.binder.running == 1
+        assert world.scheduler.binder.cycles.count == 1
         assert [doubt.pod for doubt in world.scheduler.writer.doubts] == ["default/first"]
         server.lookups = None
         await scheduled(world, 10)
@@ -82,7 +82,7 @@ async def test_the_watch_settles_it():
         node = server.bound["first"]
         world.change(Pod, pod, msgspec.structs.replace(pod, node_name=node, resource_version="9"))
         await scheduled(world, 5)
-        assert world.scheduler.binder.running == 0
+        assert world.scheduler.binder.cycles.count == 0
 
 
 async def test_a_place_is_free_again_when_the_binding_has_failed_for_good():

@@ -19,12 +19,11 @@ from app.plugins import registry
 from app.scheduler.binding import Binder
 from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import FailureHandler
-from app.scheduler.loop import SchedulingLoop
+from app.scheduler.loop import QueueFlusher, SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_framework
-from app.scheduler.queue_flusher import QueueFlusher
 from app.scheduler.reports import Reports
 from app.scheduler.status_patches import StatusPatcher
 from app.settings.load import load
@@ -63,7 +62,7 @@ class World:
         parts = Parts(self.state, self.clock, rng, self._spawn, ignore)
         patcher = StatusPatcher(self, self._spawn)
         reports = Reports(self, patcher)
-        failures = FailureHandler(parts, reports)
+        failures = FailureHandler(parts, self, reports)
         self.agreement = ExtenderPreemption(chain, self.state)
         self.evictor = Evictor(
             parts,
@@ -96,9 +95,8 @@ class World:
             else None,
             binder=binder,
             failures=failures,
-            effects=self,
             parallelism=4,
-            evictor=self.evictor,
+            limits=(binder.writes, self.evictor.preemptions),
         )
 
     def _make_state(self, rng):
@@ -191,6 +189,11 @@ class World:
             raise self.faults.pop(0)
 
     async def patch_pod_status(self, pod, *, condition=None, nominated_node_name=None, now):
+        if condition is None or condition.type == "PodScheduled":
+            await asyncio.sleep(self.status_latency)
+            if nominated_node_name is not None and pod.key in self.state.pods:
+                self.changed(pod.name, nominated_node_name=nominated_node_name)
+            return True
         await self._answer()
         if pod.key not in self.state.pods:
             raise NotFound("gone")
@@ -209,11 +212,6 @@ class World:
     def _gone(self, key):
         if key in self.state.pods:  # two preemptors may have evicted it
             self.apply(Pod, self.state.pods[key], None)
-
-    async def write_status(self, pod, patch, now):
-        await asyncio.sleep(self.status_latency)
-        if patch.nominated_node is not None and pod.key in self.state.pods:
-            self.changed(pod.name, nominated_node_name=patch.nominated_node)
 
     async def bind(self, pod, node_name):
         self.bound[pod.name] = (node_name, self.clock.monotonic())
@@ -259,7 +257,7 @@ async def test_a_pod_takes_the_place_of_others():
     assert world.failures_of("boss") == [SHORT]
     preempted = [who for who, reason, _ in world.notes if reason == "Preempted"]
     assert len(preempted) == 3
-    assert not world.evictor.running
+    assert not world.evictor.preemptions.count
 
 
 async def test_a_preemptor_is_not_tried_before_its_victims_have_gone():
@@ -269,10 +267,10 @@ async def test_a_preemptor_is_not_tried_before_its_victims_have_gone():
             world.pod(f"low-{number}", "1", on="n1")
         boss = world.pod("boss", "3", priority=10)
         await until(lambda: world.failures_of("boss"))
-        assert world.evictor.running
+        assert world.evictor.preemptions.count
         world.state.queue.activate([boss], world.clock.wall())
         assert world.state.queue.where("boss").value == "gated"
-        await world.evictor.wait_until_idle()
+        await world.evictor.preemptions.wait_until_idle()
         await asyncio.sleep(1.0)
         world.state.queue.activate([boss], world.clock.wall())
         world.loop.wake()
@@ -306,7 +304,7 @@ async def test_a_preemptor_whose_victims_leave_by_themselves_is_not_forgotten():
         for number in range(4):
             world.pod(f"low-{number}", "1", on="n1")
         world.pod("boss", "3", priority=10)
-        await until(lambda: world.evictor.running)
+        await until(lambda: world.evictor.preemptions.count)
         for number in range(4):
             world._gone(f"ns/low-{number}")
         assert world.state.queue.where("boss").value == "gated"
@@ -335,7 +333,7 @@ async def test_a_preemptor_that_was_held_takes_other_room_while_its_victims_take
         await until(lambda: world.failures_of("boss"))
         world.state.queue.activate([boss], world.clock.wall())
         assert world.state.queue.where("boss").value == "gated"
-        await world.evictor.wait_until_idle()
+        await world.evictor.preemptions.wait_until_idle()
         await asyncio.sleep(1.0)
         world.node("n2")
         await until(lambda: "boss" in world.bound, seconds=5)
@@ -379,7 +377,7 @@ async def test_a_preemptor_that_is_deleted_leaves_its_room_to_others():
         world._gone("ns/boss")
         world.pod("next", "3", priority=5)
         await until(lambda: "next" in world.bound)
-        await world.evictor.wait_until_idle()
+        await world.evictor.preemptions.wait_until_idle()
         assert world.state.nominator.node_of("boss") is None
         assert not world.state.queue.pending_pods()
     assert "boss" not in world.bound

@@ -28,7 +28,7 @@ from app.scheduler.preemption import (
     Evictor,
     ExtenderPreemption,
 )
-from app.scheduler.status_patches import StatusPatch, StatusPatcher
+from app.scheduler.status_patches import StatusPatcher
 from app.state.nominator import Nominator, nominate
 from app.state.queue.queued_pod import BACKOFF, GATED
 from app.state.table import NodeTable
@@ -53,7 +53,7 @@ CHOICE = Choice(0, "node-1", 1, 1)
 
 
 class Server:
-    """A VictimWriter and StatusWriter that takes its time; ``faults``: (verb, pod name) -> exception."""
+    """A writer that takes its time; ``faults``: (verb, pod name) -> exception."""
 
     def __init__(self):
         self.faults = {}
@@ -75,7 +75,9 @@ class Server:
 
     async def patch_pod_status(self, pod, *, condition=None, nominated_node_name=None, now):
         assert now == NOW
-        assert nominated_node_name is None
+        if nominated_node_name is not None:
+            self.patches[pod.name] = (condition, nominated_node_name)
+            return True
         await self._answer("patch", pod.name)
         self.conditions[pod.name] = condition
         return True
@@ -84,9 +86,6 @@ class Server:
         assert (namespace, uid) == ("ns", f"uid-{name}")
         await self._answer("delete", name)
         return name not in self.gone
-
-    async def write_status(self, pod, patch, now):
-        self.patches[pod.name] = patch
 
     def times(self, verb):
         return {name: at for at, each, name in self.calls if each == verb}
@@ -164,7 +163,7 @@ class World:
 
     async def evict(self, *victims):
         self.evictor.start(Eviction(BOSS, "node-1", victims, self.progress))
-        await self.evictor.wait_until_idle()
+        await self.evictor.preemptions.wait_until_idle()
 
     def noted(self):
         return [(name, fields["note"]) for name, fields in self.events]
@@ -301,7 +300,7 @@ async def test_pods_of_lower_priority_lose_the_promise_of_the_node():
         ):
             w.nominator.add(pod(name, priority), nominate(node))
         await w.evict(pod("a"))
-    assert w.server.patches == {"low": StatusPatch(nominated_node="")}
+    assert w.server.patches == {"low": (None, "")}
 
 
 async def test_only_so_many_are_evicted_at_once():
@@ -321,14 +320,14 @@ async def test_counts_what_is_under_way_and_ends_what_is_given_up():
             seen.append(w)
             for _ in range(2):
                 w.evictor.start(Eviction(BOSS, "node-1", (pod("a"),), w.progress))
-            assert w.evictor.running == 2
+            assert w.evictor.preemptions.count == 2
             await asyncio.sleep(LATENCY / 2)
             raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
         await interrupted()
     (w,) = seen
-    assert w.evictor.running == 0
+    assert w.evictor.preemptions.count == 0
     assert w.progress.steps.count(("end", "uid-boss")) == 2
     assert not w.activated
 
@@ -355,12 +354,12 @@ async def test_the_loop_waits_while_many_preemptions_are_under_way():
     loop = asyncio.get_running_loop()
     async with world() as w:
         for _ in range(MAX_PREEMPTING):
-            await w.evictor.wait_for_room()
+            await w.evictor.preemptions.wait_for_room()
             assert loop.time() == 0.0
             w.evictor.start(Eviction(BOSS, "node-1", (pod("a"),), w.progress))
-        await w.evictor.wait_for_room()
+        await w.evictor.preemptions.wait_for_room()
         assert loop.time() == 2 * LATENCY
-        await w.evictor.wait_until_idle()
+        await w.evictor.preemptions.wait_until_idle()
     assert w.progress.steps.count(("end", "uid-boss")) == MAX_PREEMPTING
 
 
@@ -471,7 +470,7 @@ async def test_a_pod_in_pre_bind_can_be_stopped():
         await asyncio.sleep(3.0)
         assert bindings.binder.preempt(victim.uid)
         assert not bindings.binder.preempt(victim.uid)
-        await bindings.binder.wait_until_idle()
+        await bindings.binder.cycles.wait_until_idle()
     assert asyncio.get_running_loop().time() == 3.0
     assert plugin.cancelled
     assert bindings.undone == [("a", Status(Code.Error, ("preempted by DefaultPreemption",)))]

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from app.scheduler.queue_flusher import QueueFlusher
+from app.scheduler.loop import QueueFlusher
 from app.state.scheduler_state import SchedulerState
 from tests.shell.clock import WALL, LoopClock
 

@@ -9,8 +9,7 @@ import pytest
 
 from app.framework.testing import make_pod
 from app.kube.errors import NotFound, ServerUnavailable
-from app.runtime.spawn import Spawn
-from app.runtime.tasks import spawn
+from app.runtime.tasks import Spawn, spawn
 from app.scheduler import status_patches
 from app.scheduler.status_patches import (
     LAST_SECONDS,
@@ -37,7 +36,7 @@ class Server:
         self.written, self.faults = [], {}
         self.under_way, self.hanging = set(), set()
 
-    async def write_status(self, pod, patch, now):
+    async def patch_pod_status(self, pod, *, condition, nominated_node_name, now):
         assert pod.uid not in self.under_way, "two patches of one pod at the same time"
         assert now == NOW
         self.under_way.add(pod.uid)
@@ -47,6 +46,11 @@ class Server:
             self.under_way.remove(pod.uid)
         if pod.name in self.faults:
             raise self.faults[pod.name]
+        reason, message = "", ""
+        if condition is not None:
+            assert condition[:2] == ("PodScheduled", "False")
+            _type, _status, reason, message = condition
+        patch = StatusPatch(reason, message, nominated_node_name)
         self.written.append((pod.name, patch, asyncio.get_running_loop().time()))
 
     def names(self):

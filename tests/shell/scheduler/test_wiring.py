@@ -97,9 +97,9 @@ async def test_winding_down_waits_for_bindings():
         world.transport.latency = 3
         world.add(make_pod("p"))
         await scheduled_for(world, 1)
-        assert world.scheduler.binder.running == 1
+        assert world.scheduler.binder.cycles.count == 1
         await world.scheduler.wind_down(10)
-        assert world.scheduler.binder.running == 0
+        assert world.scheduler.binder.cycles.count == 0
     assert bindings(world) == ["a"]
 
 

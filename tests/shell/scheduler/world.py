@@ -16,6 +16,7 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
+from app.scheduler.parts import ApiServer, Runtime
 from app.scheduler.wiring import Scheduler
 from app.settings.load import load
 from app.state.scheduler_state import Change
@@ -50,13 +51,8 @@ class World:
             self.loaded.settings,
             self.loaded.to_plain(registry.capabilities(classes)),
             classes,
-            transport=self.transport,
-            events=events,
-            group=group,
-            clock=self.clock,
-            rng=rng,
-            telemetry=self.telemetry,
-            may_write=lambda: True,
+            runtime=Runtime(group, self.clock, rng, self.telemetry),
+            api=ApiServer(self.transport, events, lambda: True),
             chain=ExtenderChain(extenders(sink), sink),
         )
         self.state = self.scheduler.state
@@ -86,7 +82,7 @@ class World:
             while (
                 self.state.queue.statistics().active
                 or self.state.queue.statistics().in_flight
-                or self.scheduler.binder.running
+                or self.scheduler.binder.cycles.count
             ):
                 await asyncio.sleep(0.001)
             await self.scheduler.patcher.finish()

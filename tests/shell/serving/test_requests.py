@@ -5,7 +5,6 @@ import contextlib
 import itertools
 import logging
 
-import numpy as np
 import pytest
 from prometheus_client import generate_latest
 
@@ -80,13 +79,11 @@ async def calling():
             stopping=lambda: False,
             flags={},
             version="1",
-            clock=world.clock,
-            rng=np.random.default_rng(0),
         )
         options = ServingOptions(secure_port=0, bind_address="127.0.0.1", insecure_http=True)
         everybody = Everybody()
         async with serving(
-            endpoints.routes(),
+            endpoints.routes,
             options,
             authenticator=Authenticator(options, everybody),
             authorizer=Authorizer(options, everybody),
