@@ -135,11 +135,14 @@ class Faults:
         return ""
 
 
-def draw_menu(rng: random.Random, *, calls: bool) -> list[MenuItem]:
-    """Some kinds of faults, most of them for some kinds of requests only; ``calls``: also those of extenders."""
-    menu = _doubts(rng) if rng.random() < 0.15 else []
+def draw_menu(rng: random.Random, *, calls: bool, choices: Sequence[int]) -> list[MenuItem]:
+    """Some kinds of faults, most of them for some kinds of requests only.
+
+    ``calls``: also those of extenders; ``choices``: how many there may be, each as likely.
+    """
+    menu = []
     faults = [fault for fault, kinds in REQUEST_FAULTS.items() if calls or kinds - _CALLS]
-    for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4))):
+    for _ in range(rng.choice(choices)):
         if rng.random() < 0.4:
             fault = rng.choice(LINE_FAULTS)
             menu.append(MenuItem(fault, frozenset({LINE}), rng.choice((0.02, 0.05, 0.15, 0.4))))
@@ -154,12 +157,31 @@ def draw_menu(rng: random.Random, *, calls: bool) -> list[MenuItem]:
     return menu
 
 
-def _doubts(rng: random.Random) -> list[MenuItem]:
-    """Faults that leave it open whether a pod is bound, and others of the lookup that is to tell."""
-    done = [fault for fault in REQUEST_FAULTS if "done" in fault]
-    lost = rng.choice(["reset after", "half an answer", *done])
-    refused = rng.choice([fault for fault, kinds in REQUEST_FAULTS.items() if "lookup" in kinds])
-    return [
-        MenuItem(lost, REQUEST_FAULTS[lost] & {"bind", "extender bind"}, rng.choice((0.2, 0.6))),
+def draw_doubts(rng: random.Random) -> list[MenuItem]:
+    """Faults that leave it open whether a pod is bound, others of the lookup that is to tell, and a watch that tells late."""
+    done = [fault for fault in REQUEST_FAULTS if "done" in fault and "not done" not in fault]
+    lost = rng.choice(("reset after", "half an answer", "reset, done later", rng.choice(done)))
+    lookups = [fault for fault, kinds in REQUEST_FAULTS.items() if "lookup" in kinds]
+    refused = rng.choice(("401", "403", "404 of a proxy", rng.choice(lookups)))
+    binds = REQUEST_FAULTS[lost] & {"bind", "extender bind"}
+    menu = [
+        MenuItem(lost, binds, rng.choice((0.3, 0.6, 0.9))),
         MenuItem(refused, frozenset({"lookup"}), rng.choice((0.5, 0.9))),
     ]
+    if rng.random() < 0.6:
+        late = rng.choice(("slow line", "silence", "cut"))
+        menu.append(MenuItem(late, frozenset({LINE}), rng.choice((0.15, 0.4))))
+    return menu
+
+
+def draw_delays(rng: random.Random) -> list[MenuItem]:
+    """Faults that put time between the decision to send a request and its leaving, or its answer."""
+    menu = []
+    if rng.random() < 0.7:
+        menu.append(MenuItem("closed", frozenset({AT_REST}), 0.8))
+        some = frozenset(rng.sample(CONNECTS, rng.randint(1, 3)))
+        menu.append(MenuItem("slow connection", some, rng.choice((0.3, 0.8))))
+    if rng.random() < 0.5:
+        slow = rng.choice(("slow answer", "slow request"))
+        menu.append(MenuItem(slow, frozenset({"update lease"}), rng.choice((0.2, 0.6))))
+    return menu

@@ -33,6 +33,7 @@ class Incidents:
             "process is told to stop": self._stop,
             "process is cut off": self._cut_off,
             "wall clock jumps": self._jump,
+            "users act": self._act,
             "lease is deleted": self._delete_lease,
             "lease is emptied": self._empty_lease,
             "lease is taken": self._take_lease,
@@ -111,6 +112,9 @@ class Incidents:
     def _jump(self, seconds: float) -> None:
         if (replica := self._some_process()) is not None:
             replica.clock.jumped = self._rng.choice((-1, 1)) * seconds * self._rng.choice((1, 1000))
+
+    def _act(self, _seconds: float) -> None:
+        self._history.workload.act()
 
     # ------------------------------------------------------------ the lease
 

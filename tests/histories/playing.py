@@ -42,7 +42,7 @@ def play(
 
 def told(outcome: Outcome) -> str:
     """The story of a history, for people."""
-    lines = [f"history {outcome.seed}"]
+    lines = [f"history {outcome.seed}: {draw(outcome.seed).theme}"]
     lines += [f"{time:11.6f}  {who:20} {what}" for time, who, what in outcome.story]
     lines += [f"violated: {text}" for text in outcome.violations]
     lines.append(f"repeat it: python -m tests.histories --seed {outcome.seed}")

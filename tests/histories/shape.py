@@ -5,7 +5,14 @@ import random
 from typing import Any, NamedTuple
 
 from app.settings.load import Settings, load
-from tests.histories.faults import CALLS, CONNECTS, MenuItem, draw_menu
+from tests.histories.faults import (
+    CALLS,
+    CONNECTS,
+    MenuItem,
+    draw_delays,
+    draw_doubts,
+    draw_menu,
+)
 
 _CONFIGURATION = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -91,12 +98,21 @@ INCIDENTS = {
     "process is told to stop": 0.0,
     "process is cut off": 25.0,
     "wall clock jumps": 100.0,
+    "users act": 0.0,
     "lease is deleted": 0.0,
     "lease is emptied": 0.0,
     "lease is taken": 20.0,
     "lease is touched": 0.0,
     "lease renewals get stuck": 25.0,
 }
+#: Those after which a process no longer leads.
+_LAPSES = (
+    "lease renewals get stuck",
+    "lease renewals get stuck",
+    "process freezes",
+    "process is cut off",
+    "lease is taken",
+)
 #: What incidents are brought about by: the moments at which they matter most.
 TRIGGERS = (
     *("bind", "patch status", "delete pod", "update lease", "lookup", "list", "watch", "event"),
@@ -104,10 +120,28 @@ TRIGGERS = (
 )
 
 
+#: What a history is about, and how many of them are: faults and incidents that only together do harm are drawn together.
+ANYTHING, DOUBTS, LAPSES, MID_ATTEMPT = THEMES = (
+    "anything",
+    "bindings in doubt",
+    "the lease lapses",
+    "changes in mid-attempt",
+)
+_WEIGHTS = (4, 2, 2, 2)
+#: When users stop and everything works again, seconds: leases take their time.
+_LENGTHS = {
+    ANYTHING: (5.0, 8.0, 12.0, 25.0),
+    DOUBTS: (5.0, 8.0),
+    LAPSES: (20.0,),
+    MID_ATTEMPT: (5.0, 8.0),
+}
+
+
 class Shape(NamedTuple):
     """The frame of one history. Times in seconds."""
 
     seed: int
+    theme: str
     configuration: Configuration
     elects: bool
     replicas: int
@@ -129,26 +163,38 @@ class Shape(NamedTuple):
 def draw(seed: int) -> Shape:
     """The frame that follows from a seed."""
     rng = random.Random(f"shape {seed}")
-    elects = rng.random() < 0.7
-    replicas = 2 if elects and rng.random() < 0.25 else 1
-    volumes = rng.random() < 0.1
-    extenders = _draw_extenders(rng) if rng.random() < 0.25 and not volumes else ()
-    quiet_at = rng.choice((6.0, 12.0, 25.0))
+    [theme] = rng.choices(THEMES, _WEIGHTS)
+    elects = theme == LAPSES or rng.random() < 0.6
+    volumes = theme == ANYTHING and rng.random() < 0.2
+    many = theme == MID_ATTEMPT or (not volumes and rng.random() < 0.25)
+    extenders = _draw_extenders(rng) if many else ()
+    quiet_at = rng.choice(_LENGTHS[theme])
     return Shape(
         seed=seed,
+        theme=theme,
         configuration=configuration(elects, volumes, extenders),
         elects=elects,
-        replicas=replicas,
+        replicas=2 if elects and rng.random() < 0.25 else 1,
         volumes=volumes,
         extenders=extenders,
-        extender_latency=rng.choice((0.0, 0.05, 1.5)),
-        nodes=rng.randint(2, 5),
+        extender_latency=1.5 if theme == MID_ATTEMPT else rng.choice((0.0, 0.05, 1.5)),
+        nodes=rng.randint(1, 4),
         pods=rng.choice((3, 4, 4, 5, 5, 6, 8, 12)),
         quiet_at=quiet_at,
         cost=rng.choice((0.0, 0.00002, 0.00002, 0.003)),
-        menu=draw_menu(rng, calls=bool(extenders)),
-        incidents=_draw_incidents(rng, elects=elects, extenders=bool(extenders), quiet_at=quiet_at),
+        menu=_draw_faults(rng, theme, calls=bool(extenders)),
+        incidents=_draw_incidents(rng, theme, elects, bool(extenders), quiet_at),
     )
+
+
+def _draw_faults(rng: random.Random, theme: str, *, calls: bool) -> list[MenuItem]:
+    """The faults of a theme, and some others."""
+    if theme == ANYTHING:
+        return draw_menu(rng, calls=calls, choices=(0, 1, 1, 2, 2, 3, 4))
+    menu = draw_menu(rng, calls=calls, choices=(0, 0, 1, 2))
+    if theme == DOUBTS:
+        return draw_doubts(rng) + menu
+    return draw_delays(rng) + menu if theme == LAPSES else menu
 
 
 def _draw_extenders(rng: random.Random) -> tuple[str, ...]:
@@ -165,15 +211,22 @@ def _draw_extenders(rng: random.Random) -> tuple[str, ...]:
 
 
 def _draw_incidents(
-    rng: random.Random, *, elects: bool, extenders: bool, quiet_at: float
+    rng: random.Random, theme: str, elects: bool, extenders: bool, quiet_at: float
 ) -> list[Incident]:
-    """Some incidents."""
+    """Those of a theme, and some others."""
     names = [name for name in INCIDENTS if elects or not name.startswith("lease")]
+    count = rng.choice((0, 0, 1, 1, 2, 3) if theme == ANYTHING else (0, 0, 1))
+    drawn = [(name, "") for name in rng.choices(names, k=count)]
+    if theme == LAPSES:
+        drawn.append((rng.choice(_LAPSES), ""))
+    elif theme == MID_ATTEMPT:
+        drawn += [("users act", rng.choice(CALLS)) for _ in range(rng.randint(2, 6))]
     incidents = []
-    for name in rng.choices(names, k=rng.choice((0, 0, 1, 1, 2, 3))):
+    for name, trigger in drawn:
         at = rng.random() * quiet_at
         seconds = min(INCIDENTS[name] * rng.random(), quiet_at - at)
         kinds = TRIGGERS + CALLS if extenders else TRIGGERS
-        trigger = rng.choice(kinds) if rng.random() < 0.6 else ""
+        if not trigger and rng.random() < 0.6:
+            trigger = rng.choice(kinds)
         incidents.append(Incident(name, at, seconds, trigger, rng.random() < 0.5))
     return incidents

@@ -52,24 +52,26 @@ class Workload:
             at = 0.0 if early else rng.random() * self._shape.quiet_at * 0.9
             self._simulation.at(at, self._new_pod, self._pod())
         for _ in range(rng.randint(0, 6)):
-            at = rng.random() * self._shape.quiet_at
-            action = rng.choice(
-                (
-                    self._delete_pod,
-                    self._replace_pod,
-                    self._rival_binds,
-                    self._foreign_pod,
-                    self._foreign_pod,
-                    self._cordon,
-                    self._taint,
-                    self._lose_node,
-                    self._new_node,
-                    self._resize_node,
-                    self._end_pod,
-                    self._relabel_pod,
-                )
+            self._simulation.at(rng.random() * self._shape.quiet_at, self.act)
+
+    def act(self) -> None:
+        """Something that users, admins or other schedulers do."""
+        self._rng.choice(
+            (
+                self._delete_pod,
+                self._replace_pod,
+                self._rival_binds,
+                self._foreign_pod,
+                self._foreign_pod,
+                self._cordon,
+                self._taint,
+                self._lose_node,
+                self._new_node,
+                self._resize_node,
+                self._end_pod,
+                self._relabel_pod,
             )
-            self._simulation.at(at, action)
+        )()
 
     def wrote(self, write: Write) -> None:
         """Kubelets run what is bound to their node, and end what is to be deleted; volumes are bound."""
