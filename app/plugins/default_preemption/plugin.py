@@ -1,7 +1,7 @@
 """The plugin: preemption at the extension points."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 from app.framework.args import DefaultPreemptionArgs
@@ -17,7 +17,7 @@ from app.framework.interface import (
 )
 from app.framework.runner import ProfileHandle, Rejected
 from app.model.cluster_event import Action, ClusterEvent, Resource
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.model.status import SUCCESS, Code, SchedulingError, Status, unresolvable, unschedulable
 from app.plugins.default_preemption.budgets import Budgets
 from app.plugins.default_preemption.candidates import (
@@ -73,12 +73,26 @@ class DefaultPreemption:
         return _HELD if self._running.holds(pod.uid) else SUCCESS
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """What may bring room: not to wake anybody, but so that preemptors which were held are looked at again.
+        """What may bring room, so that preemptors which were held are looked at again.
 
         kube-scheduler registers deleted pods alone. There a preemptor that was once held, and whose victims take their time,
-        does not hear of a new node; here more of them are held, until the watch has shown that their victims are going.
+        does not hear of a new node; here more of them are held, until the watch has shown that their victims are going. A
+        preemptor is woken when its last victim has left, whatever else it waits for: what happened while it was held has
+        not woken it.
         """
-        return [EventRegistration(event, _skip, template_only=True) for event in _ROOM]
+        pods, nodes = _ROOM
+        return [
+            EventRegistration(pods, self._after_last_victim, narrow=self._preemptors_of),
+            EventRegistration(nodes, _skip, template_only=True),
+        ]
+
+    def _after_last_victim(self, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+        return pod.uid in self._preemptors_of(pod.template, old, new)
+
+    def _preemptors_of(
+        self, _template: PodTemplate, old: Pod | None, new: Pod | None
+    ) -> Collection[str]:
+        return self._running.waiting_for(old.uid) if old is not None and new is None else ()
 
     # ------------------------------------------------------------ PostFilter
 

@@ -3,6 +3,7 @@
 See docs/spec/preemption.md#held-preemptors.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from app.model.pod import Pod
@@ -61,6 +62,10 @@ class Preemptions:
             return victim is None or self._stays(victim)
         victim = self._leaving.get(uid)
         return victim is not None and self._stays(victim)
+
+    def waiting_for(self, victim_uid: str) -> Collection[str]:
+        """The uids of the preemptors whose evictions have ended, with this pod as the last victim."""
+        return [uid for uid, victim in self._leaving.items() if victim.uid == victim_uid]
 
     def _stays(self, victim: Pod) -> bool:
         """Whether it is worth waiting for news of this pod."""

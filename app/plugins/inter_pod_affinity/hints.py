@@ -54,9 +54,12 @@ class _Hints:
         return bool(terms.error) or _all_mean(terms.required_anti_affinity, pod)
 
     def after_node_change(self, pod: Pod, old: Node | None, new: Node) -> bool:
-        """Whether a node came into a domain that ``pod`` may want, or left one that it may shun."""
+        """Whether a node came into a domain that ``pod`` may want, or left one that it may shun.
+
+        A new node may be in a domain without pods that shun ``pod``.
+        """
         terms = self._terms.of(pod)
-        if terms.error:
+        if terms.error or (old is None and not terms.required_affinity):
             return QueueingHint.QUEUE
         wanted = _any_key(terms.required_affinity, lambda k: _entered(k, old, new))
         return wanted or _any_key(terms.required_anti_affinity, lambda k: _left(k, old, new))

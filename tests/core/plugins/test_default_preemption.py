@@ -554,6 +554,21 @@ def test_a_preemptor_is_held_until_a_victim_without_grace_is_gone():
     assert hold(boss) == SUCCESS
 
 
+def test_a_preemptor_is_woken_when_its_last_victim_has_left():
+    """Whatever its rejectors say of that: they have not heard what happened while it was held."""
+    town = town_of_full_nodes("a")
+    boss = pod("boss", "2", 10)
+    progress, last = held_for(town, boss)
+    deleted, _ = town.plugin.events_to_register()
+    assert not deleted.hint(boss, last, None)
+    progress.end(boss.uid, evicted=True)
+    assert deleted.hint(boss, last, None)
+    assert deleted.narrow(boss.template, last, None) == [boss.uid]
+    assert not deleted.hint(boss, last, last)
+    assert not deleted.hint(boss, pod("another"), None)
+    assert not deleted.hint(pod("another boss"), last, None)
+
+
 def test_a_preemptor_whose_eviction_failed_is_not_held():
     town = town_of_full_nodes("a")
     boss = pod("boss", "2", 10)

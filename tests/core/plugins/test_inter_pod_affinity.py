@@ -472,7 +472,8 @@ def test_pod_hint_on_the_pod_itself_and_on_pods_without_a_place(plugin):
         pytest.param({"far": [term()]}, {ZONE: "a"}, {}, True, id="leaves the domain"),
         pytest.param({"far": [term()]}, {ZONE: "a"}, {ZONE: "b"}, True, id="changes its domain"),
         pytest.param({"far": [term()]}, {}, {ZONE: "a"}, False, id="enters a domain"),
-        pytest.param({}, None, {ZONE: "a"}, False, id="no terms"),
+        pytest.param({}, None, {ZONE: "a"}, True, id="nobody shuns it there"),
+        pytest.param({}, {ZONE: "a"}, {ZONE: "b"}, False, id="no terms"),
     ],
 )
 def test_node_hint(plugin, terms, old, new, wakes):
