@@ -79,17 +79,20 @@ class Attempt:
         nominated: NominatedLookup,
         rng: np.random.Generator,
         nominated_node: str | None = None,
+        latest: Callable[[Pod], Pod] = lambda pod: pod,
     ) -> None:
-        """``nominated_node``: where this pod itself was nominated last; None if only its status knows.
+        """``latest``: a pod as it is now. ``nominated_node``: where this pod itself was nominated last; None if only its status knows.
 
         The status may not have been written yet when the pod's victims have gone already.
         """
-        self.pod: Final = pod
+        #: As it was when it was last judged.
+        self.pod = pod
         self.framework: Final = framework
         self.memo: TemplateMemo = framework.memo(pod)
         self.state: CycleState = CycleState(self.memo.state)
         self._table = table
         self._nominated = nominated
+        self._latest = latest
         self._rng = rng
         self._nominated_node = pod.nominated_node_name if nominated_node is None else nominated_node
         self._filtered: Filtered | None = None
@@ -130,7 +133,10 @@ class Attempt:
         return rows
 
     def still_fits(self, rows: Rows) -> Mask:
-        """bool[len(rows)]: whether the pod may go there as the table is now. Raises like ``find``."""
+        """bool[len(rows)]: whether the pod, as it is now, may go there as the table is now. Raises like ``find``."""
+        pod = self._latest(self.pod)
+        if pod is not self.pod:
+            self.pod, self.memo = pod, self.framework.memo(pod)
         outcome = self._judge()
         fits: Mask = (outcome.plugin[rows] == NONE) & outcome.considered[rows]
         return fits

@@ -92,10 +92,11 @@ class ExtenderCycle:
 
     async def choose(self, attempt: Attempt) -> Choice:
         """The chosen node. Raises NoNodesError, Unfit, SchedulingError."""
+        lane = self._lane(attempt.pod)
         try:
             return await self._choose(attempt)
         finally:
-            self._serial.end(self._lane(attempt.pod))
+            self._serial.end(lane)
 
     async def _choose(self, attempt: Attempt) -> Choice:
         asked: set[str] = set()

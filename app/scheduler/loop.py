@@ -160,6 +160,7 @@ class SchedulingLoop:
             nominated=self._state.nominated_for,
             rng=self._rng,
             nominated_node=self._state.nominator.node_of(pod.uid),
+            latest=self._state.latest,
         )
 
     def _skip(self, pod: Pod) -> bool:
@@ -215,7 +216,8 @@ class SchedulingLoop:
 
     def _commit(self, queued: QueuedPod, attempt: Attempt, choice: Choice, started: float) -> None:
         """Assumes the pod, runs Reserve and Permit, and starts the binding cycle, all without waiting."""
-        pod, framework, node = queued.pod, attempt.framework, choice.node_name
+        pod, framework, node = attempt.pod, attempt.framework, choice.node_name
+        queued.pod = pod
         current = self._state.pods.get(pod.key)
         if current is None or current.uid != pod.uid or current.node_name or current.terminating:
             self._state.drop(pod)

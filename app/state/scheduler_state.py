@@ -142,6 +142,11 @@ class SchedulerState:
         current = self.pods.get(pod.key)
         return current is not None and current.uid == pod.uid and not current.node_name
 
+    def latest(self, pod: Pod) -> Pod:
+        """This very pod as the watch shows it; as given if it is gone."""
+        current = self.pods.get(pod.key)
+        return current if current is not None and current.uid == pod.uid else pod
+
     # ------------------------------------------------------------ what happened
 
     def apply(self, change: Change, now: float) -> Sequence[Command]:

@@ -156,14 +156,13 @@ class World:
             self.apply(Node, None, make_node(name, status=status))
 
     def pod(self, name, **requests):
-        container = {"name": "main", "resources": {"requests": requests}}
-        manifest = {
-            "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
-            "spec": {"schedulerName": PROFILE, "containers": [container]},
-        }
-        pod = PODS.decode(json.dumps(manifest).encode())
+        pod = _pod(name, "1", requests)
         self.apply(Pod, None, pod)
         return pod
+
+    def changed(self, old, **requests):
+        """What the watch says of a pod that requests something else now."""
+        self.apply(Pod, old, _pod(old.name, "2", requests))
 
     def confirm(self, pod):
         """What the watch says of a pod that was bound; the pod as it is now."""
@@ -211,6 +210,20 @@ class World:
     def pod_event(self, pod, *, kind, reason, action, note, now, reporter=""):
         assert (kind, action in {"Scheduling", "Binding"}) == ("Warning", True)
         self.told.append((pod.name, reason, note))
+
+
+def _pod(name, version, requests):
+    container = {"name": "main", "resources": {"requests": requests}}
+    manifest = {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": f"uid-{name}",
+            "resourceVersion": version,
+        },
+        "spec": {"schedulerName": PROFILE, "containers": [container]},
+    }
+    return PODS.decode(json.dumps(manifest).encode())
 
 
 def scripted(reply, **fields):

@@ -103,6 +103,20 @@ class TestChoice:
         assert len(asked) == len(set(asked))
         assert {len(names) for names in shown(ext)[:-1]} <= {100}
 
+    @pytest.mark.parametrize(("cpu", "bound"), [("2", {"p": "n1"}), ("3", {})])
+    async def test_the_pod_is_decided_as_it_is_when_the_answer_comes(self, cpu, bound):
+        ext = scripted(lambda verb, request: after(1.0, everything(verb, request)))
+        async with World(ext).running() as world:
+            world.nodes("n1", cpu="2")
+            old = world.pod("p", cpu="1")
+            await until(lambda: ext.fake.requests)
+            world.changed(old, cpu=cpu)
+            await until(lambda: world.told)
+            [row] = world.state.table.live_rows()
+            requested = world.state.table.requested.column("cpu")[row]
+        assert world.bound == bound
+        assert requested == (2000 if bound else 0)
+
     async def test_a_word_about_a_node_that_was_not_shown(self):
         answer = {"FailedAndUnresolvableNodes": {"n1": "no licence", "n2": "nor there", "x": "?"}}
         async with World(scripted(lambda verb, request: answer)).running() as world:
