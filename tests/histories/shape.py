@@ -183,7 +183,9 @@ def draw(seed: int) -> Shape:
         quiet_at=quiet_at,
         cost=rng.choice((0.0, 0.00002, 0.00002, 0.003)),
         menu=_draw_faults(rng, theme, calls=bool(extenders)),
-        incidents=_draw_incidents(rng, theme, elects, bool(extenders), quiet_at),
+        incidents=_draw_incidents(
+            rng, theme, elects=elects, extenders=bool(extenders), quiet_at=quiet_at
+        ),
     )
 
 
@@ -211,7 +213,7 @@ def _draw_extenders(rng: random.Random) -> tuple[str, ...]:
 
 
 def _draw_incidents(
-    rng: random.Random, theme: str, elects: bool, extenders: bool, quiet_at: float
+    rng: random.Random, theme: str, *, elects: bool, extenders: bool, quiet_at: float
 ) -> list[Incident]:
     """Those of a theme, and some others."""
     names = [name for name in INCIDENTS if elects or not name.startswith("lease")]
@@ -222,11 +224,10 @@ def _draw_incidents(
     elif theme == MID_ATTEMPT:
         drawn += [("users act", rng.choice(CALLS)) for _ in range(rng.randint(2, 6))]
     incidents = []
-    for name, trigger in drawn:
+    for name, bound_to in drawn:
         at = rng.random() * quiet_at
         seconds = min(INCIDENTS[name] * rng.random(), quiet_at - at)
         kinds = TRIGGERS + CALLS if extenders else TRIGGERS
-        if not trigger and rng.random() < 0.6:
-            trigger = rng.choice(kinds)
+        trigger = bound_to or (rng.choice(kinds) if rng.random() < 0.6 else "")
         incidents.append(Incident(name, at, seconds, trigger, rng.random() < 0.5))
     return incidents
