@@ -64,9 +64,11 @@ class Outcome:
         self.texts: Final = texts
         self.considered: Final = considered
 
-    def feasible(self) -> npt.NDArray[np.intp]:
-        """Rows where the pod may go, ascending."""
+    def feasible(self, every: npt.NDArray[np.intp] | None = None) -> npt.NDArray[np.intp]:
+        """Rows where the pod may go, ascending. Where that is every row: ``every``, if given, which costs no new array."""
         good: Mask = (self.plugin == NONE) & self.considered
+        if every is not None and np.count_nonzero(good) == len(every):
+            return every
         return good.nonzero()[0]
 
     def rejected(self) -> npt.NDArray[np.intp]:

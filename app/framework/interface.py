@@ -443,7 +443,11 @@ class ScorePlugin(Plugin, Protocol):
 
 
 class NormalizePlugin(ScorePlugin, Protocol):
-    """Ranks nodes against each other."""
+    """Ranks nodes against each other.
+
+    A ``NodeLocal`` one may have ``ZERO_NORMALIZED``: the score that ``normalize`` gives to each of any number of nodes whose raw
+    scores are all 0. It need not be called for those then.
+    """
 
     def normalize(self, state: CycleState, pod: Pod, scores: Int64, view: View) -> Int64:
         """int64[n] within 0 to 100 from the raw scores of all feasible nodes."""

@@ -202,9 +202,9 @@ class TemplateMemo:
         self._nominated = FilterArrays(0)
         self._nominated_at: Int64 = np.zeros(0, np.int64)
         self._nominated_with: Int64 = np.zeros(0, np.int64)
-        #: Weighted sum of the scores that need no normalising.
+        #: Weighted sum of the scores that need no normalising, and of ZERO_NORMALIZED of the plugins whose raw scores are all 0.
         self._total: Int64 = np.zeros(0, np.int64)
-        #: Raw scores of the plugins that normalise, by position in ``active_scores``.
+        #: Raw scores of the other plugins that normalise, by position in ``active_scores``.
         self._raw: dict[int, Int64 | None] = {}
 
     def plan(self, skipping: Sequence[str]) -> Plan:
@@ -284,7 +284,7 @@ class TemplateMemo:
     def scored(self, pod: Pod) -> tuple[Int64, dict[int, Int64 | None]]:
         """For every row the weighted total of scores that need no normalising, and raw scores of the others by position.
 
-        None stands for raw scores of 0 everywhere.
+        None stands for raw scores of 0 everywhere. Not to be changed.
         """
         self._check_epoch()
         if self._scored_at != self._table.last_generation:
@@ -299,7 +299,9 @@ class TemplateMemo:
         for number, (plugin, weight) in enumerate(self.active_scores or ()):
             scores = one(plugin).score(self.state, pod, view)
             if hasattr(plugin, "normalize"):
-                self._keep_raw(number, scores, view)
+                zero = getattr(plugin, "ZERO_NORMALIZED", None)
+                worth = None if zero is None else weight * zero
+                total += self._keep_raw(number, scores, view, worth)
             elif scores is not None:
                 check_scores(plugin.NAME, scores)
                 total += weighted(scores, weight)
@@ -308,12 +310,22 @@ class TemplateMemo:
         else:
             self._total[view.rows] = total
 
-    def _keep_raw(self, number: int, scores: Int64 | None, view: View) -> None:
-        if view.n == self._table.size:
+    def _keep_raw(self, number: int, scores: Int64 | None, view: View, worth: int | None) -> int:
+        """Keeps raw scores. Where all of them are 0 and that is ``worth`` something: returns it, and nothing is kept."""
+        whole = view.n == self._table.size
+        if whole:
+            self._raw.pop(number, None)
+        if worth is not None and number not in self._raw:
+            if scores is None:
+                return worth
+            if not whole:
+                self._total -= worth
+        if whole:
             self._raw[number] = scores
-            return
-        raw = self._raw[number]
+            return 0
+        raw = self._raw.get(number)
         if raw is None and scores is not None:
             raw = self._raw[number] = np.zeros(self._table.size, scores.dtype)
         if raw is not None:
             raw[view.rows] = 0 if scores is None else scores
+        return 0

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 from app.framework.interface import (
+    MAX_NODE_SCORE,
     CycleState,
     EventRegistration,
     Handle,
@@ -36,6 +37,7 @@ class TaintToleration(NodeLocal):
     """NoSchedule and NoExecute keep a pod off, PreferNoSchedule makes a node worse."""
 
     NAME: ClassVar[str] = "TaintToleration"
+    ZERO_NORMALIZED: ClassVar[int] = MAX_NODE_SCORE
     NEEDS: ClassVar[Mapping[str, Need]] = {
         "score": Need(
             "preScore", 'failed to read "PreScoreTaintToleration" from cycleState: not found'

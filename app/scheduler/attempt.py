@@ -104,7 +104,7 @@ class Attempt:
 
     def find(self) -> Rows:
         """The rows where the pod may go as the table is now. Raises NoNodesError, Unfit, SchedulingError."""
-        rows = self._prefer_nominated(self._judge().feasible())
+        rows = self._prefer_nominated(self._judge().feasible(self._table.all_rows()))
         if not len(rows):
             raise Unfit(self.diagnosis())
         return rows
@@ -234,7 +234,7 @@ def feasible_nodes_to_find(nodes: int, percentage: int) -> int:
 def best(totals: Int64, rng: np.random.Generator) -> int:
     """The position of the highest total, any of them where several are equal. ``totals`` must not be empty."""
     winners = (totals == totals[totals.argmax()]).nonzero()[0]
-    return int(winners[0] if len(winners) == 1 else winners[rng.integers(len(winners))])
+    return int(winners[0] if len(winners) == 1 else winners[int(rng.random() * len(winners))])
 
 
 def best_first(rows: Rows, totals: Int64, limit: int, rng: np.random.Generator) -> Rows:

@@ -5,6 +5,8 @@ See docs/spec/framework.md.
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.framework.interface import (
     CycleState,
@@ -50,8 +52,8 @@ class Profile:
     def feasible(self):
         return "".join(self.table.names[row] for row in self.filter().outcome.feasible())
 
-    def scores(self):
-        pod = make_pod()
+    def scores(self, pod=None):
+        pod = pod or make_pod()
         memo = self.framework.memo(pod)
         view = View(self.table, self.table.live_rows())
         return self.framework.score(CycleState(memo.state), pod, memo, view).tolist()
@@ -247,6 +249,51 @@ def test_scores_are_weighed_and_added(kind, comparing):
 @pytest.mark.parametrize("kind", [Ranks, RanksRows, Compares, ComparesRows])
 def test_a_plugin_that_skips_scores_nothing(kind):
     assert Profile(kind("a", 1, 2, 3, pre_score=SKIP), Ranks("b", 4, 5, 6)).scores() == [4, 5, 6]
+
+
+class Counts(NodeLocal, Ranks):
+    """The fewer the better; nothing to count is None."""
+
+    def score(self, state, pod, view):
+        counts = super().score(state, pod, view)
+        return counts if counts.any() else None
+
+    def normalize(self, _state, _pod, scores, _view):
+        return default_normalize(scores, reverse=True)
+
+    def count(self, *scores):
+        self._scores = np.array(scores, np.int64)
+
+
+class CountsAndSaysWhatZeroIs(Counts):
+    """The same; ``normalize`` need not be called where there is nothing to count."""
+
+    ZERO_NORMALIZED = 100
+    calls = 0
+
+    def normalize(self, *args):
+        self.calls += 1
+        return super().normalize(*args)
+
+
+@given(
+    steps=st.lists(st.tuples(*[st.sampled_from([0, 0, 0, 1, 2])] * 3), min_size=1, max_size=6),
+    added=st.booleans(),
+)
+def test_what_normalize_makes_of_zeros_may_be_said_once(steps, added):
+    others = [RanksRows("a", 4, 5, 6)] if added else []
+    plugins = [kind("b", *steps[0]) for kind in (Counts, CountsAndSaysWhatZeroIs)]
+    profiles = [Profile(plugin, *others, weights={"b": 3, "a": 1}) for plugin in plugins]
+    pod = make_pod()
+    for step in steps:
+        for plugin, profile in zip(plugins, profiles, strict=True):
+            for row, (old, new) in enumerate(zip(plugin._scores, step, strict=True)):
+                if old != new:
+                    profile.table.set_node(make_node("xyz"[row], labels={"a": f"{new}"}))
+            plugin.count(*step)
+        assert profiles[0].scores(pod) == profiles[1].scores(pod)
+    assert plugins[1].calls or not any(map(any, steps))
+    assert not plugins[1].calls or any(map(any, steps))
 
 
 @pytest.mark.parametrize("answer", [BROKEN, NO])
