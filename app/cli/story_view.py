@@ -15,13 +15,13 @@ from app.observe.explain import (
     BOUND,
     GONE,
     NOT_OURS,
-    Chances,
     Explanation,
-    NodeScore,
+    Feasibility,
     QueueMove,
+    RankedNode,
     Waiting,
 )
-from app.observe.histories import AttemptRecord, ExtenderCall, Preempted, Rejection
+from app.observe.histories import AttemptRecord, ExtenderCall, PreemptedBy, Rejection
 
 _RESULTS: Final = {
     "bound": "green",
@@ -57,7 +57,7 @@ def _parts(explanation: Explanation, now: float, width: int) -> Iterator[Rendera
     elif explanation.place != NOT_OURS:
         yield Text("\nNo attempt is remembered: none was made, or it was long ago.")
     if explanation.now is not None:
-        yield from _chances(explanation.now, width)
+        yield from _feasibility(explanation.now, width)
     if explanation.moves:
         yield _section("Queue", _moves(explanation.moves, now))
 
@@ -77,7 +77,7 @@ def _head(explanation: Explanation, now: float) -> RenderableType:
     return Group(title, Padding(facts, (0, 0, 0, 2)))
 
 
-def _preempted(told: Preempted, now: float) -> str:
+def _preempted(told: PreemptedBy, now: float) -> str:
     return f"by {told.preemptor} on {told.node}, {_ago(told.at, now)}"
 
 
@@ -194,7 +194,7 @@ def _calls(calls: Iterable[ExtenderCall]) -> Table:
     return table
 
 
-def _chances(now: Chances, width: int) -> Iterator[RenderableType]:
+def _feasibility(now: Feasibility, width: int) -> Iterator[RenderableType]:
     said = f"{now.feasible} of {now.evaluated} nodes would do"
     title = f"If it were tried now, extenders not asked: {said}"
     if now.top:
@@ -205,7 +205,7 @@ def _chances(now: Chances, width: int) -> Iterator[RenderableType]:
         yield _section("Turned down by, as things are now", _refusals(now.refusals))
 
 
-def _scores(top: Sequence[NodeScore], width: int) -> Table:
+def _scores(top: Sequence[RankedNode], width: int) -> Table:
     """A column per plugin where there is room, else all in one."""
     plugins = list(top[0].scores)
     needed = sum(map(len, plugins)) + 3 * len(plugins) + 20 + max(len(each.node) for each in top)

@@ -1,1 +1,1 @@
-"""What happened, for people: metrics, pod histories, explanations, API events."""
+"""Reports what happens: metrics, pod histories, explanations, API events, log lines."""

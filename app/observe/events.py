@@ -1,7 +1,7 @@
-"""What happens to pods on their way through the scheduler, as events for metrics, pod histories and the log.
+"""Events about pods, for metrics, pod histories and the log.
 
-The scheduler emits each event once, to one sink. A sink is synchronous and cheap and does not raise; it ignores events that
-do not concern it. What happens between the scheduler and extenders is in app.extender.events.
+The scheduler emits each event once, to one sink. A sink is synchronous, cheap and does not raise; it ignores events of other
+types. Events about extenders are in app.extender.events.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ class AttemptStarted(msgspec.Struct, frozen=True):
 
 
 class NodeSelected(msgspec.Struct, frozen=True):
-    """A node was chosen; the table is as it was at that moment while sinks run."""
+    """A node was chosen; the node table does not change while sinks run."""
 
     queued: QueuedPod
     profile: str
@@ -29,9 +29,9 @@ class NodeSelected(msgspec.Struct, frozen=True):
     #: How many nodes were feasible, of how many that were evaluated.
     feasible: int
     evaluated: int
-    #: From the start of the attempt, calls to extenders included.
+    #: Since the start of the attempt, including calls to extenders.
     seconds: float
-    #: Works out the scores again; raises SchedulingError.
+    #: Computes the scores again; raises SchedulingError.
     scores: Callable[[], Scores]
 
 
@@ -66,7 +66,7 @@ class AttemptFailed(msgspec.Struct, frozen=True):
     #: ``unschedulable`` or ``error``.
     result: str
     message: str
-    #: From the start of the attempt.
+    #: Since the start of the attempt.
     seconds: float
     #: Which plugins rejected which nodes; None after an error.
     diagnosis: Diagnosis | None = None
@@ -113,7 +113,7 @@ Sink = Callable[[SchedulerEvent], None]
 
 
 class ElectionStatistics(msgspec.Struct, frozen=True):
-    """The election at one moment."""
+    """The current state of the election."""
 
     identity: str
     #: Whether this process may write now.

@@ -1,12 +1,12 @@
-"""The answer to "why is this pod where it is, or why is it pending?", as the endpoint and ``explain`` show it."""
+"""The explanation of a pod's state as the endpoint returns it and ``explain`` prints it."""
 
 from typing import Final
 
 import msgspec
 
-from app.observe.histories import AttemptRecord, Preempted, Rejection
+from app.observe.histories import AttemptRecord, PreemptedBy, Rejection
 
-# Where a pod can be beside the places of the queue.
+# Where a pod can be, besides the queues.
 ASSUMED: Final = "assumed"
 BOUND: Final = "bound"
 NOT_OURS: Final = "not ours"
@@ -14,7 +14,7 @@ GONE: Final = "gone"
 
 
 class QueueMove(msgspec.Struct, rename="camel", frozen=True):
-    """A move in the queue: when (seconds since the epoch, None where a pod leaves), why, and where to."""
+    """A move between queues: when (seconds since the epoch, None if the pod leaves), the event, and the new place."""
 
     at: float | None
     event: str
@@ -22,18 +22,18 @@ class QueueMove(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Waiting(msgspec.Struct, rename="camel", frozen=True):
-    """How a pod waits. Times are seconds since the epoch, 0 for none."""
+    """A pod's state in the queue. Times are seconds since the epoch, 0 for none."""
 
     attempts: int
     since: float
     backoff_until: float
-    #: The plugins that rejected it: an event that one of them welcomes wakes the pod.
+    #: The plugins that rejected the pod and may wake it (QueueingHints).
     rejectors: tuple[str, ...]
     gating_plugin: str
     gating_message: str
 
 
-class NodeScore(msgspec.Struct, rename="camel", frozen=True):
+class RankedNode(msgspec.Struct, rename="camel", frozen=True):
     """A node with its weighted scores by plugin, and their sum."""
 
     node: str
@@ -41,20 +41,20 @@ class NodeScore(msgspec.Struct, rename="camel", frozen=True):
     scores: dict[str, int]
 
 
-class Chances(msgspec.Struct, rename="camel", frozen=True):
-    """What an attempt without extenders would come to now."""
+class Feasibility(msgspec.Struct, rename="camel", frozen=True):
+    """The result of an attempt now, without extenders."""
 
     feasible: int
     evaluated: int
-    #: What would be said if no node would do.
+    #: The message of FailedScheduling if no node is feasible.
     message: str = ""
     refusals: tuple[Rejection, ...] = ()
     #: The best nodes, best first.
-    top: tuple[NodeScore, ...] = ()
+    top: tuple[RankedNode, ...] = ()
 
 
 class Leadership(msgspec.Struct, rename="camel", frozen=True):
-    """Whether this process schedules, and who does."""
+    """Whether this process is the leader, its identity, and the lease's holder."""
 
     leading: bool
     identity: str = ""
@@ -62,20 +62,20 @@ class Leadership(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Explanation(msgspec.Struct, rename="camel", frozen=True):
-    """Everything known of one pod."""
+    """What is known about one pod."""
 
     namespace: str
     name: str
     uid: str
     scheduler_name: str
     leadership: Leadership
-    #: A place of the queue, or assumed, bound, not ours, gone.
+    #: One of the queues, or assumed, bound, not ours, gone.
     place: str
     node: str = ""
     nominated_node: str = ""
     priority: int = 0
     waiting: Waiting | None = None
-    now: Chances | None = None
+    now: Feasibility | None = None
     attempts: list[AttemptRecord] = msgspec.field(default_factory=list)
     moves: tuple[QueueMove, ...] = ()
-    preempted: Preempted | None = None
+    preempted: PreemptedBy | None = None

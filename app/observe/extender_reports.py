@@ -1,9 +1,9 @@
-"""Reports extenders that fail: failures that are ignored are logged, always with the reason.
+"""Reports failures of extenders in the log and as API events, with their reasons.
 
-kube-scheduler ignores the failures of ignorable extenders, and over all failures of prioritize, without a reason, and of an
-error answer it tells the status only. Here the log says when an extender begins to be ignored and when that is over,
-some of the pods concerned get an event, and what the body of an error answer said is in an event of its own (the text of
-FailedScheduling stays kube-scheduler's).
+kube-scheduler ignores failures of ignorable extenders, and all failures of prioritize, without reporting them, and of an error
+answer it reports only the status. Here the log says when an extender begins to be ignored and when it answers again, some of
+the pods get an event, and the body of an error answer is reported in an event of its own (the text of FailedScheduling stays
+kube-scheduler's).
 """
 
 import logging
@@ -25,29 +25,29 @@ IGNORED: Final = "ExtenderIgnored"
 FAILED: Final = "ExtenderFailed"
 #: Seconds between two events about the same extender and verb being ignored.
 EVENT_INTERVAL: Final = 30.0
-#: Seconds without another failure after which an answer ends the trouble.
+#: Seconds without a failure after which an answer counts as recovery.
 CALM: Final = 10.0
 _DETAILS: Final = 2
 
 
-class _Trouble(msgspec.Struct):
+class _Failures(msgspec.Struct):
     """Failures of one extender's verb that were ignored. Times are monotonic."""
 
     errors: int = 0
     last: float = 0.0
     next_event: float = 0.0
     #: Failures since the last event.
-    untold: int = 0
+    unreported: int = 0
 
 
 class ExtenderReports:
-    """Tells the log and the pods."""
+    """Writes log lines, and events about the pods."""
 
     def __init__(self, *, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self._wall: Final = wall
         self._monotonic: Final = monotonic
         self._events: PodEvents | None = None
-        self._troubles: Final[dict[tuple[str, Verb], _Trouble]] = {}
+        self._failures: Final[dict[tuple[str, Verb], _Failures]] = {}
 
     def send_to(self, events: PodEvents) -> None:
         """Records events about pods there from now on."""
@@ -56,7 +56,7 @@ class ExtenderReports:
     # ------------------------------------------------------------ ignored errors
 
     def on(self, event: ExtenderEvent) -> None:
-        """Reports errors that are ignored, and their end."""
+        """Reports errors that are ignored, and recovery."""
         match event:
             case CallFinished(extender, verb, Outcome.SUCCESS):
                 self._answered(extender, verb)
@@ -65,9 +65,9 @@ class ExtenderReports:
 
     def _ignored(self, error: ExtenderError, pod: Pod) -> None:
         now = self._monotonic()
-        trouble = self._troubles.get((error.extender, error.verb))
-        if trouble is None:
-            trouble = self._troubles[error.extender, error.verb] = _Trouble()
+        failures = self._failures.get((error.extender, error.verb))
+        if failures is None:
+            failures = self._failures[error.extender, error.verb] = _Failures()
             logs.warning(
                 log,
                 "Extender fails and is ignored",
@@ -86,32 +86,32 @@ class ExtenderReports:
                 pod=pod.key,
                 err=error.detail,
             )
-        trouble.errors += 1
-        trouble.last = now
-        if now >= trouble.next_event:
-            self._event(pod, error.verb, IGNORED, _note(error, trouble.untold))
-            trouble.next_event = now + EVENT_INTERVAL
-            trouble.untold = 0
+        failures.errors += 1
+        failures.last = now
+        if now >= failures.next_event:
+            self._event(pod, error.verb, IGNORED, _note(error, failures.unreported))
+            failures.next_event = now + EVENT_INTERVAL
+            failures.unreported = 0
         else:
-            trouble.untold += 1
+            failures.unreported += 1
 
     def _answered(self, extender: str, verb: Verb) -> None:
-        trouble = self._troubles.get((extender, verb))
-        if trouble is None or self._monotonic() - trouble.last < CALM:
+        failures = self._failures.get((extender, verb))
+        if failures is None or self._monotonic() - failures.last < CALM:
             return
-        del self._troubles[extender, verb]
+        del self._failures[extender, verb]
         logs.info(
             log,
             "Extender answers again",
             extender=extender,
             verb=verb.value,
-            errorsPassedOver=trouble.errors,
+            errorsIgnored=failures.errors,
         )
 
-    # ------------------------------------------------------------ in the way
+    # ------------------------------------------------------------ errors that end an attempt
 
     def failed(self, error: ExtenderError, pod: Pod) -> None:
-        """A failed call ended an attempt; tells what its answer said beyond what FailedScheduling does."""
+        """A failed call ended an attempt: reports the body of its answer, which FailedScheduling does not contain."""
         if error.body_excerpt:
             logs.error(log, "Extender failed", pod=pod.key, err=error.detail)
             self._event(pod, error.verb, FAILED, error.detail)
@@ -124,6 +124,6 @@ class ExtenderReports:
             )
 
 
-def _note(error: ExtenderError, untold: int) -> str:
-    more = f" (and {untold} more times since this was last told)" if untold else ""
+def _note(error: ExtenderError, unreported: int) -> str:
+    more = f" (and {unreported} more times since the last event)" if unreported else ""
     return f"extender {error.extender} was ignored: {error.verb.value}: {error.detail}{more}"

@@ -1,11 +1,11 @@
-"""Pod histories: what each attempt did, which plugins and extenders rejected which nodes, and how the binding went.
+"""Keeps pod histories for ``explain``: attempts, rejections by plugins and extenders, calls, binding steps.
 
-They are kept for ``explain``: for the pods handled last, and for the last attempts of each. Consecutive attempts that
-failed with the same message are kept as one, with a count. An event costs a few small objects; anything slower is worked
-out on request (app.scheduler.explainer).
+It keeps the pods handled last, and the last attempts of each. Consecutive attempts that failed with the same message are
+kept as one, with a count. An event creates a few small objects; anything slower is computed on request
+(app.scheduler.explainer).
 
-An extender's client does not know for which attempt it is called. The task that makes the attempt does: it keeps the
-attempt's calls in a context variable, which the tasks it starts inherit, the binding cycle's among them.
+An extender's client does not know for which attempt it is called. Therefore the task of an attempt keeps its calls in a
+context variable, which is inherited by the tasks it starts, including the binding cycle.
 """
 
 from collections import OrderedDict
@@ -40,11 +40,11 @@ from app.state.queue.queued_pod import Place, QueuedPod
 
 MAX_PODS: Final = 4096
 MAX_ATTEMPTS: Final = 10
-#: Calls to extenders kept for one attempt, which may take many rounds.
+#: Calls to extenders kept for one attempt.
 MAX_CALLS: Final = 50
 #: Characters of messages and reasons in all histories: an extender may give a long reason for each node.
 MAX_TEXT: Final = 32 * 1024 * 1024
-#: Victims that are named for one attempt.
+#: Victims named for one attempt.
 MAX_VICTIMS: Final = 10
 
 
@@ -59,7 +59,7 @@ class ExtenderCall(msgspec.Struct, rename="camel"):
     received: int = 0
     #: Nodes it rejected, of those it was sent.
     dropped: int = 0
-    #: What went wrong, where scheduling went on without it.
+    #: The error, if it was ignored.
     ignored_error: str = ""
 
 
@@ -81,14 +81,14 @@ class BindingStep(msgspec.Struct, rename="camel", frozen=True):
 
 
 class AttemptRecord(msgspec.Struct, rename="camel"):
-    """One attempt, or ``repeats`` attempts with the same end, of which the last is shown.
+    """One attempt, or the last of ``repeats`` attempts that ended in the same way.
 
     Times are seconds since the epoch.
     """
 
     number: int
     profile: str
-    #: When the (first) attempt was decided or failed, and when the last one.
+    #: When the first and the last of the attempts were recorded; ``at`` of a bound pod: when it was bound.
     first_at: float
     at: float
     repeats: int = 1
@@ -104,7 +104,7 @@ class AttemptRecord(msgspec.Struct, rename="camel"):
     message: str = ""
     #: None: the nomination was left as it is; "": cleared.
     nominated_node: str | None = None
-    #: How many pods are evicted for this one, and some of them (``NAMESPACE/NAME``).
+    #: How many pods were evicted for this one, and some of them (``NAMESPACE/NAME``).
     victims: int = 0
     victim_pods: tuple[str, ...] = ()
     refusals: tuple[Rejection, ...] = ()
@@ -121,7 +121,7 @@ class AttemptRecord(msgspec.Struct, rename="camel"):
         )
 
 
-class Preempted(msgspec.Struct, rename="camel", frozen=True):
+class PreemptedBy(msgspec.Struct, rename="camel", frozen=True):
     """How a pod was preempted: when (seconds since the epoch), for which pod (``NAMESPACE/NAME``), on which node."""
 
     at: float
@@ -131,7 +131,7 @@ class Preempted(msgspec.Struct, rename="camel", frozen=True):
 
 
 class PodHistory(msgspec.Struct, eq=False):
-    """What is remembered of one pod; the oldest attempt first."""
+    """The history of one pod; the oldest attempt first."""
 
     namespace: str
     name: str
@@ -139,11 +139,11 @@ class PodHistory(msgspec.Struct, eq=False):
     attempts: list[AttemptRecord] = msgspec.field(default_factory=list)
     #: The attempt that has neither bound the pod nor failed.
     current: AttemptRecord | None = None
-    #: The way through the queue of a pod that has left it (QueuedPod.moves).
+    #: The moves through the queue of a pod that has left it (QueuedPod.moves).
     moves: Sequence[tuple[float | None, str, Place]] = ()
-    #: How many pods are evicted for it in the attempt under way, and some of them.
+    #: How many pods are evicted for it in the current attempt, and some of them.
     victims: tuple[int, tuple[str, ...]] = (0, ())
-    preempted: Preempted | None = None
+    preempted: PreemptedBy | None = None
     #: Characters of messages and reasons.
     size: int = 0
 
@@ -152,7 +152,7 @@ _CALLS: ContextVar[list[ExtenderCall] | None] = ContextVar("extender calls", def
 
 
 class Histories:
-    """The histories of the pods handled last."""
+    """The histories of the pods handled last, within limits of pods, attempts and text."""
 
     def __init__(
         self,
@@ -162,18 +162,18 @@ class Histories:
         max_attempts: int = MAX_ATTEMPTS,
         max_text: int = MAX_TEXT,
     ) -> None:
-        """``wall`` tells the time in seconds since the epoch."""
+        """``wall`` returns the time in seconds since the epoch."""
         self._wall: Final = wall
         self._max_pods: Final = max_pods
         self._max_attempts: Final = max_attempts
         self._max_text: Final = max_text
         self._text = 0
-        #: Histories that made room for later ones.
+        #: Histories dropped for later ones.
         self.forgotten = 0
         self._by_uid: Final[OrderedDict[str, PodHistory]] = OrderedDict()
         self._uid_of: Final[dict[tuple[str, str], str]] = {}
 
-    # ------------------------------------------------------------ looking in
+    # ------------------------------------------------------------ queries
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -191,7 +191,7 @@ class Histories:
     # ------------------------------------------------------------ events
 
     def on(self, event: SchedulerEvent) -> None:
-        """Remembers what happened to a pod."""
+        """Records an event about a pod."""
         match event:
             case NodeSelected():
                 self._selected(event)
@@ -204,17 +204,17 @@ class Histories:
                 self._bound(event)
             case AttemptFailed():
                 self._failed(event)
-            case AttemptStarted():  # calls of this task, and of those it starts, belong to it
+            case AttemptStarted():  # calls of this task and of those it starts belong to the attempt
                 _CALLS.set(self._attempt(event.queued, event.profile).calls)
             case PreemptionStarted():
                 some = tuple(victim.key for victim in event.victims[:MAX_VICTIMS])
-                self._story(event.preemptor).victims = (len(event.victims), some)
+                self._history(event.preemptor).victims = (len(event.victims), some)
             case VictimEvicted(victim, preemptor, node):
-                told = Preempted(self._wall(), preemptor.key, preemptor.uid, node)
-                self._story(victim).preempted = told
+                preempted = PreemptedBy(self._wall(), preemptor.key, preemptor.uid, node)
+                self._history(victim).preempted = preempted
 
     def on_extender(self, event: ExtenderEvent) -> None:
-        """Remembers a call as part of the attempt that made it."""
+        """Records a call as part of the attempt that made it."""
         match event:
             case CallFinished(extender, verb, outcome, seconds, sent, received):
                 call = ExtenderCall(extender, verb.value, outcome.value, seconds, sent, received)
@@ -274,7 +274,7 @@ class Histories:
     # ------------------------------------------------------------ records
 
     def _attempt(self, queued: QueuedPod, profile: str) -> AttemptRecord:
-        """The attempt that is being made."""
+        """The record of the current attempt."""
         history = self._by_uid.get(queued.pod.uid)
         if history is not None:
             current = history.current
@@ -283,7 +283,7 @@ class Histories:
         return self._begin(queued, profile)
 
     def _begin(self, queued: QueuedPod, profile: str) -> AttemptRecord:
-        history = self._story(queued.pod)
+        history = self._history(queued.pod)
         now = self._wall()
         history.current = AttemptRecord(queued.attempts, profile, now, now)
         history.attempts.append(history.current)
@@ -291,7 +291,7 @@ class Histories:
             del history.attempts[0]
         return history.current
 
-    def _story(self, pod: Pod) -> PodHistory:
+    def _history(self, pod: Pod) -> PodHistory:
         history = self._by_uid.get(pod.uid)
         if history is not None:
             self._by_uid.move_to_end(pod.uid)
@@ -303,7 +303,7 @@ class Histories:
         return history
 
     def _weigh(self, history: PodHistory) -> None:
-        """Forgets the oldest histories if the texts of all are too long together."""
+        """Drops the oldest histories if their texts are too long together."""
         size = sum(map(_size, history.attempts))
         self._text += size - history.size
         history.size = size
@@ -331,7 +331,7 @@ class Histories:
 
 
 def _size(attempt: AttemptRecord) -> int:
-    """The characters of its texts."""
+    """The number of characters in its texts."""
     reasons = sum(len(text) for each in attempt.refusals for text in each.reasons)
     return len(attempt.message) + reasons + sum(len(call.ignored_error) for call in attempt.calls)
 

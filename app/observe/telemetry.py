@@ -1,6 +1,6 @@
-"""The sinks of one process: metrics, pod histories, the log and API events about extenders.
+"""Passes events to the metrics, the pod histories, the log and the API events about extenders.
 
-The log's lines are kube-scheduler's own, at its verbosity, so that tools that read its log can read this one.
+The log has kube-scheduler's messages at its verbosity, so that tools that read its log can read this one.
 """
 
 import logging
@@ -30,16 +30,16 @@ from app.observe.events import (
 )
 from app.observe.extender_reports import ExtenderReports
 from app.observe.histories import Histories
-from app.observe.metrics.client import ClientMetrics, LoopLag
 from app.observe.metrics.extenders import ExtenderMetrics
+from app.observe.metrics.process import ClientMetrics, LoopLag, ServingMetrics
 from app.observe.metrics.scheduler import (
     AttemptMetrics,
     FrameworkMetrics,
+    PreemptionMetrics,
     QueueMetrics,
     WatchMetrics,
 )
-from app.observe.metrics.series import ALPHA, Families
-from app.observe.metrics.serving import ServingMetrics
+from app.observe.metrics.series import ALPHA, MetricFamilies
 from app.runtime import logs
 from app.runtime.clock import Clock, stopwatch
 
@@ -49,9 +49,9 @@ log = logging.getLogger(__name__)
 _OUTCOMES: Final = 2
 _CALLS: Final = 5
 _SCORES: Final = 10
-#: Verbosity at which bodies of calls are logged -> how many bytes of each, as in client-go's log.
+#: Verbosity at which the bodies of calls are logged -> bytes of each, as in client-go's log.
 _BODIES: Final = {8: 1024, 9: 10 * 1024, 10: 64 * 1024}
-#: Values of environment variables, and of the annotation that repeats them; also those that are cut off.
+#: Values of environment variables, and of the annotation that repeats them, also if they are cut off.
 _SECRET: Final = re.compile(
     r'("name":"(?:[^"\\]|\\.)*","value":"|"kubectl\.kubernetes\.io/last-applied-configuration":")'
     r'(?:[^"\\]|\\.)*\\?("|\Z)'
@@ -59,15 +59,15 @@ _SECRET: Final = re.compile(
 
 
 class Telemetry:
-    """Owns the sinks and hands each event to all of them. One instance per process."""
+    """Owns the sinks and passes each event to all of them. One instance per process."""
 
     def __init__(self, clock: Clock, rng: np.random.Generator) -> None:
         self.registry: Final = CollectorRegistry()
-        self.families: Final = Families(self.registry)
+        self.families: Final = MetricFamilies(self.registry)
         self.histories: Final = Histories(clock.wall)
-        self.families.look_up(
+        self.families.computed(
             "aiokube_scheduler_histories_forgotten_total",
-            "Pod histories that made room for later ones.",
+            "Pod histories dropped for later ones.",
             ALPHA,
             lambda: {(): self.histories.forgotten},
             counter=True,
@@ -81,31 +81,33 @@ class Telemetry:
         self.lag: Final = LoopLag(self.families, self.probe.now)
         self.serving: Final = ServingMetrics(self.families)
         self._attempts: Final = AttemptMetrics(self.families)
+        self._preemptions: Final = PreemptionMetrics(self.families)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
 
     def on(self, event: SchedulerEvent) -> None:
-        """Takes what happened to a pod."""
+        """Passes on an event about a pod."""
         self._attempts.on(event)
+        self._preemptions.on(event)
         self.histories.on(event)
         log_event(event)
 
     def on_extender(self, event: ExtenderEvent) -> None:
-        """Takes what happened between the scheduler and an extender."""
+        """Passes on an event about an extender."""
         self.extender_metrics.on(event)
         self.histories.on_extender(event)
         self.extender_reports.on(event)
         log_extender_event(event)
 
     def expect(self, extenders: Iterable[HTTPExtender]) -> None:
-        """Shows the metrics of these extenders before they are first called."""
+        """Creates the series of these extenders before their first calls."""
         for extender in extenders:
             for verb in filter(extender.supports, Verb):
                 self.extender_metrics.expect(extender.name, verb)
 
 
 def log_event(event: SchedulerEvent) -> None:
-    """Logs what happened to a pod."""
+    """Logs an event about a pod."""
     match event:
         case AttemptFailed(result="error"):
             pod = event.queued.pod.key
@@ -142,7 +144,7 @@ def log_event(event: SchedulerEvent) -> None:
 
 
 def log_scores(event: NodeSelected) -> None:
-    """Logs every plugin's weighted score of every node, and the totals, in kube-scheduler's words. For verbosity 10."""
+    """Logs every plugin's weighted score of every node, and the totals, in kube-scheduler's words (verbosity 10)."""
     pod = event.queued.pod.key
     try:
         scores = event.scores()
@@ -198,7 +200,7 @@ def log_extender_event(event: ExtenderEvent) -> None:
 
 
 def _log_call(event: CallFinished) -> None:
-    """Logs a call, and the beginning of its bodies at the verbosities for that."""
+    """Logs a call, and at a high verbosity the beginning of its bodies."""
     pod = "" if event.pod is None else event.pod.key
     call = {"pod": pod, "extender": event.extender, "verb": event.verb.value}
     logs.info(
@@ -234,5 +236,5 @@ def _beginning(pieces: Sequence[bytes], limit: int) -> bytes:
 
 
 def without_secrets(body: bytes) -> str:
-    """JSON as the API server writes it, or the beginning of some, without the values of environment variables."""
+    """The text of a JSON body, possibly cut off, without the values of environment variables."""
     return _SECRET.sub(r"\1REDACTED\2", body.decode(errors="replace"))

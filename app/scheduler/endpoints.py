@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from app.kube.reviews import Reviews
 from app.model.pod import Pod
 from app.observe.explain import Leadership
-from app.observe.metrics.series import Families
+from app.observe.metrics.series import MetricFamilies
 from app.observe.telemetry import Telemetry
 from app.scheduler.election.elector import LeaseElector
 from app.scheduler.explainer import Explainer
@@ -62,7 +62,7 @@ class Endpoints:
         dumps = Dumps()
         #: All paths.
         self.routes: Final[list[web.RouteDef]] = [
-            *HealthEndpoints(self._checks(degradation), Families(slis)).routes(),
+            *HealthEndpoints(self._checks(degradation), MetricFamilies(slis)).routes(),
             *MetricsPages(telemetry.registry, slis, telemetry.families, self._pods, dumps).routes(),
             *AboutPages(
                 scheduler.settings,
@@ -74,7 +74,6 @@ class Endpoints:
             ).routes(),
             *self._extender_routes(),
             *DebugPages(
-                state.queue,
                 self.debugger,
                 explainer.explain,
                 telemetry.histories,

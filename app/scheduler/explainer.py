@@ -17,11 +17,11 @@ from app.observe.explain import (
     BOUND,
     GONE,
     NOT_OURS,
-    Chances,
     Explanation,
+    Feasibility,
     Leadership,
-    NodeScore,
     QueueMove,
+    RankedNode,
     Waiting,
 )
 from app.observe.histories import Histories, rejections_of
@@ -86,7 +86,7 @@ class Explainer:
             nominated_node=pod.nominated_node_name,
             priority=pod.priority,
             waiting=None if queued is None else _waiting(queued),
-            now=None if node or place == NOT_OURS else self._chances(pod),
+            now=None if node or place == NOT_OURS else self._feasibility(pod),
             attempts=[] if history is None else history.attempts,
             moves=_moves(queued.moves if queued else history.moves if history else ()),
             preempted=None if history is None else history.preempted,
@@ -105,7 +105,7 @@ class Explainer:
             self._state.queue.where(pod.uid).value if self._state.responsible_for(pod) else NOT_OURS
         ), ""
 
-    def _chances(self, pod: Pod) -> Chances | None:
+    def _feasibility(self, pod: Pod) -> Feasibility | None:
         framework = self._frameworks.get(pod.spec.scheduler_name)
         if framework is None:
             return None
@@ -118,21 +118,21 @@ class Explainer:
             top = tuple(_best(attempt, rows))
         except Unfit as unfit:
             diagnosis = unfit.diagnosis
-            return Chances(0, nodes, diagnosis.message(), rejections_of(diagnosis))
+            return Feasibility(0, nodes, diagnosis.message(), rejections_of(diagnosis))
         except NoNodesError:
-            return Chances(0, 0, NO_NODES)
+            return Feasibility(0, 0, NO_NODES)
         except SchedulingError as error:
-            return Chances(0, nodes, str(error))
-        return Chances(len(rows), nodes, "", rejections_of(attempt.diagnosis()), top)
+            return Feasibility(0, nodes, str(error))
+        return Feasibility(len(rows), nodes, "", rejections_of(attempt.diagnosis()), top)
 
 
-def _best(attempt: Attempt, rows: Rows) -> list[NodeScore]:
+def _best(attempt: Attempt, rows: Rows) -> list[RankedNode]:
     totals = attempt.rank(rows)
     by_plugin = attempt.plugin_scores(rows)
     order = np.argsort(-totals, kind="stable")[:TOP]
     names = attempt.names(rows[order])
     return [
-        NodeScore(name, int(totals[at]), _at(by_plugin, at))
+        RankedNode(name, int(totals[at]), _at(by_plugin, at))
         for name, at in zip(names, order.tolist(), strict=True)
     ]
 

@@ -1,10 +1,13 @@
-"""What the scheduler answers over HTTPS (docs/spec/endpoints.md#paths).
+"""Serves the scheduler's endpoints over HTTPS (docs/spec/endpoints.md#paths).
 
-options   how and where it listens, and who is believed
-tls       the certificate: given and reloaded, or made in memory
-access    who somebody is and what they may see
-health    /healthz, /livez, /readyz
-pages     /metrics, /configz, /statusz, /flagz
-debug     /debug/...: queue, cache, histories of pods, tasks, verbosity
-server    the listener and its middlewares
+options      addresses, TLS, authentication, authorization
+tls          the server certificate: from files, or self-signed in memory
+access       authentication and authorization of requests
+connections  limits and timeouts of connections
+health       /healthz, /livez, /readyz
+pages        /metrics, /configz, /statusz, /flagz
+debug        /debug/...: queue, cache, pod histories, tasks, verbosity
+debugger     compares and dumps the cache: /debug/cache and SIGUSR2
+extenders    /extenders/requeue
+server       the listener and its middlewares
 """

@@ -1,11 +1,10 @@
-"""Who asks, and whether they may: as kube-scheduler delegates it to the API server.
+"""Authenticates and authorizes requests, delegated to the API server as in kube-scheduler.
 
 See docs/spec/endpoints.md#authentication.
 
-Who shows a client certificate of the given authority is who the certificate says; who shows a bearer token is who the API
-server says (TokenReview), or is turned away if it knows nobody with that token; anybody else is ``system:anonymous``. What they may
-see beyond the health endpoints is the API server's to say as well (SubjectAccessReview). Both answers are kept for some
-seconds; tokens are not: their hash stands for them.
+A client certificate of the given authority names the user. A bearer token is reviewed by the API server (TokenReview); an
+unknown token is rejected with 401. Any other client is ``system:anonymous``. Access to anything except the health endpoints is
+reviewed too (SubjectAccessReview). Answers are cached for some seconds; the cache has hashes of the tokens, not the tokens.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ log = logging.getLogger(__name__)
 ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
 _AUTHENTICATED: Final = "system:authenticated"
 _MASTERS: Final = "system:masters"
-#: Answers kept at most.
+#: Largest number of answers in a cache.
 _CACHE_SIZE: Final = 2048
 
 K = TypeVar("K", bound=Hashable)
@@ -36,17 +35,17 @@ V = TypeVar("V")
 
 
 class TtlCache(Generic[K, V]):
-    """Remembers answers for a while; those who ask for the same at the same time share one question."""
+    """Caches answers for a time; concurrent callers with the same key share one request."""
 
     def __init__(self, ttl: Callable[[V], float], size: int = _CACHE_SIZE) -> None:
-        """``ttl``: how many seconds an answer is good for."""
+        """``ttl``: seconds for which an answer is cached."""
         self._ttl: Final = ttl
         self._size: Final = size
         self._known: Final[OrderedDict[K, tuple[float, V]]] = OrderedDict()
         self._asking: Final[WeakValueDictionary[K, asyncio.Lock]] = WeakValueDictionary()
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """The answer, asked for if it is not known. What ``ask`` raises is passed on and not remembered."""
+        """The cached answer, or that of ``ask``. What ``ask`` raises is passed on and not cached."""
         lock = self._asking.get(key)
         if lock is None:
             lock = self._asking[key] = asyncio.Lock()
@@ -63,8 +62,8 @@ class TtlCache(Generic[K, V]):
             return answer
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a fault
-    """A request that is not served; ``response`` says so as the API server would."""
+class RequestRejected(Exception):  # noqa: N818 - an answer, not a fault
+    """The request is rejected; ``response`` has the reason in the API server's form."""
 
     def __init__(self, response: web.Response) -> None:
         super().__init__(response.reason)
@@ -72,7 +71,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
 
 
 class Authenticator:
-    """Tells who makes a request."""
+    """Finds the user of a request."""
 
     def __init__(self, options: ServingOptions, reviews: Reviews | None) -> None:
         """``reviews`` None: no tokens are reviewed."""
@@ -82,7 +81,7 @@ class Authenticator:
         )
 
     async def user(self, request: web.Request) -> User:
-        """The user. Raises Refused for a token that is nobody's or cannot be reviewed."""
+        """The user. Raises RequestRejected for a token that is unknown or cannot be reviewed."""
         user = _of_certificate(request)
         if user is None:
             user = await self._of_token(_bearer_token(request))
@@ -95,8 +94,10 @@ class Authenticator:
     async def _of_token(self, token: str) -> User | None:
         if not token or self._reviews is None:
             return None
-        if not token.isascii():  # no token has other characters, and not all of them can be encoded
-            raise Refused(_unauthorized())
+        if (
+            not token.isascii()
+        ):  # valid tokens are ASCII, and some other characters cannot be encoded
+            raise RequestRejected(_unauthorized())
         reviews, digest = self._reviews, hashlib.sha256(token.encode()).digest()
         try:
             user = await self._cache.get(digest, lambda: reviews.who_has(token))
@@ -104,15 +105,15 @@ class Authenticator:
             log.error("Unable to authenticate the request: %s", err)
             user = None
         if user is None:
-            raise Refused(_unauthorized())
+            raise RequestRejected(_unauthorized())
         return user
 
 
 class Authorizer:
-    """Tells who may see what."""
+    """Checks whether users may access paths."""
 
     def __init__(self, options: ServingOptions, reviews: Reviews | None) -> None:
-        """``reviews`` None: only what everybody may see is served."""
+        """``reviews`` None: only the paths that are always allowed are served."""
         self._reviews: Final = reviews
         self._open: Final = frozenset(
             p for p in options.authorization_always_allow_paths if p[-1:] != "*"
@@ -129,16 +130,16 @@ class Authorizer:
         )
 
     def is_open(self, path: str) -> bool:
-        """Whether everybody may see the path."""
+        """Whether all users may access the path."""
         return path in self._open or (bool(self._open_below) and path.startswith(self._open_below))
 
     async def check(self, user: User, request: web.Request) -> None:
-        """Returns if the user may. Raises Refused."""
+        """Returns if the user has access. Raises RequestRejected."""
         if _MASTERS in user.groups:
             return
         access = await self._ask(user, request.method.lower(), request.path)
         if not access.allowed:
-            raise Refused(_forbidden(user, request, access.reason))
+            raise RequestRejected(_forbidden(user, request, access.reason))
 
     async def _ask(self, user: User, verb: str, path: str) -> Access:
         reviews = self._reviews
@@ -150,11 +151,11 @@ class Authorizer:
         except KubeError as err:
             log.error("Unable to authorize a request for %r: %s", path, err)
             text = f"Internal Server Error: {msgspec.json.encode(path).decode()}: {err}\n"
-            raise Refused(web.Response(status=500, text=text)) from err
+            raise RequestRejected(web.Response(status=500, text=text)) from err
 
 
 def _of_certificate(request: web.Request) -> User | None:
-    """Who the client's certificate is made out to, once OpenSSL has verified it."""
+    """The user named by the client certificate, which OpenSSL has verified."""
     certificate = request.get_extra_info("peercert")
     if not certificate:
         return None
@@ -174,12 +175,12 @@ def _unauthorized() -> web.Response:
 
 
 def _forbidden(user: User, request: web.Request, reason: str) -> web.Response:
-    said = f'forbidden: User "{user.name}" cannot {request.method.lower()} path "{request.path}"'
-    return status_response(403, "Forbidden", f"{said}: {reason}" if reason else said)
+    message = f'forbidden: User "{user.name}" cannot {request.method.lower()} path "{request.path}"'
+    return status_response(403, "Forbidden", f"{message}: {reason}" if reason else message)
 
 
 def status_response(code: int, reason: str, message: str) -> web.Response:
-    """An error as the API server words it: a metav1.Status."""
+    """An error in the API server's form, a metav1.Status."""
     status: Mapping[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,8 +1,8 @@
-"""The connections of callers: so many in total and of one source, and none for longer than it is made use of.
+"""Accepts connections to the endpoints and limits their number, in total and by source address, and their time.
 
-A new connection is taken in before an old one that serves no request: a caller who holds connections open, in the TLS handshake,
-in the head of a request or at rest, keeps nobody out, probes least of all. Limits are Kubernetes' own where it has any:
-HEAD_SECONDS for a handshake and for the head of the first request, IDLE_SECONDS from an answer to the head of the next request.
+At the limit a new connection replaces the oldest one that serves no request. So a client that holds connections open, in the
+TLS handshake, in the headers of a request or idle, does not lock out others such as probes. The timeouts are those of
+Kubernetes: HEAD_SECONDS for the handshake and for the headers of the first request, IDLE_SECONDS between two requests.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from aiohttp import web
 
-from app.observe.metrics.serving import Closed, ServingMetrics
+from app.observe.metrics.process import Closed, ServingMetrics
 from app.runtime.shortages import FIRST_RETRY, LAST_RETRY, SHORTAGES
 from app.serving.options import ConnectionLimits
 
@@ -26,16 +26,16 @@ IDLE_SECONDS: Final = 90.0
 
 
 class _Connection(asyncio.Protocol):
-    """Passes on what the transport says to the protocol that speaks HTTP, and watches over the time."""
+    """Passes the transport's calls to the HTTP protocol ``inner``, and enforces the timeout of the first request."""
 
-    def __init__(self, held: "Connections", source: str, inner: asyncio.Protocol) -> None:
+    def __init__(self, connections: "Connections", source: str, inner: asyncio.Protocol) -> None:
         self.source: Final = source
         self.inner: Final = inner
         #: Whether a request is being served.
         self.serving = False
-        #: Opens the connection: the TLS handshake.
+        #: The task that opens the connection (TLS handshake).
         self.opening: asyncio.Task[None] | None = None
-        self._held: Final = held
+        self._connections: Final = connections
         self._heads = 0
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
@@ -62,7 +62,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)
-        self._timer = asyncio.get_running_loop().call_later(HEAD_SECONDS, self._look)
+        self._timer = asyncio.get_running_loop().call_later(HEAD_SECONDS, self._check_first_request)
         self.inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -85,12 +85,12 @@ class _Connection(asyncio.Protocol):
         """See asyncio.Protocol."""
         if self._timer is not None:
             self._timer.cancel()
-        self._held.forget(self)
+        self._connections.forget(self)
         self.inner.connection_lost(exc)
 
-    def _look(self) -> None:
+    def _check_first_request(self) -> None:
         if not self._heads:
-            self._held.close(self, Closed.HEAD)
+            self._connections.close(self, Closed.HEAD)
 
 
 class Connections:
@@ -99,7 +99,7 @@ class Connections:
     def __init__(self, limits: ConnectionLimits, metrics: ServingMetrics) -> None:
         self._limits: Final = limits
         self._metrics: Final = metrics
-        #: The oldest first, in total and by source; and by the protocol that speaks HTTP.
+        #: Oldest first, in total and by source address; and by HTTP protocol.
         self._all: Final[dict[_Connection, None]] = {}
         self._by_source: Final[dict[str, dict[_Connection, None]]] = {}
         self._by_inner: Final[dict[object, _Connection]] = {}
@@ -113,7 +113,7 @@ class Connections:
         make_inner: Callable[[], asyncio.Protocol],
         context: ssl.SSLContext | None,
     ) -> None:
-        """Accepts connections until cancelled; ``make_inner`` makes the protocols that speak HTTP."""
+        """Accepts connections until cancelled; ``make_inner`` makes the HTTP protocols."""
         loop = asyncio.get_running_loop()
         retry = FIRST_RETRY
         async with asyncio.TaskGroup() as group:
@@ -137,7 +137,7 @@ class Connections:
 
     @contextlib.contextmanager
     def serving(self, request: web.Request) -> Iterator[None]:
-        """The time during which a request is served."""
+        """Marks the connection as busy for the length of the block."""
         connection = self._by_inner.get(request.protocol)
         if connection is None:
             yield
@@ -149,20 +149,20 @@ class Connections:
             connection.served(now=False)
 
     def close(self, connection: _Connection, why: Closed) -> None:
-        """Closes a connection and counts that, once."""
+        """Closes a connection that is still open, and counts it."""
         if connection in self._all:
             self._metrics.closed(why)
             self.forget(connection)
             connection.drop()
 
     def close_all(self) -> None:
-        """Closes what is left."""
+        """Closes all connections."""
         for connection in list(self._all):
             self.forget(connection)
             connection.drop()
 
     def forget(self, connection: _Connection) -> None:
-        """A connection is closed, or about to be."""
+        """Removes a connection that is closed, or about to be."""
         if connection not in self._all:
             return
         del self._all[connection]
@@ -176,7 +176,7 @@ class Connections:
     def _admitted(
         self, source: str, make_inner: Callable[[], asyncio.Protocol]
     ) -> _Connection | None:
-        """A connection of this source, None if there is no place for it."""
+        """A new connection of this source, None if the limits do not allow it."""
         of_source = self._by_source.get(source, {})
         if (len(of_source) >= self._limits.per_source and not self._make_room(of_source)) or (
             len(self._all) >= self._limits.total and not self._make_room(self._all)
@@ -190,9 +190,9 @@ class Connections:
         self._metrics.connections(len(self._all))
         return connection
 
-    def _make_room(self, held: Iterable[_Connection]) -> bool:
+    def _make_room(self, connections: Iterable[_Connection]) -> bool:
         """Closes the oldest connection that serves no request; False if each does."""
-        connection = next((c for c in held if not c.serving), None)
+        connection = next((c for c in connections if not c.serving), None)
         if connection is None:
             return False
         self.close(connection, Closed.CROWDED)
@@ -200,12 +200,12 @@ class Connections:
 
 
 async def _open(
-    held: Connections,
+    connections: Connections,
     connection: _Connection,
     accepted: socket.socket,
     context: ssl.SSLContext | None,
 ) -> None:
-    """Hands a socket to the event loop, and waits for the TLS handshake. Never raises but when cancelled."""
+    """Passes a socket to the event loop and waits for the TLS handshake. Raises only CancelledError."""
     loop = asyncio.get_running_loop()
     accepted.setblocking(False)
     try:
@@ -215,12 +215,12 @@ async def _open(
             ssl=context,
             ssl_handshake_timeout=None if context is None else HEAD_SECONDS,
         )
-    except Exception as error:  # noqa: BLE001 - whatever ends a handshake is one caller's affair
+    except Exception as error:  # noqa: BLE001 - a failed handshake concerns only this client
         SHORTAGES.noted(error, "accept connections", loop.time())
-        held.close(connection, Closed.HANDSHAKE)
+        connections.close(connection, Closed.HANDSHAKE)
         log.debug("A connection of %s was not opened: %r", connection.source, error)
     finally:
         connection.opening = None
         if not connection.opened:
-            held.forget(connection)
+            connections.forget(connection)
             accepted.close()

@@ -1,17 +1,20 @@
-"""``/debug/...``: queue, cache, histories of pods, tasks, verbosity. All of it behind authorization.
+"""Serves ``/debug/...``: queue, cache, pod histories, tasks, verbosity. All of it requires authorization.
 
-====================================  ============================================================path                                  shows
-====================================  ============================================================/debug                                these paths
-/debug/queue                          counts, and every pod that waits or is in flight, as JSON
-/debug/bindings                       bindings that were sent and whose outcome is not known
-/debug/cache                          every node with its pods, as text
-/debug/cache/compare                  what the watches show and the scheduler does not know, and the reverse
-/debug/watches                        the watch of each kind, and the objects that are not used, as JSON
-/debug/pods                           the pods dealt with last, with their last attempt
+====================================  ============================================================
+path                                  shows
+====================================  ============================================================
+/debug                                these paths
+/debug/queue                          counts, and every pod that waits or is in flight (JSON)
+/debug/bindings                       bindings that were sent and whose outcome is unknown
+/debug/cache                          every node with its pods (text)
+/debug/cache/compare                  differences between the watches and the scheduler's state
+/debug/watches                        the watch of each kind, and objects that cannot be used (JSON)
+/debug/pods                           the pods handled last, with their last attempts
 /debug/pods/NAMESPACE/NAME            what ``explain`` prints
 /debug/tasks                          the tasks of the event loop, and where each waits
 /debug/flags/v                        PUT changes the verbosity of the log
-====================================  ============================================================"""
+====================================  ============================================================
+"""
 
 import asyncio
 import itertools
@@ -32,7 +35,6 @@ from app.serving.debugger import CacheDebugger
 from app.serving.pages import JSON, Dumps, as_json, encoded, json_parts
 from app.serving.requests import body_of, whole_number
 from app.state.queue.report import QueueEntry
-from app.state.queue.scheduling_queue import SchedulingQueue
 
 #: Pods listed by /debug/pods unless ``?limit=`` says otherwise.
 _LATEST: Final = 100
@@ -45,7 +47,6 @@ class DebugPages:
 
     def __init__(
         self,
-        queue: SchedulingQueue,
         debugger: CacheDebugger,
         explain: Callable[[str, str], Explanation | None],
         histories: Histories,
@@ -55,7 +56,7 @@ class DebugPages:
         *,
         profiling: bool,
     ) -> None:
-        self._queue: Final = queue
+        self._queue: Final = debugger.state.queue
         self._debugger: Final = debugger
         self._explain: Final = explain
         self._histories: Final = histories
@@ -141,7 +142,7 @@ class DebugPages:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         explanation = self._explain(namespace, name)
         if explanation is None:
-            text = f'pods "{name}" not found in namespace "{namespace}", and nothing is remembered of it'
+            text = f'pods "{name}" not found in namespace "{namespace}", and it has no history'
             return status_response(404, "NotFound", text)
         return as_json(explanation)
 
@@ -183,7 +184,7 @@ def _last(history: PodHistory) -> dict[str, Any]:
 
 
 def _task(task: "asyncio.Task[Any]") -> str:
-    """A task's name, and the place where it waits."""
+    """A task's name and the stack where it waits."""
     frames = task.get_stack(limit=3)
     places = traceback.StackSummary.extract((frame, frame.f_lineno) for frame in frames)
     where = "".join(f"    {p.filename}:{p.lineno} {p.name}\n" for p in places)

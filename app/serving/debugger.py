@@ -1,4 +1,4 @@
-"""Comparing what is known with what the watches brought, and writing both down: SIGUSR2 and ``/debug/cache``.
+"""Compares the scheduler's state with the watches and dumps it, for SIGUSR2 and ``/debug/cache``.
 
 See docs/spec/cache.md#debugger.
 """
@@ -24,7 +24,7 @@ _STEP: Final = 2000
 
 
 class Mismatch(msgspec.Struct, frozen=True):
-    """Names (of nodes) or uids (of pods): missed ones the watch has and the scheduler has not, redundant ones the reverse."""
+    """Names of nodes or uids of pods. ``missed``: only the watch has them; ``redundant``: only the scheduler has them."""
 
     missed: tuple[str, ...]
     redundant: tuple[str, ...]
@@ -34,7 +34,7 @@ class Mismatch(msgspec.Struct, frozen=True):
 
 
 class CacheDebugger:
-    """Looks at one scheduler's state."""
+    """Compares and dumps one scheduler's state."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class CacheDebugger:
         pods: Callable[[], Mapping[str, Pod]],
     ) -> None:
         """``nodes`` and ``pods``: the objects as the watches show them."""
-        self._state: Final = state
+        self.state: Final = state
         self._nodes: Final = nodes
         self._pods: Final = pods
 
@@ -52,17 +52,17 @@ class CacheDebugger:
 
     def compare_nodes(self) -> Mismatch:
         """Nodes of the watch against those of the cache."""
-        table = self._state.table
+        table = self.state.table
         known = {name for name, row in table.row_of.items() if table.nodes[row] is not None}
         seen = {node.name for node in self._nodes().values()}
         return Mismatch(tuple(sorted(seen - known)), tuple(sorted(known - seen)))
 
     def compare_pods(self) -> Generator[None, None, Mismatch]:
-        """Pods of the watch that sit on a node or are ours, against those of the cache and the queue, in steps.
+        """Pods of the watch that are bound or ours, against those of the cache and the queue; in steps.
 
-        What differs in some step is looked at once more in the last one: pods come and go meanwhile.
+        Pods that differ are checked once more at the end, because pods come and go between the steps.
         """
-        state = self._state
+        state = self.state
         found: list[Pod] = []
         queued = (each.pod for each in state.queue.all_pods())
         everything = itertools.chain(list(self._pods().values()), list(state.cache), queued)
@@ -82,22 +82,22 @@ class CacheDebugger:
         seen = self._pods().get(pod.key)
         if seen is None or seen.uid != pod.uid:
             return False
-        return bool(seen.node_name) or self._state.responsible_for(seen)
+        return bool(seen.node_name) or self.state.responsible_for(seen)
 
     def _known(self, pod: Pod) -> bool:
         return (
-            self._state.cache.get(pod.uid) is not None or self._state.queue.get(pod.uid) is not None
+            self.state.cache.get(pod.uid) is not None or self.state.queue.get(pod.uid) is not None
         )
 
-    # ------------------------------------------------------------ writing down
+    # ------------------------------------------------------------ dumping
 
     def node_dump(self) -> Iterator[str]:
         """One text per node."""
-        return self._state.cache.dump(self._state.nominator.pods_on)
+        return self.state.cache.dump(self.state.nominator.pods_on)
 
     def queue_dump(self) -> str:
-        """One line per pod that waits."""
-        return "\n".join(map(describe, self._state.queue.pending_pods()))
+        """One line per pending pod."""
+        return "\n".join(map(describe, self.state.queue.pending_pods()))
 
     def to_log(self) -> None:
         """Compares and dumps everything to the log."""
@@ -113,6 +113,6 @@ class CacheDebugger:
         logs.info(
             log,
             "Dump of scheduling queue",
-            summary=self._state.queue.statistics().summary,
+            summary=self.state.queue.statistics().summary,
             pods=self.queue_dump(),
         )

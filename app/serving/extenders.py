@@ -1,12 +1,12 @@
-"""``POST /extenders/requeue``: an extender, or anyone with the right, wakes the pods that extenders rejected.
+"""Serves ``POST /extenders/requeue``, which makes pods that extenders rejected active again.
 
-The body is a JSON object; every field may be left out, and every one that is given must hold of a pod::
+The body is a JSON object. All fields are optional; a pod is woken if all given fields match::
 
     {"extender": "https://licences.tools.svc/scheduler",      its urlPrefix, as configured
      "pods": [{"namespace": "shop", "name": "web-0"}],
      "resource": "example.com/licence"}                       pods that ask for it
 
-The answer is ``{"woken": 3}``. The right to it is the verb ``post`` on the non-resource URL ``/extenders/requeue``.
+The answer is ``{"woken": 3}``. It requires the verb ``post`` on the non-resource URL ``/extenders/requeue``.
 """
 
 from collections.abc import Callable
@@ -29,13 +29,13 @@ class PodName(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class WakeRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Which of the pods that extenders rejected to wake; every condition that is given must hold."""
+    """Which of the pods that extenders rejected to wake; all given fields must match."""
 
-    #: Only those that this extender rejected: its urlPrefix, as configured.
+    #: Only pods that this extender rejected: its urlPrefix, as configured.
     extender: str = ""
-    #: Only these.
+    #: Only these pods.
     pods: tuple[PodName, ...] | None = None
-    #: Only those that ask for this resource.
+    #: Only pods that request this resource.
     resource: str = ""
 
 
@@ -43,14 +43,14 @@ _DECODER: Final = msgspec.json.Decoder(WakeRequest)
 
 
 class ExtenderPages:
-    """What extenders may ask of the scheduler."""
+    """The endpoint for extenders."""
 
     def __init__(
         self, wake: Callable[[WakeRequest], int], *, leader: Callable[[], str | None]
     ) -> None:
         """``wake`` makes pods active and returns how many; it raises ValueError for an unknown extender.
 
-        ``leader``: None while this process leads, else who does, as far as is known; "" for nobody."""
+        ``leader``: None while this process leads, else the known leader, "" if there is none."""
         self._wake_pods: Final = wake
         self._leader: Final = leader
 
@@ -62,7 +62,7 @@ class ExtenderPages:
         body = await body_of(request)
         leader = self._leader()
         if leader is not None:
-            who = leader or "nobody"
+            who = leader or "not known"
             text = f"this scheduler is on standby and has rejected no pods; the leader is {who}"
             return status_response(503, "ServiceUnavailable", text)
         try:

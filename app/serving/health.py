@@ -1,4 +1,4 @@
-"""``/healthz``, ``/livez`` and ``/readyz``: named checks, in Kubernetes' own form.
+"""Serves ``/healthz``, ``/livez`` and ``/readyz``: named checks in Kubernetes' format.
 
 See docs/spec/endpoints.md#health-checks.
 """
@@ -10,16 +10,16 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from app.observe.metrics.series import STABLE, Families
+from app.observe.metrics.series import STABLE, MetricFamilies
 from app.runtime import logs
 
 log = logging.getLogger(__name__)
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A check with its name; ``problem`` tells what is wrong, None for nothing.
+    """A named check; ``problem`` returns what is wrong, or None.
 
-    One that is not ``fatal`` is told and does not make its endpoint fail.
+    A check that is not ``fatal`` is reported and does not make its endpoint fail.
     """
 
     name: str
@@ -28,17 +28,17 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def ping() -> Check:
-    """Succeeds: the process answers."""
+    """A check that always succeeds, because the process answers."""
     return Check("ping", lambda: None)
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What an endpoint answers, and for the log what it withholds."""
+class HealthReport(msgspec.Struct, frozen=True):
+    """An endpoint's answer, and the reasons that it withholds, for the log."""
 
     healthy: bool
     text: str
     withheld: str = ""
-    #: What is told only, by the name of the check.
+    #: Problems of checks that are not fatal, by name.
     degraded: Mapping[str, str] = {}
 
 
@@ -54,8 +54,8 @@ def report(
     excluded: Collection[str] = (),
     verbose: bool = False,
     observe: Observe = lambda *_: None,
-) -> Report:
-    """Runs the checks. A failure always tells which, and never why: the endpoint is open to everybody."""
+) -> HealthReport:
+    """Runs the checks. The text names failed checks without reasons, because the endpoint is public."""
     lines, withheld, left = [], [], set(excluded)
     degraded: dict[str, str] = {}
     for check in checks:
@@ -78,15 +78,15 @@ def report(
         lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
     if withheld:
         text = "\n".join([*lines, f"{endpoint} check failed", ""])
-        return Report(False, text, "\n".join(withheld), degraded)
+        return HealthReport(False, text, "\n".join(withheld), degraded)
     text = "\n".join([*lines, f"{endpoint} check passed", ""]) if verbose else "ok"
-    return Report(True, text, degraded=degraded)
+    return HealthReport(True, text, degraded=degraded)
 
 
 class HealthEndpoints:
     """The three endpoints and their checks."""
 
-    def __init__(self, checks: Mapping[str, Sequence[Check]], families: Families) -> None:
+    def __init__(self, checks: Mapping[str, Sequence[Check]], families: MetricFamilies) -> None:
         """``checks`` by endpoint: healthz, livez, readyz. ``families`` are those of /metrics/slis."""
         self._checks: Final = checks
         self._degraded: dict[str, str] = {}
@@ -107,7 +107,7 @@ class HealthEndpoints:
         )
 
     def routes(self) -> list[web.RouteDef]:
-        """The endpoints, and one below each for every check of its own."""
+        """The endpoints, and below each one endpoint for every check."""
         routes = []
         for endpoint, checks in self._checks.items():
             routes.append(web.get(f"/{endpoint}", self._all(endpoint, checks)))
@@ -116,23 +116,23 @@ class HealthEndpoints:
 
     def _all(self, endpoint: str, checks: Sequence[Check]) -> Handler:
         async def answer(request: web.Request) -> web.Response:
-            told = report(
+            result = report(
                 endpoint,
                 checks,
                 excluded=request.query.getall("exclude", []),
                 verbose="verbose" in request.query,
                 observe=self._observe,
             )
-            if told.withheld and logs.enabled(2):
-                log.info("%s check failed:\n%s", endpoint, told.withheld)
+            if result.withheld and logs.enabled(2):
+                log.info("%s check failed:\n%s", endpoint, result.withheld)
             if any(not check.fatal for check in checks):
-                self._log_changes(told.degraded)
-            return _plain(told.text, 200 if told.healthy else 500)
+                self._log_changes(result.degraded)
+            return _plain(result.text, 200 if result.healthy else 500)
 
         return answer
 
     def _log_changes(self, degraded: Mapping[str, str]) -> None:
-        """Probes ask often: what is degraded is logged when it begins and when it ends."""
+        """Logs when a degradation begins and when it ends; probes come too often to log each result."""
         for name in degraded.keys() - self._degraded.keys():
             log.warning("Degraded: %s: %s", name, degraded[name])
         for name in self._degraded.keys() - degraded.keys():

@@ -1,4 +1,4 @@
-"""How the endpoints are served: kube-scheduler's serving, authentication and authorization flags.
+"""Options of the endpoints: kube-scheduler's serving, authentication and authorization flags.
 
 See docs/spec/endpoints.md#flags.
 """
@@ -11,23 +11,23 @@ ALWAYS_ALLOWED: Final = ("/healthz", "/readyz", "/livez")
 
 
 class ServingError(Exception):
-    """The endpoints cannot be served like this; the text says why and what to do."""
+    """The endpoints cannot be served with these options; the text says why and what to do."""
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """Connections of callers at the same time."""
+    """Limits of concurrent connections."""
 
     total: int = 256
     per_source: int = 64
 
     def within(self, descriptors: int) -> "ConnectionLimits":
-        """At most an eighth of the descriptors that the process may have, and a quarter of that for one source."""
+        """These limits, lowered to an eighth of the file descriptors, and a quarter of that for one source."""
         total = max(4, min(self.total, descriptors // 8))
         return ConnectionLimits(total, max(2, min(self.per_source, total // 4)))
 
 
 class ServingOptions(msgspec.Struct, frozen=True):
-    """Durations in seconds."""
+    """Options of the endpoints; durations in seconds."""
 
     #: 0: nothing is served.
     secure_port: int = 10259
@@ -37,22 +37,22 @@ class ServingOptions(msgspec.Struct, frozen=True):
     tls_private_key_file: str = ""
     #: VersionTLS12 or VersionTLS13.
     tls_min_version: str = ""
-    #: Authorities of client certificates; without them nobody is known by a certificate.
+    #: PEM file with the authorities of client certificates; without it client certificates are not used.
     client_ca_file: str = ""
-    #: No TLS at all: for development, on a machine of one's own.
+    #: No TLS; for development on a private machine.
     insecure_http: bool = False
     #: Kubeconfigs of the API servers that review tokens and access; empty: the scheduler's own.
     authentication_kubeconfig: str = ""
     authorization_kubeconfig: str = ""
-    #: Have no tokens reviewed: who shows no client certificate is anonymous.
+    #: Review no tokens: clients without a certificate are anonymous.
     authentication_skip_lookup: bool = False
     authentication_token_webhook_cache_ttl: float = 10.0
     authorization_webhook_cache_authorized_ttl: float = 10.0
     authorization_webhook_cache_unauthorized_ttl: float = 10.0
-    #: Paths that everybody may see; one that ends with * stands for all that begin so.
+    #: Paths that need no authorization; a * at the end matches any suffix.
     authorization_always_allow_paths: tuple[str, ...] = ALWAYS_ALLOWED
     connections: ConnectionLimits = ConnectionLimits()
-    #: How long answers under way may take once the process ends.
+    #: How long answers in progress may take once the process ends.
     grace: float = 5.0
 
     def __post_init__(self) -> None:

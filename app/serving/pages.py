@@ -1,4 +1,4 @@
-"""``/metrics``, ``/metrics/resources``, ``/metrics/slis``, ``/configz``, ``/statusz`` and ``/flagz``."""
+"""Serves ``/metrics``, ``/metrics/resources``, ``/metrics/slis``, ``/configz``, ``/statusz`` and ``/flagz``."""
 
 import asyncio
 import datetime as dt
@@ -14,15 +14,15 @@ from prometheus_client import CollectorRegistry
 
 from app.model.pod import Pod
 from app.observe.metrics.resources import pod_resource_metrics
-from app.observe.metrics.series import CONTENT_TYPE, Families, exposition
+from app.observe.metrics.series import CONTENT_TYPE, MetricFamilies, exposition
 from app.settings.dump import extension_to_dict, to_dict
 from app.settings.extension import AiokubeSchedulerConfiguration
 from app.settings.load import Settings
 
-#: The kube-scheduler whose behaviour this is.
+#: The version of kube-scheduler whose behaviour is reproduced.
 EMULATED: Final = "1.36"
 JSON: Final = "application/json"
-#: Long answers that are made at a time, and answers to /metrics: one caller cannot keep the process busy with many.
+#: Long answers produced at a time, and answers to /metrics, so that many requests cannot keep the process busy.
 AT_ONCE: Final = 2
 #: Items of a list that are encoded in one step.
 _ITEMS: Final = 50
@@ -34,23 +34,23 @@ _WARNING: Final = (
 
 
 class UnfinishedError(Exception):
-    """A long answer failed after its head was sent: nothing can be answered any more. The cause tells what went wrong."""
+    """A long answer failed after its headers were sent, so that no error can be answered. Its cause is the reason."""
 
 
 class Dumps:
-    """Long answers, AT_ONCE at a time: piece by piece, other tasks having their turn in between."""
+    """Sends long answers, AT_ONCE at a time, in pieces between which other tasks run."""
 
     def __init__(self) -> None:
         self._places: Final = asyncio.Semaphore(AT_ONCE)
 
     def turn(self) -> asyncio.Semaphore:
-        """Held while an answer is made."""
+        """Held while an answer is produced."""
         return self._places
 
     async def streamed(
         self, request: web.Request, parts: Iterable[bytes], content_type: str
     ) -> web.StreamResponse:
-        """Sends the parts. Raises UnfinishedError when one cannot be made."""
+        """Sends the parts. Raises UnfinishedError if producing one fails."""
         headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private"}
         response = web.StreamResponse(headers=headers)
         response.enable_compression()
@@ -85,11 +85,11 @@ class MetricsPages:
         self,
         registry: CollectorRegistry,
         slis: CollectorRegistry,
-        families: Families,
+        families: MetricFamilies,
         pods: Callable[[], Sequence[Pod]],
         dumps: Dumps,
     ) -> None:
-        """``pods``: those to tell resources of; none on a standby."""
+        """``pods``: the pods of /metrics/resources; none on a standby."""
         self._registry: Final = registry
         self._slis: Final = slis
         self._families: Final = families
@@ -129,7 +129,7 @@ class MetricsPages:
 
 
 class AboutPages:
-    """What this process is and how it is set up."""
+    """The process's configuration, status and flags."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class AboutPages:
         paths: Callable[[], Iterable[str]],
         leading: Callable[[], str],
     ) -> None:
-        """``flags``: the command line's; ``leading`` tells in words whether this process leads."""
+        """``flags``: those of the command line; ``leading`` returns a text that says whether this process leads."""
         self._settings: Final = settings
         self._flags: Final = flags
         self._version: Final = version
@@ -184,17 +184,17 @@ class AboutPages:
             "emulationVersion": EMULATED,
             "paths": paths,
         }
-        return _told(request, "statusz", status, structured)
+        return _negotiated(request, "statusz", status, structured)
 
     async def _flagz(self, request: web.Request) -> web.Response:
         flags = dict(sorted(self._flags.items()))
-        return _told(request, "flagz", flags, {"flags": flags})
+        return _negotiated(request, "flagz", flags, {"flags": flags})
 
 
-def _told(
+def _negotiated(
     request: web.Request, page: str, pairs: Mapping[str, str], structured: Mapping[str, Any]
 ) -> web.Response:
-    """As text for people; as JSON for those who ask for it, or as an object of config.k8s.io/v1beta1 (KEP-4827, KEP-4828)."""
+    """Text, or if the client accepts it JSON or an object of config.k8s.io/v1beta1 (KEP-4827, KEP-4828)."""
     accept = request.headers.get("Accept", "").replace(" ", "")
     if "application/json" not in accept:
         lines = [f"{name}: {value}" for name, value in pairs.items()]
@@ -207,7 +207,7 @@ def _told(
 
 
 def encoded(value: Any) -> bytes:
-    """A value as JSON, whatever texts are in it."""
+    """A value as JSON; texts with lone surrogates are escaped."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:

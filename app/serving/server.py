@@ -1,4 +1,4 @@
-"""The listener: TLS, then who asks, then whether they may, then the page (docs/spec/endpoints.md#server)."""
+"""Listens for requests; each passes TLS, authentication and authorization (docs/spec/endpoints.md#server)."""
 
 import asyncio
 import errno
@@ -13,8 +13,8 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
-from app.observe.metrics.serving import Closed, ServingMetrics
-from app.serving.access import Authenticator, Authorizer, Refused, status_response
+from app.observe.metrics.process import Closed, ServingMetrics
+from app.serving.access import Authenticator, Authorizer, RequestRejected, status_response
 from app.serving.connections import IDLE_SECONDS, Connections
 from app.serving.options import ServingError, ServingOptions
 from app.serving.pages import UnfinishedError
@@ -22,16 +22,16 @@ from app.serving.tls import ServerTLS
 
 log = logging.getLogger(__name__)
 
-#: Seconds from the head of a request to the end of its answer.
+#: Seconds from the headers of a request to the end of its answer.
 REQUEST_SECONDS: Final = 60.0
-#: Nobody sends us anything large.
+#: Bytes of a request's body at most; larger ones are answered with 413.
 _MAX_BODY: Final = 64 * 1024
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104
 _BACKLOG: Final = 128
 
 
 class _RequestLog(logging.LoggerAdapter[logging.Logger]):
-    """The log that aiohttp writes to: malformed requests and lost connections are no reason for a traceback."""
+    """aiohttp's log, without tracebacks for malformed requests and lost connections."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **kwargs: Any) -> None:
         """See Logger.exception."""
@@ -47,7 +47,7 @@ class Listening:
     def __init__(self, address: tuple[str, int], tls: ServerTLS | None) -> None:
         host, port = address[:2]
         self._tls: Final = tls
-        #: The port it listens on, also where any free one was asked for.
+        #: The port, also if the option was 0.
         self.port: Final = int(port)
         self.address: Final = self.at(host)
 
@@ -58,7 +58,7 @@ class Listening:
 
     @property
     def certificate(self) -> str:
-        """The certificate that it shows now, PEM; empty without TLS."""
+        """The current server certificate, PEM; empty without TLS."""
         return "" if self._tls is None else self._tls.certificate
 
 
@@ -72,9 +72,9 @@ async def serving(
     metrics: ServingMetrics,
     wall: Callable[[], float],
 ) -> AsyncIterator[Listening]:
-    """Serves the routes for the length of the block, then lets answers under way finish. Raises ServingError.
+    """Serves the routes for the length of the block, then lets answers in progress finish. Raises ServingError.
 
-    Here port 0 stands for any free one.
+    Port 0 here means any free port.
     """
     tls = None if options.insecure_http else ServerTLS(options, wall)
     connections = Connections(options.connections, metrics)
@@ -144,7 +144,7 @@ def _listening(options: ServingOptions) -> Iterator[Sequence[socket.socket]]:
 
 
 def _sockets(options: ServingOptions) -> Iterator[socket.socket]:
-    """Where to listen. A wildcard of either family stands for all addresses of both, as it does in Go. Raises OSError."""
+    """Listening sockets. A wildcard of one IP family listens on both, as in Go. Raises OSError."""
     host, port = options.bind_address, options.secure_port
     if host in _WILDCARDS and (both := _all_addresses(port)):
         yield both
@@ -155,7 +155,7 @@ def _sockets(options: ServingOptions) -> Iterator[socket.socket]:
 
 
 def _all_addresses(port: int) -> socket.socket | None:
-    """Both families in one socket; None where there is no IPv6. Raises OSError."""
+    """A socket for both IP families; None without IPv6. Raises OSError."""
     if not socket.has_dualstack_ipv6():
         return None
     try:
@@ -171,8 +171,8 @@ def _all_addresses(port: int) -> socket.socket | None:
 def _announce(listening: Listening, options: ServingOptions) -> None:
     if options.insecure_http:
         log.warning(
-            "INSECURE: endpoints are served without TLS at %s: whoever can see the traffic can read tokens and answers. "
-            "Use this on a machine of your own only.",
+            "INSECURE: endpoints are served without TLS at %s: anyone who can see the traffic can read tokens and answers. "
+            "Use this only on a private machine.",
             listening.address,
         )
     else:
@@ -180,10 +180,10 @@ def _announce(listening: Listening, options: ServingOptions) -> None:
 
 
 def guarded(connections: Connections, metrics: ServingMetrics) -> Middleware:
-    """The middleware around every handler: whatever one raises becomes an answer, and the time for that is limited.
+    """The outer middleware: turns exceptions into answers, and limits the time.
 
-    An exception that is no answer is logged, counted and answered with 500. An answer that cannot be sent within
-    REQUEST_SECONDS of the request's head ends the connection.
+    An unexpected exception is logged, counted and answered with 500. If the answer cannot be sent within REQUEST_SECONDS after
+    the request's headers, the connection is closed.
     """
 
     @web.middleware
@@ -210,7 +210,7 @@ async def _answered(
 ) -> web.StreamResponse:
     try:
         return await handler(request)
-    except Refused as refused:
+    except RequestRejected as refused:
         return refused.response
     except web.HTTPException as error:
         return _http_error(error)

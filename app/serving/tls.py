@@ -1,7 +1,7 @@
-"""The server's side of TLS: given files, which may change while we run, or a self-signed certificate made in memory.
+"""TLS of the server: a certificate from files, which may change at run time, or a self-signed one made in memory.
 
-Files are looked at when a connection is made, at most every few seconds. The connection gets the newest settings that are
-usable; if the files are no good the last ones that were stay in use, and the log says so once.
+The files are checked when a connection is made, at most every few seconds. If changed files cannot be used, the previous
+certificate stays in use and the error is logged once.
 """
 
 import asyncio
@@ -23,11 +23,15 @@ from app.http.files import FileWatch
 from app.http.tls import as_file, no_password
 from app.serving.options import ServingError, ServingOptions
 
+log = logging.getLogger(__name__)
+
+#: Seconds after which a self-signed certificate is replaced.
+_SELF_SIGNED_LIFE: Final = 330 * 86400.0
 _VALID_DAYS: Final = 365
 
 
 def self_signed(names: list[str], wall: float) -> bytes:
-    """A certificate for these names that nobody vouches for, valid from ``wall`` on, and its key, PEM."""
+    """A self-signed certificate for these names, valid from ``wall`` (seconds since the epoch), and its key, PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = dt.datetime.fromtimestamp(wall, dt.UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"localhost@{int(wall)}")])
@@ -58,17 +62,11 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-log = logging.getLogger(__name__)
-
-#: A self-signed certificate is replaced when it has been used for so long, in seconds.
-_SELF_SIGNED_LIFE: Final = 330 * 86400.0
-
-
 class ServerTLS:
     """Chooses the SSL context of each connection."""
 
     def __init__(self, options: ServingOptions, wall: Callable[[], float]) -> None:
-        """``wall`` tells the time in seconds since the epoch. Raises ServingError for files that cannot be used."""
+        """``wall`` returns the time in seconds since the epoch. Raises ServingError for files that cannot be used."""
         self._options: Final = options
         self._wall: Final = wall
         files = (options.tls_cert_file, options.tls_private_key_file, options.client_ca_file)
@@ -81,7 +79,7 @@ class ServerTLS:
             self._current = self._load()
         except ValueError as err:
             raise ServingError(str(err)) from err
-        #: What the listener is given.
+        #: The context for the listener.
         self.context: Final = self._current
         self.context.sni_callback = self._choose
 
@@ -102,11 +100,11 @@ class ServerTLS:
         except ValueError as err:
             self._watch.failed(err, now)
             if str(err) != self._problem:
-                log.error("%s; what was read before stays in use", err)
+                log.error("%s; the previous certificate stays in use", err)
             self._problem = str(err)
         else:
             self._problem = ""
-            log.info("The certificate of the endpoints was read again")
+            log.info("Reloaded the certificate of the endpoints")
 
     def _load(self) -> ssl.SSLContext:
         """Raises ValueError."""
@@ -154,7 +152,7 @@ def _load_authorities(context: ssl.SSLContext, file: str) -> None:
 
 
 def _names(bind_address: str) -> list[str]:
-    """The names and addresses under which the endpoints may be reached."""
+    """The names and addresses of the self-signed certificate."""
     names = ["localhost", "127.0.0.1", "::1", socket.gethostname()]
     if bind_address not in {"", "0.0.0.0", "::"}:  # noqa: S104 - nothing is bound here
         names.append(bind_address)

@@ -80,12 +80,12 @@ def _count(thing: Any, path: str, counts: Counter[str], seen: set[int]) -> None:
 
 
 def _foreign(thing: Any) -> bool:
-    """What is no part of the scheduler: loops, tasks, generators, clocks, metrics, the test itself."""
+    """What is no part of the state: loops, tasks, generators, clocks, metrics, events (they are not sent), the test itself."""
     module = type(thing).__module__
     return (
         not module.startswith("app.")
         and module not in {"builtins", "collections", "numpy", "types", "weakref", "functools"}
-    ) or module.startswith(("app.observe", "app.kube.transport"))
+    ) or module.startswith(("app.observe", "app.kube.events", "app.kube.transport"))
 
 
 def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:

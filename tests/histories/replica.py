@@ -326,6 +326,6 @@ def _patched(patch_noted: Any) -> Iterator[None]:
         mock.patch.object(process, "entry_points", return_value=()),
         mock.patch.object(process, "gc", nothing),
         mock.patch.object(KubeWriter, "patch_pod_status", patch_noted),
-        mock.patch("app.observe.metrics.client.LAG_INTERVAL", 30.0),
+        mock.patch("app.observe.metrics.process.LAG_INTERVAL", 30.0),
     ):
         yield

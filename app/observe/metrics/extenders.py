@@ -1,4 +1,4 @@
-"""Calls to extenders, by extender and verb. kube-scheduler has no metrics for them."""
+"""Metrics of calls to extenders, by extender and verb; kube-scheduler has none."""
 
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ from app.extender.events import (
     ExtenderEvent,
     NodesRejected,
 )
-from app.observe.metrics.series import ALPHA, Counter, Families, Histogram, exponential
+from app.observe.metrics.series import ALPHA, Histogram, MetricFamilies, Sample, exponential
 
 _EXTENDER_VERB: Final = ("extender", "verb")
 _HELD_BACK: Final = Outcome.HELD_BACK.value
@@ -23,18 +23,18 @@ _HELD_BACK: Final = Outcome.HELD_BACK.value
 class _Calls(NamedTuple):
     """The series of one extender's verb."""
 
-    in_flight: Counter
+    in_flight: Sample
     seconds: Histogram
-    sent: Counter
-    received: Counter
-    #: By outcome, as far as there has been one.
-    ended: dict[Outcome, Counter]
+    sent: Sample
+    received: Sample
+    #: By outcome; created with the first call that ends so.
+    ended: dict[Outcome, Sample]
 
 
 class ExtenderMetrics:
     """Requests, their durations, sizes and outcomes, and the state of the breakers."""
 
-    def __init__(self, families: Families) -> None:
+    def __init__(self, families: MetricFamilies) -> None:
         self._seconds: Final = families.histogram(
             "aiokube_scheduler_extender_request_duration_seconds",
             "Latency of calls to extenders, from sending to the whole answer.",
@@ -57,7 +57,7 @@ class ExtenderMetrics:
         )
         self._received: Final = families.counter(
             "aiokube_scheduler_extender_response_bytes_total",
-            "Bytes of the bodies that extenders answered.",
+            "Bytes of the bodies of extenders' answers.",
             ALPHA,
             *_EXTENDER_VERB,
         )
@@ -75,13 +75,13 @@ class ExtenderMetrics:
         )
         self._ignored: Final = families.counter(
             "aiokube_scheduler_extender_errors_ignored_total",
-            "Failed calls that scheduling went on without.",
+            "Failed calls that were ignored.",
             ALPHA,
             *_EXTENDER_VERB,
         )
         self._breaker: Final = families.gauge(
             "aiokube_scheduler_extender_breaker_state",
-            "1 for the state in which the breaker is: closed, open or half_open.",
+            "1 for the current state of the breaker: closed, open or half_open.",
             ALPHA,
             *_EXTENDER_VERB,
             "state",
@@ -89,12 +89,12 @@ class ExtenderMetrics:
         self._calls: Final[dict[tuple[str, Verb], _Calls]] = {}
 
     def prioritizing(self) -> float:
-        """Prioritize calls under way."""
+        """The number of prioritize calls in progress."""
         verb = Verb.PRIORITIZE.value
         return sum(gauge.value for labels, gauge in self._in_flight.of.items() if labels[1] == verb)
 
     def expect(self, extender: str, verb: Verb) -> None:
-        """Shows an extender's verb before it is called for the first time."""
+        """Creates the series of an extender's verb before its first call."""
         self._in_flight.labels(extender, verb.value)
         self._outcomes.labels(extender, verb.value, Outcome.SUCCESS.value)
         self._breaker_is(extender, verb, State.CLOSED)

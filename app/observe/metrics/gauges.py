@@ -1,4 +1,4 @@
-"""Metrics that are computed when they are scraped: queue, cache, watches and election."""
+"""Metrics that are computed when they are scraped: queue, cache, plugins, watches, election, events, limits."""
 
 import platform
 from collections import Counter
@@ -10,7 +10,7 @@ from app.framework.runner import Framework
 from app.kube.events import EventStatistics
 from app.kube.informer import InformerStatistics
 from app.observe.events import ElectionStatistics
-from app.observe.metrics.series import ALPHA, BETA, STABLE, Families, Labels, Values
+from app.observe.metrics.series import ALPHA, BETA, STABLE, Labels, MetricFamilies, Values
 from app.plugins.dynamic_resources import DynamicResources
 from app.plugins.volume_binding import VolumeBinding
 from app.runtime.limits import Limits
@@ -22,130 +22,226 @@ from app.state.queue.report import QueueStatistics
 _ELECTION: Final = "kube-scheduler"
 _PREEMPTION: Final = "DefaultPreemption"
 
+Frameworks = Mapping[str, Framework]
+
 
 class Sources(NamedTuple):
-    """Where the numbers come from."""
+    """What the metrics of a scheduler are computed from."""
 
     queue: Callable[[], QueueStatistics]
     cache: Callable[[], CacheStatistics]
-    frameworks: Mapping[str, Framework]
+    frameworks: Frameworks
     informers: Callable[[], Iterable[InformerStatistics]]
-    #: Binding cycles under way, by what they are doing (``operation`` of scheduler_goroutines).
+    #: Tasks in progress, by what they do (``operation`` of scheduler_goroutines).
     workers: Callable[[], Mapping[str, float]]
     #: Status patches that wait or are being written.
     patches: Callable[[], int]
     #: Status patches that were dropped because too many waited.
     patches_dropped: Callable[[], int]
-    #: Bindings that were sent and whose outcome is not known.
+    #: Bindings that were sent and whose outcome is unknown.
     doubts: Callable[[], int]
 
 
-def register_scheduler(families: Families, sources: Sources) -> None:
-    """Queue, cache, plugins, bindings and watches."""
-    _queue_and_cache(families, sources)
-    families.look_up(
-        "scheduler_goroutines",
-        "Number of running tasks split by the work they do.",
-        BETA,
-        lambda: {(name,): count for name, count in sources.workers().items()},
-        "operation",
-    )
-    families.look_up(
-        "scheduler_plugin_evaluation_total",
-        "Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, "
-        "Filter, PreScore, and Score).",
-        BETA,
-        lambda: _evaluations(sources.frameworks),
-        "plugin",
-        "extension_point",
-        "profile",
-        counter=True,
-    )
-    families.look_up(
-        "scheduler_preemption_attempts_total",
-        "Total preemption attempts in the cluster till now.",
-        STABLE,
-        lambda: {(): sum(f.preemption_attempts(_PREEMPTION) for f in sources.frameworks.values())},
-        counter=True,
-    )
-    families.look_up(
-        "scheduler_volume_scheduling_stage_error_total",
-        "Volume scheduling stage error count.",
-        ALPHA,
-        lambda: _stage_errors(sources.frameworks),
-        "operation",
-        counter=True,
-    )
-    families.look_up(
-        "scheduler_resourceclaim_creates_total",
-        "Number of ResourceClaims creation requests within scheduler",
-        ALPHA,
-        lambda: _claims_created(sources.frameworks),
-        "status",
-        counter=True,
-    )
-    families.look_up(
-        "scheduler_dra_bindingconditions_allocations_total",
-        "Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt",
-        ALPHA,
-        lambda: _conditions_awaited(sources.frameworks),
-        "profile",
-        "driver",
-        "status",
-        counter=True,
-    )
-    families.look_up(
-        "aiokube_scheduler_status_patches_pending",
-        "Pod status patches that wait or are being written.",
-        ALPHA,
-        lambda: {(): sources.patches()},
-    )
-    families.look_up(
-        "aiokube_scheduler_status_patches_dropped_total",
-        "Pod status patches that were dropped because too many waited.",
-        ALPHA,
-        lambda: {(): sources.patches_dropped()},
-        counter=True,
-    )
-    families.look_up(
-        "aiokube_scheduler_bindings_in_doubt",
-        "Bindings that were sent and whose outcome is not known; their pods keep their places.",
-        ALPHA,
-        lambda: {(): sources.doubts()},
-    )
-    _watches(families, sources.informers)
+class _Computed(NamedTuple):
+    """A metric whose series are computed from Sources."""
+
+    name: str
+    text: str
+    stability: str
+    values: Callable[[Sources], Values]
+    labels: Labels = ()
+    counter: bool = False
 
 
-def _queue_and_cache(families: Families, sources: Sources) -> None:
-    families.look_up(
+_SCHEDULER: Final = (
+    _Computed(
         "scheduler_pending_pods",
         "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of "
         "pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to "
         "schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to "
         "schedule because they are gated.",
         STABLE,
-        lambda: _pending(sources.queue()),
-        "queue",
-    )
-    families.look_up(
+        lambda sources: _pending(sources.queue()),
+        ("queue",),
+    ),
+    _Computed(
         "scheduler_cache_size",
         "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
         ALPHA,
-        lambda: _cached(sources.cache()),
-        "type",
-    )
-    families.look_up(
+        lambda sources: _cached(sources.cache()),
+        ("type",),
+    ),
+    _Computed(
         "aiokube_scheduler_pods_in_flight",
-        "Pods that are being decided about, or wait for their permit.",
+        "Pods that are being tried, or wait for their permit.",
         ALPHA,
-        lambda: {(): sources.queue().in_flight},
-    )
-    families.look_up(
+        lambda sources: {(): sources.queue().in_flight},
+    ),
+    _Computed(
         "aiokube_scheduler_unconfirmed_bindings",
         "Pods whose binding is written and that the watch has not shown as bound yet.",
         ALPHA,
-        lambda: {(): sources.cache().unconfirmed_pods},
-    )
+        lambda sources: {(): sources.cache().unconfirmed_pods},
+    ),
+    _Computed(
+        "scheduler_goroutines",
+        "Number of running tasks split by the work they do.",
+        BETA,
+        lambda sources: {(name,): count for name, count in sources.workers().items()},
+        ("operation",),
+    ),
+    _Computed(
+        "scheduler_plugin_evaluation_total",
+        "Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, "
+        "Filter, PreScore, and Score).",
+        BETA,
+        lambda sources: _evaluations(sources.frameworks),
+        ("plugin", "extension_point", "profile"),
+        counter=True,
+    ),
+    _Computed(
+        "scheduler_preemption_attempts_total",
+        "Total preemption attempts in the cluster till now.",
+        STABLE,
+        lambda sources: {
+            (): sum(f.preemption_attempts(_PREEMPTION) for f in sources.frameworks.values())
+        },
+        counter=True,
+    ),
+    _Computed(
+        "scheduler_volume_scheduling_stage_error_total",
+        "Volume scheduling stage error count.",
+        ALPHA,
+        lambda sources: _stage_errors(sources.frameworks),
+        ("operation",),
+        counter=True,
+    ),
+    _Computed(
+        "scheduler_resourceclaim_creates_total",
+        "Number of ResourceClaims creation requests within scheduler",
+        ALPHA,
+        lambda sources: _claims_created(sources.frameworks),
+        ("status",),
+        counter=True,
+    ),
+    _Computed(
+        "scheduler_dra_bindingconditions_allocations_total",
+        "Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt",
+        ALPHA,
+        lambda sources: _conditions_awaited(sources.frameworks),
+        ("profile", "driver", "status"),
+        counter=True,
+    ),
+    _Computed(
+        "aiokube_scheduler_status_patches_pending",
+        "Pod status patches that wait or are being written.",
+        ALPHA,
+        lambda sources: {(): sources.patches()},
+    ),
+    _Computed(
+        "aiokube_scheduler_status_patches_dropped_total",
+        "Pod status patches that were dropped because too many waited.",
+        ALPHA,
+        lambda sources: {(): sources.patches_dropped()},
+        counter=True,
+    ),
+    _Computed(
+        "aiokube_scheduler_bindings_in_doubt",
+        "Bindings that were sent and whose outcome is unknown; their pods keep their places.",
+        ALPHA,
+        lambda sources: {(): sources.doubts()},
+    ),
+)
+
+#: Metric, help, value of one informer, whether it is a counter.
+_WATCHES: Final[Sequence[tuple[str, str, Callable[[InformerStatistics], float | None], bool]]] = (
+    (
+        "aiokube_scheduler_watch_age_seconds",
+        "Time since anything was last received from the API server about this kind.",
+        lambda s: s.age,
+        False,
+    ),
+    (
+        "aiokube_scheduler_watch_synced",
+        "1 once the first list of this kind has been handled.",
+        lambda s: float(s.synced),
+        False,
+    ),
+    (
+        "aiokube_scheduler_watch_objects",
+        "Objects of this kind that are known.",
+        lambda s: s.objects,
+        False,
+    ),
+    (
+        "aiokube_scheduler_watch_unreadable_objects",
+        "Objects of this kind that exist and cannot be decoded; the log names them.",
+        lambda s: s.unreadable,
+        False,
+    ),
+    (
+        "aiokube_scheduler_watch_lists_total",
+        "Complete lists taken of this kind.",
+        lambda s: s.lists,
+        True,
+    ),
+    (
+        "aiokube_scheduler_watch_reconnects_total",
+        "Watches of this kind that were restarted.",
+        lambda s: s.reconnects,
+        True,
+    ),
+    (
+        "aiokube_scheduler_watch_decode_errors_total",
+        "Objects or lines of this kind that could not be decoded.",
+        lambda s: s.decode_errors,
+        True,
+    ),
+    (
+        "aiokube_scheduler_watch_refused_objects",
+        "Objects of this kind that exist, can be decoded and cannot be used; the log names them.",
+        lambda s: s.refused,
+        False,
+    ),
+    (
+        "aiokube_scheduler_watch_handler_errors_total",
+        "Changes to objects of this kind that could not be handled.",
+        lambda s: s.handler_errors,
+        True,
+    ),
+)
+
+
+def register_scheduler(families: MetricFamilies, sources: Sources) -> None:
+    """Queue, cache, plugins, bindings and watches."""
+
+    def compute(metric: _Computed) -> Callable[[], Values]:
+        return lambda: metric.values(sources)
+
+    for metric in _SCHEDULER:
+        families.computed(
+            metric.name,
+            metric.text,
+            metric.stability,
+            compute(metric),
+            *metric.labels,
+            counter=metric.counter,
+        )
+    for name, text, value, counter in _WATCHES:
+        families.computed(
+            name, text, ALPHA, _by_kind(sources.informers, value), "kind", counter=counter
+        )
+
+
+def _by_kind(
+    informers: Callable[[], Iterable[InformerStatistics]],
+    value: Callable[[InformerStatistics], float | None],
+) -> Callable[[], Values]:
+    def look_up() -> Values:
+        found = {(each.kind,): value(each) for each in informers()}
+        return {labels: number for labels, number in found.items() if number is not None}
+
+    return look_up
 
 
 def _pending(queue: QueueStatistics) -> Values:
@@ -177,7 +273,7 @@ def _stage_errors(frameworks: Mapping[str, Framework]) -> Values:
 def _device_plugins(
     frameworks: Mapping[str, Framework],
 ) -> Iterator[tuple[str, DynamicResources]]:
-    """Each with its profile's name."""
+    """The DynamicResources plugins, each with its profile's name."""
     for profile, framework in frameworks.items():
         for plugin in framework.plugins.at("preBind"):
             if isinstance(plugin, DynamicResources):
@@ -207,82 +303,8 @@ def _evaluations(frameworks: Mapping[str, Framework]) -> Values:
     }
 
 
-_WATCHES: Final[Sequence[tuple[str, str, Callable[[InformerStatistics], float | None], bool]]] = (
-    (
-        "aiokube_scheduler_watch_age_seconds",
-        "Time since anything was last received from the API server about this kind.",
-        lambda s: s.age,
-        False,
-    ),
-    (
-        "aiokube_scheduler_watch_synced",
-        "1 once the first list of this kind has been taken over.",
-        lambda s: float(s.synced),
-        False,
-    ),
-    (
-        "aiokube_scheduler_watch_objects",
-        "Objects of this kind that are known.",
-        lambda s: s.objects,
-        False,
-    ),
-    (
-        "aiokube_scheduler_watch_unreadable_objects",
-        "Objects of this kind that exist and cannot be read; the log names them.",
-        lambda s: s.unreadable,
-        False,
-    ),
-    (
-        "aiokube_scheduler_watch_lists_total",
-        "Complete lists taken of this kind.",
-        lambda s: s.lists,
-        True,
-    ),
-    (
-        "aiokube_scheduler_watch_reconnects_total",
-        "Watches of this kind that were restarted.",
-        lambda s: s.reconnects,
-        True,
-    ),
-    (
-        "aiokube_scheduler_watch_decode_errors_total",
-        "Objects or lines of this kind that could not be decoded.",
-        lambda s: s.decode_errors,
-        True,
-    ),
-    (
-        "aiokube_scheduler_watch_refused_objects",
-        "Objects of this kind that exist, can be read and cannot be used; the log names them.",
-        lambda s: s.refused,
-        False,
-    ),
-    (
-        "aiokube_scheduler_watch_handler_errors_total",
-        "Changes to objects of this kind that could not be taken over.",
-        lambda s: s.handler_errors,
-        True,
-    ),
-)
-
-
-def _watches(families: Families, informers: Callable[[], Iterable[InformerStatistics]]) -> None:
-    for name, text, value, counter in _WATCHES:
-        families.look_up(name, text, ALPHA, _by_kind(informers, value), "kind", counter=counter)
-
-
-def _by_kind(
-    informers: Callable[[], Iterable[InformerStatistics]],
-    value: Callable[[InformerStatistics], float | None],
-) -> Callable[[], Values]:
-    def look_up() -> Values:
-        found = {(each.kind,): value(each) for each in informers()}
-        return {labels: number for labels, number in found.items() if number is not None}
-
-    return look_up
-
-
 def register_election(
-    families: Families, election: Callable[[], ElectionStatistics | None]
+    families: MetricFamilies, election: Callable[[], ElectionStatistics | None]
 ) -> None:
     """client-go's metrics of leader election; no series without election."""
 
@@ -293,7 +315,7 @@ def register_election(
 
         return look_up
 
-    families.look_up(
+    families.computed(
         "leader_election_master_status",
         "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. "
         "'name' is the string used to identify the lease.",
@@ -301,7 +323,7 @@ def register_election(
         of(lambda s: float(s.is_leader)),
         "name",
     )
-    families.look_up(
+    families.computed(
         "leader_election_slowpath_total",
         "Total number of slow path exercised in renewing leader leases. 'name' is the string used to identify the lease.",
         ALPHA,
@@ -311,13 +333,15 @@ def register_election(
     )
 
 
-def register_events(families: Families, events: Callable[[], Iterable[EventStatistics]]) -> None:
-    """What becomes of the events that are written about pods."""
+def register_events(
+    families: MetricFamilies, events: Callable[[], Iterable[EventStatistics]]
+) -> None:
+    """Events about pods: waiting, sent, lost."""
 
     def totals(field: str) -> Callable[[], Values]:
         return lambda: {(): sum(getattr(each, field) for each in events())}
 
-    families.look_up(
+    families.computed(
         "aiokube_scheduler_events_queued",
         "Events that wait to be sent.",
         ALPHA,
@@ -326,41 +350,41 @@ def register_events(families: Families, events: Callable[[], Iterable[EventStati
     for field, text in {
         "sent": "Events sent.",
         "dropped": "Events lost because too many waited.",
-        "failed": "Events given up: refused by the API server, or not taken in time.",
+        "failed": "Events not written: rejected by the API server, or not accepted in time.",
     }.items():
-        families.look_up(
+        families.computed(
             f"aiokube_scheduler_events_{field}_total", text, ALPHA, totals(field), counter=True
         )
 
 
 def register_resources(
-    families: Families, limits: Limits, answers: AnswerMemory, shortages: Shortages
+    families: MetricFamilies, limits: Limits, answers: AnswerMemory, shortages: Shortages
 ) -> None:
-    """What the process may have, and what becomes of things when it has no more."""
-    families.look_up(
+    """The process's limits, and what happens when they are reached."""
+    families.computed(
         "aiokube_scheduler_memory_limit_bytes",
-        "Memory that the process may have: the least of what the machine, control groups and ulimit allow.",
+        "Memory limit of the process: the smallest of the machine's memory, control group limits and ulimits.",
         ALPHA,
         lambda: {(): limits.memory},
     )
-    families.look_up(
+    families.computed(
         "aiokube_scheduler_shortages_total",
-        "Failures for want of file descriptors or memory, each tried again, by what failed.",
+        "Failures because file descriptors or memory ran out, each retried, by what failed.",
         ALPHA,
         lambda: {(what,): count for what, count in shortages.counts.items()},
         "operation",
         counter=True,
     )
-    families.look_up(
+    families.computed(
         "aiokube_scheduler_extender_large_answers_in_flight",
-        "Large answers of extenders that are being read, and that wait because others are.",
+        "Large answers of extenders that are being read, or wait until others are read.",
         ALPHA,
         lambda: {("reading",): answers.reading, ("waiting",): answers.waiting},
         "state",
     )
-    families.look_up(
+    families.computed(
         "aiokube_scheduler_extender_large_answers_total",
-        "Large answers of extenders; given_up are those that waited for others until the time for their call was over.",
+        "Large answers of extenders; given_up are those whose call timed out while they waited for others.",
         ALPHA,
         lambda: {("read",): answers.taken, ("given_up",): answers.given_up},
         "outcome",
@@ -368,17 +392,17 @@ def register_resources(
     )
 
 
-def register_build(families: Families, version: str) -> None:
-    """Which program this is.
+def register_build(families: MetricFamilies, version: str) -> None:
+    """The version of the program.
 
-    Not as ``kubernetes_build_info``: alerts compare the versions there, to find components that were not upgraded.
+    Not as ``kubernetes_build_info``, because alerts compare the versions there to find components that were not upgraded.
     """
     labels: Labels = (
         version,
         platform.python_version(),
         f"{platform.system()}/{platform.machine()}",
     )
-    families.look_up(
+    families.computed(
         "aiokube_scheduler_build_info",
         "A metric with a constant '1' value labeled by version, Python version, and platform.",
         ALPHA,
@@ -386,14 +410,4 @@ def register_build(families: Families, version: str) -> None:
         "version",
         "python_version",
         "platform",
-    )
-
-
-def count_plugins(calls: Mapping[frozenset[str], int], plugins: Sequence[str]) -> Counter[str]:
-    """How often each of ``plugins`` took part, from how often which plugins were left out."""
-    return Counter(
-        {
-            plugin: sum(count for skipped, count in calls.items() if plugin not in skipped)
-            for plugin in plugins
-        }
     )

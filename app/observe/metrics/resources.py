@@ -1,7 +1,7 @@
-"""``/metrics/resources``: what each pod asks for and is limited to (docs/spec/metrics.md#pod-resources).
+"""Formats ``/metrics/resources``: the requests and limits of each pod (docs/spec/metrics.md#pod-resources).
 
-One series per pod and resource, a few hundred thousand in a large cluster. They are written as text at once, some pods at a
-time, so that the loop can do other things in between; what follows from the spec alone is worked out once per template.
+There is one series per pod and resource, a few hundred thousand in a large cluster. The text is produced in slices, between
+which the event loop can run; the part that follows from the spec is computed once per template.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from app.model.quantity import QuantityError, milli, whole
 from app.model.requests import CPU, EPHEMERAL_STORAGE, MEMORY, Amounts, pod_limits, pod_requests
 from app.observe.metrics.series import go_float
 
-#: Pods and samples written between two chances for others to run.
+#: Pods and samples per slice.
 SLICE: Final = 500
 
 _BYTES: Final = frozenset({MEMORY, "storage", EPHEMERAL_STORAGE})
@@ -43,7 +43,7 @@ _Sample = tuple[str, str]
 
 
 def pod_resource_metrics(pods: Sequence[Pod]) -> Iterator[bytes]:
-    """Prometheus' text, in pieces of about SLICE samples."""
+    """The text for Prometheus, in pieces of about SLICE samples."""
     for metric in (_REQUEST, _LIMIT):
         head = f"# HELP {metric.name} [STABLE] {metric.text}\n# TYPE {metric.name} gauge\n"
         yield head.encode()
@@ -72,7 +72,7 @@ def _samples(metric: _Metric, pods: Iterable[Pod]) -> Iterator[bytes]:
 
 
 def _of_template(metric: _Metric, spec: PodSpec) -> Iterator[_Sample]:
-    """What all pods of a template have in common; nothing for quantities that cannot be read or written as a number."""
+    """The samples that all pods of a template share; none for quantities that cannot be parsed or formatted."""
     try:
         amounts = metric.amounts(spec)
     except (QuantityError, ArithmeticError):

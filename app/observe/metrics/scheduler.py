@@ -1,13 +1,12 @@
-"""kube-scheduler's metrics, by its own names, labels and buckets
-(docs/spec/metrics.md#scheduler-metrics), so that its dashboards and alerts work.
+"""kube-scheduler's metrics with its names, labels and buckets, so that its dashboards and alerts work.
 
-Some readings differ, because the scheduler does:
+See docs/spec/metrics.md#scheduler-metrics. Some values mean something else, because this scheduler works differently:
 
 * ``plugin_evaluation_total`` counts attempts in which a plugin took part, not calls: one call answers for all nodes.
 * ``plugin_execution_duration_seconds`` times such a call, in about one attempt of ten, and
   ``queueing_hint_execution_duration_seconds`` about one call of ten.
 * ``framework_extension_point_duration_seconds`` may be observed more than once per attempt with extenders, which are
-  asked between two passes of Filter and Score.
+  called between two passes of Filter and Score.
 """
 
 import logging
@@ -33,7 +32,7 @@ from app.observe.metrics.series import (
     ALPHA,
     BETA,
     STABLE,
-    Families,
+    MetricFamilies,
     exponential,
 )
 from app.state.queue.recorder import HintFunction, QueueRecorder
@@ -44,7 +43,7 @@ log = logging.getLogger(__name__)
 SCHEDULED: Final = "scheduled"
 #: Share of the attempts in which single plugins are timed.
 SAMPLED: Final = 0.1
-#: Random numbers are drawn so many at a time: it takes no longer than drawing one.
+#: Random numbers drawn at a time, which takes no longer than drawing one.
 _DRAWN: Final = 256
 #: The ``attempts`` label of pod_scheduling_sli_duration_seconds, by number of attempts.
 _ATTEMPTS: Final = (*map(str, range(15)), "15+")
@@ -55,11 +54,10 @@ _PLUGIN_BUCKETS: Final = exponential(0.00001, 1.5, 20)
 
 
 class AttemptMetrics:
-    """Results and durations of attempts, and of preemptions."""
+    """Results and durations of attempts."""
 
-    def __init__(self, families: Families) -> None:
-        make = families
-        self._results: Final = make.counter(
+    def __init__(self, families: MetricFamilies) -> None:
+        self._results: Final = families.counter(
             "scheduler_schedule_attempts_total",
             "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, "
             "'error' an internal problem.",
@@ -67,68 +65,48 @@ class AttemptMetrics:
             "result",
             "profile",
         )
-        self._durations: Final = make.histogram(
+        self._durations: Final = families.histogram(
             "scheduler_scheduling_attempt_duration_seconds",
-            "Latency of a scheduling attempt, deciding and binding together.",
+            "Latency of a scheduling attempt, from its start until the pod is bound or the attempt has failed.",
             STABLE,
             _ATTEMPT_BUCKETS,
             "result",
             "profile",
         )
-        self._algorithm: Final = make.histogram(
+        self._algorithm: Final = families.histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
-            "Latency of deciding.",
+            "Latency of choosing a node.",
             ALPHA,
             _ATTEMPT_BUCKETS,
         ).labels()
-        self._attempts: Final = make.histogram(
+        self._attempts: Final = families.histogram(
             "scheduler_pod_scheduling_attempts",
             "Number of attempts to successfully schedule a pod.",
             STABLE,
             exponential(1, 2, 5),
         ).labels()
-        self._sli: Final = make.histogram(
+        self._sli: Final = families.histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "Latency from a pod's first entry into the active queue until it is bound.",
             BETA,
             exponential(0.01, 2, 20),
             "attempts",
         )
-        self._after_flush: Final = make.counter(
+        self._after_flush: Final = families.counter(
             "scheduler_pod_scheduled_after_flush_total",
-            "Number of pods scheduled after they had waited in the unschedulable pool for too long.",
+            "Number of pods scheduled after they had waited in unschedulablePods for too long.",
             ALPHA,
         ).labels()
-        self._permit: Final = make.histogram(
+        self._permit: Final = families.histogram(
             "scheduler_permit_wait_duration_seconds",
             "Duration of waiting on permit.",
             BETA,
             _ATTEMPT_BUCKETS,
             "result",
         )
-        self._victims: Final = make.histogram(
-            "scheduler_preemption_victims",
-            "Number of selected preemption victims.",
-            STABLE,
-            exponential(1, 2, 7),
-        ).labels()
-
-        self._evictions: Final = make.counter(
-            "scheduler_preemption_goroutines_execution_total",
-            "Number of times room was made for a preemptor by evicting its victims, by the result.",
-            ALPHA,
-            "result",
-        )
-        self._evicting: Final = make.histogram(
-            "scheduler_preemption_goroutines_duration_seconds",
-            "How long evicting all victims of a preemption took, by the result.",
-            ALPHA,
-            exponential(0.01, 2, 20),
-            "result",
-        )
 
     def on(self, event: SchedulerEvent) -> None:
-        """Counts and times what happened."""
+        """Counts and times attempts."""
         match event:
             case NodeSelected():
                 self._algorithm.observe(event.seconds)
@@ -138,12 +116,6 @@ class AttemptMetrics:
                 self._bound(event)
             case AttemptFailed():
                 self._ended(event.result, event.profile, event.seconds)
-            case PreemptionStarted():
-                self._victims.observe(len(event.victims))
-            case PreemptionFinished():
-                result = "success" if event.succeeded else "error"
-                self._evictions.labels(result).inc()
-                self._evicting.labels(result).observe(event.seconds)
 
     def _bound(self, event: PodBound) -> None:
         queued = event.queued
@@ -161,11 +133,46 @@ class AttemptMetrics:
         self._durations.of[labels].observe(seconds)
 
 
+class PreemptionMetrics:
+    """Victims, results and durations of preemptions."""
+
+    def __init__(self, families: MetricFamilies) -> None:
+        self._victims: Final = families.histogram(
+            "scheduler_preemption_victims",
+            "Number of selected preemption victims.",
+            STABLE,
+            exponential(1, 2, 7),
+        ).labels()
+        self._evictions: Final = families.counter(
+            "scheduler_preemption_goroutines_execution_total",
+            "Number of preemptions whose victims were to be evicted, by the result.",
+            ALPHA,
+            "result",
+        )
+        self._evicting: Final = families.histogram(
+            "scheduler_preemption_goroutines_duration_seconds",
+            "How long evicting all victims of a preemption took, by the result.",
+            ALPHA,
+            exponential(0.01, 2, 20),
+            "result",
+        )
+
+    def on(self, event: SchedulerEvent) -> None:
+        """Counts and times preemptions."""
+        match event:
+            case PreemptionStarted():
+                self._victims.observe(len(event.victims))
+            case PreemptionFinished():
+                result = "success" if event.succeeded else "error"
+                self._evictions.labels(result).inc()
+                self._evicting.labels(result).observe(event.seconds)
+
+
 class FrameworkMetrics:
-    """Where the time of an attempt goes: a Probe (app.framework.probe)."""
+    """Durations of extension points and plugins: the Probe of the framework (app.framework.probe)."""
 
     def __init__(
-        self, families: Families, *, monotonic: Callable[[], float], rng: np.random.Generator
+        self, families: MetricFamilies, *, monotonic: Callable[[], float], rng: np.random.Generator
     ) -> None:
         self.now: Final = monotonic
         self._rng: Final = rng
@@ -205,9 +212,9 @@ class FrameworkMetrics:
 
 
 class QueueMetrics(QueueRecorder):
-    """The queue's metrics; hints are timed by the clock, and about as often, as plugins are."""
+    """Metrics of the queue; about one hint call of ten is timed, as for plugins."""
 
-    def __init__(self, families: Families, probe: FrameworkMetrics) -> None:
+    def __init__(self, families: MetricFamilies, probe: FrameworkMetrics) -> None:
         self._now: Final = probe.now
         self._next_sample: Final = probe.next_sample
         self._until_sample = probe.next_sample()
@@ -229,8 +236,8 @@ class QueueMetrics(QueueRecorder):
         )
         self._unschedulable: Final = families.gauge(
             "scheduler_unschedulable_pods",
-            "The number of unschedulable pods broken down by plugin name. A pod counts for every plugin that turned it "
-            "down, so the sum says nothing.",
+            "The number of unschedulable pods broken down by plugin name. A pod counts for every plugin that rejected it, "
+            "so the sum has no meaning.",
             BETA,
             "plugin",
             "profile",
@@ -251,7 +258,7 @@ class QueueMetrics(QueueRecorder):
 
         self._dropped: Final = families.counter(
             "aiokube_scheduler_queue_events_dropped_total",
-            "Events dropped because too many were pending, or kept for pods in flight. The pods concerned are tried again instead.",
+            "Events dropped because too many were pending, or kept for pods in flight. All pods they might wake are tried again.",
             ALPHA,
         ).labels()
 
@@ -272,19 +279,19 @@ class QueueMetrics(QueueRecorder):
         self._dropped.inc(count)
 
     def timed_hint(self, plugin: str, event: str, hint: HintFunction) -> HintFunction:
-        """See QueueRecorder; every call counts down, and those at which it ends are timed."""
+        """See QueueRecorder: a hint function that times some of its calls."""
 
         def timed(pod: Pod, old: object | None, new: object | None) -> bool:
             self._until_sample -= 1
             if self._until_sample:
                 return hint(pod, old, new)
             self._until_sample = self._next_sample()
-            started, said = self._now(), "Error"
+            started, result = self._now(), "Error"
             try:
                 welcome = hint(pod, old, new)
-                said = "Queue" if welcome else "QueueSkip"
+                result = "Queue" if welcome else "QueueSkip"
             finally:
-                self._hints.of[plugin, event, said].observe(self._now() - started)
+                self._hints.of[plugin, event, result].observe(self._now() - started)
             return welcome
 
         return timed
@@ -296,9 +303,9 @@ class QueueMetrics(QueueRecorder):
 
 
 class WatchMetrics:
-    """How long it takes to take over what the watches report."""
+    """How long it takes to handle what the watches report."""
 
-    def __init__(self, families: Families) -> None:
+    def __init__(self, families: MetricFamilies) -> None:
         self._handling: Final = families.histogram(
             "scheduler_event_handling_duration_seconds",
             "Event handling latency.",
@@ -308,24 +315,24 @@ class WatchMetrics:
         )
 
     def handled(self, change: Change, seconds: float) -> None:
-        """A change was taken over."""
+        """A change was handled."""
         self._handling.of[_event(change),].observe(seconds)
 
     def listed(self, kind: type, objects: Collection[Any], seconds: float) -> None:
-        """New objects of one kind, at least one, were taken over in one go."""
+        """New objects of one kind, at least one, were handled together."""
         each = seconds / len(objects)
         for event, times in Counter(_event(Change(kind, None, new)) for new in objects).items():
             self._handling.of[event,].observe_many(each, times)
 
 
 def _event(change: Change) -> str:
-    """kube-scheduler's name for it, except for updates, of which it distinguishes what changed in a node or a waiting pod."""
+    """kube-scheduler's name for the event, except that it distinguishes updates of nodes and pods by what changed."""
     kind, old, new = change
     resource = RESOURCES.get(kind)
     of: str = kind.__name__ if resource is None else resource
     if kind is Pod:
         if old is not None and new is not None and new.node_name and not old.node_name:
-            old = None  # it is new among the assigned pods
+            old = None  # a new assigned pod
         of = Resource.AssignedPod if (new or old).node_name else Resource.UnschedulablePod
     action = "Add" if old is None else "Delete" if new is None else "Update"
     return f"{of}{action}"

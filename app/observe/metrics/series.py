@@ -1,8 +1,8 @@
-"""Counters, gauges and histograms for the hot path, collected by a prometheus_client registry.
+"""Counters, gauges and histograms that are cheap to update, collected by a prometheus_client registry.
 
-The scheduler observes some thirty numbers per pod, on one thread. prometheus_client's own metrics take a lock and walk their
-buckets for each, which is a microsecond or two; these are plain attributes and one bisection, a quarter of that. A family
-hands out one series per combination of label values and keeps it, so that a frequent observer looks it up once.
+The scheduler updates about thirty numbers per pod, on one thread. prometheus_client's own metrics take a lock and walk through
+their buckets each time, which takes one or two microseconds; these use plain attributes and one bisection, a quarter of that.
+A family keeps one series per combination of label values, so that frequent callers can look it up once.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class _Collected:
-    """Metrics as they were at one moment."""
+    """Metrics as they were when they were collected."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
         self._metrics: Final = metrics
@@ -35,7 +35,7 @@ class _Collected:
 
 
 async def exposition(registry: CollectorRegistry) -> bytes:
-    """The body, of CONTENT_TYPE."""
+    """The metrics as text of CONTENT_TYPE; formatted in a thread."""
     collected = _Collected(list(registry.collect()))
     return await asyncio.to_thread(generate_latest, collected)
 
@@ -57,7 +57,7 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
 
 
 def go_float(value: float) -> str:
-    """The number as Go writes it.
+    """The number as Go's client library formats it.
 
     >>> go_float(16384000.0), go_float(16.0), go_float(0.25)
     ('1.6384e+07', '16', '0.25')
@@ -66,8 +66,8 @@ def go_float(value: float) -> str:
     return written.removesuffix(".0")
 
 
-class Counter:
-    """A number that grows; ``inc`` is for the hot path."""
+class Sample:
+    """The value of one series of a counter or gauge."""
 
     __slots__ = ("value",)
 
@@ -75,16 +75,16 @@ class Counter:
         self.value = 0.0
 
     def inc(self, amount: float = 1.0) -> None:
-        """Adds to it."""
+        """Adds to the value."""
         self.value += amount
 
     def reset(self) -> None:
-        """Starts again from nothing."""
+        """Sets it to zero."""
         self.value = 0.0
 
 
 class Histogram:
-    """Observations by bucket: ``counts[i]`` are those up to ``bounds[i]`` and above the bound before, the last are the rest."""
+    """``counts[i]``: observations up to ``bounds[i]`` and above the previous bound; the last count has those above all bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -99,17 +99,17 @@ class Histogram:
         self.total += value
 
     def observe_many(self, value: float, times: int) -> None:
-        """Counts an observation as if it had been made so many times."""
+        """Counts the same observation several times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
     def reset(self) -> None:
-        """Starts again from nothing."""
+        """Sets it to zero."""
         self.counts = [0] * len(self.counts)
         self.total = 0.0
 
 
-S = TypeVar("S", Counter, Histogram)
+S = TypeVar("S", Sample, Histogram)
 
 
 class _Series(dict[Labels, S]):
@@ -126,7 +126,7 @@ class _Series(dict[Labels, S]):
         return series
 
 
-class Family(Generic[S]):
+class MetricFamily(Generic[S]):
     """One metric with its series by label values; a prometheus_client collector."""
 
     def __init__(
@@ -135,7 +135,7 @@ class Family(Generic[S]):
         self.name: Final = name
         self.help: Final = f"[{stability}] {text}"
         self.label_names: Final = labels
-        #: The series by label values, each made when it is first asked for.
+        #: The series by label values; each is created on first use.
         self.of: Final[_Series[S]] = _Series(name, labels, make)
 
     def labels(self, *values: str) -> S:
@@ -143,12 +143,12 @@ class Family(Generic[S]):
         return self.of[values]
 
     def reset(self) -> None:
-        """Starts all series again from nothing; those that are held stay in use."""
+        """Sets all series to zero; callers may keep using series that they hold."""
         for series in self.of.values():
             series.reset()
 
     def describe(self) -> Iterable[Metric]:
-        """Names, for the registry to find duplicates."""
+        """The metric without values, by which the registry finds duplicates."""
         return [self._family()]
 
     def collect(self) -> Iterator[Metric]:
@@ -162,42 +162,42 @@ class Family(Generic[S]):
         raise NotImplementedError
 
 
-class CounterFamily(Family[Counter]):
+class CounterFamily(MetricFamily[Sample]):
     """Counters."""
 
     def __init__(self, name: str, text: str, *, stability: str, labels: Labels = ()) -> None:
-        super().__init__(name, text, stability=stability, labels=labels, make=Counter)
+        super().__init__(name, text, stability=stability, labels=labels, make=Sample)
 
     def _family(self) -> CounterMetricFamily:
         return CounterMetricFamily(self.name, self.help, labels=self.label_names)
 
-    def _filled(self, series: Iterable[tuple[Labels, Counter]]) -> Metric:
+    def _filled(self, series: Iterable[tuple[Labels, Sample]]) -> Metric:
         family = self._family()
         for labels, counter in series:
             family.add_metric(labels, counter.value)
         return family
 
 
-class GaugeFamily(Family[Counter]):
-    """Gauges that follow events; others are looked up (see Lookup)."""
+class GaugeFamily(MetricFamily[Sample]):
+    """Gauges that are updated by events; others are computed (see ComputedFamily)."""
 
     def __init__(self, name: str, text: str, *, stability: str, labels: Labels = ()) -> None:
-        super().__init__(name, text, stability=stability, labels=labels, make=Counter)
+        super().__init__(name, text, stability=stability, labels=labels, make=Sample)
 
     def reset(self) -> None:
-        """Does nothing: a gauge tells how things are."""
+        """Does nothing: a gauge shows the current state."""
 
     def _family(self) -> GaugeMetricFamily:
         return GaugeMetricFamily(self.name, self.help, labels=self.label_names)
 
-    def _filled(self, series: Iterable[tuple[Labels, Counter]]) -> Metric:
+    def _filled(self, series: Iterable[tuple[Labels, Sample]]) -> Metric:
         family = self._family()
         for labels, gauge in series:
             family.add_metric(labels, gauge.value)
         return family
 
 
-class HistogramFamily(Family[Histogram]):
+class HistogramFamily(MetricFamily[Histogram]):
     """Histograms with the same buckets."""
 
     def __init__(
@@ -225,18 +225,18 @@ class HistogramFamily(Family[Histogram]):
         return family
 
 
-#: label values -> value, looked up when a registry collects.
+#: Label values -> value.
 Values = Mapping[Labels, float]
 
 
-class Lookup:
-    """A gauge, or a counter that is kept elsewhere, whose values are looked up whenever it is collected."""
+class ComputedFamily:
+    """A gauge or counter whose values are computed whenever it is collected."""
 
     def __init__(
         self,
         name: str,
         text: str,
-        look_up: Callable[[], Values],
+        compute: Callable[[], Values],
         *,
         stability: str,
         labels: Labels = (),
@@ -245,17 +245,17 @@ class Lookup:
         self.name: Final = name
         self._help: Final = f"[{stability}] {text}"
         self._labels: Final = labels
-        self._look_up: Final = look_up
+        self._compute: Final = compute
         self._counter: Final = counter
 
     def describe(self) -> Iterable[Metric]:
-        """Its name."""
+        """The metric without values."""
         return [self._family()]
 
     def collect(self) -> Iterator[Metric]:
-        """The values as they are now."""
+        """The metric with its current values."""
         family = self._family()
-        for labels, value in self._look_up().items():
+        for labels, value in self._compute().items():
             family.add_metric(labels, value)
         yield family
 
@@ -267,15 +267,15 @@ class Lookup:
 F = TypeVar("F", CounterFamily, GaugeFamily, HistogramFamily)
 
 
-class Families:
-    """Registers collectors, and resets those that may be."""
+class MetricFamilies:
+    """Creates and registers families, and resets them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry: Final = registry
-        self._families: Final[list[Family[Counter] | Family[Histogram]]] = []
+        self._families: Final[list[MetricFamily[Sample] | MetricFamily[Histogram]]] = []
 
     def counter(self, name: str, text: str, stability: str, *labels: str) -> CounterFamily:
-        """A registered CounterFamily. One without labels is there from the beginning, with 0."""
+        """A registered CounterFamily. Without labels it shows 0 from the beginning."""
         return self._add(CounterFamily(name, text, stability=stability, labels=labels))
 
     def gauge(self, name: str, text: str, stability: str, *labels: str) -> GaugeFamily:
@@ -290,22 +290,22 @@ class Families:
             HistogramFamily(name, text, stability=stability, buckets=buckets, labels=labels)
         )
 
-    def look_up(
+    def computed(
         self,
         name: str,
         text: str,
         stability: str,
-        look_up: Callable[[], Values],
+        compute: Callable[[], Values],
         *labels: str,
         counter: bool = False,
     ) -> None:
-        """Registers a Lookup."""
+        """Registers a ComputedFamily."""
         self._registry.register(
-            Lookup(name, text, look_up, stability=stability, labels=labels, counter=counter)
+            ComputedFamily(name, text, compute, stability=stability, labels=labels, counter=counter)
         )
 
     def reset(self) -> None:
-        """Starts counters and histograms again from nothing."""
+        """Sets counters and histograms to zero."""
         for family in self._families:
             family.reset()
 

@@ -18,10 +18,10 @@ from app.cli.explain import ExplainError, Target, ask, command, split_name
 from app.kube.errors import ConfigurationError
 from app.kube.leaders import LABELS, Leader
 from app.kube.reviews import User
-from app.observe.explain import Chances, Explanation, Leadership, Waiting
+from app.observe.explain import Explanation, Feasibility, Leadership, Waiting
 from app.observe.histories import Rejection
-from app.observe.metrics.series import Families
-from app.observe.metrics.serving import ServingMetrics
+from app.observe.metrics.process import ServingMetrics
+from app.observe.metrics.series import MetricFamilies
 from app.runtime.clock import SystemClock
 from app.serving.access import Authenticator, Authorizer
 from app.serving.options import ServingOptions
@@ -42,7 +42,7 @@ EXPLANATION = Explanation(
     Leadership(leading=True),
     "unschedulable",
     waiting=Waiting(3, 1_700_000_000.0, 0.0, ("NodeResourcesFit",), "", ""),
-    now=Chances(
+    now=Feasibility(
         0,
         2,
         "0/2 nodes are available: 2 Insufficient cpu.",
@@ -66,7 +66,7 @@ async def listening(reviews, **options):
         settings,
         authenticator=Authenticator(settings, reviews),
         authorizer=Authorizer(settings, reviews),
-        metrics=ServingMetrics(Families(CollectorRegistry())),
+        metrics=ServingMetrics(MetricFamilies(CollectorRegistry())),
         wall=SystemClock().wall,
     ) as found:
         yield found

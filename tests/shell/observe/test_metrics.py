@@ -27,11 +27,11 @@ from app.model.pod import Pod, PodTemplate
 from app.observe.events import BindingStepFinished, ElectionStatistics, PreemptionFinished
 from app.observe.metrics import gauges
 from app.observe.metrics import resources as resources_module
-from app.observe.metrics.client import LAG_INTERVAL, ClientMetrics, LoopLag
 from app.observe.metrics.extenders import ExtenderMetrics
+from app.observe.metrics.process import LAG_INTERVAL, ClientMetrics, LoopLag
 from app.observe.metrics.resources import SLICE, pod_resource_metrics
 from app.observe.metrics.scheduler import FrameworkMetrics, WatchMetrics
-from app.observe.metrics.series import Families, exposition, go_float
+from app.observe.metrics.series import MetricFamilies, exposition, go_float
 from app.state.queue.queued_pod import QueuedPod
 from app.state.scheduler_state import Change
 from tests.shell.scheduler.world import running
@@ -261,7 +261,7 @@ async def test_plugins_count_the_attempts_they_take_part_in(plugin, point, count
 
 def test_about_one_extension_point_of_ten_is_looked_at_closely():
     probe = FrameworkMetrics(
-        Families(CollectorRegistry()), monotonic=lambda: 0.0, rng=np.random.default_rng(1)
+        MetricFamilies(CollectorRegistry()), monotonic=lambda: 0.0, rng=np.random.default_rng(1)
     )
     gaps = [probe.next_sample() for _ in range(2000)]
     assert min(gaps) == 1
@@ -271,14 +271,14 @@ def test_about_one_extension_point_of_ten_is_looked_at_closely():
 async def test_bounds_are_written_as_kube_scheduler_writes_them():
     registry = CollectorRegistry()
     bounds = (0.00001, 0.5, 1, 16, 1048576)
-    Families(registry).histogram("took", "Took.", "ALPHA", bounds).labels()
+    MetricFamilies(registry).histogram("took", "Took.", "ALPHA", bounds).labels()
     text = (await exposition(registry)).decode()
     written = re.findall(r'le="(.*?)"', text)
     assert written == ["1e-05", "0.5", "1", "16", "1.048576e+06", "+Inf"]
 
 
 async def test_changes_are_called_what_kube_scheduler_calls_them():
-    telemetry = WatchMetrics(Families(registry := CollectorRegistry()))
+    telemetry = WatchMetrics(MetricFamilies(registry := CollectorRegistry()))
     waiting = make_pod("p")
     bound = waiting.on("n")
     for change, times in [
@@ -311,7 +311,7 @@ async def test_changes_are_called_what_kube_scheduler_calls_them():
 async def test_nobody_takes_it_for_a_component_of_another_version():
     """kubernetes-mixin's KubeVersionMismatch compares all versions in kubernetes_build_info."""
     registry = CollectorRegistry()
-    gauges.register_build(Families(registry), "0.1.0")
+    gauges.register_build(MetricFamilies(registry), "0.1.0")
     families = await scrape(registry)
     assert "kubernetes_build_info" not in families
     assert families["aiokube_scheduler_build_info"].samples[0].labels["version"] == "0.1.0"
@@ -326,7 +326,7 @@ def registry():
 
 
 async def test_calls_to_extenders(registry):
-    metrics = ExtenderMetrics(Families(registry))
+    metrics = ExtenderMetrics(MetricFamilies(registry))
     metrics.expect("http://a", Verb.FILTER)
     metrics.expect("http://a", Verb.PRIORITIZE)
     labels = {"extender": "http://a", "verb": "filter"}
@@ -365,7 +365,7 @@ async def test_calls_to_extenders(registry):
 
 
 async def test_requests_without_an_answer_have_a_code_of_their_own(registry):
-    observe = ClientMetrics(Families(registry)).observer("https://api")
+    observe = ClientMetrics(MetricFamilies(registry)).observer("https://api")
     observe("GET", 0, 30.0)
     families = await scrape(registry)
     name = "rest_client_requests_total"
@@ -382,7 +382,7 @@ async def test_lag_is_what_the_loop_is_late(registry):
         times.append(now() + next(late, 0.25))
         return times[-1]
 
-    lag = asyncio.ensure_future(LoopLag(Families(registry), slow).run())
+    lag = asyncio.ensure_future(LoopLag(MetricFamilies(registry), slow).run())
     await asyncio.sleep(LAG_INTERVAL * 1.5)
     lag.cancel()
     await asyncio.wait([lag])

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.observe.metrics.series import ALPHA, STABLE, Families, Histogram, exponential
+from app.observe.metrics.series import ALPHA, STABLE, Histogram, MetricFamilies, exponential
 
 
 def read(registry):
@@ -23,7 +23,7 @@ def registry():
 
 @pytest.fixture
 def families(registry):
-    return Families(registry)
+    return MetricFamilies(registry)
 
 
 def test_bounds_grow_step_by_step_as_in_go():
@@ -116,7 +116,7 @@ def test_labels_must_match(families):
 
 def test_lookups_ask_when_they_are_collected(families, registry):
     values = {("a",): 1.0}
-    families.look_up("looked_up", "L.", ALPHA, lambda: values, "kind")
+    families.computed("looked_up", "L.", ALPHA, lambda: values, "kind")
     assert read(registry) == {("looked_up", (("kind", "a"),)): 1}
     values["b",] = 2.0
     assert read(registry)["looked_up", (("kind", "b"),)] == 2

@@ -698,6 +698,6 @@ class TestIgnored:
         told = [entry for entry in world.told if entry[1] == "ExtenderIgnored"]
         assert [name for name, _, _ in told] == ["p0", "p4"]
         assert told[0][2] == f"extender {URL} was ignored: filter: connection refused"
-        assert told[1][2].endswith("(and 3 more times since this was last told)")
+        assert told[1][2].endswith("(and 3 more times since the last event)")
         messages = [r.getMessage() for r in caplog.records if "xtender" in r.getMessage()]
         assert messages == ["Extender fails and is ignored", "Extender answers again"]

@@ -11,8 +11,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from app.kube.reviews import User
-from app.observe.metrics.series import Families
-from app.observe.metrics.serving import ServingMetrics
+from app.observe.metrics.process import ServingMetrics
+from app.observe.metrics.series import MetricFamilies
 from app.runtime.clock import SystemClock
 from app.serving.access import Authenticator, Authorizer, TtlCache
 from app.serving.options import ServingOptions
@@ -51,7 +51,7 @@ async def served(reviews, **options):
         settings,
         authenticator=Authenticator(settings, reviews),
         authorizer=Authorizer(settings, reviews),
-        metrics=ServingMetrics(Families(CollectorRegistry())),
+        metrics=ServingMetrics(MetricFamilies(CollectorRegistry())),
         wall=SystemClock().wall,
     ) as listening:
         trusting = aiohttp.TCPConnector(ssl=False)

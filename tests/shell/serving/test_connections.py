@@ -12,8 +12,8 @@ import uvloop
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from app.observe.metrics.series import Families
-from app.observe.metrics.serving import ServingMetrics
+from app.observe.metrics.process import ServingMetrics
+from app.observe.metrics.series import MetricFamilies
 from app.runtime.clock import SystemClock
 from app.runtime.shortages import CALM, Shortages
 from app.serving import connections
@@ -90,7 +90,7 @@ async def served(*routes, total=8, per_source=4, **options):
         settings,
         authenticator=Authenticator(settings, None),
         authorizer=Authorizer(settings, None),
-        metrics=ServingMetrics(Families(registry)),
+        metrics=ServingMetrics(MetricFamilies(registry)),
         wall=SystemClock().wall,
     ) as listening:
         callers = Callers(listening, registry)

@@ -5,8 +5,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
-from app.observe.metrics.series import Families
-from app.observe.metrics.serving import ServingMetrics
+from app.observe.metrics.process import ServingMetrics
+from app.observe.metrics.series import MetricFamilies
 from app.serving.connections import Connections
 from app.serving.extenders import ExtenderPages, PodName, WakeRequest
 from app.serving.options import ConnectionLimits
@@ -29,7 +29,7 @@ class Desk:
 @pytest.fixture
 async def client():
     desk, leader = Desk(), [None]
-    metrics = ServingMetrics(Families(CollectorRegistry()))
+    metrics = ServingMetrics(MetricFamilies(CollectorRegistry()))
     app = web.Application(middlewares=[guarded(Connections(ConnectionLimits(), metrics), metrics)])
     app.add_routes(ExtenderPages(desk.wake, leader=lambda: leader[0]).routes())
     async with TestClient(TestServer(app)) as made:
@@ -76,7 +76,7 @@ async def test_bad_requests(client, body, text):
     assert text in answer["message"]
 
 
-@pytest.mark.parametrize(("leader", "named"), [("other-host_1", "other-host_1"), ("", "nobody")])
+@pytest.mark.parametrize(("leader", "named"), [("other-host_1", "other-host_1"), ("", "not known")])
 async def test_a_standby_says_who_leads(client, leader, named):
     client.leader[0] = leader
     status, answer = await post(client, b"{}")

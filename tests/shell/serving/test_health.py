@@ -7,7 +7,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry, generate_latest
 
-from app.observe.metrics.series import Families
+from app.observe.metrics.series import MetricFamilies
 from app.serving.health import Check, HealthEndpoints, ping, report
 
 
@@ -55,7 +55,9 @@ async def test_the_log_tells_when_it_begins_and_when_it_ends(caplog):
     problem = ["much is in use"]
     checks = [ping(), Check("memory", lambda: problem[0], fatal=False)]
     app = web.Application()
-    pages = HealthEndpoints({"readyz": checks, "livez": [ping()]}, Families(CollectorRegistry()))
+    pages = HealthEndpoints(
+        {"readyz": checks, "livez": [ping()]}, MetricFamilies(CollectorRegistry())
+    )
     app.add_routes(pages.routes())
     with caplog.at_level(logging.INFO, logger="app.serving.health"):
         async with TestClient(TestServer(app)) as client:
@@ -100,7 +102,7 @@ async def client():
         "readyz": [Check("shutdown", lambda: problems["shutdown"]), ping()],
     }
     app = web.Application()
-    app.add_routes(HealthEndpoints(checks, Families(registry)).routes())
+    app.add_routes(HealthEndpoints(checks, MetricFamilies(registry)).routes())
     async with TestClient(TestServer(app)) as made:
         made.registry, made.problems = registry, problems
         yield made

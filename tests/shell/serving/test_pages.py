@@ -11,8 +11,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
-from app.observe.metrics.series import Families
-from app.observe.metrics.serving import ServingMetrics
+from app.observe.metrics.process import ServingMetrics
+from app.observe.metrics.series import MetricFamilies
 from app.serving.connections import Connections
 from app.serving.options import ConnectionLimits
 from app.serving.pages import AT_ONCE, JSON, Dumps, as_json, json_parts
@@ -22,7 +22,7 @@ from app.serving.server import guarded
 @contextlib.asynccontextmanager
 async def serving(handler):
     registry = CollectorRegistry()
-    metrics = ServingMetrics(Families(registry))
+    metrics = ServingMetrics(MetricFamilies(registry))
     app = web.Application(middlewares=[guarded(Connections(ConnectionLimits(), metrics), metrics)])
     app.add_routes([web.get("/dump/{name}", handler)])
     async with TestClient(TestServer(app)) as client:

@@ -13,8 +13,8 @@ from aiohttp import web
 from cryptography import x509
 from prometheus_client import CollectorRegistry
 
-from app.observe.metrics.series import Families
-from app.observe.metrics.serving import ServingMetrics
+from app.observe.metrics.process import ServingMetrics
+from app.observe.metrics.series import MetricFamilies
 from app.runtime.clock import SystemClock
 from app.serving.access import Authenticator, Authorizer
 from app.serving.options import ServingError, ServingOptions
@@ -40,7 +40,7 @@ async def served(routes=ROUTES, **options):
         settings,
         authenticator=Authenticator(settings, None),
         authorizer=Authorizer(settings, None),
-        metrics=ServingMetrics(Families(CollectorRegistry())),
+        metrics=ServingMetrics(MetricFamilies(CollectorRegistry())),
         wall=WALL,
     ) as listening:
         yield listening
@@ -127,7 +127,7 @@ async def test_a_certificate_that_is_spoilt_leaves_the_old_one_in_use(tmp_path, 
         with open(files["tls_cert_file"], "w") as file:
             file.write("oops")
         assert common_name((await certificate(listening.port))[0]) == "CN=good"
-    assert "what was read before stays in use" in caplog.text
+    assert "the previous certificate stays in use" in caplog.text
     assert files["tls_cert_file"] in caplog.text
 
 
