@@ -1,28 +1,23 @@
 """One request to an extender and its answer.
 
-What aiohttp's ClientSession adds for everybody (cookies, middlewares, a task and a writer per request, headers put together
-anew) costs more than all the rest of a small call, so requests are written here: the head of a request to a given URL is
-the same every time.
+Requests are written here for the same reason as those to the API server (app.kube.exchange).
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from ssl import SSLContext
 from typing import Final, NamedTuple
 
 import aiohttp
 import msgspec
-from aiohttp.http import HttpResponseParser, RawResponseMessage
-from aiohttp.streams import StreamReader
 from yarl import URL
 
 from app.extender.failures import too_large
 from app.extender.memory import AnswerMemory
-from app.http.connection import Connection
+from app.http.body import GzipReader, Readable
+from app.http.connection import Answer, Connection
 from app.http.pool import Pool
-from app.http.proxy import Proxy
+from app.http.request import Progress, Route, header_lines
 from app.wire.extender_v1 import Body
 from app.wire.go_json_stream import Stream
 
@@ -30,29 +25,10 @@ from app.wire.go_json_stream import Stream
 ERROR_BODY_BYTES: Final = 4096
 #: Bytes of a request that are handed to the connection in one go; more go out in batches, as fast as they are taken.
 ONE_WRITE: Final = 256 * 1024
-_READ_BUFFER: Final = 256 * 1024
-#: What headers of answers may come to; proxies and gateways add more to them than one would think.
-_MAX_HEADER_BYTES: Final = 1024 * 1024
-_MAX_HEADERS: Final = 4096
 #: Seconds to wait for the end of an answer from which everything is known already.
 _END_SECONDS: Final = 0.1
 #: Answers that are longer are read to their end, whatever is in them.
 _SMALL_ANSWER: Final = 1024 * 1024
-_HEADERS: Final = {
-    "Accept": "*/*",
-    "Accept-Encoding": "gzip",
-    "User-Agent": "aiokube-scheduler",
-}
-_NO_LIMITS: Final = aiohttp.ClientTimeout(total=None, sock_connect=None)
-_PARSER: Final = partial(
-    HttpResponseParser,
-    limit=_READ_BUFFER,
-    payload_exception=aiohttp.ClientPayloadError,
-    read_until_eof=True,
-    max_line_size=_MAX_HEADER_BYTES,
-    max_field_size=_MAX_HEADER_BYTES,
-    max_headers=_MAX_HEADERS,
-)
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -84,76 +60,12 @@ class Large(NamedTuple):
     memory: AnswerMemory
 
 
-class Progress:
-    """How far a call got."""
+class Target(NamedTuple):
+    """A method and where it is sent."""
 
-    def __init__(self, url: str) -> None:
-        #: Where it is now: redirects lead elsewhere.
-        self.url = url
-        #: Whether any byte was handed to a connection.
-        self.sent = False
-        #: Whether that connection had carried an exchange before.
-        self.kept = False
-        #: Whether the headers of an answer are in.
-        self.in_body = False
-
-
-class Target:
-    """A method and a URL, with everything about a request that does not change from call to call."""
-
-    def __init__(
-        self,
-        method: str,
-        url: URL,
-        *,
-        ssl: SSLContext | bool,
-        server_hostname: str | None,
-        proxy: Proxy | None,
-    ) -> None:
-        self.ssl: Final = ssl
-        self.url: Final = url
-        #: What aiohttp connects by; it also puts the headers together.
-        self.request: Final = aiohttp.ClientRequest(
-            method,
-            url,
-            headers=_HEADERS,
-            loop=asyncio.get_running_loop(),
-            proxy=URL(proxy.url) if proxy else None,
-            proxy_headers=proxy.headers if proxy else None,
-            ssl=ssl,
-            server_hostname=server_hostname,
-        )
-        #: What connections to it are kept under.
-        self.key: Final = self.request.connection_key
-        self._proxy: Final = proxy
-        self._head = b""
-
-    def head(self, body: Body | None, extra: Mapping[str, str]) -> bytes:
-        """The head of a request."""
-        if not self._head:
-            self._head = self._first_lines()
-        lines = b"".join([f"{name}: {value}\r\n".encode() for name, value in extra.items()])
-        if body is None:
-            return b"%b%b\r\n" % (self._head, lines)
-        content = b"Content-Type: application/json\r\nContent-Length: %d\r\n" % body.size
-        return b"%b%b%b\r\n" % (self._head, lines, content)
-
-    def _first_lines(self) -> bytes:
-        request = self.request
-        path = request.url.raw_path_qs
-        fixed = {k: v for k, v in request.headers.items() if k != "Content-Length"}
-        if self._proxy is not None and not request.is_ssl():
-            path = str(request.url.with_user(None))
-            fixed |= self._proxy.headers
-        lines = [f"{request.method} {path} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in fixed.items()]
-        return "".join(f"{line}\r\n" for line in lines).encode()
-
-
-def open_pool(*, keepalive_timeout: float, dns_cache_seconds: int) -> Pool:
-    """Where connections to one extender are kept, for ``keepalive_timeout`` seconds at rest."""
-    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=dns_cache_seconds)
-    return Pool(connector, keepalive=keepalive_timeout, make_parser=_PARSER)
+    method: str
+    url: URL
+    route: Route
 
 
 async def exchange(
@@ -171,35 +83,31 @@ async def exchange(
     """Sends one request and reads the answer; of one other than 200 the first ERROR_BODY_BYTES.
 
     ``before_sending`` is called when the connection is there; what it raises ends the exchange. Raises TimeoutError at
-    ``deadline``, in the loop's time; ClientError, OSError, HttpProcessingError; TransportError for a 200 of more than
-    ``max_bytes``; AnswerError from the stream of a large answer.
+    ``deadline``, in the loop's time; ClientError, OSError, ValueError for headers that no line can hold; TransportError for a
+    200 of more than ``max_bytes``; AnswerError from the stream of a large answer.
     """
-    connection = await pool.take(target.key, target.request, _NO_LIMITS, deadline)
+    lines, size = header_lines(extra.items()), None
+    if body is not None:
+        lines, size = b"%bContent-Type: application/json\r\n" % lines, body.size
+    head = target.route.head(target.method, "", lines, size)
+    connection = await pool.take(target.route, deadline)
     try:
         before_sending(progress)
         progress.sent = True
         progress.kept = connection.kept
-        sending = _send(connection, target.head(body, extra), body)
+        sending = _send(connection, head, body)
         try:
-            message, payload = await connection.answer()
+            answer = await connection.answer()
             progress.in_body = True
-            if message.code != 200:
-                response = Response(message.code, message.headers, await _beginning(payload))
-            elif _declared(message.headers) > max_bytes:
-                raise too_large(max_bytes)
-            else:
-                response = await _read(message, payload, max_bytes, large, deadline)
-            whole = payload.at_eof() and (sending is None or sending.done())
+            response = await _read(connection, answer, max_bytes, large, deadline)
         finally:
-            if sending is not None:
+            if sending is not None and not sending.done():
                 sending.cancel()
+                connection.close()
     except BaseException:
         pool.drop(connection)
         raise
-    if whole:
-        pool.give_back(target.key, connection)
-    else:
-        pool.drop(connection)
+    pool.give_back(target.route, connection)
     return response
 
 
@@ -213,7 +121,7 @@ def _send(connection: Connection, head: bytes, body: Body | None) -> asyncio.Tas
 
 async def _send_batches(connection: Connection, head: bytes, body: Body) -> None:
     """Writes as fast as the server takes it. That a connection broke is told to whoever waits for the answer."""
-    with contextlib.suppress(aiohttp.ClientError, OSError):
+    with contextlib.suppress(aiohttp.ClientError, TimeoutError):
         connection.write((head,))
         for batch in body.batches(ONE_WRITE):
             connection.write(batch)
@@ -221,18 +129,21 @@ async def _send_batches(connection: Connection, head: bytes, body: Body) -> None
 
 
 async def _read(
-    message: RawResponseMessage,
-    payload: StreamReader,
-    max_bytes: int,
-    large: Large | None,
-    deadline: float,
+    connection: Connection, answer: Answer, max_bytes: int, large: Large | None, deadline: float
 ) -> Response:
-    """A 200 with its body. Raises TransportError for one of more than ``max_bytes``, AnswerError from a stream."""
+    """The rest of an answer. Raises what ``exchange`` does."""
+    status, headers = answer
+    gzipped = headers.get("Content-Encoding", "").lower() == "gzip"
+    payload = GzipReader(connection) if gzipped else connection
+    if status != 200:
+        return Response(status, headers, await _beginning(payload))
+    if _declared(headers) > max_bytes:
+        raise too_large(max_bytes)
     one_go = max_bytes if large is None else min(large.one_go, max_bytes)
     chunks = await _value(payload, one_go + 1)
     received = sum(map(len, chunks))
     if received <= one_go:
-        return Response(message.code, message.headers, b"".join(chunks))
+        return Response(status, headers, b"".join(chunks))
     if large is None or received > max_bytes:
         raise too_large(max_bytes)
     async with large.memory.place(deadline), asyncio.timeout_at(deadline):
@@ -246,7 +157,7 @@ async def _read(
             if received > max_bytes:
                 raise too_large(max_bytes)
             await _feed(stream, chunk)
-    return Response(message.code, message.headers, b"", stream, received)
+    return Response(status, headers, b"", stream, received)
 
 
 async def _feed(stream: Stream, chunk: bytes) -> None:
@@ -255,11 +166,11 @@ async def _feed(stream: Stream, chunk: bytes) -> None:
         await asyncio.sleep(0)
 
 
-async def _beginning(payload: StreamReader) -> bytes:
+async def _beginning(payload: Readable) -> bytes:
     """The first ERROR_BODY_BYTES of a body, or what comes of them before long: the status says enough."""
     chunks: list[bytes] = []
     missing = ERROR_BODY_BYTES
-    with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
+    with contextlib.suppress(TimeoutError, aiohttp.ClientError):
         async with asyncio.timeout(_END_SECONDS):
             while missing and not payload.at_eof():
                 chunks.append((await payload.readany())[:missing])
@@ -267,23 +178,17 @@ async def _beginning(payload: StreamReader) -> bytes:
     return b"".join(chunks)
 
 
-async def _value(payload: StreamReader, limit: int) -> list[bytes]:
+async def _value(payload: Readable, limit: int) -> list[bytes]:
     """A body, or the beginning of one of ``limit`` bytes or more. Like kube-scheduler it needs no more than a whole JSON value.
 
-    Raises ClientError or OSError when the connection ends before that.
+    Raises TimeoutError or ClientError when the connection ends before that.
     """
-    if payload.is_eof():
-        return [payload.read_nowait()]
     chunks: list[bytes] = []
     missing = limit
     while missing > 0 and not payload.at_eof():
         try:
             chunk = await _more(payload, chunks)
-        except (TimeoutError, aiohttp.ClientError, OSError):
-            # What came in together with the end of the connection is there, but readany does not give it.
-            left = payload._read_nowait(-1)  # noqa: SLF001
-            if left:
-                chunks.append(left)
+        except (TimeoutError, aiohttp.ClientError):
             if not _is_whole(chunks):
                 raise
             break
@@ -292,7 +197,7 @@ async def _value(payload: StreamReader, limit: int) -> list[bytes]:
     return chunks
 
 
-async def _more(payload: StreamReader, chunks: Sequence[bytes]) -> bytes:
+async def _more(payload: Readable, chunks: Sequence[bytes]) -> bytes:
     """What comes next. Raises TimeoutError soon if nothing comes and nothing is missing."""
     if not chunks or not _is_whole(chunks):
         return await payload.readany()

@@ -9,6 +9,8 @@ import aiohttp
 
 from app.extender.config import redacted
 from app.extender.errors import Outcome, TransportError
+from app.http.body import BadEncodingError
+from app.http.connection import MalformedAnswerError
 from app.model.gotext import quote
 from app.runtime.shortages import shortage_in
 
@@ -62,7 +64,7 @@ def broken(
     err: Exception, url: str, *, in_body: bool, sent: bool, kept: bool = False
 ) -> TransportError:
     """A connection that could not be made, or that broke; ``kept`` from an earlier call."""
-    if in_body and "content-encoding" in str(err):
+    if isinstance(err, BadEncodingError):
         return TransportError(Outcome.BAD_ANSWER, "gzip: invalid header", sent=sent)
     if in_body:
         return TransportError(Outcome.BROKEN, "unexpected EOF", sent=sent)
@@ -78,7 +80,7 @@ def _post(url: str, reason: str) -> str:
     return f"Post {quote(redacted(url))}: {reason}"
 
 
-def _reason(err: Exception) -> str:  # noqa: PLR0911 - one line per kind of failure
+def _reason(err: Exception) -> str:
     match err:
         case aiohttp.ClientConnectorDNSError():
             return f"dial tcp: lookup {err.host}: no such host"
@@ -96,12 +98,10 @@ def _reason(err: Exception) -> str:  # noqa: PLR0911 - one line per kind of fail
             return f"dial tcp {_address(err)}: connect: {_os_reason(err.os_error)}"
         case aiohttp.ClientHttpProxyError():
             return f"proxy answered {err.status} {err.message}".rstrip()
-        case aiohttp.TooManyRedirects():
-            return "stopped after 10 redirects"
         case aiohttp.ServerDisconnectedError():
             return "EOF"
-        case aiohttp.ClientResponseError() | aiohttp.http.HttpProcessingError():
-            return f"net/http: HTTP/1.x transport connection broken: malformed HTTP response: {_joined(err.message)}"
+        case MalformedAnswerError():
+            return f"net/http: HTTP/1.x transport connection broken: malformed HTTP response: {err}"
         case OSError():
             return f"{_NAMED.get(err.errno or 0, 'connection')}: {_os_reason(err)}"
     return _line(str(err)) or type(err).__name__
@@ -133,8 +133,3 @@ def _os_reason(err: OSError) -> str:
 def _line(text: str) -> str:
     """The first line of a text, which may quote what a server sent."""
     return text.strip().partition("\n")[0][:200]
-
-
-def _joined(text: str) -> str:
-    """The lines of a text as one, without the mark that points at a place in the line before."""
-    return " ".join(text.removesuffix("^").split())[:200]

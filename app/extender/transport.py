@@ -22,19 +22,12 @@ import msgspec
 from yarl import URL
 
 from app.extender.errors import Outcome, TransportError
-from app.extender.exchange import (
-    ERROR_BODY_BYTES,
-    Large,
-    Progress,
-    Response,
-    Target,
-    exchange,
-    open_pool,
-)
+from app.extender.exchange import ERROR_BODY_BYTES, Large, Response, Target, exchange
 from app.extender.failures import broken, misled, timed_out
 from app.extender.tls import TLSSource
 from app.http.pool import Pool
 from app.http.proxy import Proxy
+from app.http.request import Progress, Route
 from app.model.gotext import quote
 from app.wire.extender_v1 import Body
 
@@ -47,6 +40,7 @@ _REDIRECTS: Final = _REDIRECTS_AS_GET | {307, 308}
 _MAX_REQUESTS: Final = 10
 _NOT_LEADING: Final = "not called: this process does not hold the leader lease"
 _DNS_CACHE_SECONDS: Final = 10
+_HEADERS: Final = {"Accept": "*/*", "Accept-Encoding": "gzip", "User-Agent": "aiokube-scheduler"}
 
 
 class Transport(Protocol):
@@ -112,7 +106,7 @@ class HTTPTransport:
             return await self._follow(self._target(url), body, headers, progress, deadline, large)
         except TimeoutError as err:
             raise timed_out(progress.url, in_body=progress.in_body, sent=progress.sent) from err
-        except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError) as err:
+        except (aiohttp.ClientError, OSError) as err:
             raise broken(
                 err,
                 progress.url,
@@ -170,7 +164,7 @@ class HTTPTransport:
             target = self._make_target(method, url)
         progress.in_body = False
         progress.url = location  # as it stands there: that is what Go's client complains of
-        raise aiohttp.TooManyRedirects(target.request.request_info, ())
+        raise aiohttp.ClientError(f"stopped after {_MAX_REQUESTS} redirects")
 
     def _ask_whether_to_call(self, progress: Progress) -> None:
         if not self._may_call():
@@ -178,28 +172,33 @@ class HTTPTransport:
 
     def _opened(self) -> Pool:
         if self._pool is None:
-            self._pool = open_pool(
-                keepalive_timeout=self._keepalive_timeout, dns_cache_seconds=_DNS_CACHE_SECONDS
-            )
+            connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=_DNS_CACHE_SECONDS)
+            self._pool = Pool(connector, keepalive=self._keepalive_timeout)
         return self._pool
 
     def _target(self, url: str) -> Target:
         """Where a URL of the configuration leads, with the certificates as they are now."""
         target = self._targets.get(url)
-        if target is None or target.ssl is not self._ssl():
+        if target is None or target.route.tls is not self._tls_settings():
             parsed = URL(url, encoded=_PRINTABLE.fullmatch(url) is not None)
             target = self._targets[url] = self._make_target("POST", parsed)
         return target
 
     def _make_target(self, method: str, url: URL) -> Target:
-        server_name = self._tls.server_name if self._tls else None
         try:
             proxy = self.proxy_for(str(url))
         except ValueError as err:
             raise misled(str(url), str(err)) from err
-        return Target(method, url, ssl=self._ssl(), server_hostname=server_name, proxy=proxy)
+        route = Route(
+            url,
+            _HEADERS.items(),
+            tls=self._tls_settings(),
+            server_hostname=self._tls.server_name if self._tls else None,
+            proxy=proxy,
+        )
+        return Target(method, url, route)
 
-    def _ssl(self) -> ssl.SSLContext | bool:
+    def _tls_settings(self) -> ssl.SSLContext | bool:
         context = self._tls and self._tls.context(asyncio.get_running_loop().time())
         return context or True
 

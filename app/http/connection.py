@@ -1,82 +1,94 @@
 """One HTTP/1.1 connection that carries one exchange at a time.
 
-aiohttp makes connections (names, proxies, TLS), and its parser reads what comes back. Its own protocol for clients makes a parser
-for every answer and passes it through a queue; the one here, which takes over the transport, keeps its parser and wakes whoever
-waits.
+aiohttp makes connections (names, proxies, TLS). The protocol here takes over the transport, and httptools parses the answers.
 """
 
 import asyncio
 import math
 import select
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 import aiohttp
-from aiohttp.base_protocol import BaseProtocol
-from aiohttp.connector import Connection as Made
-from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
-from aiohttp.streams import StreamReader
+import httptools
+from aiohttp.connector import Connection as Dialed
+from multidict import CIMultiDict
 
-#: Makes the parser of a connection's answers.
-MakeParser = Callable[[BaseProtocol, asyncio.AbstractEventLoop], HttpResponseParser]
-
-#: An answer's head, and its body as it comes.
-Answer = tuple[RawResponseMessage, StreamReader]
+#: What the head of an answer may come to, and its trailer, in bytes and in lines. Proxies and gateways add much to them.
+MAX_HEAD_BYTES: Final = 1024 * 1024
+MAX_HEAD_LINES: Final = 4096
+#: Bytes of a body that are kept before reading from the connection pauses.
+READ_BUFFER: Final = 256 * 1024
 
 _SWITCHING_PROTOCOLS: Final = 101
 
 
-class Connection(BaseProtocol):
-    """Takes over the transport of a connection that aiohttp has made."""
+class MalformedAnswerError(aiohttp.ClientError):
+    """The bytes of the answer are not HTTP/1, or its head or its trailer is too long."""
 
-    __slots__ = (
-        "_answer",
-        "_at_rest",
-        "_error",
-        "_joins",
-        "_made",
-        "_maker",
-        "_poll",
-        "_spent",
-        "_waiter",
-        "deadline",
-        "kept",
-    )
 
-    def __init__(self, made: Made, make_parser: MakeParser) -> None:
-        """Raises ServerDisconnectedError when it is lost already."""
-        maker, transport = made.protocol, made.transport
-        if maker is None or transport is None:
+class Answer(NamedTuple):
+    """The head of an answer."""
+
+    status: int
+    headers: Mapping[str, str]
+
+
+class Connection(asyncio.Protocol):
+    """Takes over the transport of a connection that aiohttp has made.
+
+    An exchange is: ``write`` and ``drain``, ``answer``, ``readany`` until ``at_eof``, ``release``. One task at a time waits
+    for the answer and its body, another one may write.
+    """
+
+    def __init__(self, dialed: Dialed) -> None:
+        """Raises ServerDisconnectedError when it is lost already, or when the server has sent bytes before it was asked.
+
+        What the server sends before the protocol is exchanged goes to aiohttp's, which does not give it back.
+        """
+        protocol, transport = dialed.protocol, dialed.transport
+        if protocol is None or transport is None or protocol.should_close:
             raise aiohttp.ServerDisconnectedError
-        loop = asyncio.get_running_loop()
-        super().__init__(loop)
-        self._parser = make_parser(self, loop)
-        self.transport = transport
-        self._made: Final = made
-        self._maker: Final = maker
+        self._dialed: Final = dialed
+        self._dialed_protocol: Final = protocol
+        self._transport: Final = transport
         #: Whether pieces are joined before they are written: TLS makes a record of every write.
         self._joins: Final = transport.get_extra_info("ssl_object") is not None
         self._poll: Final = _poll(transport)
+        self._parser: Final = httptools.HttpResponseParser(self)
+        # As Go's client reads: line feeds alone, spaces after a chunk's size.
+        self._parser.set_dangerous_leniencies(
+            lenient_headers=True,
+            lenient_optional_cr_before_lf=True,
+            lenient_spaces_after_chunk_size=True,
+        )
+        self._head: list[tuple[str, str]] = []
+        #: Lines of the head or the trailer so far, and bytes since something of the body came.
+        self._lines = self._undelivered = 0
         self._answer: Answer | None = None
-        self._waiter: asyncio.Future[Answer] | None = None
-        self._error: BaseException | None = None
-        self._at_rest = False
+        #: What has come in of the body and was not read yet, and how many bytes that is.
+        self._chunks: list[bytes] = []
+        self._kept_bytes = 0
+        #: Whether the answer has come to its end. Until the next request nothing may follow.
+        self._complete = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._may_write: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+        #: Whether this exchange is its last one.
         self._spent = False
         #: Whether it has carried an exchange.
         self.kept = False
         #: When the exchange has to be over, in the loop's time.
         self.deadline = math.inf
         transport.set_protocol(self)
-        if maker._tail:  # noqa: SLF001 - what the server has said before it was asked
-            self.data_received(maker._tail)  # noqa: SLF001
 
     # ------------------------------------------------------------ exchanges
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """Hands a part of a request to the kernel, or to the transport's buffer. Raises ServerDisconnectedError."""
-        transport = self.transport
-        if transport is None or transport.is_closing():
-            raise aiohttp.ServerDisconnectedError
+        """Hands a part of a request to the kernel, or to the transport's buffer. Raises ClientError, TimeoutError."""
+        transport = self._transport
+        if self._error is not None or transport.is_closing():
+            raise self._error or aiohttp.ServerDisconnectedError()
         if len(pieces) == 1:
             transport.write(pieces[0])
         elif self._joins:
@@ -85,123 +97,200 @@ class Connection(BaseProtocol):
             transport.writelines(pieces)
 
     async def drain(self) -> None:
-        """Waits until more may be written. Raises ClientConnectionResetError."""
-        await self._drain_helper()
+        """Waits until more may be written, or the exchange has failed."""
+        if self._may_write is not None:
+            await self._may_write
 
     async def answer(self) -> Answer:
-        """The answer as soon as its head is there; interim ones are ignored.
+        """The answer as soon as its head is there. Interim answers (1xx) are skipped.
 
-        Raises TimeoutError, ClientError, OSError, HttpProcessingError; so does reading the body.
+        Raises TimeoutError, ServerDisconnectedError, ClientOSError, MalformedAnswerError.
         """
-        if self._answer is not None:
-            return self._answer
-        if self._error is not None:
-            raise self._error
-        self._waiter = self._loop.create_future()
+        while self._answer is None:
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+        return self._answer
+
+    async def readany(self) -> bytes:
+        """All that has come in of the body since the last call, waiting for something; empty at the end.
+
+        What came in before a failure can still be read. Raises TimeoutError, ClientPayloadError, MalformedAnswerError.
+        """
+        while not self._chunks:
+            if self._complete:
+                return b""
+            if isinstance(self._error, aiohttp.ClientConnectionError):
+                raise aiohttp.ClientPayloadError("the body is not complete") from self._error
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+        chunks = self._chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
+        if self._kept_bytes >= READ_BUFFER and not self._transport.is_closing():
+            self._transport.resume_reading()
+        self._kept_bytes = 0
+        return data
+
+    def at_eof(self) -> bool:
+        """Whether all of the body was read."""
+        return self._complete and not self._chunks
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
         try:
-            return await self._waiter
+            await self._waiter
         finally:
             self._waiter = None
 
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
     def expire(self) -> None:
-        """The time for the exchange is over: tells whoever waits."""
-        late = TimeoutError()
-        if self._answer is not None and not self._answer[1].is_eof():
-            self._answer[1].set_exception(late)
-        self._fail(late)
+        """The time for the exchange is over: tells those who wait."""
+        self._fail(TimeoutError())
 
     def close(self) -> None:
         """Closes it. Harmless when closed."""
         self._spent = True
-        self._made.close()
+        self._dialed.close()
 
     # ------------------------------------------------------------ between exchanges
 
-    def rest(self) -> bool:
+    def release(self) -> bool:
         """The exchange is over. Whether there may be another one."""
-        if self._spent or self._answer is None or not self._answer[1].is_eof():
+        if self._spent or not self.at_eof():
             return False
         self._answer = None
-        self._at_rest = self.kept = True
+        self.kept = True
         return True
 
-    def wake(self) -> bool:
+    def acquire(self) -> bool:
         """Whether a request may be written now: not where anything can be read, as that is the end, or out of turn.
 
         The socket is asked, whatever the event loop knows of it so far.
         """
-        transport = self.transport
-        if self._spent or transport is None or transport.is_closing():
+        if self._spent or self._transport.is_closing():
             return False
-        self._at_rest = False
+        self._complete = False
         return self._poll is None or not self._poll.poll(0)
 
     # ------------------------------------------------------------ asyncio.Protocol
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol. Without data: reading goes on after a pause."""
-        if self._at_rest:
+        if self._complete or self._error is not None:
             self.close()
             return
-        assert self._parser is not None  # noqa: S101 - set once
+        self._undelivered += len(data)
         try:
-            messages, upgraded, _ = self._parser.feed_data(data)
-        except HttpProcessingError as err:
-            self._fail(err)
-            self.close()
-            return
-        for message, payload in messages:
-            if message.code >= 200 or message.code == _SWITCHING_PROTOCOLS:
-                self._hear(message, payload)
-        if upgraded:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
             self._spent = True
-
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """Called at the end of every answer, too."""
-        if self._reading_paused:
-            super().resume_reading(resume_parser)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """See asyncio.Protocol."""
-        assert self._parser is not None  # noqa: S101 - set once
-        begun = None
-        try:
-            begun = self._parser.feed_eof()
-        except HttpProcessingError as err:
-            if self._answer is not None:
-                text = f"Response payload is not completed: {err!r}"
-                self._answer[1].set_exception(aiohttp.ClientPayloadError(text), err)
-        error: aiohttp.ClientError
-        if exc is None:
-            error = aiohttp.ServerDisconnectedError(begun)
-        elif isinstance(exc, OSError):
-            error = aiohttp.ClientOSError(*exc.args)
+        except httptools.HttpParserError as err:
+            if not self._complete:  # else what follows the answer is wrong, not the answer
+                self._fail(self._malformed(err, data))
+            self.close()
         else:
-            error = aiohttp.ClientConnectionError(str(exc))
+            if self._undelivered > MAX_HEAD_BYTES and not self._complete:
+                self._fail(MalformedAnswerError(f"head of more than {MAX_HEAD_BYTES} bytes"))
+                self.close()
+
+    def pause_writing(self) -> None:
+        if self._may_write is None and self._error is None:
+            self._may_write = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        may_write, self._may_write = self._may_write, None
+        if may_write is not None and not may_write.done():
+            may_write.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None and self._answer is not None and _ends_with_connection(self._answer.headers):
+            self._complete = True
+        error = (
+            aiohttp.ClientOSError(*exc.args)
+            if isinstance(exc, OSError)
+            else aiohttp.ServerDisconnectedError()
+        )
         error.__cause__ = exc
         self._fail(error)
-        super().connection_lost(error)
-        self._maker.connection_lost(exc)
-        self._made.close()
+        self._dialed_protocol.connection_lost(exc)
+        self._dialed.close()
 
-    def _hear(self, message: RawResponseMessage, payload: StreamReader) -> None:
-        if self._answer is not None:  # nobody has asked for two
-            self._spent = True
-            return
-        if message.should_close:
-            self._spent = True
-        self._answer = message, payload
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(self._answer)
-
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: Exception) -> None:
         self._spent = True
-        self._error = error
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(error)
+        if self._error is None:
+            self._error = error
+        self._wake()
+        self.resume_writing()
+
+    def _malformed(self, err: httptools.HttpParserError, data: bytes) -> MalformedAnswerError:
+        if isinstance(err.__context__, MalformedAnswerError):  # what a callback raised
+            return err.__context__
+        text = str(err)
+        if not self._head and self._answer is None:
+            line = data.lstrip().partition(b"\n")[0].rstrip()
+            text += f": {line[:100]!r}"
+        return MalformedAnswerError(text)
+
+    # ------------------------------------------------------------ the parser's callbacks
+
+    def on_message_begin(self) -> None:
+        """Called with the first byte of an answer. Raises MalformedAnswerError for a second one."""
+        if self._complete:
+            raise MalformedAnswerError("more than one answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called for each line of a head or a trailer. Raises MalformedAnswerError."""
+        self._lines += 1
+        if self._lines > MAX_HEAD_LINES:
+            raise MalformedAnswerError(f"head of more than {MAX_HEAD_LINES} lines")
+        if self._answer is None:
+            text = value.decode("utf-8", "surrogateescape").strip()
+            self._head.append((name.decode("latin-1"), text))
+
+    def on_headers_complete(self) -> None:
+        """Called at the end of a head."""
+        status = self._parser.get_status_code()
+        if status == _SWITCHING_PROTOCOLS or not 100 <= status < 200:
+            self._answer = Answer(status, CIMultiDict(self._head))
+            self._undelivered = 0
+            self._wake()
+        self._head = []
+
+    def on_body(self, data: bytes) -> None:
+        """Called for each piece of a body."""
+        if self._answer is not None:
+            self._undelivered = 0
+            self._chunks.append(data)
+            pauses = self._kept_bytes < READ_BUFFER
+            self._kept_bytes += len(data)
+            if pauses and self._kept_bytes >= READ_BUFFER:
+                self._transport.pause_reading()
+            self._wake()
+
+    def on_message_complete(self) -> None:
+        """Called at the end of an answer whose length is known from its head or its chunks."""
+        if self._answer is None:  # an interim one
+            return
+        self._lines = self._undelivered = 0
+        self._complete = True
+        if not self._parser.should_keep_alive() or self._answer.status == _SWITCHING_PROTOCOLS:
+            self._spent = True
+        self._wake()
 
 
-def _poll(transport: asyncio.Transport) -> "select.poll | None":
+def _ends_with_connection(headers: Mapping[str, str]) -> bool:
+    """Whether a body with this head has its end where the connection has."""
+    codings = headers.get("Transfer-Encoding")
+    if codings is None:
+        return "Content-Length" not in headers
+    return codings.rpartition(",")[2].strip().lower() != "chunked"
+
+
+def _poll(transport: asyncio.BaseTransport) -> "select.poll | None":
     """Tells whether a connection can be read from; None for one that has no socket."""
     socket = transport.get_extra_info("socket")
     if socket is None or socket.fileno() < 0:

@@ -1,4 +1,4 @@
-"""Connections that are kept between exchanges."""
+"""HTTP connections that are kept between exchanges."""
 
 import asyncio
 import math
@@ -8,7 +8,8 @@ from typing import Final
 import aiohttp
 from aiohttp.client_reqrep import ConnectionKey
 
-from app.http.connection import Connection, MakeParser
+from app.http.connection import Connection
+from app.http.request import Route
 from app.runtime.shortages import FIRST_RETRY, LAST_RETRY, SHORTAGES
 
 
@@ -16,14 +17,20 @@ class Pool:
     """Makes connections with one of aiohttp's connectors and keeps them for a while."""
 
     def __init__(
-        self, connector: aiohttp.BaseConnector, *, keepalive: float, make_parser: MakeParser
+        self,
+        connector: aiohttp.BaseConnector,
+        *,
+        keepalive: float,
+        connect_seconds: float | None = None,
     ) -> None:
-        """``keepalive``: seconds that a connection is kept at rest."""
+        """``keepalive``: seconds that an idle connection is kept. ``connect_seconds``: the longest that TCP may take to connect,
+        None for until the exchange's deadline.
+        """
         self._connector: Final = connector
         self._keepalive: Final = keepalive
-        self._make_parser: Final = make_parser
+        self._limits: Final = aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
         self._loop: Final = asyncio.get_running_loop()
-        #: Those at rest with the moment they came to it, the last one used at the end.
+        #: Idle ones, with the time since when they are; the last one used at the end.
         self._idle: Final[defaultdict[ConnectionKey, deque[tuple[float, Connection]]]] = (
             defaultdict(deque)
         )
@@ -33,45 +40,37 @@ class Pool:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = math.inf
 
-    async def take(
-        self,
-        key: ConnectionKey,
-        request: aiohttp.ClientRequest,
-        limits: aiohttp.ClientTimeout,
-        deadline: float,
-    ) -> Connection:
-        """A connection for a request of this key; nothing was awaited since it was found fit.
+    async def take(self, route: Route, deadline: float) -> Connection:
+        """A connection for a request on this route; nothing was awaited since it was found fit.
 
         At ``deadline``, in the loop's time, the exchange ends with a TimeoutError wherever it is. ``give_back`` or ``drop``
         it. Raises TimeoutError, ClientError, OSError.
         """
-        connection = self._rested(key)
+        connection = self._kept(route.key)
         if connection is None:
             async with asyncio.timeout_at(deadline):
-                connection = await self._make(request, limits, deadline)
+                connection = await self._dial(route, deadline)
         connection.deadline = deadline
         self._busy.add(connection)
         if deadline < self._alarm_at:
             self._set_alarm(deadline)
         return connection
 
-    def _rested(self, key: ConnectionKey) -> Connection | None:
+    def _kept(self, key: ConnectionKey) -> Connection | None:
         idle = self._idle.get(key)
         while idle:
             since, connection = idle.pop()
-            if self._loop.time() - since <= self._keepalive and connection.wake():
+            if self._loop.time() - since <= self._keepalive and connection.acquire():
                 return connection
             connection.close()
         return None
 
-    async def _make(
-        self, request: aiohttp.ClientRequest, limits: aiohttp.ClientTimeout, deadline: float
-    ) -> Connection:
+    async def _dial(self, route: Route, deadline: float) -> Connection:
         """A new connection. A shortage of descriptors or memory is waited out as long as the time lasts."""
         retry = FIRST_RETRY
         while True:
             try:
-                made = await self._connector.connect(request, [], limits)
+                dialed = await self._connector.connect(route.request, [], self._limits)
                 break
             except OSError as err:
                 now = self._loop.time()
@@ -81,9 +80,9 @@ class Pool:
             await asyncio.sleep(retry)
             retry = min(2 * retry, LAST_RETRY)
         try:
-            return Connection(made, self._make_parser)
+            return Connection(dialed)
         except BaseException:
-            made.close()
+            dialed.close()
             raise
 
     def _close_idle(self) -> None:
@@ -97,13 +96,13 @@ class Pool:
         self._busy.discard(connection)
         connection.close()
 
-    def give_back(self, key: ConnectionKey, connection: Connection) -> None:
+    def give_back(self, route: Route, connection: Connection) -> None:
         """Keeps a connection after an exchange, or closes it."""
         self._busy.discard(connection)
-        if self._connector.closed or not connection.rest():
+        if self._connector.closed or not connection.release():
             connection.close()
             return
-        self._idle[key].append((self._loop.time(), connection))
+        self._idle[route.key].append((self._loop.time(), connection))
         if self._sweep_handle is None:
             self._sweep_later()
 
@@ -119,7 +118,7 @@ class Pool:
         self._sweep_handle = self._loop.call_later(self._keepalive, self._sweep)
 
     def _sweep(self) -> None:
-        """Closes what has been at rest for too long."""
+        """Closes what has been idle for too long."""
         oldest = self._loop.time() - self._keepalive
         for key, idle in list(self._idle.items()):
             while idle and idle[0][0] <= oldest:

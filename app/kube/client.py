@@ -17,11 +17,12 @@ from typing import Final, NoReturn, Self
 from urllib.parse import urlencode
 
 import aiohttp
-from aiohttp.http import HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
+from app.http.body import read_beginning
 from app.http.pool import Pool
+from app.http.request import Progress, Route
 from app.kube.backoff import TokenBucket
 from app.kube.connection import Connection
 from app.kube.credentials import Credentials, RefusedCredentials
@@ -33,16 +34,7 @@ from app.kube.errors import (
     Unauthorized,
     error_from_response,
 )
-from app.kube.exchange import (
-    MAX_ERROR_BODY,
-    GuardRefused,
-    Peer,
-    Progress,
-    Request,
-    beginning,
-    exchange,
-    open_pool,
-)
+from app.kube.exchange import MAX_ERROR_BODY, Answer, Request, exchange
 from app.kube.transport import JSON, Guard, Response
 from app.runtime.shortages import SHORTAGES
 
@@ -51,6 +43,8 @@ Observer = Callable[[str, int, float], None]
 
 #: Seconds for one exchange where the caller says nothing.
 DEFAULT_TIMEOUT: Final = 30.0
+#: Seconds that TCP may take to connect.
+CONNECT_SECONDS: Final = 10.0
 #: Seconds an idle connection is kept: well below the 90 s after which an API server hangs up.
 KEEPALIVE: Final = 30.0
 #: How often a request is repeated when the server answers 429, and the longest it is made to wait each time, seconds.
@@ -106,14 +100,13 @@ class KubeClient:
         self._bucket: Final = TokenBucket(qps=qps, burst=burst) if qps > 0 else None
         self._places: Final = asyncio.Semaphore(limit)
         self._timeout: Final = timeout
-        self._timeouts: Final[dict[float, aiohttp.ClientTimeout]] = {}
         self._max_throttled: Final = max_throttled
         self._observer: Final = observer
         self._refused: Final = refused
         self._credentials: Final = Credentials(connection)
         self._session: aiohttp.ClientSession | None = None
         self._pool: Pool | None = None
-        self._peer: Peer | None = None
+        self._route: Route | None = None
 
     async def __aenter__(self) -> Self:
         """Reads the credentials and opens the session. Raises ConfigurationError."""
@@ -121,14 +114,16 @@ class KubeClient:
         connector = aiohttp.TCPConnector(
             limit=0, keepalive_timeout=KEEPALIVE, socket_factory=_keepalive_socket
         )
-        self._pool = open_pool(connector, keepalive=KEEPALIVE)
+        self._pool = Pool(connector, keepalive=KEEPALIVE, connect_seconds=CONNECT_SECONDS)
+        headers, proxy = self._default_headers(), self._connection.proxy
+        if proxy is not None and not self._connection.is_tls:
+            headers.update(proxy.headers)  # aiohttp sends them with CONNECT only
         self._session = aiohttp.ClientSession(
             connector=connector,
-            headers=self._default_headers(),
+            headers=headers,
             skip_auto_headers=_AUTOMATIC,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=self._limits(self._timeout),
         )
         return self
 
@@ -152,17 +147,7 @@ class KubeClient:
     def _default_headers(self) -> CIMultiDict[str]:
         headers = CIMultiDict({"Accept-Encoding": "identity", "User-Agent": self._agent})
         headers.extend(self._connection.headers)
-        proxy = self._connection.proxy
-        if proxy is not None and not self._connection.is_tls:
-            headers.update(proxy.headers)
         return headers
-
-    def _limits(self, seconds: float) -> aiohttp.ClientTimeout:
-        limits = self._timeouts.get(seconds)
-        if limits is None:
-            limits = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, 10.0))
-            self._timeouts[seconds] = limits
-        return limits
 
     # ------------------------------------------------------------ one exchange
 
@@ -180,20 +165,19 @@ class KubeClient:
     ) -> Response:
         """See Transport.request. A 401 is tried once more with renewed credentials; a 429 is waited out."""
         target = f"{path}?{urlencode(params)}" if params else path
-        limits = self._limits(timeout or self._timeout)
         throttled, renewed = 0, False
         while True:
             credentials = await self._credentials.current()
             if self._bucket is not None:
                 await self._wait_for_token(self._bucket)
             async with self._places:
-                headers = credentials.headers(content_type, body, accept)
-                response, retry_after = await self._exchange(
-                    method, target, body, headers, limits, guard
+                lines = credentials.lines("" if body is None else content_type, accept)
+                status, retry_after, content = await self._exchange(
+                    method, target, body, lines, timeout or self._timeout, guard
                 )
-            if response.status < 300:
-                return response
-            error = error_from_response(method, path, *response, retry_after)
+            if status < 300:
+                return Response(status, content)
+            error = error_from_response(method, path, status, content, retry_after)
             if isinstance(error, Unauthorized) and not renewed:
                 renewed = await self._credentials.renew(credentials.number)
                 if renewed:
@@ -215,50 +199,48 @@ class KubeClient:
         method: str,
         target: str,
         body: bytes | None,
-        headers: Mapping[str, str],
-        limits: aiohttp.ClientTimeout,
+        lines: bytes,
+        seconds: float,
         guard: Guard | None,
-    ) -> tuple[Response, str | None]:
-        if guard is not None and not guard():
-            raise NotLeading(method, target.partition("?")[0])
-        started, progress = asyncio.get_running_loop().time(), Progress()
-        peer = self._current_peer()
-        head = peer.head(method, target, body, headers)
-        request = Request(method, head if body is None else head + body, guard)
+    ) -> Answer:
+        def check() -> None:
+            if guard is not None and not guard():
+                raise NotLeading(method, target.partition("?")[0])
+
+        check()
+        if self._pool is None:
+            raise RuntimeError(_CLOSED)
+        route = self._current_route()
+        head = route.head(method, target[1:], lines, None if body is None else len(body))
+        request = Request(method, head if body is None else head + body, check)
+        started, progress = asyncio.get_running_loop().time(), Progress("")
         try:
-            answer = await exchange(self._opened_pool(), peer, request, limits, progress)
-        except GuardRefused:
-            raise NotLeading(method, target.partition("?")[0]) from None
-        except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError) as err:
+            answer = await exchange(self._pool, route, request, started + seconds, progress)
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
             self._observe(method, 0, started)
             _fail(method, target, err, sent=progress.sent)
         except asyncio.CancelledError:
             self._observe(method, 0, started)
             raise
         self._observe(method, answer.status, started)
-        return Response(answer.status, answer.body), answer.headers.get("Retry-After")
+        return answer
 
     def _observe(self, method: str, status: int, started: float) -> None:
         if self._observer is not None:
             self._observer(method, status, asyncio.get_running_loop().time() - started)
 
-    def _opened_pool(self) -> Pool:
-        if self._pool is None:
-            raise RuntimeError(_CLOSED)
-        return self._pool
-
-    def _current_peer(self) -> Peer:
-        """The server, under the identity in use."""
-        peer = self._peer
-        if peer is None or peer.tls is not self._credentials.tls:
-            peer = self._peer = Peer(
-                self._connection.server,
+    def _current_route(self) -> Route:
+        """The way to the server, under the identity in use."""
+        route = self._route
+        if route is None or route.tls is not self._credentials.tls:
+            route = self._route = Route(
+                URL(f"{self._connection.server}/", encoded=True),
                 self._default_headers().items(),
                 tls=self._credentials.tls,
                 server_hostname=self._connection.tls_server_name,
                 proxy=self._connection.proxy,
             )
-        return peer
+        return route
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -302,7 +284,7 @@ class KubeClient:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """See Transport.stream."""
         url = self._url(path, params)
-        limits = aiohttp.ClientTimeout(sock_connect=10.0, sock_read=read_timeout)
+        limits = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=read_timeout)
         answer = await self._open_stream(path, url, limits)
         try:
             yield _Chunks(answer, url)
@@ -318,13 +300,13 @@ class KubeClient:
             if self._bucket is not None:
                 await self._wait_for_token(self._bucket)
             try:
-                headers = credentials.headers(JSON, None, JSON)
+                headers = credentials.headers("", JSON)
                 async with asyncio.timeout(self._timeout):
                     answer = await self._open(url, headers, limits)
                     if answer.status < 300:
                         return answer
                     try:
-                        content = await beginning(answer.content, MAX_ERROR_BODY)
+                        content = await read_beginning(answer.content, MAX_ERROR_BODY)
                     finally:
                         answer.close()
             except (aiohttp.ClientError, TimeoutError, OSError) as err:

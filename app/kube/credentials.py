@@ -8,6 +8,7 @@ from typing import Final
 from multidict import CIMultiDict
 
 from app.http.files import FileWatch
+from app.http.request import header_lines
 from app.kube.connection import Connection, Identity
 from app.kube.errors import ConfigurationError, Unauthorized
 
@@ -27,22 +28,24 @@ class Presented:
     def __init__(self, identity: Identity, number: int) -> None:
         self.identity: Final = identity
         self.number: Final = number
-        self._by_types: Final[dict[tuple[str, str], CIMultiDict[str]]] = {}
+        self._lines: Final[dict[tuple[str, str], bytes]] = {}
 
-    def headers(self, content_type: str, body: bytes | None, accept: str) -> CIMultiDict[str]:
-        """The headers for a body of this type (None: no body) and an answer of that: always the same object, which nobody may
-        change.
-        """
-        kind = content_type if body is not None else ""
-        headers = self._by_types.get((kind, accept))
-        if headers is None:
-            headers = CIMultiDict({"Accept": accept})
-            if kind:
-                headers["Content-Type"] = kind
-            if self.identity.authorization is not None:
-                headers["Authorization"] = self.identity.authorization
-            self._by_types[kind, accept] = headers
+    def headers(self, content_type: str, accept: str) -> CIMultiDict[str]:
+        """The headers for a body of this type (empty: no body) and an answer of that."""
+        headers = CIMultiDict({"Accept": accept})
+        if content_type:
+            headers["Content-Type"] = content_type
+        if self.identity.authorization is not None:
+            headers["Authorization"] = self.identity.authorization
         return headers
+
+    def lines(self, content_type: str, accept: str) -> bytes:
+        """The same as they go into the head of a request. Raises ValueError for an authorization that no line can hold."""
+        lines = self._lines.get((content_type, accept))
+        if lines is None:
+            lines = header_lines(self.headers(content_type, accept).items())
+            self._lines[content_type, accept] = lines
+        return lines
 
 
 class RefusedCredentials:

@@ -101,10 +101,9 @@ def status_patches_do_not_say_which_pod_they_mean():
 def the_lease_is_looked_at_before_the_connection_is_made():
     once = exchange._once
 
-    async def early(pool, peer, request, *more):
-        if request.guard is not None and not request.guard():
-            raise exchange.GuardRefused
-        return await once(pool, peer, request._replace(guard=None), *more)
+    async def early(pool, route, request, *more):
+        request.before_sending()
+        return await once(pool, route, request._replace(before_sending=lambda: None), *more)
 
     yield mock.patch.object(exchange, "_once", early)
 

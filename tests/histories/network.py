@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import unquote
 
 import aiohttp
-from aiohttp.base_protocol import BaseProtocol
 from aiohttp.client_reqrep import ConnectionKey
+from multidict import CIMultiDict
 from yarl import URL
 
-from app.kube.client import KubeClient
+from app.http.connection import Answer as HTTPAnswer
+from app.http.request import Route
+from app.kube.client import CONNECT_SECONDS, KubeClient
 from tests.histories import apiserver
 from tests.histories.apiserver import Answer, ApiServer, Entry, Watch, status_answer
 from tests.histories.faults import AT_REST, CONNECTS, LINE, NONSENSE, WRITES, Faults
@@ -77,24 +79,6 @@ class Request:
     def settled(self) -> bool:
         """Whether the sender waits no longer."""
         return self.settled_at < math.inf
-
-
-class Head(NamedTuple):
-    """What aiohttp's parser gives of the head of an answer."""
-
-    code: int
-    headers: Mapping[str, str]
-
-
-def body(loop: ProcessLoop, content: bytes, *, whole: bool = True) -> aiohttp.StreamReader:
-    """The body of an answer, all of which is in, or which breaks off."""
-    reader = aiohttp.StreamReader(BaseProtocol(loop), 2**16, loop=loop)
-    reader.feed_data(content)
-    if whole:
-        reader.feed_eof()
-    else:
-        reader.set_exception(aiohttp.ClientPayloadError("Response payload is not completed"))
-    return reader
 
 
 def _parameters(query: str) -> Mapping[str, str]:
@@ -240,15 +224,14 @@ class Wire:
         self.replica = replica
         self.network: Network = replica.network
         self._purpose = purpose
+        self._connect_seconds = math.inf if purpose == CONNECTS[3] else CONNECT_SECONDS
         #: Since when connections are at rest.
         self._kept: list[float] = []
         self._crashes = 0
 
     async def take(
         self,
-        key: ConnectionKey,
-        request: aiohttp.ClientRequest,
-        limits: aiohttp.ClientTimeout,
+        route: Route,
         deadline: float,
     ) -> "Exchange":
         if self._crashes != self.network.crashes and self._purpose != CONNECTS[3]:
@@ -262,10 +245,10 @@ class Wire:
         if not kept:
             self._kept.clear()
             async with asyncio.timeout_at(deadline):
-                await self.connect(key, limits)
+                await self.connect(route.key)
         return Exchange(self, deadline, kept)
 
-    async def connect(self, key: ConnectionKey | None, limits: aiohttp.ClientTimeout) -> None:
+    async def connect(self, key: ConnectionKey | None) -> None:
         network = self.network
         seconds, fault = network.latency(), ""
         is_down = network.simulation.now < network.down_until and self._purpose != CONNECTS[3]
@@ -282,8 +265,8 @@ class Wire:
         if fault == "slow connection":
             seconds = network.pause(12.0)
         if not self.replica.killed:
-            await asyncio.sleep(min(seconds, limits.sock_connect or math.inf))
-        if seconds > (limits.sock_connect or math.inf):
+            await asyncio.sleep(min(seconds, self._connect_seconds))
+        if seconds > (self._connect_seconds):
             raise aiohttp.ConnectionTimeoutError("Connection timeout")
         if fault == "no connection":
             raise aiohttp.ClientConnectorError(
@@ -295,7 +278,7 @@ class Wire:
         request = Request(self.replica, "GET", url.raw_path_qs, b"")
         return await Stream(self, request, timeout).opened()
 
-    def give_back(self, key: ConnectionKey, exchange: "Exchange") -> None:
+    def give_back(self, route: Route, exchange: "Exchange") -> None:
         self._kept.append(self.network.simulation.now)
 
     def drop(self, exchange: "Exchange") -> None:
@@ -314,7 +297,9 @@ class Exchange:
         self._network = wire.network
         self._simulation = wire.network.simulation
         self._deadline = deadline
-        self._answer: asyncio.Future[tuple[Head, aiohttp.StreamReader]] | None = None
+        self._answer: asyncio.Future[HTTPAnswer] | None = None
+        #: What is left to be read of the body, and how it ends.
+        self._body, self._body_error = b"", None
         self.request: Request | None = None
         #: Seconds that the answer takes, whatever fails.
         self._slow = 0.0
@@ -342,9 +327,21 @@ class Exchange:
         self._meet(request, fault)
         self._network.trip(request.kind, False)
 
-    async def answer(self) -> tuple[Head, aiohttp.StreamReader]:
+    async def answer(self) -> HTTPAnswer:
         assert self._answer is not None
         return await self._answer
+
+    def at_eof(self) -> bool:
+        return not self._body and self._body_error is None
+
+    async def readany(self) -> bytes:
+        if not self._body and self._body_error is not None:
+            raise self._body_error
+        body, self._body = self._body, b""
+        return body
+
+    def close(self) -> None:
+        pass
 
     def give_up(self) -> None:
         """The client does not wait any longer."""
@@ -429,7 +426,10 @@ class Exchange:
         request.settled_at = self._simulation.now
         request.sender.receives(request, answer)
         loop = self._wire.replica.loop
-        result = Head(answer.status, answer.headers), body(loop, answer.body, whole=whole)
+        self._body = answer.body
+        if not whole:
+            self._body_error = aiohttp.ClientPayloadError("the body is not complete")
+        result = HTTPAnswer(answer.status, CIMultiDict(answer.headers))
         loop.call_from_world(self._set, result, None)
 
     def break_off(self) -> None:
@@ -446,9 +446,7 @@ class Exchange:
         self.request.settled_at = self._simulation.now
         self._wire.replica.loop.call_from_world(self._set, None, error)
 
-    def _set(
-        self, result: tuple[Head, aiohttp.StreamReader] | None, error: Exception | None
-    ) -> None:
+    def _set(self, result: HTTPAnswer | None, error: Exception | None) -> None:
         assert self._answer is not None
         if self._answer.done():
             return
@@ -483,7 +481,7 @@ class Stream:
     # ------------------------------------------------------------ what the client does
 
     async def opened(self) -> "Stream":
-        await self._wire.connect(None, self._limits)
+        await self._wire.connect(None)
         request, network = self.request, self._network
         request.sender.sends(request)
         network.open[self] = None
@@ -510,10 +508,12 @@ class Stream:
         return self._answer.headers
 
     @property
-    def content(self) -> "Stream | aiohttp.StreamReader":
+    def content(self) -> "Stream":
         """What the body is read from."""
-        assert self._answer is not None
-        return self if self._answer.status < 300 else body(self._loop, self._answer.body)
+        return self
+
+    def at_eof(self) -> bool:
+        return self._ended and not self._pieces
 
     async def readany(self) -> bytes:
         """What has come in; empty at the end."""
@@ -585,6 +585,8 @@ class Stream:
         self._answer = answer
         if answer.status < 300:
             self._wire.replica.told.follows(self.request)
+        else:
+            self._pieces, self._ended = [(answer.body, None)], True
         self._loop.call_from_world(self._wake)
 
     def _line(self, line: bytes, entry: Entry) -> None:

@@ -272,7 +272,7 @@ class Replica(process.Process):
 _intended: dict[Any, str] = {}
 
 
-def extender_pool(**_settings: object) -> Wire:
+def extender_pool(*_connector: object, **_settings: object) -> Wire:
     """Where connections to one extender are kept."""
     return Wire(asyncio.get_running_loop().replica, CONNECTS[3])
 
@@ -322,7 +322,7 @@ def _patched(patch_noted: Any) -> Iterator[None]:
     nothing = types.SimpleNamespace(freeze=lambda: None, set_threshold=lambda *_: None)
     with (
         mock.patch.object(process, "KubeClient", SimulatedClient),
-        mock.patch("app.extender.transport.open_pool", extender_pool),
+        mock.patch("app.extender.transport.Pool", extender_pool),
         mock.patch.object(process, "entry_points", return_value=()),
         mock.patch.object(process, "gc", nothing),
         mock.patch.object(KubeWriter, "patch_pod_status", patch_noted),

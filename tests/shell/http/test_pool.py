@@ -3,15 +3,15 @@
 import asyncio
 import contextlib
 import errno
-from functools import partial
 
 import aiohttp
 import pytest
-from aiohttp.http import HttpResponseParser
 from yarl import URL
 
 from app.http import pool as pool_module
+from app.http.body import read_whole
 from app.http.pool import Pool
+from app.http.request import Route
 from app.runtime.shortages import Shortages
 from tests.shell.extender.servers import Server, polite
 
@@ -20,8 +20,7 @@ REQUEST = b"GET / HTTP/1.1\r\n\r\n"
 
 @contextlib.asynccontextmanager
 async def pool_with(keepalive=30.0):
-    parser = partial(HttpResponseParser, limit=2**16, payload_exception=aiohttp.ClientPayloadError)
-    pool = Pool(aiohttp.TCPConnector(limit=0), keepalive=keepalive, make_parser=parser)
+    pool = Pool(aiohttp.TCPConnector(limit=0), keepalive=keepalive)
     try:
         yield pool
     finally:
@@ -30,19 +29,18 @@ async def pool_with(keepalive=30.0):
 
 async def ask(pool, server, pieces=(REQUEST,), *, seconds=60.0):
     """The status of one exchange."""
-    request = aiohttp.ClientRequest("GET", URL(server.url), loop=asyncio.get_running_loop())
-    key = request.connection_key
+    route = Route(URL(server.url), (), tls=True, server_hostname=None, proxy=None)
     deadline = asyncio.get_running_loop().time() + seconds
-    connection = await pool.take(key, request, aiohttp.ClientTimeout(), deadline)
+    connection = await pool.take(route, deadline)
     try:
         connection.write(pieces)
-        message, payload = await connection.answer()
-        await payload.read()
+        answer = await connection.answer()
+        await read_whole(connection, 1000)
     except BaseException:
         pool.drop(connection)
         raise
-    pool.give_back(key, connection)
-    return message.code
+    pool.give_back(route, connection)
+    return answer.status
 
 
 async def test_a_connection_is_used_again():
@@ -212,10 +210,10 @@ async def test_a_shortage_of_descriptors_is_waited_out(monkeypatch, shortages, c
 async def test_a_shortage_that_lasts_is_told_when_the_time_is_over(monkeypatch, shortages):
     async with pool_with() as pool:
         failures = failing(monkeypatch, pool, 1000)
-        request = aiohttp.ClientRequest("GET", URL("http://x"), loop=asyncio.get_running_loop())
+        route = Route(URL("http://x"), (), tls=True, server_hostname=None, proxy=None)
         started = asyncio.get_running_loop().time()
         with pytest.raises(aiohttp.ClientConnectorError, match="Too many open files"):
-            await pool.take(request.connection_key, request, aiohttp.ClientTimeout(), started + 10)
+            await pool.take(route, started + 10)
         assert 8 < asyncio.get_running_loop().time() - started < 10
     assert 10 < shortages.counts["connect"] == 1000 - len(failures) < 20
 

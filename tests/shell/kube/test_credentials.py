@@ -37,7 +37,7 @@ async def test_credentials_are_renewed_in_time(caplog):
     await credentials.load()
 
     async def token():
-        return (await credentials.current()).headers("", None, "")["Authorization"]
+        return (await credentials.current()).headers("", "")["Authorization"]
 
     assert await token() == "Bearer 1"
     await asyncio.sleep(59)
@@ -177,7 +177,7 @@ async def test_a_token_file_that_holds_no_token(content, tmp_path, caplog):
     await credentials.load()
     file.write_bytes(content)
     await asyncio.sleep(FILE_REFRESH)
-    assert (await credentials.current()).headers("", None, "")["Authorization"] == "Bearer good"
+    assert (await credentials.current()).headers("", "")["Authorization"] == "Bearer good"
     assert f"token file {file}" in caplog.text
     with pytest.raises(ConfigurationError):
         await Credentials(Connection("http://x", token_file_source(file))).load()

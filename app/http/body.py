@@ -1,0 +1,76 @@
+"""The bodies of answers: how they are unpacked, and read."""
+
+import zlib
+from typing import Final
+
+import aiohttp
+
+from app.http.connection import READ_BUFFER, Connection
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+
+
+class BadEncodingError(aiohttp.ClientPayloadError):
+    """The body is not encoded as its Content-Encoding says."""
+
+
+class GzipReader:
+    """A body with ``Content-Encoding: gzip``, unpacked as it is read, READ_BUFFER bytes at a time."""
+
+    def __init__(self, packed: Connection) -> None:
+        self._packed: Final = packed
+        self._unzip = zlib.decompressobj(_GZIP)
+        #: What was read and is not unpacked yet.
+        self._input = b""
+        #: Whether a member of the file has begun and not ended, and whether the last step left more to come out of it.
+        self._begun = self._full = False
+
+    def at_eof(self) -> bool:
+        """Whether all of the body was read."""
+        return self._packed.at_eof() and not (self._input or self._begun)
+
+    async def readany(self) -> bytes:
+        """What comes next, waiting for it; empty at the end. Raises what Connection.readany does, and BadEncodingError."""
+        data = b""
+        while not data and not self.at_eof():
+            if not self._input and not self._full:
+                self._input = await self._packed.readany()
+                if not self._input and self._begun:
+                    raise BadEncodingError("gzip: unexpected end")
+            data = self._step()
+        return data
+
+    def _step(self) -> bytes:
+        unzip = self._unzip
+        try:
+            data = unzip.decompress(self._input, READ_BUFFER)
+        except zlib.error as err:
+            raise BadEncodingError(f"gzip: {err}") from err
+        self._begun = not unzip.eof
+        self._full = self._begun and len(data) == READ_BUFFER
+        self._input = unzip.unconsumed_tail
+        if unzip.eof:  # another member may follow
+            self._input = unzip.unused_data
+            self._unzip = zlib.decompressobj(_GZIP)
+        return data
+
+
+#: What a body is read from.
+Readable = Connection | GzipReader | aiohttp.StreamReader
+
+
+async def read_beginning(body: Readable, limit: int) -> bytes:
+    """The first ``limit`` bytes of a body, or all of it."""
+    chunks: list[bytes] = []
+    while limit > 0 and not body.at_eof():
+        chunks.append((await body.readany())[:limit])
+        limit -= len(chunks[-1])
+    return b"".join(chunks)
+
+
+async def read_whole(body: Readable, limit: int) -> bytes:
+    """A body. Raises ClientPayloadError for one of more than ``limit`` bytes."""
+    data = await read_beginning(body, limit + 1)
+    if len(data) > limit:
+        raise aiohttp.ClientPayloadError(f"the answer has more than {limit} bytes")
+    return data

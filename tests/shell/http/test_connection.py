@@ -1,0 +1,248 @@
+"""What comes back on a connection, byte by byte, without a socket."""
+
+import asyncio
+import errno
+import itertools
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.http.body import read_beginning, read_whole
+from app.http.connection import (
+    MAX_HEAD_BYTES,
+    MAX_HEAD_LINES,
+    READ_BUFFER,
+    Connection,
+    MalformedAnswerError,
+)
+
+
+class Transport(asyncio.Transport):
+    """Remembers what it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.written, self.reading, self.closed = b"", True, False
+
+    def set_protocol(self, protocol):
+        self.protocol = protocol
+
+    def is_closing(self):
+        return self.closed
+
+    def write(self, data):
+        self.written += data
+
+    def pause_reading(self):
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self):
+        assert not self.reading
+        self.reading = True
+
+
+class Dialed:
+    """A connection that aiohttp has made."""
+
+    def __init__(self, *, should_close=False):
+        self.transport, self.protocol, self.should_close = Transport(), self, should_close
+
+    def connection_lost(self, exc):
+        self.lost = exc
+
+    def close(self):
+        self.transport.closed = True
+
+
+def made():
+    dialed = Dialed()
+    return Connection(dialed), dialed.transport
+
+
+async def read(*pieces, lost=False):
+    """The answer, its body, and whether the connection can carry another exchange."""
+    connection, _ = made()
+    for piece in pieces:
+        connection.data_received(piece)
+    if lost is not False:
+        connection.connection_lost(lost)
+    answer = await connection.answer()
+    body = await read_whole(connection, 10**9)
+    return answer.status, answer.headers, body, connection.release()
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+LENGTH = OK + b"Content-Length: 2\r\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "body", "stays"),
+    [
+        (LENGTH + b"\r\n{}", 200, b"{}", True),
+        (LENGTH + b"Connection: close\r\n\r\n{}", 200, b"{}", False),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}", 200, b"{}", False),
+        (LENGTH.replace(b"1.1", b"1.0") + b"Connection: keep-alive\r\n\r\n{}", 200, b"{}", True),
+        (
+            OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;a=b\r\n}\r\n0\r\n\r\n",
+            200,
+            b"{}",
+            True,
+        ),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n", 200, b"{}", True),
+        (b"HTTP/1.1 100 Continue\r\nA: b\r\n\r\n" * 3 + LENGTH + b"\r\n{}", 200, b"{}", True),
+        (b"HTTP/1.1 204 No Content\r\nContent-Length: 7\r\n\r\n", 204, b"", True),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", 101, b"", False),
+        (
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\nxyz",
+            101,
+            b"",
+            False,
+        ),
+        (LENGTH + b"\r\n{}garbage", 200, b"{}", False),
+        (LENGTH + b"\r\n{}" + LENGTH + b"\r\n[]", 200, b"{}", False),
+        (b"HTTP/1.1 200 OK\nContent-Length: 2\n\n{}", 200, b"{}", True),
+        (LENGTH + b"Empty:\r\nA: \xc3\xa9 \r\n\r\n{}", 200, b"{}", True),
+    ],
+)
+async def test_answers_whole_and_in_single_bytes(data, status, body, stays):
+    for pieces in ([data], [data[i : i + 1] for i in range(len(data))]):
+        got = await read(*pieces)
+        assert (got[0], got[2], got[3]) == (status, body, stays)
+        assert "B" not in got[1], "nothing of an interim answer"
+        if b"Empty" in data:
+            assert (got[1]["empty"], got[1]["a"]) == ("", "\xe9")
+
+
+@given(st.binary(max_size=40), st.lists(st.integers(0, 300), max_size=6), st.booleans())
+def test_a_body_is_the_same_however_it_is_cut(body, cuts, chunked):
+    if chunked:
+        chunks = b"".join(b"%x\r\n%b\r\n" % (len(c), c) for c in (body[:7], body[7:]) if c)
+        data = OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+    else:
+        data = OK + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    pieces = [data[a:b] for a, b in itertools.pairwise(edges) if a < b]
+    assert asyncio.run(read(*pieces))[2:] == (body, True)
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.0 200 OK\r\n\r\n", OK + b"Transfer-Encoding: x\r\n\r\n"])
+async def test_a_body_until_the_connection_ends(head):
+    assert (await read(head, b"ab", b"cd", lost=None))[2:] == (b"abcd", False)
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await read(head, b"ab", lost=ConnectionResetError("reset"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"HTTP/1.1 20",
+        LENGTH,
+        LENGTH + b"\r\n{",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{",
+    ],
+)
+async def test_an_answer_that_breaks_off(data):
+    error = aiohttp.ClientPayloadError if b"\r\n\r\n" in data else aiohttp.ServerDisconnectedError
+    with pytest.raises(error):
+        await read(data, lost=None)
+
+
+async def test_a_reset_keeps_its_reason():
+    reset = ConnectionResetError(errno.ECONNRESET, "reset")
+    with pytest.raises(aiohttp.ClientOSError, match="reset") as caught:
+        await read(LENGTH, lost=reset)
+    assert caught.value.errno == errno.ECONNRESET
+    assert caught.value.__cause__ is reset
+
+
+async def test_what_came_in_before_the_end_can_be_read():
+    connection, _ = made()
+    connection.data_received(LENGTH + b"\r\n{")
+    connection.connection_lost(None)
+    await connection.answer()
+    assert await connection.readany() == b"{"
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await connection.readany()
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        connection.write([b"GET"])
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"<html>\n<body>", r"Expected HTTP/, RTSP/ or ICE/: b'<html>'"),
+        (LENGTH + b"Content-Length: 3\r\n\r\n{}", "Duplicate Content-Length"),
+        (LENGTH + b"Transfer-Encoding: chunked\r\n\r\n", "Transfer-Encoding"),
+        (OK + b"A: b\r\n" * (MAX_HEAD_LINES + 2), f"more than {MAX_HEAD_LINES} lines"),
+        (OK + b"A: " + b"b" * MAX_HEAD_BYTES, f"more than {MAX_HEAD_BYTES} bytes"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\nz\r\n", "chunk size"),
+        (
+            OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\nA: " + b"b" * 2 * MAX_HEAD_BYTES,
+            f"more than {MAX_HEAD_BYTES} bytes",
+        ),
+    ],
+)
+async def test_what_is_no_answer(data, text):
+    connection, transport = made()
+    for start in range(0, len(data), 2**16):
+        connection.data_received(data[start : start + 2**16])
+    connection.connection_lost(None)
+
+    async def read():
+        await connection.answer()
+        await read_whole(connection, 1)
+
+    with pytest.raises(MalformedAnswerError, match=text):
+        await read()
+    assert transport.closed
+
+
+def test_a_server_that_speaks_before_the_connection_is_taken_over():
+    """aiohttp's protocol does not give back what it has received, but tells that there is something."""
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        Connection(Dialed(should_close=True))
+
+
+async def test_reading_pauses_while_nobody_reads():
+    connection, transport = made()
+    connection.data_received(OK + b"Content-Length: %d\r\n\r\n" % (3 * READ_BUFFER))
+    await connection.answer()
+    connection.data_received(b"x" * (READ_BUFFER - 1))
+    assert transport.reading
+    connection.data_received(b"x")
+    connection.data_received(b"x")
+    assert not transport.reading
+    assert len(await connection.readany()) == READ_BUFFER + 1
+    assert transport.reading
+
+
+async def test_a_connection_whose_answer_was_not_read_to_its_end_is_not_used_again():
+    connection, _ = made()
+    connection.data_received(OK + b"Content-Length: 4\r\n\r\n1")
+    await connection.answer()
+    assert await read_beginning(connection, 1) == b"1"
+    assert not connection.release()
+    connection.data_received(b"234")
+    assert not connection.release()
+
+
+async def test_writing_waits_while_the_transport_is_full():
+    connection, _ = made()
+    await connection.drain()
+    connection.pause_writing()
+    draining = asyncio.create_task(connection.drain())
+    await asyncio.sleep(0)
+    assert not draining.done()
+    connection.resume_writing()
+    await draining
+    connection.pause_writing()
+    draining = asyncio.create_task(connection.drain())
+    await asyncio.sleep(0)
+    connection.expire()
+    await draining
+    with pytest.raises(TimeoutError):
+        connection.write([b"more"])

@@ -1,0 +1,77 @@
+"""The program uses public interfaces of its dependencies only."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+APP = Path(__file__).parents[2] / "app"
+#: Names with an underscore that are documented, or that have no public equal: (module below app/, what is used).
+ALLOWED: set[tuple[str, str]] = set()
+
+
+def private_uses(source: str) -> list[str]:
+    """Private names of packages that are neither the standard library's nor ours, and suppressed findings of SLF001."""
+    tree = ast.parse(source)
+    foreign: set[str] = set()
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                modules = [
+                    (each.name, each.asname or each.name.partition(".")[0]) for each in names
+                ]
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                modules = [(f"{module}.{each.name}", each.asname or each.name) for each in names]
+            case _:
+                continue
+        for path, name in modules:
+            if _is_foreign(path):
+                foreign.add(name)
+                found += [path for part in path.split(".") if _is_private(part)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _is_private(node.attr):
+            owner = node.value
+            while isinstance(owner, ast.Attribute | ast.Call):
+                owner = owner.value if isinstance(owner, ast.Attribute) else owner.func
+            if isinstance(owner, ast.Name) and owner.id in foreign:
+                found.append(f"{owner.id}: {node.attr}")
+    return found + ["SLF001"] * source.count("noqa: SLF001")
+
+
+def _is_foreign(path: str) -> bool:
+    root = path.partition(".")[0]
+    return root != "app" and root not in sys.stdlib_module_names
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def test_nothing_private_of_a_dependency_is_used():
+    found = {
+        (str(path.relative_to(APP)), use)
+        for path in APP.rglob("*.py")
+        for use in private_uses(path.read_text())
+    }
+    assert found == ALLOWED
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import aiohttp\naiohttp.client._Private()",
+        "from aiohttp import web\nweb.Application()._state",
+        "from numpy import _core",
+        "import numpy._core.multiarray",
+        "payload._read_nowait(-1)  # noqa: SLF001",
+    ],
+)
+def test_a_private_use_is_found(source):
+    assert private_uses(source)
+
+
+def test_what_is_ours_or_public_is_not():
+    source = "import os\nimport numpy as np\nfrom app.x import y\nself._a\nnp.__version__\ny._b\nos._exit(1)"
+    assert private_uses(source) == []
