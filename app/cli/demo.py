@@ -4,7 +4,8 @@ from typing import Final
 
 import click
 
-from app.cli.process import PORT, console, explained, run_loop
+from app.cli.console import console
+from app.cli.process import PORT, explained, run_loop
 from app.tools.demo.run import DemoFailed, DemoOptions, play
 from app.tools.demo.scenario import MIN_PODS
 from app.tools.subprocesses import ChildFailed

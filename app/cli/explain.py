@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from app.cli.process import console, explained, run_loop
+from app.cli.console import console
+from app.cli.process import explained, run_loop
 from app.cli.story_view import render
 from app.kube.client import KubeClient, user_agent
 from app.kube.connection import (

@@ -9,8 +9,9 @@ import click
 import msgspec
 from rich.console import Console
 
+from app.cli.console import console
 from app.cli.node_flags import made_nodes, node_flags
-from app.cli.process import GC_WHILE_FILLING, PORT, console, explained, run_loop
+from app.cli.process import GC_WHILE_FILLING, PORT, explained, run_loop
 from app.plugins.registry import RegistryError
 from app.settings.problems import ConfigurationError
 from app.sim import ManifestError

@@ -5,19 +5,12 @@ certificate stays in use and the error is logged once.
 """
 
 import asyncio
-import datetime as dt
-import ipaddress
 import logging
 import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from app.http.files import FileWatch
 from app.http.tls import as_file, no_password
@@ -27,39 +20,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds after which a self-signed certificate is replaced.
 _SELF_SIGNED_LIFE: Final = 330 * 86400.0
-_VALID_DAYS: Final = 365
-
-
-def self_signed(names: list[str], wall: float) -> bytes:
-    """A self-signed certificate for these names, valid from ``wall`` (seconds since the epoch), and its key, PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    now = dt.datetime.fromtimestamp(wall, dt.UTC)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"localhost@{int(wall)}")])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=_VALID_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(list(map(_alternative, names))), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def _alternative(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
 
 
 class ServerTLS:
@@ -108,6 +68,8 @@ class ServerTLS:
 
     def _load(self) -> ssl.SSLContext:
         """Raises ValueError."""
+        from app.serving.certificates import first_of, self_signed  # noqa: PLC0415 - slow to import
+
         options = self._options
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = (
@@ -125,8 +87,7 @@ class ServerTLS:
                 context.load_cert_chain(path)
         if options.client_ca_file:
             _load_authorities(context, options.client_ca_file)
-        leaf = x509.load_pem_x509_certificate(pem)
-        self.certificate = leaf.public_bytes(serialization.Encoding.PEM).decode()
+        self.certificate = first_of(pem)
         return context
 
 

@@ -5,6 +5,7 @@ import logging
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from click.testing import CliRunner, Result
 from rich.table import Table
 
 from app.cli import main
+from app.cli.console import console
 from app.cli.flags import REMOVED, WITHOUT_EFFECT
-from app.cli.process import console, explained
+from app.cli.process import explained
 from app.cli.run import _options
 from app.settings.load import Loaded, load
 
@@ -406,3 +408,13 @@ def test_other_errors_are_not_hidden():
     with pytest.raises(ExceptionGroup) as caught, explained(ValueError):
         raise ExceptionGroup("", [KeyError("bug"), ValueError("mistake")])
     assert isinstance(caught.value.exceptions[0], KeyError)
+
+
+def test_the_scheduler_starts_without_the_libraries_that_it_may_never_need():
+    code = (
+        "import sys, app.cli.run\n"
+        "slow = {'rich', 'cryptography', 'kubernetes_asyncio', 're2', 'opentelemetry'}\n"
+        "print(sorted(slow & sys.modules.keys()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -24,9 +24,9 @@ from app.observe.metrics.process import ServingMetrics
 from app.observe.metrics.series import MetricFamilies
 from app.runtime.clock import SystemClock
 from app.serving.access import Authenticator, Authorizer
+from app.serving.certificates import self_signed
 from app.serving.options import ServingOptions
 from app.serving.server import serving
-from app.serving.tls import self_signed
 from app.sim import ClusterOptions, EmbeddedCluster
 from app.sim.resources.kinds import BY_RESOURCE
 from app.sim.resources.reviews import ADMIN_TOKEN

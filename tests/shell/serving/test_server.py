@@ -17,9 +17,9 @@ from app.observe.metrics.process import ServingMetrics
 from app.observe.metrics.series import MetricFamilies
 from app.runtime.clock import SystemClock
 from app.serving.access import Authenticator, Authorizer
+from app.serving.certificates import self_signed
 from app.serving.options import ServingError, ServingOptions
 from app.serving.server import serving
-from app.serving.tls import self_signed
 from tests.shell.kube.servers import Authority
 
 WALL = SystemClock().wall
