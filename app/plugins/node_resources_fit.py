@@ -3,6 +3,7 @@
 See docs/spec/plugins/node-resources-fit.md.
 """
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from app.framework.args import NodeResourcesFitArgs, UtilizationShapePoint
 from app.framework.interface import (
+    MAX_NODE_SCORE,
     CycleState,
     EventRegistration,
     Handle,
@@ -42,7 +44,6 @@ from app.plugins.helpers.resource_score import (
     column_of,
     nonzero_allocated,
 )
-from app.plugins.helpers.shape import score_table
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.view import View
@@ -374,3 +375,30 @@ def _requested_to_capacity_ratio(table: Int64) -> _Strategy:
         return rounded
 
     return strategy
+
+
+#: Configured scores go up to this.
+MAX_CUSTOM_PRIORITY_SCORE: Final = 10
+
+
+def broken_linear(points: Sequence[tuple[int, int]], x: int) -> int:
+    """The value at ``x`` of the function through ``points`` (ascending, at least one), flat beyond its ends.
+
+    Slopes are integer divisions truncated toward zero, rising or falling.
+    """
+    first_x, first_y = points[0]
+    if x <= first_x:
+        return first_y
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
+        if x <= x1:
+            rise = (y1 - y0) * (x - x0)
+            step = abs(rise) // (x1 - x0)
+            return y0 + (step if rise >= 0 else -step)
+    return points[-1][1]
+
+
+def score_table(shape: Sequence[tuple[int, int]]) -> Int64:
+    """int64[101]: the node score by percent of utilization, for configured points (percent, 0 to 10)."""
+    factor = MAX_NODE_SCORE // MAX_CUSTOM_PRIORITY_SCORE
+    points = [(utilization, score * factor) for utilization, score in shape]
+    return np.array([broken_linear(points, percent) for percent in range(101)], np.int64)

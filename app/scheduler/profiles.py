@@ -6,9 +6,8 @@ import numpy as np
 
 from app.framework.args import Profile
 from app.framework.interface import Clock, Plugin, WaitingPods
-from app.framework.lineup import resolve_plugins
 from app.framework.probe import NULL_PROBE, Probe
-from app.framework.profile import ProfilePlugins
+from app.framework.profile import ProfilePlugins, resolve_plugins
 from app.framework.runner import Framework, ProfileHandle
 from app.plugins.registry import capabilities
 from app.settings.load import Loaded

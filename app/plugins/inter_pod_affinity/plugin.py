@@ -1,6 +1,6 @@
 """The plugin: affinity between pods at the extension points."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Final
 
 import msgspec
@@ -11,13 +11,16 @@ from app.framework.interface import (
     EventRegistration,
     Handle,
     Need,
+    QueueingHint,
     Verdicts,
     reject_first,
 )
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.selectors import Labels
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
-from app.plugins.inter_pod_affinity import hints, scoring
+from app.plugins.inter_pod_affinity import scoring
 from app.plugins.inter_pod_affinity.filtering import (
     Affinity,
     AntiAffinity,
@@ -26,6 +29,7 @@ from app.plugins.inter_pod_affinity.filtering import (
 from app.plugins.inter_pod_affinity.incoming import IncomingTerms
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
+from app.state.columns.terms import AffinityTerm
 from app.state.view import View
 
 ERR_REASON_AFFINITY_RULES_NOT_MATCH: Final = "node(s) didn't match pod affinity rules"
@@ -36,6 +40,10 @@ ERR_REASON_EXISTING_ANTI_AFFINITY_RULES_NOT_MATCH: Final = (
 
 _FILTER_STATE: Final = "InterPodAffinity/filter"
 _SCORE_STATE: Final = "InterPodAffinity/score"
+
+_POD: Final = ClusterEvent(Resource.Pod, Action.Add | Action.UpdatePodLabel | Action.Delete)
+_NODE: Final = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeLabel)
+_NO_LABELS: Final[Labels] = {}
 
 
 class _Required(msgspec.Struct, frozen=True):
@@ -148,5 +156,68 @@ class InterPodAffinity:
     # ------------------------------------------------------------ events
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Pods that come, go or change labels; nodes that come or change domains."""
-        return hints.registrations(self._table.terms)
+        """Added, deleted and relabelled pods; added nodes and nodes whose labels changed."""
+        return (
+            EventRegistration(_POD, self._after_pod_change),
+            EventRegistration(_NODE, self._after_node_change, template_only=True),
+        )
+
+    def _after_pod_change(self, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+        """Queue if a pod that the affinity terms select was added, or one was deleted that anti-affinity selects."""
+        if old is not None and new is not None and new.uid == pod.uid:
+            return QueueingHint.QUEUE
+        if any(_waiting(other) for other in (old, new) if other is not None):
+            return QueueingHint.SKIP
+        terms = self._table.terms.of(pod)
+        if terms.error:
+            return QueueingHint.QUEUE
+        affinity, anti_affinity = terms.required_affinity, terms.required_anti_affinity
+        if old is not None and new is not None:
+            return (_all_select(affinity, new) and not _all_select(affinity, old)) or (
+                _all_select(anti_affinity, old) and not _all_select(anti_affinity, new)
+            )
+        if new is not None:
+            return _all_select(affinity, new)
+        return old is not None and (_all_select(anti_affinity, old) or self._excluded(old, pod))
+
+    def _excluded(self, deleted: Pod, pod: Pod) -> bool:
+        """Whether the anti-affinity of a deleted pod selects ``pod``, or cannot be read."""
+        terms = self._table.terms.of(deleted)
+        return bool(terms.error) or _all_select(terms.required_anti_affinity, pod)
+
+    def _after_node_change(self, pod: Pod, old: Node | None, new: Node) -> bool:
+        """Queue if a node entered a domain of an affinity term, or left one of an anti-affinity term.
+
+        Queue also if a node was added and ``pod`` has no required affinity: no pod in the node's domain may exclude ``pod``.
+        """
+        terms = self._table.terms.of(pod)
+        if terms.error or (old is None and not terms.required_affinity):
+            return QueueingHint.QUEUE
+        entered = _any_key(terms.required_affinity, lambda k: _entered(k, old, new))
+        return entered or _any_key(terms.required_anti_affinity, lambda k: _left(k, old, new))
+
+
+def _waiting(pod: Pod) -> bool:
+    """Whether the pod is neither bound nor nominated to a node, and so concerns no other pod."""
+    return not pod.node_name and not pod.nominated_node_name
+
+
+def _all_select(terms: tuple[AffinityTerm, ...], pod: Pod) -> bool:
+    """Whether there are terms and all select the pod; labels of its namespace are taken to be empty."""
+    return bool(terms) and all(t.matches(pod.namespace, _NO_LABELS, pod.labels) for t in terms)
+
+
+def _any_key(terms: tuple[AffinityTerm, ...], changed: Callable[[str], bool]) -> bool:
+    return any(changed(term.topology_key) for term in terms)
+
+
+def _entered(key: str, old: Node | None, new: Node) -> bool:
+    """Whether the node has entered a domain of the key."""
+    if old is None:
+        return key in new.labels
+    return key in new.labels and old.labels.get(key) != new.labels[key]
+
+
+def _left(key: str, old: Node | None, new: Node) -> bool:
+    """Whether the node is new, or has left a domain of the key."""
+    return old is None or (key in old.labels and old.labels[key] != new.labels.get(key))

@@ -6,12 +6,25 @@ from typing import ClassVar, Final
 import numpy as np
 
 from app.framework.args import PodTopologySpreadArgs
-from app.framework.interface import CycleState, EventRegistration, Handle, Need, Verdicts
+from app.framework.interface import (
+    CycleState,
+    EventRegistration,
+    Handle,
+    Need,
+    QueueingHint,
+    Verdicts,
+)
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.objects import Node
 from app.model.pod import Pod
-from app.model.selectors import SelectorError
+from app.model.selectors import Labels, SelectorError
 from app.model.status import SKIP, SUCCESS, Code, Status
-from app.plugins.pod_topology_spread import hints
-from app.plugins.pod_topology_spread.constraints import HARD, SOFT, ConstraintSource
+from app.plugins.pod_topology_spread.constraints import (
+    HARD,
+    SOFT,
+    Constraints,
+    ConstraintSource,
+)
 from app.plugins.pod_topology_spread.counting import Inclusion
 from app.plugins.pod_topology_spread.hard import (
     KEY_MISSING,
@@ -34,6 +47,11 @@ _TEXTS: Final = {
 }
 _HARD_STATE: Final = "PodTopologySpread/hard"
 _SOFT_STATE: Final = "PodTopologySpread/soft"
+
+_POD_ACTIONS: Final = (
+    Action.Add | Action.UpdatePodLabel | Action.UpdatePodToleration | Action.Delete
+)
+_NODE_ACTIONS: Final = Action.Add | Action.Delete | Action.UpdateNodeLabel | Action.UpdateNodeTaint
 
 
 class PodTopologySpread:
@@ -118,7 +136,44 @@ class PodTopologySpread:
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Pods and nodes that may change the counts or the domains."""
-        return hints.registrations(self._source)
+        return (
+            EventRegistration(ClusterEvent(Resource.Pod, _POD_ACTIONS), self._after_pod_change),
+            EventRegistration(
+                ClusterEvent(Resource.Node, _NODE_ACTIONS),
+                self._after_node_change,
+                template_only=not self._source.defaults_filter,
+            ),
+        )
+
+    def _after_pod_change(self, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+        """Queue if a pod that the constraints select was added, deleted or relabelled."""
+        if not all(_involved(other, pod) for other in (old, new) if other is not None):
+            return QueueingHint.SKIP
+        constraints = self._hard_constraints(pod)
+        if constraints is None:
+            return QueueingHint.QUEUE
+        if old is not None and new is not None:
+            return _after_update(pod, constraints, old, new)
+        changed = new if old is None else old
+        return changed is not None and any(c.selector.matches(changed.labels) for c in constraints)
+
+    def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> bool:
+        """Queue if a node with all topology keys was added, deleted, or changed its domain or taints."""
+        constraints = self._hard_constraints(pod)
+        if constraints is None:
+            return QueueingHint.QUEUE
+        had = old is not None and _has_all_keys(old.labels, constraints)
+        has = new is not None and _has_all_keys(new.labels, constraints)
+        if old is None or new is None:
+            return had or has
+        return had != has or (has and _domain_or_taints_changed(constraints, old, new))
+
+    def _hard_constraints(self, pod: Pod) -> Constraints | None:
+        """The pod's hard constraints; None if they cannot be read."""
+        try:
+            return self._source.of(pod, HARD)
+        except SelectorError:
+            return None
 
 
 def _obtaining(pod: Pod, sort: str) -> str:
@@ -129,3 +184,30 @@ def _obtaining(pod: Pod, sort: str) -> str:
 
 def _fault(text: str) -> Status:
     return Status(Code.Error, (text,))
+
+
+def _involved(changed: Pod, pod: Pod) -> bool:
+    """Whether a change of ``changed`` can concern ``pod``: the same pod, or one on a node and in the same namespace."""
+    if changed.uid == pod.uid:
+        return True
+    placed = changed.node_name or changed.nominated_node_name
+    return bool(placed) and changed.namespace == pod.namespace
+
+
+def _after_update(pod: Pod, constraints: Constraints, old: Pod, new: Pod) -> bool:
+    tolerates_other = (old.spec.tolerations or ()) != (new.spec.tolerations or ())
+    if pod.uid == new.uid and tolerates_other and any(c.honor_taints for c in constraints):
+        return QueueingHint.QUEUE
+    return any(
+        c.selector.matches(old.labels) != c.selector.matches(new.labels) for c in constraints
+    )
+
+
+def _has_all_keys(labels: Labels, constraints: Constraints) -> bool:
+    return all(c.topology_key in labels for c in constraints)
+
+
+def _domain_or_taints_changed(constraints: Constraints, old: Node, new: Node) -> bool:
+    return (old.spec.taints or ()) != (new.spec.taints or ()) or any(
+        old.labels.get(c.topology_key) != new.labels.get(c.topology_key) for c in constraints
+    )

@@ -29,8 +29,7 @@ from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unres
 from app.plugins.volume_binding.claims import ClaimReader, PodClaims, has_claims
 from app.plugins.volume_binding.finding import Finder
 from app.plugins.volume_binding.provisioning import volume_limit
-from app.plugins.volume_binding.reservation import Reservation, release, reserve, write
-from app.plugins.volume_binding.waiting import Waiter
+from app.plugins.volume_binding.reservation import Reservation, Waiter, release, reserve, write
 from app.state.columns.resources import Int64
 from app.state.csi.nodes import migrated_plugins
 from app.state.view import View

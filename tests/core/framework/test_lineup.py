@@ -3,8 +3,7 @@
 import pytest
 
 from app.framework.interface import POINT_METHODS, CycleState
-from app.framework.lineup import resolve_plugins
-from app.framework.profile import ProfilePlugins
+from app.framework.profile import ProfilePlugins, resolve_plugins
 from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.status import Code, SchedulingError
