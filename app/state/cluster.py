@@ -24,7 +24,7 @@ from app.model.objects import (
     VolumeAttachment,
 )
 from app.state.assume_cache import AssumedVolumes, ClaimCache, VolumeCache
-from app.state.devices.tracker import DeviceTracker
+from app.state.devices import DeviceTracker
 from app.state.lister import Lister
 
 T = TypeVar("T", bound=Named)

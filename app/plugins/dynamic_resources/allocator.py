@@ -30,7 +30,7 @@ from app.plugins.dynamic_resources.search import (
     NodeDevices,
     Solution,
 )
-from app.state.devices.usage import AllocatedState
+from app.state.devices import AllocatedState
 from app.state.lister import Lister
 from app.state.table import NodeTable
 from app.state.view import Rows

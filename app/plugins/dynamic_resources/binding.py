@@ -28,7 +28,7 @@ from app.plugins.dynamic_resources.pod_claims import (
     has_finalizer,
     is_reserved_for,
 )
-from app.state.devices.tracker import DeviceTracker
+from app.state.devices import DeviceTracker
 
 #: Attempts to write a claim that others change meanwhile, and the seconds between them.
 _ATTEMPTS: Final = 5

@@ -10,7 +10,7 @@ from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.model.timestamps import parse_time
 from app.plugins.dynamic_resources.pod_claims import PodResourceClaims, allocations
-from app.state.devices.claims import ResourceClaims
+from app.state.devices import ResourceClaims
 
 _TRUE: Final = "True"
 _POLL_SECONDS: Final = 5.0

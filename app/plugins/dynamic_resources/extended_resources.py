@@ -17,7 +17,7 @@ from app.model.devices import (
 )
 from app.model.objects import Container, OwnerReference
 from app.model.pod import Pod, PodTemplate
-from app.state.devices.classes import ClassesByResource
+from app.state.devices import ClassesByResource
 
 #: The name of a claim that is not written yet.
 UNWRITTEN: Final = "<extended-resources>"

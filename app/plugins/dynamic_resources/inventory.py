@@ -25,7 +25,7 @@ from app.plugins.dynamic_resources.pools import (
 from app.plugins.helpers.node_selector import compile_node_selector
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
-from app.state.devices.usage import AllocatedState, PoolKey
+from app.state.devices import AllocatedState, PoolKey
 from app.state.lister import Lister
 from app.state.table import NodeTable
 from app.state.view import Rows, View

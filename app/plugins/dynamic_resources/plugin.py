@@ -41,7 +41,7 @@ from app.plugins.dynamic_resources.pod_claims import (
     claims_of,
 )
 from app.state.columns.resources import Int64
-from app.state.devices.classes import may_be_devices
+from app.state.devices import may_be_devices
 from app.state.view import View
 from app.wire.sanitize import is_emptied
 

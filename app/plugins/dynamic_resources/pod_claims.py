@@ -14,7 +14,7 @@ from app.model.objects import PodResourceClaim
 from app.model.pod import Pod
 from app.model.requests import Amounts
 from app.plugins.dynamic_resources.budget import Budget
-from app.state.devices.claims import ResourceClaims
+from app.state.devices import ResourceClaims
 from app.state.view import Rows
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import msgspec
 
 from app.model.devices import Device, DeviceTaint, ResourceSlice
 from app.plugins.dynamic_resources.capacity import DeviceCapacities
-from app.state.devices.usage import PoolKey, PoolUse, nanos_of
+from app.state.devices import PoolKey, PoolUse, nanos_of
 
 #: Names of the counter set and of the counter.
 CounterName = tuple[str, str]

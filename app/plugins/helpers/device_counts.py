@@ -17,8 +17,7 @@ from app.plugins.helpers.node_selector import compile_node_selector
 from app.state.cluster import Cluster
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
-from app.state.devices.classes import may_be_devices
-from app.state.devices.usage import PoolKey
+from app.state.devices import PoolKey, may_be_devices
 from app.state.table import NodeTable
 from app.state.view import View
 

@@ -8,7 +8,7 @@ from app.cel.devices import Selectors
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from app.model.objects import Node
 from app.plugins.dynamic_resources.allocator import Allocator
-from app.state.devices.usage import AllocatedState
+from app.state.devices import AllocatedState
 from app.state.lister import Lister
 from app.state.table import NodeTable
 from app.wire.kube import decoder_for

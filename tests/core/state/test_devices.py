@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.model.devices import DeviceClass, ResourceClaim
 from app.model.quantity import NANO
 from app.state.cluster import Cluster
-from app.state.devices.usage import AllocatedState
+from app.state.devices import AllocatedState
 from app.wire.kube import decoder_for
 
 CLAIMS, CLASSES = decoder_for(ResourceClaim), decoder_for(DeviceClass)

@@ -1,0 +1,265 @@
+"""ResourceClaims, DeviceClasses, and the devices in use, shared by all profiles (KEP-4381).
+
+See docs/spec/plugins/dynamic-resources.md#reserve.
+
+A device is in use from the decision on: first through an allocation in flight, which only this process knows, then
+through the claim in which the allocation is written. A claim that we have written counts at once, not only when the
+watch shows it: another pod may be scheduled in between and must not get the same devices.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final
+
+from app.model import quantity
+from app.model.devices import (
+    CLASS_PREFIX,
+    EXTENDED_RESOURCE_CLAIM,
+    AllocationResult,
+    DeviceClass,
+    DeviceResult,
+    ResourceClaim,
+)
+from app.model.requests import is_extended
+from app.state.assume_cache import AssumeCache
+from app.state.lister import Lister
+
+
+class DeviceTracker:
+    """Claims, allocations in flight, and the devices that are in use by either."""
+
+    def __init__(self, claims: Lister[ResourceClaim], classes: Lister[DeviceClass]) -> None:
+        self.claims: Final = ResourceClaims(claims)
+        self.classes: Final = ClassesByResource(classes)
+        self.allocated: Final = AllocatedState()
+        self._in_flight: Final[dict[str, AllocationResult]] = {}
+        for known in self.claims:
+            self._claim_changed(None, known)
+        self.claims.follow(self._claim_changed)
+
+    def in_flight(self, uid: str) -> bool:
+        """Whether a claim has an allocation that is not written yet."""
+        return uid in self._in_flight
+
+    def reserve(self, uid: str, allocation: AllocationResult) -> None:
+        """Adds an allocation in flight for a claim."""
+        self.release(uid)
+        self._in_flight[uid] = allocation
+        self.allocated.add(allocation)
+
+    def release(self, uid: str) -> None:
+        """Removes a claim's allocation in flight, if there is one: it is written, or will not be."""
+        allocation = self._in_flight.pop(uid, None)
+        if allocation is not None:
+            self.allocated.remove(allocation)
+
+    def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        before = None if old is None else old.status.allocation
+        after = None if new is None else new.status.allocation
+        if before is not None and after is not None and before == after:
+            return
+        if after is not None:
+            self.allocated.add(after)
+        if before is not None:
+            self.allocated.remove(before)
+
+
+class ResourceClaims(AssumeCache[ResourceClaim]):
+    """The claims, each in the newest version that was seen in the watch or in an answer."""
+
+    def __init__(self, lister: Lister[ResourceClaim]) -> None:
+        super().__init__(lister, "resourceclaims")
+        #: The claims for extended resources, by the uid of their pod.
+        self._extended: Final[dict[str, ResourceClaim]] = {}
+        for known in lister:
+            self._index(None, known)
+        self.follow(self._index)
+
+    def for_extended_resources(self, pod_uid: str) -> ResourceClaim | None:
+        """The claim that an earlier attempt created for a pod's extended resources."""
+        return self._extended.get(pod_uid)
+
+    def written(self, claim: ResourceClaim) -> bool:
+        """Keeps the answer to a write, unless a newer version is known. False if the watch has not shown the claim yet.
+
+        Such a claim is not kept: if it is deleted before the watch shows it, no event would remove it.
+        """
+        stored = self.current(claim.name, claim.namespace)
+        if stored is None or stored.uid != claim.uid:
+            return False
+        known = self.get(claim.name, claim.namespace) or stored
+        if _version(claim) > _version(known):
+            self._put(claim, claim)
+        return True
+
+    def _supersedes(self, stored: ResourceClaim, assumed: ResourceClaim) -> bool:
+        return stored.uid != assumed.uid or _version(stored) >= _version(assumed)
+
+    def _index(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        if old is not None and (owner := _extended_for(old)) is not None:
+            self._extended.pop(owner, None)
+        if new is not None and (owner := _extended_for(new)) is not None:
+            self._extended[owner] = new
+
+
+def _extended_for(claim: ResourceClaim) -> str | None:
+    """The uid of the pod whose extended resources a claim is for."""
+    if claim.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
+        return None
+    owners = claim.metadata.owner_references or ()
+    return next((owner.uid for owner in owners if owner.controller), None)
+
+
+def _version(claim: ResourceClaim) -> int:
+    """The resourceVersion as a number; 0 if it is none, or one that no API server has."""
+    version = claim.resource_version
+    return int(version) if version.isascii() and version.isdigit() and len(version) < 40 else 0
+
+
+def may_be_devices(resource: str) -> bool:
+    """Whether a DeviceClass can provide a resource of this name."""
+    return is_extended(resource) or resource.startswith(CLASS_PREFIX)
+
+
+class ClassesByResource:
+    """Classes by the extended resources that they provide: the one that they name, and one with the class's own name.
+
+    If several classes name the same resource, the newest provides it; of equally old ones the first by name.
+    """
+
+    def __init__(self, lister: Lister[DeviceClass]) -> None:
+        self._lister: Final = lister
+        self._named: Final[dict[str, list[DeviceClass]]] = {}
+        self._count = 0
+        #: Grows when the class of a resource may have changed.
+        self.version = 0
+        for known in lister:
+            self._changed(None, known)
+        lister.follow(self._changed)
+
+    def __bool__(self) -> bool:
+        """Whether there is any class."""
+        return self._count > 0
+
+    def get(self, resource: str) -> DeviceClass | None:
+        """The class that provides a resource."""
+        if resource.startswith(CLASS_PREFIX):
+            return self._lister.get(resource.removeprefix(CLASS_PREFIX))
+        named = self._named.get(resource)
+        return named[0] if named else None
+
+    def _changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
+        if old is not None and old.spec.extended_resource_name:
+            name = old.spec.extended_resource_name
+            rivals = [rival for rival in self._named.pop(name, ()) if rival.name != old.name]
+            if rivals:
+                self._named[name] = rivals
+        if new is not None and new.spec.extended_resource_name:
+            rivals = self._named.setdefault(new.spec.extended_resource_name, [])
+            rivals.append(new)
+            rivals.sort(key=lambda rival: rival.name)
+            rivals.sort(key=lambda rival: rival.metadata.creation_timestamp or "", reverse=True)
+        self._count += (new is not None) - (old is not None)
+        self.version += 1
+
+
+#: Driver and pool.
+PoolKey = tuple[str, str]
+
+
+class PoolUse:
+    """What is in use of one pool. Only AllocatedState changes it."""
+
+    __slots__ = ("capacity", "devices", "shares", "version")
+
+    def __init__(self) -> None:
+        #: Devices that are allocated exclusively, and to how many claims: more than one if another scheduler allocates too.
+        self.devices: Final[dict[str, int]] = {}
+        #: The ids of the shares of devices that several claims can have, each with a count as for ``devices``.
+        self.shares: Final[dict[str, dict[str, int]]] = {}
+        #: Nano-units consumed of shared devices, by device and name of the capacity.
+        self.capacity: Final[dict[str, dict[str, int]]] = {}
+        #: AllocatedState's version at the last change.
+        self.version = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is in use."""
+        return not self.devices and not self.shares
+
+
+NOTHING: Final = PoolUse()
+
+
+class AllocatedState:
+    """Every device in use. Allocations with admin access use nothing."""
+
+    def __init__(self) -> None:
+        #: Pools of which something is in use.
+        self.pools: Final[dict[PoolKey, PoolUse]] = {}
+        #: Grows with every change.
+        self.version = 0
+        self._followers: list[Callable[[PoolKey], None]] = []
+
+    def pool(self, driver: str, pool: str) -> PoolUse:
+        """What is in use of one pool."""
+        return self.pools.get((driver, pool), NOTHING)
+
+    def follow(self, follower: Callable[[PoolKey], None]) -> None:
+        """Calls ``follower((driver, pool))`` after every future change of a pool."""
+        self._followers.append(follower)
+
+    def add(self, allocation: AllocationResult) -> None:
+        """Marks the devices of an allocation as in use."""
+        self._change(allocation, 1)
+
+    def remove(self, allocation: AllocationResult) -> None:
+        """Releases the devices of an allocation."""
+        self._change(allocation, -1)
+
+    def _change(self, allocation: AllocationResult, sign: int) -> None:
+        by_pool: defaultdict[PoolKey, list[DeviceResult]] = defaultdict(list)
+        for result in allocation.devices.results or ():
+            if not result.admin_access:
+                by_pool[result.driver, result.pool].append(result)
+        for key, results in by_pool.items():
+            use = self.pools.setdefault(key, PoolUse())
+            for result in results:
+                _count(use, result, sign)
+            self.version += 1
+            use.version = self.version
+            if use.empty:
+                del self.pools[key]
+            for follower in self._followers:
+                follower(key)
+
+
+def _count(use: PoolUse, result: DeviceResult, sign: int) -> None:
+    if result.share_id is None:
+        _add(use.devices, result.device, sign)
+        return
+    _add(use.shares.setdefault(result.device, {}), result.share_id, sign)
+    consumed = use.capacity.setdefault(result.device, {})
+    for name, amount in (result.consumed_capacity or {}).items():
+        _add(consumed, name, sign * nanos_of(amount))
+    if not use.shares[result.device]:
+        del use.shares[result.device]
+    if not consumed:
+        del use.capacity[result.device]
+
+
+def _add(counts: dict[str, int], key: str, amount: int) -> None:
+    """Adds to a count, and removes it if it becomes 0."""
+    total = counts.get(key, 0) + amount
+    if total:
+        counts[key] = total
+    else:
+        counts.pop(key, None)
+
+
+def nanos_of(amount: str | float) -> int:
+    """A quantity in nano-units; 0 for one that cannot be read, which API servers do not accept."""
+    try:
+        return quantity.parse(amount)
+    except quantity.QuantityError:
+        return 0
