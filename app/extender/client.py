@@ -28,10 +28,10 @@ from app.state.columns.resources import Int64
 from app.wire import extender_v1 as wire
 from app.wire.extender_v1 import (
     AnswerError,
+    AnswerReader,
     Body,
     ExtenderArgs,
     FilterAnswer,
-    Reading,
     Victims,
 )
 
@@ -213,7 +213,7 @@ class HTTPExtender:
         self,
         call: "_Call",
         body: Body,
-        reading: Reading[A],
+        reading: AnswerReader[A],
         judge: Callable[[A], T],
         asked: ExtenderArgs | None = None,
     ) -> T:
@@ -227,7 +227,7 @@ class HTTPExtender:
         self,
         call: "_Call",
         body: Body,
-        reading: Reading[A],
+        reading: AnswerReader[A],
         judge: Callable[[A], T],
         asked: ExtenderArgs | None = None,
     ) -> T:
@@ -258,7 +258,7 @@ class HTTPExtender:
         self,
         call: "_Call",
         body: Body,
-        reading: Reading[A],
+        reading: AnswerReader[A],
         judge: Callable[[A], T],
         asked: ExtenderArgs | None = None,
     ) -> T:
@@ -286,7 +286,11 @@ class HTTPExtender:
         return answer
 
     async def _read(
-        self, call: "_Call", response: Response, reading: Reading[A], asked: ExtenderArgs | None
+        self,
+        call: "_Call",
+        response: Response,
+        reading: AnswerReader[A],
+        asked: ExtenderArgs | None,
     ) -> A:
         """The answer in a response. Raises AnswerError, and ExtenderError for a status other than 200."""
         call.received = response.received

@@ -11,7 +11,7 @@ from app.model.status import Code, Status, histogram
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 
-#: ``Outcome.plugin`` of a row that no plugin rejected.
+#: ``FilterOutcome.plugin`` of a row that no plugin rejected.
 NONE: Final = np.int8(127)
 #: Names all extenders together where plugins are named.
 EXTENDER: Final = "Extender"
@@ -31,14 +31,14 @@ class Scores(NamedTuple):
     totals: Int64
 
 
-class Refusal(NamedTuple):
+class RejectionCount(NamedTuple):
     """A verdict with the plugin that gave it, and how many nodes it holds for."""
 
     status: Status
     nodes: int
 
 
-class Outcome:
+class FilterOutcome:
     """What the filters said of every row of the table.
 
     ``plugin``: int8[n], position in ``names`` of the plugin that turned the row down first, NONE where it may go.
@@ -88,7 +88,7 @@ class Outcome:
     def _plugins_of(self, rows: npt.NDArray[np.intp]) -> set[str]:
         return {self.names[number] for number in np.unique(self.plugin[rows]).tolist()}
 
-    def refusals(self, rows: npt.NDArray[np.intp]) -> Iterator[Refusal]:
+    def refusals(self, rows: npt.NDArray[np.intp]) -> Iterator[RejectionCount]:
         """The verdicts on ``rows``, all of which were rejected, by plugin and reason."""
         if not len(rows):
             return
@@ -97,11 +97,11 @@ class Outcome:
         width = int(reasons.max()) + 1
         keys = self.plugin[rows].astype(np.int64) * width + reasons
         for first, count in _distinct(keys, int(NONE) * width):
-            yield Refusal(self.status(int(rows[first])), count)
+            yield RejectionCount(self.status(int(rows[first])), count)
 
-    def frozen(self) -> "Outcome":
+    def frozen(self) -> "FilterOutcome":
         """A copy that later cycles do not touch."""
-        return Outcome(
+        return FilterOutcome(
             self.names,
             self.plugin.copy(),
             self.codes.copy(),
@@ -144,7 +144,7 @@ class Diagnosis:
         self,
         *,
         node_count: int,
-        outcome: Outcome | None = None,
+        outcome: FilterOutcome | None = None,
         absent: Status = Status(Code.UnschedulableAndUnresolvable),  # noqa: B008 - frozen
         pre_filter_message: str = "",
     ) -> None:
@@ -187,18 +187,18 @@ class Diagnosis:
         """Records one verdict for several rows."""
         self.by_row.update(dict.fromkeys(rows.tolist(), status))
 
-    def refusals(self) -> list[Refusal]:
+    def refusals(self) -> list[RejectionCount]:
         """Who rejected how many nodes for what, in the order of the filters, extenders and PreFilter last."""
-        refusals: list[Refusal] = []
+        refusals: list[RejectionCount] = []
         if self.outcome is not None:
             rows = self.outcome.rejected()
             if self.by_row:
                 rows = np.setdiff1d(rows, np.fromiter(self.by_row, np.intp, len(self.by_row)))
             refusals += self.outcome.refusals(rows)
-        refusals += [Refusal(s, count) for s, count in Counter(self.by_row.values()).items()]
+        refusals += [RejectionCount(s, count) for s, count in Counter(self.by_row.values()).items()]
         rest = self.node_count - sum(refusal.nodes for refusal in refusals)
         if rest > 0 and self.absent.reasons:
-            refusals.append(Refusal(self.absent, rest))
+            refusals.append(RejectionCount(self.absent, rest))
         return refusals
 
     def reason_counts(self) -> Counter[str]:

@@ -28,7 +28,7 @@ from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
-from app.state.view import Rows, View, imagine
+from app.state.view import Rows, View, dry_run_with
 
 Text = Callable[[int], tuple[str, ...]]
 Epoch = Callable[[], Hashable]
@@ -120,7 +120,7 @@ def weighted(scores: Int64, weight: int) -> Int64:
     return scores if weight == 1 else weight * scores
 
 
-class RowLocalPlugins:
+class NodeLocalPlugins:
     """The row-local filters and scores of a profile, by their position among all of that point; and the other filters."""
 
     def __init__(
@@ -161,7 +161,7 @@ def check_scores(name: str, scores: Int64) -> None:
         )
 
 
-class Plan(NamedTuple):
+class FilterPlan(NamedTuple):
     """Who takes part in Filter, for attempts in which the same plugins skip.
 
     ``skipped``: names of the plugins that do not. ``wide``: the filters that do and are not row-local, with their positions
@@ -179,14 +179,14 @@ class TemplateMemo:
     again. ``state`` holds what these plugins' PreFilter and PreScore wrote.
     """
 
-    def __init__(self, plugins: RowLocalPlugins, table: NodeTable) -> None:
+    def __init__(self, plugins: NodeLocalPlugins, table: NodeTable) -> None:
         self._plugins = plugins
         self._table = table
         self.state: Final = CycleState()
         #: The plugins that take no part: those that the template does not concern, and row-local ones whose PreFilter said
         #: Skip.
         self.skipped: frozenset[str] = frozenset()
-        self._plans: dict[tuple[str, ...], Plan] = {}
+        self._plans: dict[tuple[str, ...], FilterPlan] = {}
         #: PreFilter of an attempt, in the order of the profile: plugins to be asked (with None), and row-local ones that
         #: narrow or refuse, with the answer that holds for the whole template.
         self.pre_filters: list[tuple[PreFilterPlugin, PreFilterResult | Status | None]] = []
@@ -207,14 +207,14 @@ class TemplateMemo:
         #: Raw scores of the other plugins that normalise, by position in ``active_scores``.
         self._raw: dict[int, Int64 | None] = {}
 
-    def plan(self, skipping: Sequence[str]) -> Plan:
+    def plan(self, skipping: Sequence[str]) -> FilterPlan:
         """The plan of an attempt in which PreFilter of these plugins, not row-local ones, said Skip."""
         key = tuple(skipping)
         plan = self._plans.get(key)
         if plan is None:
             skipped = self.skipped.union(key)
             wide = [(i, p) for i, p in self._plugins.wide_filters if p.NAME not in skipped]
-            plan = self._plans[key] = Plan(skipped, wide)
+            plan = self._plans[key] = FilterPlan(skipped, wide)
         return plan
 
     def _changed_since(self, generation: int, length: int) -> View:
@@ -263,7 +263,7 @@ class TemplateMemo:
         other_pods = self._nominated_with[rows] != nominated.stamps[rows]
         stale = rows[other_pods | (self._nominated_at[rows] != generation[rows])]
         if len(stale):
-            view = imagine(self._table, {row: nominated[row] for row in stale.tolist()})
+            view = dry_run_with(self._table, {row: nominated[row] for row in stale.tolist()})
             fresh = self._ask(view, pod) or FilterArrays(view.n)
             self._nominated.put(stale, fresh)
             self._nominated_at[stale] = 0 if fresh.faulty else generation[stale]

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from app.framework.commit import CommitPoints
-from app.framework.diagnosis import NONE, Outcome
+from app.framework.diagnosis import NONE, FilterOutcome
 from app.framework.interface import (
     CycleState,
     EventRegistration,
@@ -27,8 +27,8 @@ from app.framework.interface import (
 )
 from app.framework.memo import (
     FilterArrays,
-    Plan,
-    RowLocalPlugins,
+    FilterPlan,
+    NodeLocalPlugins,
     TemplateMemo,
     check_scores,
     weighted,
@@ -51,7 +51,7 @@ from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
-from app.state.view import View, imagine
+from app.state.view import View, dry_run_with
 
 #: Cycle state: the names of the plugins whose PreFilter said Skip.
 _SKIPPED: Final = "Framework/skipped"
@@ -85,7 +85,7 @@ ANY_CHANGE: Final = tuple(
 class Filtered(msgspec.Struct):
     """Where a pod may go: the filters' verdicts on all rows, and what PreFilter narrowed."""
 
-    outcome: Outcome
+    outcome: FilterOutcome
     #: Plugins that named the only nodes that can be right, and their verdict on all others.
     narrowed_by: frozenset[str] = frozenset()
     absent: Status = _ABSENT
@@ -94,7 +94,7 @@ class Filtered(msgspec.Struct):
 class Prefiltered(NamedTuple):
     """What PreFilter left of an attempt: who filters, and the only nodes that can be right with the plugins that named them."""
 
-    plan: Plan
+    plan: FilterPlan
     #: None: any node.
     names: frozenset[str] | None
     narrowed_by: frozenset[str]
@@ -104,7 +104,7 @@ class Prefiltered(NamedTuple):
 Scorers = Sequence[tuple[ScorePlugin, int]]
 
 
-class Rejected(Exception):  # noqa: N818 - not a fault: PreFilter rejected the pod as a whole
+class PreFilterRejected(Exception):  # noqa: N818 - not a fault: PreFilter rejected the pod as a whole
     """PreFilter says no; ``status`` holds for every node, ``plugins`` are to blame."""
 
     def __init__(self, status: Status, plugins: frozenset[str]) -> None:
@@ -134,7 +134,7 @@ class Framework(CommitPoints):
         self._score = cast("Sequence[ScorePlugin]", plugins.at("score"))
         self._filter_names = [p.NAME for p in self._filter]
         self._weights = [plugins.weights.get(p.NAME, 1) or 1 for p in self._score]
-        self._row_local = RowLocalPlugins(
+        self._row_local = NodeLocalPlugins(
             {i: p for i, p in enumerate(self._filter) if isinstance(p, NodeLocal)},
             [(i, p) for i, p in enumerate(self._filter) if not isinstance(p, NodeLocal)],
             {
@@ -245,14 +245,14 @@ class Framework(CommitPoints):
     ) -> Filtered:
         """Judges every node. ``nominated``: by row, the pods of equal or higher priority nominated there.
 
-        Raises Rejected when PreFilter turns the pod down, SchedulingError on a plugin's fault.
+        Raises PreFilterRejected when PreFilter turns the pod down, SchedulingError on a plugin's fault.
         """
         prefiltered = self._watch.point(PRE_FILTER, self._run_pre_filter, state, pod, memo)
         self._participation.filtered(prefiltered.plan.skipped)
         return self._watch.point(FILTER, self._run_filter, state, pod, memo, nominated, prefiltered)
 
     def fresh_state(self, pod: Pod) -> CycleState:
-        """A cycle state in which PreFilter has been run on the table as it is now. Raises Rejected and SchedulingError."""
+        """A cycle state in which PreFilter has been run on the table as it is now. Raises PreFilterRejected and SchedulingError."""
         memo = self.memo(pod)
         state = CycleState(memo.state)
         self._run_pre_filter(state, pod, memo)
@@ -291,7 +291,7 @@ class Framework(CommitPoints):
         if nominated:
             self._with_nominated(state, pod, memo, arrays, wide, nominated)
         arrays.check(self._filter_names, considered)
-        outcome = Outcome(
+        outcome = FilterOutcome(
             self._filter_names,
             arrays.plugin,
             arrays.codes,
@@ -328,7 +328,9 @@ class Framework(CommitPoints):
             if code is Code.Skip:
                 skipping.append(plugin.NAME)
             elif code is Code.UnschedulableAndUnresolvable:
-                raise Rejected(status.by(plugin.NAME), frozenset({plugin.NAME, *narrowed_by}))
+                raise PreFilterRejected(
+                    status.by(plugin.NAME), frozenset({plugin.NAME, *narrowed_by})
+                )
             elif code is Code.Unschedulable:
                 refused = status.by(plugin.NAME)
             elif code is not Code.Success:
@@ -337,11 +339,11 @@ class Framework(CommitPoints):
                 narrowed_by.add(plugin.NAME)
                 names = only if names is None else names & only
                 if not names:
-                    raise Rejected(_nothing_left(narrowed_by), frozenset(narrowed_by))
+                    raise PreFilterRejected(_nothing_left(narrowed_by), frozenset(narrowed_by))
         plan = memo.plan(skipping)
         state.write(_SKIPPED, plan.skipped)
         if refused is not None:
-            raise Rejected(refused, frozenset({refused.plugin, *narrowed_by}))
+            raise PreFilterRejected(refused, frozenset({refused.plugin, *narrowed_by}))
         return Prefiltered(plan, names, frozenset(narrowed_by))
 
     def _with_nominated(
@@ -360,7 +362,7 @@ class Framework(CommitPoints):
         ``arrays`` has the verdicts without these pods: a pod must fit both ways, and the first pass is the one that is told.
         """
         if wide:
-            view = imagine(self._table, nominated)
+            view = dry_run_with(self._table, nominated)
             worse = self._ask(state, pod, view, [*memo.active_filters, *wide])
             positions = np.flatnonzero(worse.plugin != NONE)
             arrays.put(view.rows[positions], worse.take(positions))
@@ -395,9 +397,9 @@ class Framework(CommitPoints):
         """Changes whenever the row-local plugins may answer differently for rows that have not changed."""
         return self._row_local.epoch()
 
-    def filter_outcome(self, arrays: FilterArrays, n: int) -> Outcome:
-        """Verdicts over a view as an Outcome, to put them into words."""
-        return Outcome(
+    def filter_outcome(self, arrays: FilterArrays, n: int) -> FilterOutcome:
+        """Verdicts over a view as an FilterOutcome, to put them into words."""
+        return FilterOutcome(
             self._filter_names,
             arrays.plugin,
             arrays.codes,

@@ -29,7 +29,7 @@ from app.framework.interface import (
 )
 from app.framework.memo import TemplateMemo
 from app.framework.profile import ProfilePlugins
-from app.framework.runner import Filtered, Framework, Rejected
+from app.framework.runner import Filtered, Framework, PreFilterRejected
 from app.model.cluster_event import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -46,7 +46,7 @@ from app.model.objects import Named, Node, PersistentVolume, PersistentVolumeCla
 from app.model.pod import Pod
 from app.model.status import SUCCESS, ConflictError, SchedulingError, Status
 from app.state.cluster import Cluster
-from app.state.nominations import NOBODY
+from app.state.nominations import NO_PODS
 from app.state.queue.hints import HintRegistration, narrowed, with_taint_registrations
 from app.state.queue.update_events import node_update_events, pod_update_events
 from app.state.table import NodeTable
@@ -159,8 +159,8 @@ class FakeCluster:
         """
         framework, state, memo = self._attempt(plugin, pod)
         try:
-            filtered = framework.filter(state, pod, memo, NOBODY)
-        except Rejected as rejected:
+            filtered = framework.filter(state, pod, memo, NO_PODS)
+        except PreFilterRejected as rejected:
             status = msgspec.structs.replace(rejected.status, plugin="")
             return dict.fromkeys(self._names(self._table.live_rows()), status)
         return dict(self._rejections(filtered))
@@ -172,8 +172,8 @@ class FakeCluster:
         """
         framework, state, memo = self._attempt(plugin, pod)
         try:
-            rows = framework.filter(state, pod, memo, NOBODY).outcome.feasible()
-        except Rejected:
+            rows = framework.filter(state, pod, memo, NO_PODS).outcome.feasible()
+        except PreFilterRejected:
             return {}
         scores = framework.score(state, pod, memo, View(self._table, rows))
         return dict(zip(self._names(rows), scores.tolist(), strict=True))

@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from app.framework.diagnosis import EXTENDER, NONE, Diagnosis, Outcome, Scores
+from app.framework.diagnosis import EXTENDER, NONE, Diagnosis, FilterOutcome, Scores
 from app.framework.interface import CycleState
 from app.framework.memo import TemplateMemo
-from app.framework.runner import Filtered, Framework, Rejected
+from app.framework.runner import Filtered, Framework, PreFilterRejected
 from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.state.columns.labels import Mask
@@ -109,7 +109,7 @@ class Attempt:
             raise Unfit(self.diagnosis())
         return rows
 
-    def _judge(self) -> Outcome:
+    def _judge(self) -> FilterOutcome:
         if not self._table.node_count:
             raise NoNodesError
         self.state = CycleState(self.memo.state)
@@ -117,7 +117,7 @@ class Attempt:
             self._filtered = self.framework.filter(
                 self.state, self.pod, self.memo, self._nominated(self.pod)
             )
-        except Rejected as rejected:
+        except PreFilterRejected as rejected:
             raise Unfit(self._rejected(rejected)) from None
         return self._filtered.outcome
 
@@ -197,7 +197,7 @@ class Attempt:
             diagnosis.unschedulable_plugins.add(EXTENDER)
         return diagnosis
 
-    def _extender_rows(self, outcome: Outcome) -> Iterable[tuple[int, Status]]:
+    def _extender_rows(self, outcome: FilterOutcome) -> Iterable[tuple[int, Status]]:
         """The extenders' verdicts on nodes that are still there, whatever the filters say of them.
 
         For a node that was left out without a reason, a filter's reason is kept.
@@ -209,7 +209,7 @@ class Attempt:
             if status != DROPPED or (outcome.considered[row] and outcome.plugin[row] == NONE):
                 yield row, status
 
-    def _rejected(self, rejected: Rejected) -> Diagnosis:
+    def _rejected(self, rejected: PreFilterRejected) -> Diagnosis:
         diagnosis = Diagnosis(
             node_count=self._table.node_count,
             absent=rejected.status,

@@ -49,7 +49,7 @@ from app.state.scheduler_state import (
     AbandonPod,
     Change,
     Command,
-    Refused,
+    RefusedObject,
     ReportProblem,
     SchedulerState,
 )
@@ -323,7 +323,7 @@ class Scheduler:
                         waiting.reject("", "removed")
                 case ReportProblem(text):
                     log.error("%s", text)
-                case Refused(key, error):
+                case RefusedObject(key, error):
                     refused[key] = error
         return refused
 

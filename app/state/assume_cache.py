@@ -13,7 +13,7 @@ import msgspec
 from app.model.claims import not_found
 from app.model.objects import Named, PersistentVolume, PersistentVolumeClaim
 from app.model.status import SchedulingError
-from app.state.lister import Follower, Lister, tell
+from app.state.lister import Follower, Lister, notify
 
 T = TypeVar("T", bound=Named)
 
@@ -98,7 +98,7 @@ class AssumeCache(Generic[T]):
             self._replaced(assumed, new)
 
     def _replaced(self, old: T | None, new: T | None) -> None:
-        tell(self._followers, old, new)
+        notify(self._followers, old, new)
 
 
 class ClaimCache(AssumeCache[PersistentVolumeClaim]):

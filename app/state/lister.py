@@ -12,7 +12,7 @@ T = TypeVar("T", bound=Named)
 Follower = Callable[[T | None, T | None], None]
 
 
-def tell(followers: Iterable[Follower[T]], old: T | None, new: T | None) -> None:
+def notify(followers: Iterable[Follower[T]], old: T | None, new: T | None) -> None:
     """Tells all followers of a change. Raises what the last one raised that did, once all have been told."""
     failure: Exception | None = None
     for follower in followers:
@@ -58,7 +58,7 @@ class Lister(Generic[T]):
         old = objects.get(obj.name)
         objects[obj.name] = obj
         self.version += 1
-        tell(self._followers, old, obj)
+        notify(self._followers, old, obj)
 
     def remove(self, obj: T) -> None:
         """Forgets an object; one that is not there is no error."""
@@ -68,4 +68,4 @@ class Lister(Generic[T]):
             self._by_namespace.pop(obj.namespace, None)
         self.version += 1
         if old is not None:
-            tell(self._followers, old, None)
+            notify(self._followers, old, None)

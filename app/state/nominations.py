@@ -45,7 +45,7 @@ class PodsByRow(dict[int, Sequence[Pod]]):
 
 
 #: For a cluster without nominated pods; of no particular size.
-NOBODY: Final = PodsByRow(0)
+NO_PODS: Final = PodsByRow(0)
 
 
 class Nominations:
@@ -56,7 +56,7 @@ class Nominations:
         self._table: Final = table
         self._stamps: Final = count(1)
         self._by_priority: Final[dict[int, _AtLeast]] = {}
-        self._nobody = NOBODY
+        self._nobody = NO_PODS
 
     def concerning(self, pod: Pod) -> PodsByRow:
         """The other pods that are nominated with at least the priority of this one. Not to be changed."""

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from app.model.pod import Pod
 from app.model.requests import CPU, MEMORY, PodResources
-from app.state.columns.families import Counter
+from app.state.columns.families import PodCounter
 from app.state.columns.resources import Int64
 
 #: A resource that fewer than one in so many pods name is kept by pod.
@@ -34,12 +34,12 @@ class PodBatch:
             MEMORY: np.array([kind.nonzero_memory for kind in kinds], np.int64)[codes],
         }
         self.with_ports: Final = [i for i, pod in enumerate(pods) if pod.template.host_ports]
-        self._times: dict[int, tuple[Counter, Int64]] = {}
+        self._times: dict[int, tuple[PodCounter, Int64]] = {}
 
     def __len__(self) -> int:
         return len(self.pods)
 
-    def times(self, counter: Counter) -> Int64:
+    def times(self, counter: PodCounter) -> Int64:
         """int64[m]: how often the counter counts each pod."""
         known = self._times.get(id(counter))
         if known is None:

@@ -81,14 +81,14 @@ class ReportProblem(msgspec.Struct, frozen=True):
     text: str
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedObject(msgspec.Struct, frozen=True):
     """An object, by its key, that could not be taken over. Nothing of it counts but the room of a bound pod."""
 
     key: str
     error: Exception
 
 
-Command = AbandonPod | ReportProblem | Refused
+Command = AbandonPod | ReportProblem | RefusedObject
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -181,7 +181,7 @@ class SchedulerState:
         self._refused.discard(key)
         return change._replace(old=None)
 
-    def _refuse(self, change: Change, error: Exception) -> Refused:
+    def _refuse(self, change: Change, error: Exception) -> RefusedObject:
         """Leaves nothing of an object that a change was about; of a bound pod what the cache could count."""
         either = change.new or change.old
         with suppress(Exception):
@@ -194,7 +194,7 @@ class SchedulerState:
         counted = change.kind is Pod and self.cache.get(either.uid) is not None
         if change.new is not None and not counted:
             self._refused.add((change.kind, either.key))
-        return Refused(either.key, error)
+        return RefusedObject(either.key, error)
 
     def _take_out(self, pod: Pod) -> None:
         if self.cache.get(pod.uid) is None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from app.model.objects import Node, Resources
 from app.model.pod import Pod
 from app.model.requests import CPU, MEMORY, PODS, allocatable_units
-from app.state.columns.families import Families
+from app.state.columns.families import PodFamilies
 from app.state.columns.images import Images
 from app.state.columns.labels import LabelColumns, Mask, TaintSets
 from app.state.columns.ports import HostPorts
@@ -87,7 +87,7 @@ class NodeTable:
         self.taints: Final = TaintSets(capacity)
         self.images: Final = Images()
         self.ports: Final = HostPorts()
-        self.families: Final = Families(capacity)
+        self.families: Final = PodFamilies(capacity)
         self.terms: Final = Terms(capacity)
         self.volumes: Final = VolumeIndex()
         self._columns: Final = (

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from app.model.objects import Node, Taint
 from app.model.pod import HostPort, Pod
 from app.model.requests import CPU, MEMORY
-from app.state.columns.families import Counter
+from app.state.columns.families import PodCounter
 from app.state.columns.labels import Codes, LabelColumn, Mask
 from app.state.columns.ports import conflicts
 from app.state.columns.resources import Int64, ResourceColumns
@@ -119,17 +119,17 @@ class View:
         """The pods on the node at a position of the view."""
         return iter(self.table.pods[self.rows[position]].values())
 
-    # ------------------------------------------------------------ what a view may imagine (see DryRunView)
+    # ------------------------------------------------------------ what a view may dry_run_with (see DryRunView)
 
     def changes(self) -> Iterable[tuple[int, Pod, int]]:
         """(position, pod, +1 or -1) for every pod imagined on, or away from, a row of this view."""
         return ()
 
-    def counts(self, counter: Counter) -> Int64:
+    def counts(self, counter: PodCounter) -> Int64:
         """Pods per row that the counter counts, in this view's world."""
         return counter.counts[self._at].astype(np.int64)
 
-    def count_delta(self, counter: Counter) -> Int64 | None:
+    def count_delta(self, counter: PodCounter) -> Int64 | None:
         """How far ``counts`` differs from the table's own; None where nothing is imagined."""
         del counter
         return None
@@ -159,7 +159,7 @@ class DryRunView(View):
         self._requested: Final = ResourceColumns(self.n)
         self._nonzero: Final = ResourceColumns(self.n)
         self._pods: Int64 = np.zeros(self.n, np.int64)
-        self._deltas: dict[int, tuple[Counter, Int64]] = {}
+        self._deltas: dict[int, tuple[PodCounter, Int64]] = {}
         self._moves: list[_Moves] = []
         #: How many of the moves are in ``_changed``: by position, the net changes by uid.
         self._folded = 0
@@ -308,11 +308,11 @@ class DryRunView(View):
             for pod, sign in changed.values():
                 yield position, pod, sign
 
-    def counts(self, counter: Counter) -> Int64:
+    def counts(self, counter: PodCounter) -> Int64:
         """Pods per row that the counter would count."""
         return super().counts(counter) + self.count_delta(counter)
 
-    def count_delta(self, counter: Counter) -> Int64:
+    def count_delta(self, counter: PodCounter) -> Int64:
         """How far ``counts`` differs from the table's own."""
         known = self._deltas.get(id(counter))
         if known is None:
@@ -340,7 +340,7 @@ class DryRunView(View):
         yield from self._pinned.get(position, ())
 
 
-def imagine(table: NodeTable, pods: Mapping[int, Sequence[Pod]]) -> DryRunView:
+def dry_run_with(table: NodeTable, pods: Mapping[int, Sequence[Pod]]) -> DryRunView:
     """A view of these rows, in their order, with these pods on each beside those that are, or will be moved, there."""
     view = DryRunView(table, np.fromiter(pods, np.intp, len(pods)))
     batch = PodBatch([pod for some in pods.values() for pod in some])
@@ -362,7 +362,7 @@ class _Moves(NamedTuple):
     positions: Rows
     signs: Int64 | int
 
-    def tally(self, counter: Counter, delta: Int64) -> None:
+    def tally(self, counter: PodCounter, delta: Int64) -> None:
         """Adds to ``delta`` (int64, by position) what the counter counts of the moved pods."""
         np.add.at(delta, self.positions, self.signs * self.batch.times(counter)[self.chosen])
 

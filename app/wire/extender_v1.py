@@ -212,7 +212,7 @@ class MetaVictims(msgspec.Struct, frozen=True):
     num_pdb_violations: int = 0
 
 
-class Reading(Generic[T]):
+class AnswerReader(Generic[T]):
     """How the answers to one kind of question are read: in one go where that is quick, else in short steps.
 
     ``strictly`` reads a body in one go, None if anything about it is unusual or wrong; ``meaning`` tells what a value of ``into``
@@ -554,14 +554,14 @@ def _read_error(body: bytes, _asked: ExtenderArgs | None) -> str | None:
 
 
 #: The answers to each verb; filter's are read otherwise where whole nodes were sent.
-FILTER_BY_NAME: Final = Reading(_FILTER, _filter_meaning, _read_echo)
-FILTER_WHOLE: Final = Reading(_FILTER, _filter_meaning, _read_filter, one_go=4 * ONE_GO)
+FILTER_BY_NAME: Final = AnswerReader(_FILTER, _filter_meaning, _read_echo)
+FILTER_WHOLE: Final = AnswerReader(_FILTER, _filter_meaning, _read_filter, one_go=4 * ONE_GO)
 #: Hosts and their scores, in the extender's order.
-PRIORITIZE: Final = Reading(_SCORES, _scores_meaning, _read_scores)
+PRIORITIZE: Final = AnswerReader(_SCORES, _scores_meaning, _read_scores)
 #: Victims by node name; null ones are an error.
-PREEMPT: Final = Reading(_PREEMPTION, _preempt_meaning, _read_victims)
+PREEMPT: Final = AnswerReader(_PREEMPTION, _preempt_meaning, _read_victims)
 #: The error, empty for success.
-BIND: Final[Reading[str]] = Reading(
+BIND: Final[AnswerReader[str]] = AnswerReader(
     _BINDING, lambda answer: str((answer or {}).get("Error", "")), _read_error
 )
 

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from app.framework.diagnosis import NONE, Outcome
+from app.framework.diagnosis import NONE, FilterOutcome
 from app.framework.interface import CycleState, FilterPlugin
 from app.framework.memo import FilterArrays
 from app.framework.runner import Framework
@@ -16,13 +16,13 @@ from app.state.columns.labels import Mask
 from app.state.nominations import PodsByRow
 from app.state.pod_batch import PodBatch
 from app.state.table import NodeTable
-from app.state.view import DryRunView, Rows, imagine
+from app.state.view import DryRunView, Rows, dry_run_with
 
 
-class Verdicts:
+class DryRunVerdicts:
     """What the filters say of each row: ``failed`` is bool[n]."""
 
-    def __init__(self, outcome: Outcome, faults: dict[int, str]) -> None:
+    def __init__(self, outcome: FilterOutcome, faults: dict[int, str]) -> None:
         self._outcome: Final = outcome
         self._faults: Final = faults
         self._known: dict[tuple[int, int, int], Status] = {}
@@ -85,7 +85,7 @@ class DryRunViews:
     def of(cls, judge: Judge, table: NodeTable, rows: Rows, nominated: PodsByRow) -> "DryRunViews":
         """Rows as they are."""
         shared = [p for p, row in enumerate(rows.tolist()) if row in nominated] if nominated else []
-        together = imagine(table, {row: nominated[row] for row in rows[shared].tolist()})
+        together = dry_run_with(table, {row: nominated[row] for row in rows[shared].tolist()})
         return cls(judge, DryRunView(table, rows), np.array(shared, np.intp), together)
 
     def take(self, positions: Rows) -> "DryRunViews":
@@ -118,12 +118,12 @@ class DryRunViews:
         hit = self._shared[at] == positions
         return chosen[hit], at[hit]
 
-    def judge(self) -> Verdicts:
+    def judge(self) -> DryRunVerdicts:
         """Asks the filters."""
         both = len(self._shared) > 0
         arrays, faults = self._ask_both() if both else self._judge.ask(self._alone)
         outcome = self._judge.framework.filter_outcome(arrays, self._alone.n)
-        return Verdicts(outcome, faults)
+        return DryRunVerdicts(outcome, faults)
 
     def _ask_both(self) -> tuple[FilterArrays, dict[int, str]]:
         """Where the pod does not fit beside the nominated pods, it does not matter whether it would without them."""

@@ -15,7 +15,7 @@ from app.framework.interface import (
     PostFilterResult,
     QueueingHint,
 )
-from app.framework.runner import ProfileHandle, Rejected
+from app.framework.runner import PreFilterRejected, ProfileHandle
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SUCCESS, Code, SchedulingError, Status, unresolvable, unschedulable
@@ -63,7 +63,7 @@ class DefaultPreemption:
         self._nominations: Final = Nominations(handle.nominator, handle.table)
         self._budgets: Final = Budgets(handle.cluster.disruption_budgets)
         self._findings: Final = FindingsByFamily(handle.table)
-        self._running: Final = Preemptions(handle.table)
+        self._running: Final = HeldPreemptors(handle.table)
 
     # ------------------------------------------------------------ queue
 
@@ -215,7 +215,7 @@ class DefaultPreemption:
             return False
         try:
             state = self._handle.framework.fresh_state(pod)
-        except Rejected:
+        except PreFilterRejected:
             return False
         dry_run = self._dry_run(state, pod, self._nominations.concerning(pod))
         return dry_run.fits_without(row, victims.pods)
@@ -279,7 +279,7 @@ def _being_preempted(pod: Pod) -> bool:
 _MANY: Final = 256
 
 
-class Preemptions:
+class HeldPreemptors:
     """The preemptors whose victims are being evicted, by uid, with the last victim once its turn has come.
 
     What an API server has confirmed comes from the watch a moment later. A preemptor that is tried in between fails once

@@ -15,7 +15,7 @@ from app.plugins.inter_pod_affinity.incoming import (
     pods_meant,
     pods_meant_by_all,
 )
-from app.state.columns.families import Counter
+from app.state.columns.families import PodCounter
 from app.state.columns.labels import MISSING, Mask
 from app.state.columns.resources import Int64
 from app.state.columns.terms import ExistingTerm, Terms
@@ -48,7 +48,7 @@ class _Domains(msgspec.Struct, frozen=True):
         return mask
 
 
-class Affinity:
+class IncomingAffinity:
     """The pods that all required affinity terms mean, by domain of each term's key."""
 
     def __init__(self, incoming: Incoming, pod: Pod, everything: View) -> None:
@@ -80,11 +80,11 @@ class Affinity:
         return nobody
 
 
-class AntiAffinity:
+class IncomingAntiAffinity:
     """The pods that each required anti-affinity term means, by domain of the term's key."""
 
     def __init__(self, incoming: Incoming, everything: View) -> None:
-        self._terms: Final[list[tuple[_Domains, Counter]]] = []
+        self._terms: Final[list[tuple[_Domains, PodCounter]]] = []
         for term in incoming.anti_affinity:
             counter = pods_meant(everything.table.families, term)
             domains = _Domains.count(everything, term.topology_key, everything.counts(counter))
@@ -122,7 +122,7 @@ class _TermsAgainst:
         return known
 
 
-class _ImaginedTerms(Counter):
+class _ImaginedTerms(PodCounter):
     """Counts for imagined pods only: the required anti-affinity terms of a pod that mean the incoming one.
 
     With ``inside`` those with one of these topology keys, else those with any other key. It has no counts by row (those of

@@ -10,7 +10,7 @@ from app.model.objects import Namespace
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels, Selector
 from app.state.cluster import Cluster
-from app.state.columns.families import Counter, Families
+from app.state.columns.families import PodCounter, PodFamilies
 from app.state.columns.label_index import LabelIndex
 from app.state.columns.selector_index import Scope
 from app.state.columns.terms import MAX_NAMESPACES, AffinityTerm, PodTerms, Terms
@@ -129,7 +129,7 @@ def _all_terms(terms: PodTerms) -> Iterable[AffinityTerm]:
 # ---------------------------------------------------------------- counters
 
 
-def pods_meant(families: Families, term: IncomingTerm) -> Counter:
+def pods_meant(families: PodFamilies, term: IncomingTerm) -> PodCounter:
     """Counts the pods that a term means, those being deleted included."""
     key = ("InterPodAffinity", term.namespaces, term.selector)
     return families.counter(
@@ -137,7 +137,7 @@ def pods_meant(families: Families, term: IncomingTerm) -> Counter:
     )
 
 
-def pods_meant_by_all(families: Families, incoming: Incoming) -> Counter:
+def pods_meant_by_all(families: PodFamilies, incoming: Incoming) -> PodCounter:
     """Counts the pods that all required affinity terms mean; there is at least one."""
     if len(incoming.affinity) == 1:
         return pods_meant(families, incoming.affinity[0])

@@ -22,9 +22,9 @@ from app.model.selectors import Labels
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
 from app.plugins.inter_pod_affinity import scoring
 from app.plugins.inter_pod_affinity.filtering import (
-    Affinity,
-    AntiAffinity,
     ExistingAntiAffinity,
+    IncomingAffinity,
+    IncomingAntiAffinity,
 )
 from app.plugins.inter_pod_affinity.incoming import IncomingTerms
 from app.state.columns.labels import Mask
@@ -49,8 +49,8 @@ _NO_LABELS: Final[Labels] = {}
 class _Required(msgspec.Struct, frozen=True):
     """What must hold, as counted by PreFilter; None where nothing is asked."""
 
-    affinity: Affinity | None
-    anti_affinity: AntiAffinity | None
+    affinity: IncomingAffinity | None
+    anti_affinity: IncomingAntiAffinity | None
     existing: ExistingAntiAffinity
 
 
@@ -96,8 +96,8 @@ class InterPodAffinity:
         if not existing and not incoming.affinity and not incoming.anti_affinity:
             return SKIP
         required = _Required(
-            Affinity(incoming, pod, everything) if incoming.affinity else None,
-            AntiAffinity(incoming, everything) if incoming.anti_affinity else None,
+            IncomingAffinity(incoming, pod, everything) if incoming.affinity else None,
+            IncomingAntiAffinity(incoming, everything) if incoming.anti_affinity else None,
             existing,
         )
         state.write(_FILTER_STATE, required)

@@ -14,7 +14,7 @@ from app.model.selectors import Labels, Selector
 from app.plugins.helpers.node_selector import RequiredNodeAffinity
 from app.plugins.helpers.tolerations import TaintTable
 from app.plugins.pod_topology_spread.constraints import Constraint, Constraints
-from app.state.columns.families import Counter, Families
+from app.state.columns.families import PodCounter, PodFamilies
 from app.state.columns.labels import MISSING, Mask
 from app.state.columns.resources import Int64
 from app.state.columns.selector_index import Scope
@@ -23,7 +23,7 @@ from app.state.view import View
 # ---------------------------------------------------------------- counters
 
 
-def matching_pods(families: Families, namespace: str, selector: Selector) -> Counter | None:
+def matching_pods(families: PodFamilies, namespace: str, selector: Selector) -> PodCounter | None:
     """Counts the pods of a namespace that a selector matches and that are not being deleted.
 
     None for the selector that matches everything: it counts nothing, as in kube-scheduler.
@@ -39,7 +39,7 @@ def matching_pods(families: Families, namespace: str, selector: Selector) -> Cou
 
 
 @functools.lru_cache(maxsize=128)
-def moved_pods(namespace: str, selector: Selector) -> Counter:
+def moved_pods(namespace: str, selector: Selector) -> PodCounter:
     """Says which pods change the count when they are imagined added or removed.
 
     As in kube-scheduler these are not quite the ones that ``matching_pods`` counts: pods being deleted are among them, and
@@ -49,7 +49,7 @@ def moved_pods(namespace: str, selector: Selector) -> Counter:
     def counts(pod_namespace: str, labels: Labels, _terminating: bool) -> bool:
         return pod_namespace == namespace and selector.matches(labels)
 
-    return Counter(counts, 0)
+    return PodCounter(counts, 0)
 
 
 # ---------------------------------------------------------------- rows that count
@@ -120,6 +120,6 @@ def with_all_keys(view: View, constraints: Constraints) -> Mask:
     return np.ones(view.n, bool) if mask is None else mask
 
 
-def row_counts(view: View, counter: Counter | None) -> Int64:
+def row_counts(view: View, counter: PodCounter | None) -> Int64:
     """int64[n]: pods per row that ``matching_pods`` counts."""
     return np.zeros(view.n, np.int64) if counter is None else view.counts(counter)

@@ -23,7 +23,7 @@ from app.plugins.pod_topology_spread.counting import (
     row_counts,
     with_all_keys,
 )
-from app.state.columns.families import Counter
+from app.state.columns.families import PodCounter
 from app.state.columns.labels import MISSING, NO_CODE, Codes, LabelColumn, Mask
 from app.state.columns.resources import Int64
 from app.state.view import View
@@ -40,7 +40,7 @@ class SoftCount(msgspec.Struct, frozen=True):
 
     constraint: Constraint
     weight: float
-    counter: Counter | None
+    counter: PodCounter | None
     by_code: Float64 | None
 
     def credit(self, view: View) -> Float64:

@@ -14,7 +14,7 @@ from app.model.status import Code, SchedulingError
 from app.plugins.volume_binding.claims import Delayed, PodClaims
 from app.plugins.volume_binding.matching import Match, Matcher
 from app.plugins.volume_binding.provisioning import Provisioning
-from app.plugins.volume_binding.volume_topology import reach_of
+from app.plugins.volume_binding.volume_topology import reachable
 from app.state.assume_cache import AssumedVolumes
 from app.state.cluster import Cluster
 from app.state.columns.labels import Mask
@@ -29,7 +29,7 @@ ERR_REASON_VOLUME_MISSING: Final = (
     "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 )
 
-#: Reasons by bit of ``Plan.problems``, in the order in which they are given.
+#: Reasons by bit of ``PodVolumes.problems``, in the order in which they are given.
 _REASONS: Final = (
     ERR_REASON_NODE_CONFLICT,
     ERR_REASON_BIND_CONFLICT,
@@ -41,7 +41,7 @@ NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_MISSING, FAULT = (
 )
 
 
-class Plan:
+class PodVolumes:
     """What a pod's claims would need on each row of a view.
 
     ``problems``: int32[n], bits of what prevents it, 0 where the pod may go; with FAULT ``fault`` says what.
@@ -97,7 +97,7 @@ class Plan:
         return Verdicts(codes, self.problems, self.text)
 
 
-class Finder:
+class VolumeFinder:
     """Makes plans."""
 
     def __init__(self, table: NodeTable, cluster: Cluster, assumed: AssumedVolumes) -> None:
@@ -107,9 +107,9 @@ class Finder:
         self._matcher = Matcher(assumed.volumes)
         self._provisioning = Provisioning(cluster)
 
-    def plan(self, view: View, claims: PodClaims) -> Plan:
+    def plan(self, view: View, claims: PodClaims) -> PodVolumes:
         """Judges every row of the view. Rows without a node object may be marked, never with a fault."""
-        plan = Plan(view.n)
+        plan = PodVolumes(view.n)
         self._check_bound(plan, view, claims.bound)
         if claims.delayed:
             self._plan_delayed(plan, view, claims.delayed)
@@ -118,7 +118,9 @@ class Finder:
 
     # ------------------------------------------------------------ bound claims
 
-    def _check_bound(self, plan: Plan, view: View, claims: Sequence[PersistentVolumeClaim]) -> None:
+    def _check_bound(
+        self, plan: PodVolumes, view: View, claims: Sequence[PersistentVolumeClaim]
+    ) -> None:
         """Bound volumes must be within reach; on each row the first claim that fails decides."""
         fine = np.ones(view.n, bool)
         for claim in claims:
@@ -132,7 +134,7 @@ class Finder:
                 moved = self._moved(view, volume)
                 plan.fail(fine & moved, f"could not translate pv: {error}")
                 fine &= ~moved
-                reach = reach_of(view, volume)
+                reach = reachable(view, volume)
             plan.mark(fine & ~reach, NODE_CONFLICT)
             fine &= reach
 
@@ -141,11 +143,11 @@ class Finder:
 
         Raises TranslationError if some node has and the volume cannot be translated.
         """
-        reach = reach_of(view, volume)
+        reach = reachable(view, volume)
         if plugin_of(volume.spec) is None:
             return reach
         moved = self._moved(view, volume)
-        return np.where(moved, reach_of(view, migrated(volume)), reach) if moved.any() else reach
+        return np.where(moved, reachable(view, migrated(volume)), reach) if moved.any() else reach
 
     def _moved(self, view: View, volume: PersistentVolume) -> Mask:
         """bool[n]: which nodes have handed the volume's in-tree plugin to its CSI driver."""
@@ -156,7 +158,7 @@ class Finder:
 
     # ------------------------------------------------------------ claims that wait
 
-    def _plan_delayed(self, plan: Plan, view: View, claims: Sequence[Delayed]) -> None:
+    def _plan_delayed(self, plan: PodVolumes, view: View, claims: Sequence[Delayed]) -> None:
         here = plan.problems & FAULT == 0
         selected = [c for c in claims if SELECTED_NODE in c.claim.annotations]
         others = [c for c in claims if SELECTED_NODE not in c.claim.annotations]
@@ -177,7 +179,7 @@ class Finder:
         self._plan_provisions(plan, view, to_make)
 
     def _plan_provisions(
-        self, plan: Plan, view: View, to_make: Sequence[tuple[Delayed, Mask]]
+        self, plan: PodVolumes, view: View, to_make: Sequence[tuple[Delayed, Mask]]
     ) -> None:
         """What is left must be made; on each row the first claim that cannot be decides."""
         fine = np.ones(view.n, bool)

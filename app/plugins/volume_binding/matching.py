@@ -17,41 +17,46 @@ from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.selectors import Selector, SelectorError, compile_selector
 from app.model.status import SchedulingError
 from app.plugins.volume_binding.claims import Delayed
-from app.plugins.volume_binding.unbound_volumes import Stock, Traits, VolumesByClass, capacity_of
-from app.plugins.volume_binding.volume_topology import NOWHERE, reach_of
+from app.plugins.volume_binding.unbound_volumes import (
+    Traits,
+    UnboundVolumes,
+    VolumesByClass,
+    capacity_of,
+)
+from app.plugins.volume_binding.volume_topology import NOWHERE, reachable
 from app.state.assume_cache import VolumeCache
 from app.state.columns.labels import Mask
 from app.state.view import View
 
-#: int32[n]: number of the volume chosen on each row (see Pool), NOTHING where there is none.
+#: int32[n]: number of the volume chosen on each row (see CandidateVolumes), NOTHING where there is none.
 Picks = npt.NDArray[np.int32]
 NOTHING: Final = np.int32(-1)
 
 
-class Pool:
+class CandidateVolumes:
     """The volumes of one class while the claims of one pod choose among them.
 
     Numbers stand for the free ones, smallest first, then for those reserved for the pod's own claims.
     """
 
-    def __init__(self, stock: VolumesByClass) -> None:
-        self.stock: Final = stock
+    def __init__(self, unbound: VolumesByClass) -> None:
+        self.unbound: Final = unbound
         self._reserved: list[PersistentVolume] = []
         #: What earlier claims have chosen.
         self.taken: list[Picks] = []
 
     def volume(self, number: int) -> PersistentVolume:
         """The volume that a number stands for."""
-        free = self.stock.free
+        free = self.unbound.free
         return free[number] if number < len(free) else self._reserved[number - len(free)]
 
     def number(self, volume: PersistentVolume) -> int:
         """The number of a reserved volume."""
-        for number, known in enumerate(self._reserved, len(self.stock.free)):
+        for number, known in enumerate(self._reserved, len(self.unbound.free)):
             if known is volume:
                 return number
         self._reserved.append(volume)
-        return len(self.stock.free) + len(self._reserved) - 1
+        return len(self.unbound.free) + len(self._reserved) - 1
 
     def is_taken(self, number: int | Picks, n: int) -> Mask:
         """bool[n]: whether an earlier claim of the pod has chosen this on the row."""
@@ -66,7 +71,7 @@ class Match:
 
     __slots__ = ("_picks", "_pool", "wanted")
 
-    def __init__(self, wanted: Delayed, pool: Pool, picks: Picks) -> None:
+    def __init__(self, wanted: Delayed, pool: CandidateVolumes, picks: Picks) -> None:
         self.wanted: Final = wanted
         self._picks = picks
         self._pool = pool
@@ -87,43 +92,45 @@ class Matcher:
     """Chooses existing volumes for claims."""
 
     def __init__(self, volumes: VolumeCache) -> None:
-        self._stock = Stock(volumes)
+        self._unbound = UnboundVolumes(volumes)
 
     def match(self, view: View, claims: Sequence[Delayed]) -> list[Match]:
         """Chooses for each claim in turn, the smallest first. Raises SchedulingError for a claim that cannot be read."""
-        pools: dict[str, Pool] = {}
+        pools: dict[str, CandidateVolumes] = {}
         matches = []
         for wanted in sorted(claims, key=lambda delayed: delayed.size or 0):
             name = class_of_claim(wanted.claim)
             pool = pools.get(name)
             if pool is None:
-                pool = pools[name] = Pool(self._stock.of_class(name))
+                pool = pools[name] = CandidateVolumes(self._unbound.of_class(name))
             picks = self._choose(view, wanted, pool)
             pool.taken.append(picks)
             matches.append(Match(wanted, pool, picks))
         return matches
 
-    def _choose(self, view: View, wanted: Delayed, pool: Pool) -> Picks:
+    def _choose(self, view: View, wanted: Delayed, pool: CandidateVolumes) -> Picks:
         selector = _selector(wanted.claim)
         picks = np.full(view.n, NOTHING)
         undecided = self._choose_reserved(view, wanted, pool, picks)
-        suitable = pool.stock.suitable(wanted.size or 0, Traits.of(wanted.claim))
+        suitable = pool.unbound.suitable(wanted.size or 0, Traits.of(wanted.claim))
         if selector is not None:
-            free = pool.stock.free
+            free = pool.unbound.free
             suitable = suitable[[selector.matches(free[p].labels) for p in suitable.tolist()]]
         if len(suitable) and undecided.any():
-            for ranks in pool.stock.nearest(view, suitable, len(pool.taken) + 1):
+            for ranks in pool.unbound.nearest(view, suitable, len(pool.taken) + 1):
                 here = undecided & (ranks != NOWHERE) & ~pool.is_taken(ranks, view.n)
                 picks[here] = ranks[here]
                 undecided &= ~here
         return picks
 
-    def _choose_reserved(self, view: View, wanted: Delayed, pool: Pool, picks: Picks) -> Mask:
+    def _choose_reserved(
+        self, view: View, wanted: Delayed, pool: CandidateVolumes, picks: Picks
+    ) -> Mask:
         """Fills in volumes reserved for the claim; bool[n]: the rows where none has been looked at."""
         undecided = np.ones(view.n, bool)
         claim, traits = wanted.claim, Traits.of(wanted.claim)
-        names = pool.stock.reserved.get((claim.namespace, claim.name), ())
-        for volume in self._stock.named(names):
+        names = pool.unbound.reserved.get((claim.namespace, claim.name), ())
+        for volume in self._unbound.named(names):
             if (
                 bound_to(volume, claim)
                 and capacity_of(volume) >= (wanted.size or 0)
@@ -131,7 +138,7 @@ class Matcher:
             ):
                 number = pool.number(volume)
                 here = undecided & ~pool.is_taken(number, view.n)
-                picks[here & reach_of(view, volume)] = number
+                picks[here & reachable(view, volume)] = number
                 undecided &= ~here
         return undecided
 

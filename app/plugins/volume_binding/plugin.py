@@ -27,7 +27,7 @@ from app.model.objects import (
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
 from app.plugins.volume_binding.claims import ClaimReader, PodClaims, has_claims
-from app.plugins.volume_binding.finding import Finder
+from app.plugins.volume_binding.finding import VolumeFinder
 from app.plugins.volume_binding.provisioning import volume_limit
 from app.plugins.volume_binding.reservation import Reservation, Waiter, release, reserve, write
 from app.state.columns.resources import Int64
@@ -52,7 +52,7 @@ class VolumeBinding:
         self._table = handle.table
         self._caches = caches
         self._reader = ClaimReader(handle.cluster, caches.claims)
-        self._finder = Finder(handle.table, handle.cluster, caches)
+        self._finder = VolumeFinder(handle.table, handle.cluster, caches)
         self._waiter = Waiter(handle.table, self._finder, caches, timeout)
         #: How often finding nodes (``predicate``), reserving (``assume``) and writing (``bind``) met an error.
         self.stage_errors: Final[Counter[str]] = Counter()

@@ -13,7 +13,7 @@ from app.model.quantity import QuantityError, parse, whole
 from app.model.selectors import Requirement
 from app.plugins.helpers.node_selector import match_node_selector
 from app.plugins.volume_binding.claims import Delayed
-from app.plugins.volume_binding.volume_topology import NOWHERE, Places, place_of_labels
+from app.plugins.volume_binding.volume_topology import NOWHERE, Topologies, topology_of_labels
 from app.state.cluster import Cluster
 from app.state.columns.labels import Mask
 from app.state.lister import Lister
@@ -34,29 +34,29 @@ def volume_limit(capacity: CSIStorageCapacity) -> int | None:
 
 
 class _ClassCapacities:
-    """The capacities of one class as columns: bytes of the largest volume (-1 for none) and the number of the place."""
+    """The capacities of one class as columns: bytes of the largest volume (-1 for none) and the number of the topology."""
 
     def __init__(self) -> None:
         self._slots: dict[str, int] = {}
         self._unused: list[int] = []
         self._limits: list[int] = []
-        self._places: list[int] = []
+        self._topologies: list[int] = []
         self._columns: tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]] | None = None
 
     def __len__(self) -> int:
         return len(self._slots)
 
-    def set(self, key: str, limit: int, place: int) -> None:
+    def set(self, key: str, limit: int, topology: int) -> None:
         """Adds a capacity or takes over its new version."""
         slot = self._slots.get(key)
         if slot is None:
             if not self._unused:
                 self._unused.append(len(self._limits))
                 self._limits.append(-1)
-                self._places.append(0)
+                self._topologies.append(0)
                 self._columns = None
             slot = self._slots[key] = self._unused.pop()
-        self._write(slot, limit, place)
+        self._write(slot, limit, topology)
 
     def drop(self, key: str) -> None:
         """Forgets a capacity."""
@@ -65,17 +65,17 @@ class _ClassCapacities:
             self._unused.append(slot)
             self._write(slot, -1, 0)
 
-    def _write(self, slot: int, limit: int, place: int) -> None:
-        self._limits[slot], self._places[slot] = limit, place
+    def _write(self, slot: int, limit: int, topology: int) -> None:
+        self._limits[slot], self._topologies[slot] = limit, topology
         if self._columns is not None:
-            self._columns[0][slot], self._columns[1][slot] = limit, place
+            self._columns[0][slot], self._columns[1][slot] = limit, topology
 
     def places_with(self, size: int) -> npt.NDArray[np.int32]:
-        """Numbers of the places where a volume of ``size`` bytes can be made."""
+        """Numbers of the topologies where a volume of ``size`` bytes can be made."""
         if self._columns is None:
-            self._columns = np.array(self._limits, np.int64), np.array(self._places, np.int32)
-        limits, places = self._columns
-        return places[limits >= size]
+            self._columns = np.array(self._limits, np.int64), np.array(self._topologies, np.int32)
+        limits, topologies = self._columns
+        return topologies[limits >= size]
 
 
 class Capacities:
@@ -83,7 +83,7 @@ class Capacities:
 
     def __init__(self, lister: Lister[CSIStorageCapacity]) -> None:
         self._lister = lister
-        self._places = Places()
+        self._topologies = Topologies()
         self._classes: dict[str, _ClassCapacities] | None = None
 
     def room(self, view: View, class_name: str, size: int) -> Mask:
@@ -91,18 +91,18 @@ class Capacities:
         found = self._known_classes().get(class_name)
         if found is None:
             return np.zeros(view.n, bool)
-        ranks = np.full((1, len(self._places)), NOWHERE)
+        ranks = np.full((1, len(self._topologies)), NOWHERE)
         ranks[0, found.places_with(max(size, 0))] = 0
-        mask: Mask = self._places.spread(view, ranks)[0] != NOWHERE
+        mask: Mask = self._topologies.spread(view, ranks)[0] != NOWHERE
         return mask
 
     def _known_classes(self) -> dict[str, _ClassCapacities]:
-        """All capacities by class; read from the lister at first, and again when too many places have gone since."""
+        """All capacities by class; read from the lister at first, and again when too many topologies have gone since."""
         if self._classes is None:
             self._lister.follow(self._changed)
-        elif not self._places.wasteful(len(self._lister)):
+        elif not self._topologies.is_wasteful(len(self._lister)):
             return self._classes
-        self._places = Places()
+        self._topologies = Topologies()
         self._classes = {}
         for capacity in self._lister:
             self._changed(None, capacity)
@@ -115,9 +115,9 @@ class Capacities:
         if old is not None and (limit is None or new is None or _moved(old, new)):
             self._drop(self._classes, old)
         if new is not None and limit is not None:
-            place = self._places.number(place_of_labels(new.node_topology))
+            topology = self._topologies.number(topology_of_labels(new.node_topology))
             found = self._classes.setdefault(new.storage_class_name, _ClassCapacities())
-            found.set(new.key, max(-1, min(limit, _MOST)), place)
+            found.set(new.key, max(-1, min(limit, _MOST)), topology)
 
     @staticmethod
     def _drop(classes: dict[str, _ClassCapacities], old: CSIStorageCapacity) -> None:

@@ -12,7 +12,7 @@ from app.model.csi_migration import TranslationError
 from app.model.objects import ObjectReference, PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod
 from app.model.status import SchedulingError
-from app.plugins.volume_binding.finding import Finder, Plan
+from app.plugins.volume_binding.finding import PodVolumes, VolumeFinder
 from app.state.assume_cache import AssumedVolumes
 from app.state.table import NodeTable
 from app.state.view import View
@@ -55,7 +55,7 @@ class Reservation(msgspec.Struct):
     provisions: list[Provision] = msgspec.field(default_factory=list)
 
 
-def reserve(plan: Plan, node_name: str, caches: AssumedVolumes) -> Reservation:
+def reserve(plan: PodVolumes, node_name: str, caches: AssumedVolumes) -> Reservation:
     """Sets aside what a plan of one row needs; all of it, or nothing. Raises SchedulingError."""
     reservation = Reservation(node_name)
     bindings = list(plan.bindings(0))
@@ -162,7 +162,7 @@ class Waiter:
     """Waits for reservations. ``timeout_seconds``: how long for each; 0 for not at all."""
 
     def __init__(
-        self, table: NodeTable, finder: Finder, caches: AssumedVolumes, timeout_seconds: float
+        self, table: NodeTable, finder: VolumeFinder, caches: AssumedVolumes, timeout_seconds: float
     ) -> None:
         self._table = table
         self._finder = finder

@@ -1,6 +1,6 @@
 """The volumes that claims can be bound to, by storage class, as columns.
 
-Follows the assume cache, so that a volume assumed for one claim is out of stock for all others. A class is made when first
+Follows the assume cache, so that a volume assumed for one claim is not offered to other claims. A class is made when first
 asked for; after that a change costs one insertion into sorted columns.
 """
 
@@ -17,9 +17,9 @@ from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.quantity import QuantityError
 from app.plugins.volume_binding.volume_topology import (
     NOWHERE,
-    Places,
     Ranks,
-    place_of,
+    Topologies,
+    topology_of,
 )
 from app.state.assume_cache import VolumeCache
 from app.state.view import View
@@ -33,7 +33,7 @@ _Numbers = npt.NDArray[np.int32]
 
 
 class Traits(msgspec.Struct, frozen=True):
-    """What a volume or a claim is like besides its size, place and labels; few differ within a class."""
+    """What a volume or a claim is like besides its size, topology and labels; few differ within a class."""
 
     mode: str
     attributes_class: str
@@ -77,14 +77,14 @@ class VolumesByClass:
     ``free``: available ones without a claimRef, smallest first. ``reserved``: names of those with a claimRef, by claim.
     """
 
-    def __init__(self, places: Places, traits: dict[Traits, int]) -> None:
-        """``places`` and ``traits``: their numbers, shared by all classes."""
+    def __init__(self, topologies: Topologies, traits: dict[Traits, int]) -> None:
+        """``topologies`` and ``traits``: their numbers, shared by all classes."""
         self.free: Final[list[PersistentVolume]] = []
         self.reserved: Final[dict[ClaimKey, tuple[str, ...]]] = {}
         self._order: list[tuple[int, str]] = []
-        self._places = places
+        self._topologies = topologies
         self._traits = traits
-        #: Number of each free volume's place and traits, once they were needed.
+        #: Number of each free volume's topology and traits, once they were needed.
         self._columns: tuple[_Numbers, _Numbers] | None = None
 
     @property
@@ -104,10 +104,10 @@ class VolumesByClass:
             self._order.insert(position, order)
             self.free.insert(position, volume)
             if self._columns is not None:
-                places, traits = self._columns
-                place, trait = self._number(volume)
+                topologies, traits = self._columns
+                topology, trait = self._number(volume)
                 self._columns = (
-                    np.insert(places, position, place),
+                    np.insert(topologies, position, topology),
                     np.insert(traits, position, trait),
                 )
 
@@ -123,18 +123,18 @@ class VolumesByClass:
             position = bisect.bisect_left(self._order, smallest_first(volume))
             del self._order[position], self.free[position]
             if self._columns is not None:
-                places, traits = self._columns
-                self._columns = np.delete(places, position), np.delete(traits, position)
+                topologies, traits = self._columns
+                self._columns = np.delete(topologies, position), np.delete(traits, position)
 
     def _number(self, volume: PersistentVolume) -> tuple[int, int]:
         affinity = volume.spec.node_affinity
-        place = place_of(None if affinity is None else affinity.required)
+        topology = topology_of(None if affinity is None else affinity.required)
         trait = self._traits.setdefault(Traits.of(volume), len(self._traits))
-        return self._places.number(place), trait
+        return self._topologies.number(topology), trait
 
-    def renumber(self, places: Places, traits: dict[Traits, int]) -> None:
-        """Takes the numbers of places and traits from these instead."""
-        self._places, self._traits, self._columns = places, traits, None
+    def renumber(self, topologies: Topologies, traits: dict[Traits, int]) -> None:
+        """Takes the numbers of topologies and traits from these instead."""
+        self._topologies, self._traits, self._columns = topologies, traits, None
 
     def _numbered(self) -> tuple[_Numbers, _Numbers]:
         if self._columns is None:
@@ -151,28 +151,28 @@ class VolumesByClass:
 
     def nearest(self, view: View, chosen: npt.NDArray[np.intp], depth: int) -> Ranks:
         """int32[depth, n]: the first ``depth`` of the ``chosen`` free volumes that each row can reach, by position."""
-        places, _ = self._numbered()
-        at = places[chosen]
+        topologies, _ = self._numbered()
+        at = topologies[chosen]
         order = np.argsort(at, kind="stable")
         sorted_at = at[order]
         first = np.searchsorted(sorted_at, sorted_at)
         level = np.arange(len(order)) - first
         keep = level < depth
-        ranks = np.full((depth, len(self._places)), NOWHERE)
+        ranks = np.full((depth, len(self._topologies)), NOWHERE)
         ranks[level[keep], sorted_at[keep]] = chosen[order[keep]]
-        return self._places.spread(view, ranks)
+        return self._topologies.spread(view, ranks)
 
 
 def _is_free(volume: PersistentVolume) -> bool:
     return volume.status.phase == _AVAILABLE and volume.metadata.deletion_timestamp is None
 
 
-class Stock:
+class UnboundVolumes:
     """All volumes by storage class, those assumed as assumed."""
 
     def __init__(self, volumes: VolumeCache) -> None:
         self._volumes = volumes
-        self._places = Places()
+        self._topologies = Topologies()
         self._traits: dict[Traits, int] = {}
         self._classes: dict[str, VolumesByClass] | None = None
         #: How many free volumes all classes have.
@@ -185,7 +185,7 @@ class Stock:
             for volume in self._volumes:
                 self._changed(None, volume)
             self._volumes.follow(self._changed)
-        return self._classes.get(name) or VolumesByClass(self._places, self._traits)
+        return self._classes.get(name) or VolumesByClass(self._topologies, self._traits)
 
     def _changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         if self._classes is None:
@@ -193,26 +193,29 @@ class Stock:
         for volume, there in ((old, False), (new, True)):
             if volume is not None:
                 self._move(self._classes, volume, there=there)
-        if self._places.wasteful(self._free) or len(self._traits) > _SPARE_TRAITS + 2 * self._free:
-            self._places, self._traits = Places(), {}
-            for stock in self._classes.values():
-                stock.renumber(self._places, self._traits)
+        if (
+            self._topologies.is_wasteful(self._free)
+            or len(self._traits) > _SPARE_TRAITS + 2 * self._free
+        ):
+            self._topologies, self._traits = Topologies(), {}
+            for unbound in self._classes.values():
+                unbound.renumber(self._topologies, self._traits)
 
     def _move(
         self, classes: dict[str, VolumesByClass], volume: PersistentVolume, *, there: bool
     ) -> None:
         """Adds a volume to its class, or takes it away."""
         name = class_of_volume(volume)
-        stock = classes.get(name)
-        if stock is None:
-            stock = classes[name] = VolumesByClass(self._places, self._traits)
-        before = len(stock.free)
+        unbound = classes.get(name)
+        if unbound is None:
+            unbound = classes[name] = VolumesByClass(self._topologies, self._traits)
+        before = len(unbound.free)
         if there:
-            stock.put(volume)
+            unbound.put(volume)
         else:
-            stock.drop(volume)
-        self._free += len(stock.free) - before
-        if stock.empty:
+            unbound.drop(volume)
+        self._free += len(unbound.free) - before
+        if unbound.empty:
             del classes[name]
 
     def named(self, names: Iterable[str]) -> Sequence[PersistentVolume]:

@@ -1,7 +1,7 @@
 """Which nodes can reach a volume, or a pool of storage: by node labels only, many volumes at a time.
 
 Volumes come in thousands, each tied to one node by a label, or in a few groups, each tied to a zone. So what they demand of
-nodes is numbered (``Places``) and answers are worked out per number, then spread over the rows: numbers that stand for one
+nodes is numbered (``Topologies``) and answers are worked out per number, then spread over the rows: numbers that stand for one
 value of a label all at once by the codes of its column, any other selector one by one.
 """
 
@@ -27,12 +27,12 @@ Ranks = npt.NDArray[np.int32]
 
 NOWHERE: Final = np.int32(2**31 - 1)
 
-#: Places that may have numbers although they are not needed any more.
-_SPARE_PLACES: Final = 1024
+#: Topologies that may have numbers although they are not needed any more.
+_SPARE_TOPOLOGIES: Final = 1024
 _LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
-class Place(msgspec.Struct, frozen=True):
+class Topology(msgspec.Struct, frozen=True):
     """Where something can be reached from.
 
     With ``key``: from nodes whose label has this ``value``. Else: from nodes that ``selector`` matches, all for None.
@@ -43,11 +43,11 @@ class Place(msgspec.Struct, frozen=True):
     selector: NodeSelector | None = None
 
 
-ANYWHERE: Final = Place()
-_NOT_AT_ALL: Final = Place(selector=NodeSelector(()))
+ANYWHERE: Final = Topology()
+_NOT_AT_ALL: Final = Topology(selector=NodeSelector(()))
 
 
-def place_of(selector: NodeSelector | None) -> Place:
+def topology_of(selector: NodeSelector | None) -> Topology:
     """Where nodes that satisfy a volume's selector are; None is no selector.
 
     A volume is judged against a node of which the labels alone are known, and a node without a name satisfies any
@@ -55,10 +55,10 @@ def place_of(selector: NodeSelector | None) -> Place:
     """
     if selector is None:
         return ANYWHERE
-    return _known_place(selector) if is_small(selector) else _place_of(selector)
+    return _known_topology(selector) if is_small(selector) else _topology_of(selector)
 
 
-def _place_of(selector: NodeSelector) -> Place:
+def _topology_of(selector: NodeSelector) -> Topology:
     terms = []
     for term in selector.node_selector_terms or ():
         if compile_node_selector(NodeSelector((term,))).errors:
@@ -66,13 +66,13 @@ def _place_of(selector: NodeSelector) -> Place:
         if term.match_fields and not term.match_expressions:
             return ANYWHERE
         terms.append(NodeSelectorTerm(term.match_expressions))
-    return _place(tuple(terms))
+    return _topology(tuple(terms))
 
 
-_known_place = functools.lru_cache(maxsize=8192)(_place_of)
+_known_topology = functools.lru_cache(maxsize=8192)(_topology_of)
 
 
-def place_of_labels(selector: LabelSelector | None) -> Place:
+def topology_of_labels(selector: LabelSelector | None) -> Topology:
     """Where nodes with matching labels are; None matches none, ``{}`` all, one that cannot be read none."""
     if selector is None:
         return _NOT_AT_ALL
@@ -85,34 +85,34 @@ def place_of_labels(selector: LabelSelector | None) -> Place:
         return ANYWHERE
     if any(r.operator not in _LABEL_OPERATORS for r in requirements):
         return _NOT_AT_ALL
-    return _place((NodeSelectorTerm(requirements),))
+    return _topology((NodeSelectorTerm(requirements),))
 
 
-def _place(terms: tuple[NodeSelectorTerm, ...]) -> Place:
-    """The place of terms without matchFields; what cannot be read is no label of any node."""
+def _topology(terms: tuple[NodeSelectorTerm, ...]) -> Topology:
+    """The topology of terms without matchFields; what cannot be read is no label of any node."""
     requirements = (terms[0].match_expressions or ()) if len(terms) == 1 else ()
     if len(requirements) == 1 and requirements[0].operator == "In":
         values = set(requirements[0].values or ())
         if len(values) == 1:
-            return Place(requirements[0].key, values.pop())
-    return Place(selector=NodeSelector(terms))
+            return Topology(requirements[0].key, values.pop())
+    return Topology(selector=NodeSelector(terms))
 
 
-def reach_of(view: View, volume: PersistentVolume) -> Mask:
+def reachable(view: View, volume: PersistentVolume) -> Mask:
     """bool[n]: whether a node satisfies the volume's node affinity."""
     affinity = volume.spec.node_affinity
-    place = place_of(affinity.required if affinity is not None else None)
-    if place.key:
-        column, codes = view.label(place.key)
-        mask: Mask = codes == column.code(place.value)
+    topology = topology_of(affinity.required if affinity is not None else None)
+    if topology.key:
+        column, codes = view.label(topology.key)
+        mask: Mask = codes == column.code(topology.value)
         return mask
-    if place.selector is None:
+    if topology.selector is None:
         return np.ones(view.n, bool)
-    return match_node_selector(view, place.selector)
+    return match_node_selector(view, topology.selector)
 
 
-class _LabelPlaces:
-    """The places that are values of one label, with their numbers and their codes in the label's column."""
+class _LabelTopologies:
+    """The topologies that are values of one label, with their numbers and their codes in the label's column."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -142,7 +142,7 @@ class _LabelPlaces:
                 self._codes[position] = column.code(self._values[position])
 
     def spread(self, view: View, ranks: Ranks) -> Ranks:
-        """int32[depth, n] from int32[depth, places]."""
+        """int32[depth, n] from int32[depth, topologies]."""
         column, codes = view.label(self._key)
         self._look_up(column)
         # One entry more than there are codes, at the end, where NO_CODE points: no row asks for it.
@@ -152,14 +152,14 @@ class _LabelPlaces:
         return found
 
 
-class Places:
-    """Numbers for places. They are given for good: see ``wasteful``."""
+class Topologies:
+    """Numbers for topologies. They are given for good: see ``is_wasteful``."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Place, int] = {ANYWHERE: 0}
-        self._labels: dict[str, tuple[int, _LabelPlaces]] = {}
-        #: What places belong to: those of one label together, each with a selector of its own, with its number.
-        self._owners: list[_LabelPlaces | tuple[int, NodeSelector] | None] = [None]
+        self._numbers: dict[Topology, int] = {ANYWHERE: 0}
+        self._labels: dict[str, tuple[int, _LabelTopologies]] = {}
+        #: What topologies belong to: those of one label together, each with a selector of its own, with its number.
+        self._owners: list[_LabelTopologies | tuple[int, NodeSelector] | None] = [None]
         #: By number: the position of the owner. And as an array, once it was needed.
         self._owner_of: list[int] = [0]
         self._column: npt.NDArray[np.intp] | None = None
@@ -167,36 +167,36 @@ class Places:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def wasteful(self, used: int) -> bool:
+    def is_wasteful(self, used: int) -> bool:
         """Whether so many have numbers, of which at most ``used`` are needed, that their owner had better start afresh."""
-        return len(self._numbers) > _SPARE_PLACES + 2 * used
+        return len(self._numbers) > _SPARE_TOPOLOGIES + 2 * used
 
-    def number(self, place: Place) -> int:
-        """The number of a place, a new one if it has none yet."""
-        number = self._numbers.get(place)
+    def number(self, topology: Topology) -> int:
+        """The number of a topology, a new one if it has none yet."""
+        number = self._numbers.get(topology)
         if number is None:
-            number = self._numbers[place] = len(self._numbers)
-            self._owner_of.append(self._owner(place, number))
+            number = self._numbers[topology] = len(self._numbers)
+            self._owner_of.append(self._owner(topology, number))
             self._column = None
         return number
 
-    def _owner(self, place: Place, number: int) -> int:
-        if place.key:
-            if place.key not in self._labels:
-                self._labels[place.key] = len(self._owners), _LabelPlaces(place.key)
-                self._owners.append(self._labels[place.key][1])
-            at, labelled = self._labels[place.key]
-            labelled.add(number, place.value)
+    def _owner(self, topology: Topology, number: int) -> int:
+        if topology.key:
+            if topology.key not in self._labels:
+                self._labels[topology.key] = len(self._owners), _LabelTopologies(topology.key)
+                self._owners.append(self._labels[topology.key][1])
+            at, labelled = self._labels[topology.key]
+            labelled.add(number, topology.value)
             return at
-        if place.selector is None:
+        if topology.selector is None:
             return 0
-        self._owners.append((number, place.selector))
+        self._owners.append((number, topology.selector))
         return len(self._owners) - 1
 
     def spread(self, view: View, ranks: Ranks) -> Ranks:
-        """int32[depth, n]: the ``depth`` smallest ranks within each row's reach, from those at each place.
+        """int32[depth, n]: the ``depth`` smallest ranks within each row's reach, from those at each topology.
 
-        ``ranks``: int32[depth, len(self)], each at one place only.
+        ``ranks``: int32[depth, len(self)], each at one topology only.
         """
         depth = len(ranks)
         parts = [np.repeat(ranks[:, :1], view.n, axis=1)]
@@ -206,7 +206,7 @@ class Places:
         concerned[self._column[ranks[0] != NOWHERE]] = True
         for at in np.flatnonzero(concerned).tolist():
             owner = self._owners[at]
-            if isinstance(owner, _LabelPlaces):
+            if isinstance(owner, _LabelTopologies):
                 parts.append(owner.spread(view, ranks))
             elif owner is not None:
                 number, selector = owner

@@ -30,7 +30,7 @@ Predicate = Callable[[str, Mapping[str, str], bool], bool]
 _FEW: Final = 16
 
 
-class Family:
+class PodFamily:
     """Pods with the same namespace and labels, all terminating or none: how many of them sit on each row, and who counts them."""
 
     __slots__ = ("counted_by", "labels", "namespace", "rows", "terminating")
@@ -40,14 +40,14 @@ class Family:
         self.labels: Final = labels
         self.terminating: Final = terminating
         self.rows: dict[int, int] = {}
-        self.counted_by: tuple[Counter, ...] = ()
+        self.counted_by: tuple[PodCounter, ...] = ()
 
     def matched_by(self, predicate: Predicate) -> bool:
         """Whether the predicate counts pods of this family."""
         return predicate(self.namespace, self.labels, self.terminating)
 
 
-class Counter:
+class PodCounter:
     """int32 counts per row of the pods that a predicate matches; ``total`` is their sum.
 
     ``within`` is a scope that no counted pod lies outside of.
@@ -78,22 +78,22 @@ class _Namespace:
     __slots__ = ("_index", "families")
 
     def __init__(self) -> None:
-        self.families: Final[dict[Family, None]] = {}
-        self._index: LabelIndex[Family] | None = None
+        self.families: Final[dict[PodFamily, None]] = {}
+        self._index: LabelIndex[PodFamily] | None = None
 
-    def add(self, family: Family) -> None:
+    def add(self, family: PodFamily) -> None:
         self.families[family] = None
         if self._index is not None:
             self._index.add(family, family.labels)
 
-    def remove(self, family: Family) -> None:
+    def remove(self, family: PodFamily) -> None:
         del self.families[family]
         if len(self.families) <= _FEW:
             self._index = None
         elif self._index is not None:
             self._index.remove(family)
 
-    def within(self, selector: Selector) -> Iterable[Family]:
+    def within(self, selector: Selector) -> Iterable[PodFamily]:
         """The families that the selector may match, by its narrowest requirement."""
         if selector.nothing:
             return ()
@@ -106,15 +106,15 @@ class _Namespace:
         return self._index.within(selector)
 
 
-class Families:
+class PodFamilies:
     """All families of pods on rows, and the counters over them."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._families: dict[tuple[str, LabelSet, bool], Family] = {}
+        self._families: dict[tuple[str, LabelSet, bool], PodFamily] = {}
         self._namespaces: dict[str, _Namespace] = {}
-        self._counters: dict[Hashable, Counter] = {}
-        self._index: SelectorIndex[Counter] = SelectorIndex()
+        self._counters: dict[Hashable, PodCounter] = {}
+        self._index: SelectorIndex[PodCounter] = SelectorIndex()
         self._clock = 0
 
     # ------------------------------------------------------------ pods
@@ -141,8 +141,8 @@ class Families:
             if not family.rows:
                 self._drop_family(key)
 
-    def _new_family(self, pod: Pod) -> Family:
-        family = Family(pod.namespace, pod.labels, terminating=pod.terminating)
+    def _new_family(self, pod: Pod) -> PodFamily:
+        family = PodFamily(pod.namespace, pod.labels, terminating=pod.terminating)
         family.counted_by = tuple(
             counter
             for counter in self._index.candidates(pod.namespace, pod.labels)
@@ -159,7 +159,9 @@ class Families:
 
     # ------------------------------------------------------------ counters
 
-    def counter(self, key: Hashable, predicate: Predicate, *, within: Scope = EVERY_POD) -> Counter:
+    def counter(
+        self, key: Hashable, predicate: Predicate, *, within: Scope = EVERY_POD
+    ) -> PodCounter:
         """The counter known by ``key``; made from all pods present if there is none yet.
 
         ``predicate`` and ``within`` must follow from ``key``: they are used only when the counter is made. ``within`` is
@@ -168,7 +170,7 @@ class Families:
         counter = self._counters.get(key)
         if counter is None:
             self._make_room()
-            counter = self._counters[key] = Counter(predicate, self._capacity, within)
+            counter = self._counters[key] = PodCounter(predicate, self._capacity, within)
             self._index.add(counter, within)
             for family in self._within(within):
                 if family.matched_by(predicate):
@@ -185,7 +187,7 @@ class Families:
         if counter is not None:
             self._drop_counter(counter)
 
-    def _within(self, scope: Scope) -> Iterable[Family]:
+    def _within(self, scope: Scope) -> Iterable[PodFamily]:
         names = self._namespaces if scope.namespaces is None else scope.namespaces
         spaces = [self._namespaces[name] for name in names if name in self._namespaces]
         return chain.from_iterable(space.within(scope.selector) for space in spaces)
@@ -198,7 +200,7 @@ class Families:
         for key in by_age[: len(by_age) - most + most // 4]:
             self._drop_counter(self._counters.pop(key))
 
-    def _drop_counter(self, counter: Counter) -> None:
+    def _drop_counter(self, counter: PodCounter) -> None:
         self._index.remove(counter)
         for family in self._within(counter.within):
             if counter in family.counted_by:

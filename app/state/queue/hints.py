@@ -20,7 +20,7 @@ from app.state.queue.recorder import HintFunction, QueueRecorder
 NarrowFunction = Callable[[PodTemplate, Any, Any], Collection[str] | None]
 
 
-class Strategy(enum.IntEnum):
+class QueueingStrategy(enum.IntEnum):
     """How a pod is to be queued again; the greater wins."""
 
     SKIP = 0
@@ -28,9 +28,9 @@ class Strategy(enum.IntEnum):
     IMMEDIATELY = 2
 
 
-SKIP: Final = Strategy.SKIP
-AFTER_BACKOFF: Final = Strategy.AFTER_BACKOFF
-IMMEDIATELY: Final = Strategy.IMMEDIATELY
+SKIP: Final = QueueingStrategy.SKIP
+AFTER_BACKOFF: Final = QueueingStrategy.AFTER_BACKOFF
+IMMEDIATELY: Final = QueueingStrategy.IMMEDIATELY
 
 
 class HintRegistration(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ class Hints:
 
     def worth_requeuing(
         self, queued: QueuedPod, interest: Interest, old: object | None, new: object | None
-    ) -> Strategy:
+    ) -> QueueingStrategy:
         """How to queue a waiting pod again after an event, if at all."""
         rejectors = queued.rejectors
         profile = queued.pod.spec.scheduler_name
@@ -147,8 +147,8 @@ class Hints:
         queued: QueuedPod,
         old: object | None,
         new: object | None,
-        floor: Strategy = SKIP,
-    ) -> Strategy:
+        floor: QueueingStrategy = SKIP,
+    ) -> QueueingStrategy:
         """The strongest of ``floor`` and what the hints say; stops asking when it cannot get stronger."""
         pending = queued.pending_plugins
         strategy = floor

@@ -42,7 +42,7 @@ from app.state.queue.hints import (
     SKIP,
     HintRegistration,
     Hints,
-    Strategy,
+    QueueingStrategy,
 )
 from app.state.queue.pod_heap import PodHeap
 from app.state.queue.pre_enqueue import PreEnqueue, PreEnqueueCheck
@@ -511,7 +511,7 @@ class SchedulingQueue:
         self._requeue(QueuedPod(pod, now), IMMEDIATELY, "Add", now, event)
 
     def _requeue(
-        self, queued: QueuedPod, strategy: Strategy, cause: Cause, now: float, event: str
+        self, queued: QueuedPod, strategy: QueueingStrategy, cause: Cause, now: float, event: str
     ) -> Place:
         """Moves a pod to the place given by ``strategy`` and the PreEnqueue plugins, and returns it."""
         if strategy is SKIP:
@@ -550,7 +550,7 @@ class SchedulingQueue:
         for event in pod_update_events(old, new):
             self._in_flight.record(self._hints.interest(event), old, new)
 
-    def _replay(self, queued: QueuedPod) -> Strategy:
+    def _replay(self, queued: QueuedPod) -> QueueingStrategy:
         """How to queue a failed pod, from the events since it was popped; AFTER_BACKOFF if some were dropped."""
         events = self._in_flight.since(queued)
         if not queued.rejectors or events is None:

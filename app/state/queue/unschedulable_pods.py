@@ -20,7 +20,7 @@ from app.state.queue.hints import (
     HintRegistration,
     Hints,
     Interest,
-    Strategy,
+    QueueingStrategy,
     is_same_pod,
     narrowed,
 )
@@ -38,7 +38,7 @@ Precheck = Callable[[Pod], bool]
 GroupKey = tuple[PodTemplate, frozenset[str], frozenset[str], str]
 
 #: A pod, and how to queue it again.
-Requeue = tuple[QueuedPod, Strategy]
+Requeue = tuple[QueuedPod, QueueingStrategy]
 
 _UNKNOWN_PROFILE: Final = "unknown profile"
 
@@ -225,7 +225,7 @@ class UnschedulablePods:
 
     def _evaluate_once(
         self, group: WaitingGroup, interest: Interest, old: object | None, new: object | None
-    ) -> tuple[Strategy, Sequence[HintRegistration]]:
+    ) -> tuple[QueueingStrategy, Sequence[HintRegistration]]:
         """The answer of the hints that depend on the template only, and the hints that do not."""
         if interest.wildcard or not self._hints.knows(group.profile):
             return AFTER_BACKOFF, ()

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from app.framework.diagnosis import NONE, Outcome
+from app.framework.diagnosis import NONE, FilterOutcome
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -19,7 +19,7 @@ def test_refusals_are_counted_by_plugin_and_reason(seed):
         for _ in range(n)
     ]
     plugin, reasons, considered = map(np.array, zip(*rows, strict=True))
-    outcome = Outcome(
+    outcome = FilterOutcome(
         ["A", "B"],
         plugin.astype(np.int8),
         np.full(n, 2, np.int8),

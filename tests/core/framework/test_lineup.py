@@ -8,7 +8,7 @@ from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.status import Code, SchedulingError
 from app.plugins.registry import IN_TREE, capabilities
-from app.state.nominations import NOBODY
+from app.state.nominations import NO_PODS
 from app.state.view import View
 
 FILTER_ERRORS = {
@@ -69,7 +69,7 @@ class Trial:
 
     def find(self):
         self._state = CycleState(self._memo.state)
-        filtered = self.framework.filter(self._state, POD, self._memo, NOBODY)
+        filtered = self.framework.filter(self._state, POD, self._memo, NO_PODS)
         return filtered.outcome.feasible()
 
     def rank(self):

@@ -3,7 +3,7 @@
 import pytest
 
 from app.framework.probe import NULL_PROBE, Participation, Stopwatch
-from app.framework.runner import Rejected
+from app.framework.runner import PreFilterRejected
 from app.model.status import SUCCESS, Code, Status, unschedulable
 from tests.core.framework.coroutines import finish
 
@@ -64,7 +64,7 @@ def test_an_extension_point_is_told_with_its_status():
     ("error", "status"),
     [
         (ValueError("why"), "Error"),
-        (Rejected(unschedulable("no"), frozenset({"Mine"})), "Unschedulable"),
+        (PreFilterRejected(unschedulable("no"), frozenset({"Mine"})), "Unschedulable"),
     ],
 )
 def test_what_is_raised_is_told_and_passed_on(error, status):

@@ -16,7 +16,7 @@ from app.framework.interface import (
     default_normalize,
     reject,
 )
-from app.framework.runner import Framework, Rejected
+from app.framework.runner import Framework, PreFilterRejected
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.cluster_event import NODE_ADD, Action
 from app.model.status import (
@@ -28,7 +28,7 @@ from app.model.status import (
     unresolvable,
     unschedulable,
 )
-from app.state.nominations import NOBODY
+from app.state.nominations import NO_PODS
 from app.state.view import View
 from tests.core.framework.profiles import profile_of
 
@@ -47,7 +47,7 @@ class Profile:
     def filter(self):
         pod = make_pod()
         memo = self.framework.memo(pod)
-        return self.framework.filter(CycleState(memo.state), pod, memo, NOBODY)
+        return self.framework.filter(CycleState(memo.state), pod, memo, NO_PODS)
 
     def feasible(self):
         return "".join(self.table.names[row] for row in self.filter().outcome.feasible())
@@ -128,7 +128,7 @@ class PreparesOnce(NodeLocal, Prepares):
 @pytest.mark.parametrize("kind", [Prepares, PreparesOnce])
 def test_what_pre_filter_turns_down(kind, plugins, status, blamed, asked):
     plugins = [kind(*plugin) for plugin in plugins]
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(PreFilterRejected) as caught:
         Profile(*plugins).filter()
     assert caught.value.status == status
     assert caught.value.plugins == set(blamed)

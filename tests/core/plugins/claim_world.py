@@ -1,11 +1,11 @@
 """Nodes with devices, claims for them, and pods that are decided and bound by DynamicResources alone."""
 
 from app.framework.interface import CycleState
-from app.framework.runner import Framework, Rejected
+from app.framework.runner import Framework, PreFilterRejected
 from app.framework.testing import FakeCluster, FakeEffects, make_node, make_object, make_pod
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from app.plugins.dynamic_resources import DynamicResources
-from app.state.nominations import NOBODY
+from app.state.nominations import NO_PODS
 from tests.core.framework.coroutines import finish
 
 DRIVER = "gpu.example.com"
@@ -122,8 +122,8 @@ class Devices:
         memo = framework.memo(pod)
         state = CycleState(memo.state)
         try:
-            framework.filter(state, pod, memo, NOBODY)
-        except Rejected:
+            framework.filter(state, pod, memo, NO_PODS)
+        except PreFilterRejected:
             return state
         return state
 

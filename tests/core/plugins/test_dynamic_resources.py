@@ -16,7 +16,7 @@ from app.model.objects import PodResourceClaimStatus
 from app.model.status import SKIP, Code, ConflictError, SchedulingError, unschedulable
 from app.plugins.dynamic_resources import DynamicResources
 from app.plugins.dynamic_resources.budget import Budget
-from app.state.nominations import NOBODY
+from app.state.nominations import NO_PODS
 from app.state.view import View
 from app.wire.kube import decoder_for
 from tests.core.framework.coroutines import finish
@@ -441,7 +441,7 @@ class TestDeallocation:
         framework = Framework("default", ProfilePlugins(plugins, {}), world.cluster.handle.table)
         memo = framework.memo(pod)
         state = CycleState(memo.state)
-        framework.filter(state, pod, memo, NOBODY)
+        framework.filter(state, pod, memo, NO_PODS)
         assert world.after(state, pod) == unschedulable(message)
 
     def after(self, world, pod):

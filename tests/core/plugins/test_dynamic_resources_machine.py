@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from app.framework.interface import CycleState
-from app.framework.runner import Rejected
+from app.framework.runner import PreFilterRejected
 from app.framework.testing import FakeClaims
 from app.model.devices import ResourceClaim
 from app.model.pod import Pod
 from app.model.status import SchedulingError
-from app.state.nominations import NOBODY
+from app.state.nominations import NO_PODS
 from tests.core.framework.coroutines import finish
 from tests.core.plugins.claim_world import Devices, a_claim, a_slice, exactly, using
 
@@ -83,8 +83,8 @@ class Machine(RuleBasedStateMachine):
         memo = framework.memo(pod)
         state = CycleState(memo.state)
         try:
-            rows = framework.filter(state, pod, memo, NOBODY).outcome.feasible().tolist()
-        except Rejected:
+            rows = framework.filter(state, pod, memo, NO_PODS).outcome.feasible().tolist()
+        except PreFilterRejected:
             rows = []
         if not rows:
             return pod, None, ""

@@ -166,15 +166,18 @@ def test_several_claims_of_one_pod_agree_with_the_twin():
 
 def stock_of(plugin):
     """{class: (free volumes, their columns, reserved ones)}, without classes that have none."""
-    stock = plugin._finder._matcher._stock
-    stock.of_class("")
-    columns_of = {name: volumes._numbered() for name, volumes in stock._classes.items()}
-    places = {number: place for place, number in stock._places._numbers.items()}
-    traits = {number: one for one, number in stock._traits.items()}
+    unbound = plugin._finder._matcher._unbound
+    unbound.of_class("")
+    columns_of = {name: volumes._numbered() for name, volumes in unbound._classes.items()}
+    topologies = {number: topology for topology, number in unbound._topologies._numbers.items()}
+    traits = {number: one for one, number in unbound._traits.items()}
     found = {}
-    for name, volumes in stock._classes.items():
+    for name, volumes in unbound._classes.items():
         numbers = columns_of[name]
-        columns = [places[p] for p in numbers[0].tolist()], [traits[t] for t in numbers[1].tolist()]
+        columns = (
+            [topologies[p] for p in numbers[0].tolist()],
+            [traits[t] for t in numbers[1].tolist()],
+        )
         reserved = {claim: set(names) for claim, names in volumes.reserved.items()}
         if volumes.free or reserved:
             found[name] = (list(map(id, volumes.free)), *columns, reserved)

@@ -12,7 +12,7 @@ from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from app.scheduler.attempt import DROPPED, Attempt, NoNodesError, Unfit
-from app.state.nominations import NOBODY
+from app.state.nominations import NO_PODS
 from tests.core.framework.profiles import profile_of
 
 
@@ -70,7 +70,7 @@ class World:
             self._framework,
             self.table,
             pod,
-            nominated=lambda _pod: NOBODY,
+            nominated=lambda _pod: NO_PODS,
             rng=rng,
             nominated_node=lately,
         )

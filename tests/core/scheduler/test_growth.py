@@ -29,7 +29,7 @@ LIMITS = {
     table: {"_MAX_LATEST": 64},
     terms: {"_MAX_MATCHES": 8, "MAX_NAMESPACES": 8},
     unbound_volumes: {"_SPARE_TRAITS": 4},
-    volume_topology: {"_SPARE_PLACES": 4},
+    volume_topology: {"_SPARE_TOPOLOGIES": 4},
 }
 #: Of these each pod or event has to do with all others, by what they are: pods are tried beside all that are nominated, devices
 #: are searched on all nodes, and every event may help each of the pods that are held back.

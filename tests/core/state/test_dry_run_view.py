@@ -14,10 +14,10 @@ from app.model.objects import (
     ResourceRequirements,
 )
 from app.model.pod import HostPort, LabelSet, Pod, PodTemplate
-from app.state.columns.families import Counter
+from app.state.columns.families import PodCounter
 from app.state.pod_batch import PodBatch
 from app.state.table import CPU_ROW, MEMORY_ROW, NodeTable
-from app.state.view import DryRunView, imagine
+from app.state.view import DryRunView, dry_run_with
 
 RESOURCES = ("cpu", "memory", "example.com/gpu")
 LABELS = (LabelSet({"app": "web"}), LabelSet({"app": "db"}), LabelSet())
@@ -160,7 +160,7 @@ def test_pods_taken_for_granted_keep_their_ports():
     for name in ("a", "b", "c"):
         table.set_node(Node(metadata=ObjectMeta(name=name)))
     table.add_pod(other.on("a"))
-    view = imagine(table, {2: [bare], 0: [guest, bare]})
+    view = dry_run_with(table, {2: [bare], 0: [guest, bare]})
     assert view.names() == ["c", "a"]
     assert view.port_conflicts([port]).tolist() == [False, True]
     view.remove(1, other)
@@ -182,7 +182,7 @@ def test_a_batch_asks_a_counter_once_about_each_pod():
 
     scene = Scene(1)
     batch = PodBatch([scene.pod("") for _ in range(5)])
-    counter = Counter(predicate, 64)
+    counter = PodCounter(predicate, 64)
     for _ in range(3):
         assert batch.times(counter).tolist() == [1] * 5
     assert len(asked) == 5

@@ -10,7 +10,7 @@ from app.model.pod import LabelSet, Pod, PodTemplate, make_pod
 from app.model.selectors import NOTHING, Selector, from_map
 from app.state.columns import families as families_module
 from app.state.columns import labels as labels_module
-from app.state.columns.families import Families
+from app.state.columns.families import PodFamilies
 from app.state.columns.selector_index import EVERY_POD, Scope, SelectorIndex
 from app.state.table import NodeTable
 
@@ -94,7 +94,7 @@ def test_counters_equal_a_count_from_scratch(seed, monkeypatch):
 
 
 def test_asking_again_gives_the_same_counter():
-    families = Families(4)
+    families = PodFamilies(4)
     first = families.counter("key", lambda *_: True)
     assert families.counter("key", lambda *_: False) is first
     families.forget("key")
@@ -104,7 +104,7 @@ def test_asking_again_gives_the_same_counter():
 
 def test_the_counters_asked_for_least_recently_make_room(monkeypatch):
     monkeypatch.setattr(labels_module, "_MAX_COLUMNS", 8)
-    families = Families(4)
+    families = PodFamilies(4)
     counters = [families.counter(n, lambda *_: True) for n in range(8)]
     assert families.counter(0, lambda *_: True) is counters[0]
     families.counter("new", lambda *_: True)
@@ -117,7 +117,7 @@ def test_the_counters_asked_for_least_recently_make_room(monkeypatch):
 
 
 def test_a_new_family_asks_only_counters_that_may_count_it():
-    families = Families(1)
+    families = PodFamilies(1)
     asked = []
     for app in range(1000):
         selector = from_map({"app": str(app)})
@@ -135,7 +135,7 @@ def test_a_new_family_asks_only_counters_that_may_count_it():
 
 
 def test_a_new_counter_asks_only_families_that_it_may_count():
-    families = Families(1)
+    families = PodFamilies(1)
     for number in range(1000):
         labels = {"app": str(number % 100), "tier": "x", "pod": str(number)}
         families.add(make_pod(None, labels, name="p", uid=str(number), namespace="n"), 0)

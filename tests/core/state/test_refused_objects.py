@@ -11,7 +11,7 @@ from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.queue.queued_pod import Place
 from app.state.queue.scheduling_queue import SchedulingQueue
-from app.state.scheduler_state import Change, Refused, SchedulerState
+from app.state.scheduler_state import Change, RefusedObject, SchedulerState
 from app.state.table import NodeTable
 from tests.core.state.test_scheduler_state import (
     KINDS_OF_PODS,
@@ -60,7 +60,7 @@ def state_with_index(uids):
 
 
 def refused(commands):
-    return [command.key for command in commands if isinstance(command, Refused)]
+    return [command.key for command in commands if isinstance(command, RefusedObject)]
 
 
 def apply(state, old, new):

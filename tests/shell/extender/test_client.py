@@ -19,7 +19,7 @@ from app.extender.events import (
     NodesRejected,
 )
 from app.extender.transport import Response
-from app.wire.extender_v1 import Reading, Victims
+from app.wire.extender_v1 import AnswerReader, Victims
 from tests.shell.extender.fakes import (
     URL,
     Seen,
@@ -259,7 +259,7 @@ class TestErrors:
 
         seen = Seen()
         ext = extender(keeps("a"), sink=seen)
-        monkeypatch.setattr(Reading, "steps", read)
+        monkeypatch.setattr(AnswerReader, "steps", read)
         with pytest.raises(ExtenderError) as caught:
             await ext.filter(about("a"))
         name = type(failure).__name__

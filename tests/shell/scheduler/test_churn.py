@@ -24,7 +24,7 @@ LIMITS = {
     "app.plugins.inter_pod_affinity.incoming": {"MAX_NAMESPACES": 4},
     "app.plugins.pod_topology_spread.constraints": {"_MAX_KEPT": 8},
     "app.plugins.pod_topology_spread.default_selector": {"_MAX_KEPT": 8},
-    "app.plugins.volume_binding.volume_topology": {"_SPARE_PLACES": 4},
+    "app.plugins.volume_binding.volume_topology": {"_SPARE_TOPOLOGIES": 4},
     "app.framework.runner": {"_MEMO_BYTES": 8 * 9 * 1024},
     "app.state.columns.labels": {"_FEW_VALUES": 8, "_MAX_COLUMNS": 8},
     "app.state.nominator": {"MAX_CHANGES": 8},
