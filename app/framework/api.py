@@ -13,7 +13,6 @@ from app.framework.interface import (
     Eviction,
     EvictionProgress,
     Handle,
-    HintFunction,
     NodeLocal,
     PermitResult,
     PostFilterResult,
@@ -62,6 +61,7 @@ from app.state.cluster import Cluster
 from app.state.columns.labels import Codes, LabelColumn, Mask
 from app.state.columns.resources import Int64
 from app.state.lister import Lister
+from app.state.queue.recorder import HintFunction
 from app.state.table import CPU_ROW, MEMORY_ROW, NodeTable
 from app.state.view import View
 

@@ -1,8 +1,7 @@
-"""What a configuration hands to the framework: the profiles and the arguments of the plugins, as plain values.
+"""Profiles and plugin arguments as plain values, made from a validated configuration.
 
-The in-tree plugins' defaults are kube-scheduler 1.36's
-(docs/spec/configuration.md#plugin-arguments); the values were checked before.
-Third-party plugins are handed theirs as they are in the file, and check them with PluginArgs.
+Defaults are those of kube-scheduler 1.36 (docs/spec/configuration.md#plugin-arguments). Third-party plugins receive their
+arguments as they are in the file and validate them with PluginArgs.
 """
 
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ import msgspec
 
 
 class PluginArgs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Base of the arguments of a third-party plugin: a field per argument, in snake case here and in camel case in the file.
+    """Base of a third-party plugin's arguments: one field per argument, snake case here and camel case in the file.
 
     ::
 
@@ -25,9 +24,9 @@ class PluginArgs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
 
     @classmethod
     def read(cls, given: object) -> Self:
-        """The arguments out of what the constructor was given; None stands for none.
+        """Converts the ``args`` of a plugin's constructor; None means no arguments.
 
-        Raises ValueError, naming the place, for fields that do not exist, are missing or have the wrong type.
+        Raises ValueError with the path of a field that is unknown, missing or of the wrong type.
         """
         try:
             return msgspec.convert({} if given is None else given, cls)
@@ -54,7 +53,7 @@ class UtilizationShapePoint(msgspec.Struct, frozen=True):
 
 
 class DefaultConstraint(msgspec.Struct, frozen=True):
-    """A topology spread constraint for pods that have none; its selector is deduced from each pod."""
+    """A topology spread constraint for pods without constraints; its selector is derived from each pod."""
 
     max_skew: int
     topology_key: str
@@ -72,7 +71,7 @@ CPU_AND_MEMORY = (ResourceSpec("cpu"), ResourceSpec("memory"))
 
 
 class DefaultPreemptionArgs(msgspec.Struct, frozen=True):
-    """How many candidate nodes a preemption examines: max(percentage of all nodes, absolute)."""
+    """The number of candidates at which preemption stops searching: max(percentage of the nodes, absolute)."""
 
     min_candidate_nodes_percentage: int = 10
     min_candidate_nodes_absolute: int = 100
@@ -96,14 +95,14 @@ class InterPodAffinityArgs(msgspec.Struct, frozen=True):
 
 
 class NodeAffinityArgs(msgspec.Struct, frozen=True):
-    """An affinity for every pod of the profile."""
+    """A node affinity that is added to every pod of the profile."""
 
     added_affinity: Mapping[str, Any] | None = None
     """core/v1 NodeAffinity as JSON, with the API's field names; selectors are valid."""
 
 
 class NodeResourcesFitArgs(msgspec.Struct, frozen=True):
-    """Which resources must fit, and how free ones are scored."""
+    """Resources that Filter ignores, and the scoring strategy."""
 
     ignored_resources: frozenset[str] = frozenset()
     """Extended resources that Filter does not check: the extenders' if any extender names some, else the user's."""
@@ -117,13 +116,13 @@ class NodeResourcesFitArgs(msgspec.Struct, frozen=True):
 
 
 class BalancedAllocationArgs(msgspec.Struct, frozen=True):
-    """Which resources NodeResourcesBalancedAllocation looks at; every weight is 1."""
+    """The resources that NodeResourcesBalancedAllocation scores; every weight is 1."""
 
     resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
 
 
 class PodTopologySpreadArgs(msgspec.Struct, frozen=True):
-    """Spreading of pods that name no constraints of their own."""
+    """Default constraints for pods without topology spread constraints."""
 
     defaulting_type: str = "System"
     """``System``: kube-scheduler's built-in constraints; ``List``: ``default_constraints``."""
@@ -132,7 +131,7 @@ class PodTopologySpreadArgs(msgspec.Struct, frozen=True):
 
 
 class VolumeBindingArgs(msgspec.Struct, frozen=True):
-    """Waiting for volumes."""
+    """The time limit for binding volumes."""
 
     bind_timeout_seconds: int = 600
     """0 for no waiting."""
@@ -151,7 +150,7 @@ InTreeArgs = (
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """A scheduler name with its plugins, resolved."""
+    """A scheduler name with its plugins by extension point."""
 
     scheduler_name: str
     percentage_of_nodes_to_score: int | None

@@ -1,4 +1,4 @@
-"""What follows the search for a node: PostFilter where none was found, and Reserve to PostBind where one was."""
+"""Runs PostFilter, and the extension points from Reserve to PostBind."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -31,15 +31,15 @@ from app.framework.profile import ProfilePlugins
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, SchedulingError, Status
 
-#: The longest a Permit plugin may hold a pod.
+#: The longest time for which a Permit plugin may delay a pod.
 MAX_PERMIT_SECONDS: Final = 15 * 60.0
 
-#: A method that is told of a pod on a node and answers nothing: ``unreserve`` or ``post_bind``.
+#: A plugin's ``unreserve`` or ``post_bind``.
 Told = Callable[[CycleState, Pod, str], None]
 
 
 class CommitPoints:
-    """The part of a Framework that is concerned with one node, or with making room for one pod."""
+    """The extension points of a Framework that concern one chosen node, and PostFilter."""
 
     def __init__(self, plugins: ProfilePlugins, watch: Stopwatch) -> None:
         self._watch: Final = watch
@@ -55,7 +55,7 @@ class CommitPoints:
         self._post_filter_calls: Final[Counter[str]] = Counter()
 
     def preemption_attempts(self, plugin: str) -> int:
-        """How often a PostFilter plugin was asked to make room."""
+        """How often a PostFilter plugin was called."""
         return self._post_filter_calls[plugin]
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
@@ -87,7 +87,7 @@ class CommitPoints:
     def permit(
         self, state: CycleState, pod: Pod, node_name: str
     ) -> tuple[Status, dict[str, float]]:
-        """Runs Permit: the verdict, and with Code.Wait how long each plugin may hold the pod, in seconds."""
+        """Runs Permit. Returns a status and, with Code.Wait, how long each plugin delays the pod, in seconds."""
         return self._watch.point(PERMIT, self._run_permit, state, pod, node_name)
 
     def _run_permit(
@@ -112,7 +112,7 @@ class CommitPoints:
 
     @property
     def has_permit(self) -> bool:
-        """Whether any Permit plugin is there."""
+        """Whether the profile has a Permit plugin."""
         return bool(self._permit)
 
     def pre_bind_work(self, state: CycleState, pod: Pod, node_name: str) -> list[PreBindPlugin]:
@@ -156,19 +156,19 @@ class CommitPoints:
     async def undo_pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, effects: Effects
     ) -> None:
-        """Lets the PreBind plugins take back what they have written, last first. Raises ExceptionGroup after the last."""
+        """Runs ``undo_pre_bind`` of the PreBind plugins, last first. Raises ExceptionGroup after the last."""
         faults: list[Exception] = []
         for plugin in reversed(self._revocable):
             try:
                 await plugin.undo_pre_bind(state, pod, node_name, effects)
-            except Exception as error:  # noqa: BLE001 - raised below, once all have been asked
+            except Exception as error:  # noqa: BLE001 - raised below, after all have run
                 error.add_note(f"plugin {plugin.NAME}")
                 faults.append(error)
         if faults:
             raise ExceptionGroup(f"taking back PreBind of {pod.key}", faults)
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str, effects: Effects) -> Status:
-        """Runs Bind plugins until one does not skip; its Status, with the plugin named where it failed."""
+        """Runs Bind plugins until one does not skip; returns its Status, which names the plugin if it failed."""
         return await self._watch.waiting_point(BIND, self._run_bind(state, pod, node_name, effects))
 
     async def _run_bind(
@@ -195,12 +195,12 @@ class CommitPoints:
     def _run_all(
         self, point: str, calls: Iterable[tuple[str, Told]], state: CycleState, pod: Pod, node: str
     ) -> None:
-        """Tells every plugin, whatever the one before it raised. Raises ExceptionGroup."""
+        """Calls every plugin, even after one has raised. Raises ExceptionGroup."""
         faults: list[Exception] = []
         for name, tell in calls:
             try:
                 tell(state, pod, node)
-            except Exception as error:  # noqa: BLE001 - raised below, once all have been told
+            except Exception as error:  # noqa: BLE001 - raised below, after all have run
                 error.add_note(f"plugin {name}")
                 faults.append(error)
         if faults:
@@ -211,7 +211,7 @@ class CommitPoints:
     ) -> PostFilterResult | None:
         """Runs PostFilter; None if there is no such plugin.
 
-        Success, UnschedulableAndUnresolvable and errors end it. Of other rejections the reasons add up, and the last one
+        Stops at Success, UnschedulableAndUnresolvable or an error. The reasons of other rejections are joined; the last one
         that sets or clears the nomination counts.
         """
         if not self._post_filter:

@@ -1,7 +1,7 @@
-"""What the scheduler relies on in a plugin, as checks that can be run against any (docs/plugins.md, "Testing").
+"""Checks that a plugin keeps the rules which the scheduler relies on (docs/plugins.md, "Testing").
 
-Nothing here is asked in production. A plugin that breaks one of these rules may look right for a long time: its answers are
-kept when they must not be, or differ between the first look at a node and the last one before a pod is bound.
+Only tests run these checks. A plugin that breaks a rule may seem to work for a long time: its results are kept when
+they must not be, or the first evaluation of a node differs from the last one before a pod is bound.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ from app.state.columns.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import DryRunView, Rows, View
 
-#: How many rows are tried one by one.
+#: The number of rows that are checked one by one.
 _FEW: Final = 4
 _VERDICT_CODES: Final = frozenset(
     {
@@ -44,15 +44,15 @@ Verdict = Status | None
 
 
 class ContractError(AssertionError):
-    """A plugin breaks rules; the message has a line for each."""
+    """A plugin breaks rules; the message has one line per broken rule."""
 
 
-class _Broken(Exception):  # noqa: N818 - the answer is of no use for further checks
+class _Broken(Exception):  # noqa: N818 - the result cannot be checked any further
     pass
 
 
 def check(plugin: Plugin, table: NodeTable, pods: Iterable[Pod]) -> None:
-    """Checks a plugin on these nodes with these pods; the table is as before afterwards. Raises ContractError."""
+    """Checks a plugin with these nodes and pods, and restores the table. Raises ContractError."""
     pods = tuple(pods)
     checks = _Checks(plugin, table)
     checks.run(checks.of_the_class)
@@ -71,21 +71,21 @@ def check(plugin: Plugin, table: NodeTable, pods: Iterable[Pod]) -> None:
 
 
 class _Checks:
-    """The checks of one plugin, and what they found."""
+    """The checks of one plugin and their findings."""
 
     def __init__(self, plugin: Plugin, table: NodeTable) -> None:
         self._plugin: Final[Any] = plugin
         self._table: Final = table
-        self._row_local: Final = isinstance(plugin, NodeLocal)
+        self._node_local: Final = isinstance(plugin, NodeLocal)
         self._faults: Final[dict[str, None]] = {}
 
     @property
     def faults(self) -> list[str]:
-        """Each once, in the order in which they were found."""
+        """The findings without duplicates, in the order in which they were made."""
         return list(self._faults)
 
     def run(self, step: Callable[..., None], *args: object) -> None:
-        """Runs a check as far as it gets."""
+        """Runs a check until its first fatal finding."""
         try:
             step(*args)
         except _Broken as broken:
@@ -97,7 +97,7 @@ class _Checks:
     # ------------------------------------------------------------ the class
 
     def of_the_class(self) -> None:
-        """The scheduler would take it."""
+        """The class can be used as a plugin."""
         fault = fault_of(type(self._plugin))
         if fault:
             self._fault(fault)
@@ -105,7 +105,7 @@ class _Checks:
     # ------------------------------------------------------------ concerns
 
     def of_concerns(self, pod: Pod) -> None:
-        """Nothing comes of asking it about a pod that does not concern it."""
+        """The plugin neither rejects nor scores for a pod that it declares not to apply to."""
         concerns = getattr(self._plugin, "concerns", None)
         concerned: object = concerns is None or concerns(pod.template)
         if not isinstance(concerned, bool):
@@ -124,7 +124,8 @@ class _Checks:
     # ------------------------------------------------------------ filter
 
     def of_filter(self, pod: Pod) -> None:
-        """Verdicts: well formed, the same in every view, of the view's world, of this pod's template where kept."""
+        """Verdicts are well formed, equal in every view, follow dry-run changes, and depend on the template only
+        where kept."""
         state = self._after_pre_filter(pod)
         if state is None:
             return
@@ -135,7 +136,7 @@ class _Checks:
             said = self._ask(state, pod, view)
             self._compare_views("filter", known, said, view.n)
         self._check_words(state, pod, everything)
-        if self._row_local:
+        if self._node_local:
             sibling = self._sibling(pod)
             self._compare_siblings("filter", known, self._ask_again(sibling))
             self._compare_neighbours("filter", pod, lambda: self._ask(state, pod, self._all()))
@@ -144,7 +145,7 @@ class _Checks:
         self._check_worlds(state, pod)
 
     def _after_pre_filter(self, pod: Pod) -> CycleState | None:
-        """The cycle state after PreFilter; None if that skips or refuses the pod."""
+        """The cycle state after PreFilter; None if PreFilter skips or rejects the pod."""
         state = CycleState()
         return state if self._pre_filter(state, pod).status.ok else None
 
@@ -194,12 +195,12 @@ class _Checks:
         return self._statuses(self._filter(state, pod, view), view)
 
     def _ask_again(self, pod: Pod, view: View | None = None) -> dict[int, Verdict]:
-        """The verdicts of an attempt that begins now; none if PreFilter skips or refuses the pod."""
+        """The verdicts of a new attempt; empty if PreFilter skips or rejects the pod."""
         state = self._after_pre_filter(pod)
         return {} if state is None else self._ask(state, pod, view or self._all())
 
     def _check_words(self, state: CycleState, pod: Pod, earlier: Verdicts | None) -> None:
-        """A number of a reason means the same in all answers about a pod."""
+        """A reason number has the same meaning in all results for a pod."""
         live = self._table.live_rows()
         for rows in (live[::-1], live[1:]):
             later = self._filter(state, pod, View(self._table, rows))
@@ -217,7 +218,7 @@ class _Checks:
                     )
 
     def _check_worlds(self, state: CycleState, pod: Pod) -> None:
-        """A pod that is imagined on a node, or away from it, counts like one that is, or is not, there."""
+        """A pod added or removed in a dry run counts as one that is really added or removed."""
         for row in self._table.live_rows()[:_FEW].tolist():
             name = self._table.names[row]
             guest = msgspec.structs.replace(pod, name="guest", uid="guest", node_name=name)
@@ -248,7 +249,7 @@ class _Checks:
     # ------------------------------------------------------------ score
 
     def of_score(self, pod: Pod) -> None:
-        """Scores: well formed, in range once normalised, of this pod's template and this row alone where kept."""
+        """Scores are well formed, in range once normalised, and depend on the template and the row only where kept."""
         state = self._before_score(pod)
         if state is None or not self._table.node_count:
             return
@@ -258,9 +259,9 @@ class _Checks:
             if not view.n:
                 continue
             said = self._scores(state, pod, view)
-            if self._row_local:
+            if self._node_local:
                 self._compare_views("score", known, said, view.n)
-        if self._row_local:
+        if self._node_local:
             sibling = self._sibling(pod)
             again = self._before_score(sibling)
             said = {} if again is None else self._scores(again, sibling, self._all())
@@ -300,7 +301,7 @@ class _Checks:
     # ------------------------------------------------------------ reserve
 
     def of_reserve(self, pod: Pod) -> None:
-        """Unreserve may come twice, and without a Reserve before it."""
+        """Unreserve may be called twice, and without Reserve."""
         if not hasattr(self._plugin, "unreserve"):
             return
         for row in self._table.live_rows()[:1].tolist():
@@ -316,7 +317,7 @@ class _Checks:
     # ------------------------------------------------------------ hints
 
     def of_hints(self, pod: Pod) -> None:
-        """Hints bear additions and deletions, answer with a bool, and look at the template only where they say so."""
+        """Hints accept additions and deletions, return a bool, and depend on the template only if registered so."""
         for registration in registrations_of(self._plugin) or ():
             if not isinstance(registration, EventRegistration):
                 raise _Broken(
@@ -331,7 +332,7 @@ class _Checks:
         self, registration: EventRegistration, pod: Pod, old: object, new: object
     ) -> None:
         hint, label = registration.hint, registration.event.label
-        assert hint is not None  # noqa: S101 - the caller has looked
+        assert hint is not None  # noqa: S101 - the caller has checked
         said: object = hint(pod, old, new)
         if not isinstance(said, bool):
             raise _Broken(f"the hint for {label} returns {_kind(said)}, not a bool")
@@ -342,7 +343,7 @@ class _Checks:
             )
 
     def _changes(self, registration: EventRegistration) -> Iterator[tuple[object, object]]:
-        """Changes that the event may stand for: of every node, or of every pod on one."""
+        """Changes that match the event, one for each node or each pod on a node."""
         resource, action = registration.event.resource, registration.event.action
         objects: list[object] = []
         if resource is Resource.Node:
@@ -363,7 +364,7 @@ class _Checks:
         return View(self._table, self._table.live_rows())
 
     def _views(self) -> Iterator[View]:
-        """Some rows, in any order, single ones, and none."""
+        """Views of some rows, in several orders, of single rows, and of none."""
         live = self._table.live_rows()
         chosen: list[Rows] = [live[::-1], live[::2], live[1::2], live[:0]]
         chosen += [live[i : i + 1] for i in range(min(len(live), _FEW))]
@@ -403,7 +404,7 @@ class _Checks:
     def _compare_neighbours(
         self, point: str, pod: Pod, ask: Callable[[], Mapping[int, object]]
     ) -> None:
-        """The answers for a row stay the same when something happens to another one."""
+        """The results for a row do not change with another row."""
         known, epoch = ask(), self._plugin.epoch()
         for row in self._table.live_rows()[:_FEW].tolist():
             name = self._table.names[row]

@@ -1,4 +1,4 @@
-"""Why a pod is unschedulable: a verdict per node, kept as columns until a message is needed."""
+"""Why a pod is unschedulable: one verdict per node, kept as columns until a message is needed."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,37 +13,37 @@ from app.state.columns.resources import Int64
 
 #: ``FilterOutcome.plugin`` of a row that no plugin rejected.
 NONE: Final = np.int8(127)
-#: Names all extenders together where plugins are named.
+#: The name for all extenders together in a set of plugin names.
 EXTENDER: Final = "Extender"
-#: Up to here values are counted in a table of their own rather than sorted.
+#: Values below this limit are counted by bincount instead of sorting.
 _COUNTABLE: Final = 2**16
-#: Up to so many values are looked for one by one.
+#: Up to this many distinct values are searched one by one.
 _FEW: Final = 16
 
 
 class Scores(NamedTuple):
-    """The scores a node was chosen by; int64[nodes] each, empty where only one node was feasible."""
+    """The scores from which a node was chosen: int64[nodes] each, empty if only one node was feasible."""
 
     nodes: list[str]
-    #: Weighted and normalised, by plugin.
+    #: Weighted and normalised scores by plugin.
     by_plugin: dict[str, Int64]
-    #: With the extenders' share.
+    #: Totals, extenders' scores included.
     totals: Int64
 
 
 class RejectionCount(NamedTuple):
-    """A verdict with the plugin that gave it, and how many nodes it holds for."""
+    """A status with its plugin, and the number of nodes that have it."""
 
     status: Status
     nodes: int
 
 
 class FilterOutcome:
-    """What the filters said of every row of the table.
+    """The filters' verdicts on every row of the table.
 
-    ``plugin``: int8[n], position in ``names`` of the plugin that turned the row down first, NONE where it may go.
+    ``plugin``: int8[n], position in ``names`` of the first plugin that rejected the row, NONE for feasible rows.
     ``codes``: int8[n] and ``reasons``: int32[n] are that plugin's.
-    ``considered``: bool[n], the rows that were looked at (with a node object, and left by PreFilter).
+    ``considered``: bool[n], the rows that were evaluated (with a Node object, and not excluded by PreFilter).
     """
 
     __slots__ = ("codes", "considered", "names", "plugin", "reasons", "texts")
@@ -65,31 +65,31 @@ class FilterOutcome:
         self.considered: Final = considered
 
     def feasible(self, every: npt.NDArray[np.intp] | None = None) -> npt.NDArray[np.intp]:
-        """Rows where the pod may go, ascending. Where that is every row: ``every``, if given, which costs no new array."""
+        """The feasible rows, ascending. If all rows are feasible, ``every`` itself (if given) instead of a new array."""
         good: Mask = (self.plugin == NONE) & self.considered
         if every is not None and np.count_nonzero(good) == len(every):
             return every
         return good.nonzero()[0]
 
     def rejected(self) -> npt.NDArray[np.intp]:
-        """Rows that were looked at and rejected, ascending."""
+        """The rejected rows, ascending."""
         bad: Mask = (self.plugin != NONE) & self.considered
         return bad.nonzero()[0]
 
     def rejecting_plugins(self) -> set[str]:
-        """Names of the plugins that turned any row down."""
+        """Names of the plugins that rejected any row."""
         return self._plugins_of(self.rejected())
 
     def pending_plugins(self) -> set[str]:
-        """Names of those among them that did so with Code.Pending: they wait for something of their own."""
+        """Names of the plugins that rejected any row with Code.Pending."""
         rows = self.rejected()
         return self._plugins_of(rows[self.codes[rows] == Code.Pending])
 
     def _plugins_of(self, rows: npt.NDArray[np.intp]) -> set[str]:
         return {self.names[number] for number in np.unique(self.plugin[rows]).tolist()}
 
-    def refusals(self, rows: npt.NDArray[np.intp]) -> Iterator[RejectionCount]:
-        """The verdicts on ``rows``, all of which were rejected, by plugin and reason."""
+    def rejection_counts(self, rows: npt.NDArray[np.intp]) -> Iterator[RejectionCount]:
+        """The verdicts on ``rows``, which must be rejected ones, counted by plugin and reason."""
         if not len(rows):
             return
         reasons = self.reasons[rows].astype(np.int64)
@@ -100,7 +100,7 @@ class FilterOutcome:
             yield RejectionCount(self.status(int(rows[first])), count)
 
     def frozen(self) -> "FilterOutcome":
-        """A copy that later cycles do not touch."""
+        """A copy that later attempts do not change."""
         return FilterOutcome(
             self.names,
             self.plugin.copy(),
@@ -111,7 +111,7 @@ class FilterOutcome:
         )
 
     def status(self, row: int) -> Status:
-        """The verdict on one row, in words."""
+        """The status of one row."""
         number = int(self.plugin[row])
         if number == NONE:
             return Status(Code.Success)
@@ -120,7 +120,7 @@ class FilterOutcome:
 
 
 def _distinct(values: npt.NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
-    """Of each distinct value, ascending, where it first occurs and how often; all are from 0 and below ``limit``."""
+    """For each distinct value, ascending: the first index and the count. Values are at least 0 and below ``limit``."""
     if limit <= _COUNTABLE:
         counts = np.bincount(values)
         found = counts.nonzero()[0]
@@ -133,11 +133,12 @@ def _distinct(values: npt.NDArray[np.int64], limit: int) -> Iterator[tuple[int, 
 
 
 class Diagnosis:
-    """All verdicts on a pod that fits nowhere: the filters' (columns), the extenders' (by row), and one for all other nodes.
+    """All verdicts on an unschedulable pod: the filters' (columns), the extenders' (by row), and one for all other
+    nodes.
 
-    ``node_count``: how many nodes the cluster has. ``absent``: the verdict on nodes that were not evaluated (kube-scheduler's absent
-    nodes status). ``pre_filter_message``: set when PreFilter rejected the pod as a whole.
-    ``unschedulable_plugins`` and ``pending_plugins``: whose events may wake the pod (see QueuedPod).
+    ``node_count``: the number of nodes. ``absent``: the status of nodes that were not evaluated (kube-scheduler's
+    AbsentNodesStatus). ``pre_filter_message``: set when PreFilter rejected the pod as a whole.
+    ``unschedulable_plugins`` and ``pending_plugins``: the plugins whose events may wake the pod (see QueuedPod).
     """
 
     def __init__(
@@ -152,13 +153,14 @@ class Diagnosis:
         self.outcome: Final = outcome
         self.absent = absent
         self.pre_filter_message = pre_filter_message
-        #: Verdicts by row that replace the filters': the extenders', and those of nodes they dropped silently.
+        #: Verdicts by row that replace the filters': those of extenders, and of nodes that extenders left out without
+        #: a reason.
         self.by_row: dict[int, Status] = {}
         self.unschedulable_plugins: set[str] = set()
         self.pending_plugins: set[str] = set()
 
     def status(self, row: int) -> Status:
-        """The verdict on one row."""
+        """The status of one row."""
         if row in self.by_row:
             return self.by_row[row]
         if self.outcome is None or row >= len(self.outcome.considered):
@@ -169,7 +171,8 @@ class Diagnosis:
         return self.absent if status.ok else status
 
     def rows_with(self, code: Code, live: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        """Those of the ``live`` rows (ascending) whose verdict has this code; rows that came later have the default one."""
+        """Those of the ``live`` rows (ascending) whose status has this code; rows added after the attempt have
+        ``absent``."""
         codes = np.full(len(live), np.int8(self.absent.code))
         if self.outcome is not None:
             outcome, known = self.outcome, live[: np.searchsorted(live, len(self.outcome.plugin))]
@@ -184,29 +187,29 @@ class Diagnosis:
         return chosen
 
     def reject(self, rows: npt.NDArray[np.intp], status: Status) -> None:
-        """Records one verdict for several rows."""
+        """Records one status for several rows."""
         self.by_row.update(dict.fromkeys(rows.tolist(), status))
 
-    def refusals(self) -> list[RejectionCount]:
-        """Who rejected how many nodes for what, in the order of the filters, extenders and PreFilter last."""
-        refusals: list[RejectionCount] = []
+    def rejection_counts(self) -> list[RejectionCount]:
+        """The rejected nodes counted by status: filters first, then extenders, then PreFilter."""
+        counts: list[RejectionCount] = []
         if self.outcome is not None:
             rows = self.outcome.rejected()
             if self.by_row:
                 rows = np.setdiff1d(rows, np.fromiter(self.by_row, np.intp, len(self.by_row)))
-            refusals += self.outcome.refusals(rows)
-        refusals += [RejectionCount(s, count) for s, count in Counter(self.by_row.values()).items()]
-        rest = self.node_count - sum(refusal.nodes for refusal in refusals)
+            counts += self.outcome.rejection_counts(rows)
+        counts += [RejectionCount(s, count) for s, count in Counter(self.by_row.values()).items()]
+        rest = self.node_count - sum(count.nodes for count in counts)
         if rest > 0 and self.absent.reasons:
-            refusals.append(RejectionCount(self.absent, rest))
-        return refusals
+            counts.append(RejectionCount(self.absent, rest))
+        return counts
 
     def reason_counts(self) -> Counter[str]:
-        """How many nodes have each reason; a node with two reasons counts for both."""
+        """The number of nodes by reason; a node with two reasons counts for both."""
         counts: Counter[str] = Counter()
-        for refusal in self.refusals():
-            for reason in refusal.status.reasons:
-                counts[reason] += refusal.nodes
+        for rejected in self.rejection_counts():
+            for reason in rejected.status.reasons:
+                counts[reason] += rejected.nodes
         return counts
 
     def message(self, post_filter_message: str = "") -> str:
@@ -219,7 +222,7 @@ class Diagnosis:
 
 
 def unavailable(node_count: int, reasons: Mapping[str, int]) -> str:
-    """How many nodes there are, and how many of them have each reason, in kube-scheduler's words."""
+    """kube-scheduler's text for the number of nodes and the number that has each reason."""
     text = f"0/{node_count} nodes are available:"
     counts = histogram(reasons.items())
     return f"{text} {counts}." if counts else text

@@ -1,4 +1,4 @@
-"""What a plugin is: the extension points, what they are given and what they answer.
+"""The plugin interface: extension points, their arguments and results.
 
 A plugin is a class with a ``NAME``, a constructor ``(args, handle)`` and the methods of the extension points it
 extends, by these names (docs/plugins.md is the guide for writers; they import from ``app.framework.api``)::
@@ -6,15 +6,15 @@ extends, by these names (docs/plugins.md is the guide for writers; they import f
     pre_enqueue  sort_key  concerns  pre_filter  filter  post_filter  pre_score  score  normalize
     reserve / unreserve  permit  pre_bind_pre_flight / pre_bind / undo_pre_bind  bind  post_bind  events_to_register
 
-A point that a class has no method for is a point it does not extend. Filter and Score answer for a whole view of nodes
-at once: columns in, columns out. Plugins that would rather look at one node at a time derive from
-``app.framework.per_node``. Nothing here blocks; ``pre_bind`` and ``bind`` are coroutines because they write to the API
-server through ``Effects``.
+A class extends the points for which it has a method. Filter and Score return arrays with one entry per node of a
+view. Plugins that evaluate one node at a time derive from
+``app.framework.per_node``. No method may block; ``post_filter``, ``pre_bind`` and ``bind`` are coroutines because
+they write to the API server through ``Effects``.
 
-Order, skipping and failure rules are kube-scheduler's (docs/spec/framework.md).
+Order, skipping and errors follow kube-scheduler's rules (docs/spec/framework.md).
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -31,13 +31,15 @@ from app.state.cluster import Cluster
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominator import Nominator
+from app.state.queue.hints import NarrowFunction
+from app.state.queue.recorder import HintFunction
 from app.state.table import NodeTable
 from app.state.view import View
 from app.wire.extender_v1 import Victims
 
 MAX_NODE_SCORE: Final = 100
 
-#: Method that makes a class extend a point, by the point's name in the configuration.
+#: Extension point (name in the configuration) -> name of the plugin's method.
 POINT_METHODS: Final[Mapping[str, str]] = {
     "preEnqueue": "pre_enqueue",
     "queueSort": "sort_key",
@@ -55,9 +57,9 @@ POINT_METHODS: Final[Mapping[str, str]] = {
 
 
 class CycleState:
-    """What plugins remember between the extension points of one scheduling attempt, by key of their choosing.
+    """Data that plugins keep between the extension points of one scheduling attempt, by key.
 
-    ``parent`` holds what was worked out once for all pods of the template; reading falls through to it.
+    ``parent`` has the data computed once per template; ``read`` and ``get`` fall back to it.
     """
 
     __slots__ = ("_data", "_parent")
@@ -67,17 +69,17 @@ class CycleState:
         self._parent: Final = parent
 
     def write(self, key: Hashable, value: Any) -> None:
-        """Remembers a value."""
+        """Stores a value under a key."""
         self._data[key] = value
 
     def read(self, key: Hashable) -> Any:
-        """The value remembered under a key. Raises KeyError."""
+        """The value stored under a key. Raises KeyError."""
         if key in self._data or self._parent is None:
             return self._data[key]
         return self._parent.read(key)
 
     def get(self, key: Hashable, default: Any = None) -> Any:
-        """The value remembered under a key, or ``default``."""
+        """The value stored under a key, or ``default``."""
         if key in self._data or self._parent is None:
             return self._data.get(key, default)
         return self._parent.get(key, default)
@@ -88,10 +90,11 @@ def _no_text(_number: int) -> tuple[str, ...]:
 
 
 class Verdicts(msgspec.Struct, frozen=True):
-    """What a filter says of each row of a view.
+    """A filter's result for each row of a view.
 
-    ``codes``: int8[n], 0 where the pod may go and a rejecting Code elsewhere (Code.Error fails the whole attempt).
-    ``reasons``: int32[n], a number for ``text``, meaningless where the code is 0. For one pod a number always means the same.
+    ``codes``: int8[n], 0 for feasible rows, else a rejecting Code (Code.Error fails the whole attempt).
+    ``reasons``: int32[n], the argument for ``text``; ignored where the code is 0. For one pod a number always has the
+    same meaning.
     """
 
     codes: npt.NDArray[np.int8]
@@ -100,7 +103,7 @@ class Verdicts(msgspec.Struct, frozen=True):
 
 
 def reject(failed: Mask, code: Code, *reason: str) -> Verdicts | None:
-    """Verdicts that reject the rows where ``failed``, all for one reason; None if there are none."""
+    """Verdicts that reject the rows where ``failed`` (bool[n]) is True, with one reason; None if there are none."""
     if not failed.any():
         return None
     codes = np.where(failed, np.int8(code), np.int8(0))
@@ -108,7 +111,7 @@ def reject(failed: Mask, code: Code, *reason: str) -> Verdicts | None:
 
 
 def reject_first(*cases: tuple[Mask, Code, str]) -> Verdicts | None:
-    """Verdicts from several tests, the first that fails a row decides; None if nothing fails."""
+    """Verdicts from several tests; the first test that rejects a row gives the reason; None if none does."""
     codes: npt.NDArray[np.int8] | None = None
     texts = tuple((text,) for _, _, text in cases)
     reasons: npt.NDArray[np.int32] | None = None
@@ -126,68 +129,59 @@ def reject_first(*cases: tuple[Mask, Code, str]) -> Verdicts | None:
 
 
 class PreFilterResult(msgspec.Struct, frozen=True):
-    """What PreFilter found: a status, and the only node names that can be right (None: any)."""
+    """PreFilter's result: a status, and the names of the nodes to consider (None: all)."""
 
     status: Status
     node_names: frozenset[str] | None = None
 
 
 class QueueingHint:
-    """What a hint says: wake the pod, or leave it."""
+    """The results of a queueing hint."""
 
     QUEUE: ClassVar[bool] = True
     SKIP: ClassVar[bool] = False
 
 
-#: ``hint(pod, old, new) -> bool``: whether this event may make ``pod`` schedulable. ``old`` is None for additions, ``new``
-#: for deletions.
-HintFunction = Callable[[Pod, Any, Any], bool]
-
-
-#: ``narrow(template, old, new)``: the uids of the only pods of a template that a hint can say yes to; None for any.
-NarrowFunction = Callable[[PodTemplate, Any, Any], Collection[str] | None]
-
-
 class EventRegistration(msgspec.Struct, frozen=True):
-    """An event that can help pods this plugin rejected; without a hint it always does."""
+    """An event that may make pods schedulable that the plugin rejected; without a hint every such event does."""
 
     event: ClusterEvent
     hint: HintFunction | None = None
-    #: Whether the hint looks at nothing of the pod but its template, so that it is asked once per family.
+    #: Whether the hint depends on the pod's template only; it is then called once per group of waiting pods.
     template_only: bool = False
-    #: Spares the hint where an event concerns few of very many pods.
+    #: Limits the pods for which the hint is called.
     narrow: NarrowFunction | None = None
 
 
 class PermitResult(msgspec.Struct, frozen=True):
-    """Permit's answer; with Code.Wait the longest time to wait, in seconds."""
+    """Permit's result; with Code.Wait the longest time to wait, in seconds."""
 
     status: Status
     timeout_seconds: float = 0.0
 
 
 class PostFilterResult(msgspec.Struct, frozen=True):
-    """What PostFilter achieved. ``nominated_node``: None leaves the nomination, "" clears it, a name sets it."""
+    """PostFilter's result. ``nominated_node``: None keeps the nomination, "" clears it, a name sets it."""
 
     status: Status
     nominated_node: str | None = None
 
 
 class EvictionProgress(Protocol):
-    """Follows the eviction of a preemptor's victims; every eviction that begins ends."""
+    """Is notified of the progress of an eviction; ``end`` follows every ``begin``."""
 
     def begin(self, uid: str) -> None:
-        """The victims of this preemptor are going to be evicted."""
+        """The eviction of this preemptor's victims begins."""
 
     def last(self, uid: str, victim: Pod) -> None:
-        """All victims but this one are evicted, and it is next."""
+        """All victims except this one are evicted; this one is next."""
 
     def end(self, uid: str, *, evicted: bool) -> bool:
-        """The eviction has ended, successfully or not; whether the preemptor has nothing to wait for any more."""
+        """The eviction has ended, successfully or not. Returns whether the preemptor can be tried again at once."""
 
 
 class Eviction(msgspec.Struct, frozen=True):
-    """Room to be made for a pod on a node; ``victims`` most important first."""
+    """The pods to evict from a node for a preemptor; ``victims`` most important first."""
 
     preemptor: Pod
     node_name: str
@@ -196,42 +190,43 @@ class Eviction(msgspec.Struct, frozen=True):
 
 
 class ResourceClaimEffects(Protocol):
-    """What may be done to ResourceClaims. All methods raise SchedulingError with the server's text."""
+    """Reads and writes ResourceClaims. All methods raise SchedulingError with the API server's text."""
 
     async def get(self, namespace: str, name: str) -> ResourceClaim:
-        """The claim as the API server has it now."""
+        """Reads the claim from the API server."""
         ...
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
-        """Creates a claim with this metadata (``generate_name``) and spec; as it is then."""
+        """Creates a claim with this metadata (``generate_name``) and spec; returns the stored claim."""
         ...
 
     async def patch(
         self, claim: ResourceClaim, changes: Mapping[str, Any], *, status: bool = False
     ) -> ResourceClaim:
-        """Writes ``changes``, a JSON merge patch, to this version of a claim or of its status; as it is then.
+        """Applies ``changes``, a JSON merge patch, to this version of a claim or its status; returns the stored
+        claim.
 
         Raises ConflictError, a SchedulingError, if there is a newer version.
         """
         ...
 
     async def add_finalizer(self, claim: ResourceClaim, finalizer: str) -> ResourceClaim:
-        """Writes one more finalizer to this version of a claim; as it is then. Raises ConflictError as ``patch``."""
+        """Adds a finalizer to this version of a claim; returns the stored claim. Raises ConflictError as ``patch``."""
         ...
 
     async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
-        """Takes the consumer with this uid out of status.reservedFor, whatever the claim's version; as it is then."""
+        """Removes the consumer with this uid from status.reservedFor of any version; returns the stored claim."""
         ...
 
     async def delete(self, claim: ResourceClaim) -> None:
-        """Deletes this very claim."""
+        """Deletes the claim with this uid."""
 
     async def tell_pod(self, pod: Pod, status: Mapping[str, Any]) -> None:
         """Writes a pod's status.extendedResourceClaimStatus."""
 
 
 class Effects(Protocol):
-    """What PreBind, Bind and PostFilter plugins may do to the world. The shell implements it."""
+    """Requests that PostFilter, PreBind and Bind plugins can make; the shell implements it."""
 
     @property
     def resource_claims(self) -> ResourceClaimEffects:
@@ -242,39 +237,40 @@ class Effects(Protocol):
         """Records a Normal event about a pod."""
 
     def asks_about_victims(self, pod: Pod) -> bool:
-        """Whether any extender wants a say in which pods are evicted for this one."""
+        """Whether any extender with a preempt verb is interested in this pod."""
 
     async def agree_on_victims(
         self, pod: Pod, candidates: Mapping[str, Victims]
     ) -> Mapping[str, Victims]:
-        """The victims by node that the extenders with a preempt verb leave of ``candidates``. Raises SchedulingError."""
+        """The candidates (victims by node) that the extenders with a preempt verb accept. Raises SchedulingError."""
 
     def evict(self, eviction: Eviction) -> None:
-        """Starts to make room, in the background. The preemptor is tried again at once if that fails, or if all are gone."""
+        """Starts an eviction in the background. The preemptor is retried at once if it fails or if all victims are
+        gone."""
 
     async def bind(self, pod: Pod, node_name: str) -> Status:
-        """Writes the Binding; what the API server refuses is an Error with its text."""
+        """Writes the Binding. A refusal is returned as an Error with the API server's text."""
 
     async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:
-        """Writes ``changes``, a JSON merge patch (RFC 7386) of the object's body, to a PersistentVolume.
+        """Applies ``changes``, a JSON merge patch (RFC 7386), to a PersistentVolume.
 
-        Only while the stored object has the resource version of ``volume``: one that changed meanwhile is a conflict and
-        nothing is written. Returns when the API server has accepted it; the watch brings the new version later.
-        Raises SchedulingError with the server's text (conflict, not found, refused, out of reach).
+        The patch carries the resource version of ``volume``: if the stored object has another one, nothing is written.
+        Returns when the API server has accepted the patch; the watch delivers the new version later. Raises
+        SchedulingError with the server's text (conflict, not found, refused, unreachable).
         """
 
     async def update_claim(self, claim: PersistentVolumeClaim, changes: Mapping[str, Any]) -> None:
-        """Writes ``changes``, a JSON merge patch of the object's body, to a PersistentVolumeClaim, as ``update_volume``."""
+        """As ``update_volume``, for a PersistentVolumeClaim."""
 
     async def sleep(self, seconds: float) -> None:
-        """Waits."""
+        """Waits this many seconds."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
 
 
 class WaitingPod(Protocol):
-    """A pod that Permit plugins hold back."""
+    """A pod that Permit plugins delay."""
 
     @property
     def pod(self) -> Pod:
@@ -285,20 +281,20 @@ class WaitingPod(Protocol):
         """The plugins that have not allowed it yet."""
 
     def allow(self, plugin: str) -> None:
-        """Says that ``plugin`` lets the pod go; the last one that held it ends the wait."""
+        """``plugin`` allows the pod; when the last pending plugin does, the wait ends."""
 
     def reject(self, plugin: str, message: str) -> None:
-        """Ends the wait: ``plugin`` turns the pod down."""
+        """``plugin`` rejects the pod, which ends the wait."""
 
 
 class WaitingPods(Protocol):
-    """The pods on hold, of all profiles."""
+    """The waiting pods of all profiles."""
 
     def get(self, uid: str) -> WaitingPod | None:
-        """The pod, if it is on hold."""
+        """The pod if it waits, else None."""
 
     def __iter__(self) -> Iterator[WaitingPod]:
-        """All of them, the one that has waited longest first."""
+        """All waiting pods, the one that has waited longest first."""
         ...
 
 
@@ -314,11 +310,11 @@ class Clock(Protocol):
     """Tells the time, in seconds."""
 
     def monotonic(self) -> float:
-        """Since some moment in the past; never goes back."""
+        """Seconds since a fixed moment in the past; never decreases."""
         ...
 
     def wall(self) -> float:
-        """Since the epoch; may jump."""
+        """Seconds since the epoch; may jump."""
         ...
 
 
@@ -331,7 +327,7 @@ class _NoTime:
 
 
 class Handle:
-    """What a plugin is given beside its arguments: the scheduler's own view of the cluster."""
+    """The second argument of a plugin's constructor: the scheduler's view of the cluster."""
 
     __slots__ = ("clock", "cluster", "nominator", "profile_name", "rng", "table", "waiting")
 
@@ -348,80 +344,80 @@ class Handle:
     ) -> None:
         #: The nodes and the pods on them, assumed ones included.
         self.table: Final = table
-        #: Everything else: volumes, namespaces, services, disruption budgets.
+        #: All other kinds: volumes, namespaces, services, disruption budgets.
         self.cluster: Final = cluster
         self.profile_name: Final = profile_name
-        #: Which pods are nominated to which nodes.
+        #: The nominated pods by node.
         self.nominator: Final = nominator or Nominator(lambda _pod: True)
-        #: The source of randomness for ties and offsets.
+        #: The random number generator, for ties and offsets.
         self.rng: Final = rng if rng is not None else np.random.default_rng(0)
-        #: The pods that Permit plugins hold back, to be allowed or rejected.
+        #: The pods that wait for Permit plugins.
         self.waiting: Final[WaitingPods] = _NobodyWaits() if waiting is None else waiting
-        #: What the time is; by default it stands still.
+        #: The time; the default clock always returns 0.
         self.clock: Final[Clock] = _NoTime() if clock is None else clock
 
 
 @runtime_checkable
 class Plugin(Protocol):
-    """The least a plugin has."""
+    """What every plugin has."""
 
     NAME: ClassVar[str]
 
 
 class NodeLocal:
-    """Mark of a plugin whose answer for a row follows from that row, the pod's template and ``epoch()`` alone.
+    """Base of plugins whose result for a row depends only on that row, the pod's template and ``epoch()``.
 
-    Its verdicts and raw scores are kept per template and asked again only for rows that changed. It must not look at the
-    pod's name, labels or namespace, nor at other rows. Its ``pre_filter`` and ``pre_score`` run once per template, whatever
-    the epoch; what they write to the cycle state is kept as long as the template.
+    Verdicts and raw scores are kept per template and computed again only for rows that changed. The plugin must not read
+    the pod's name, labels or namespace, nor other rows. ``pre_filter`` and ``pre_score`` run once per template, whatever
+    the epoch; what they write to the cycle state is kept with the template.
     """
 
     def epoch(self) -> Hashable:
-        """Whatever else the answers depend on; when it changes all rows are asked again."""
+        """A value for everything else that the results depend on; when it changes, all rows are computed again."""
         return None
 
 
 class PreEnqueuePlugin(Plugin, Protocol):
-    """Holds pods back before they are queued."""
+    """Keeps pods out of the queue."""
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Success lets the pod into the active queue."""
 
 
 class Queued(Protocol):
-    """What the order of the queue is made from."""
+    """What a QueueSort plugin sees of a queued pod."""
 
     pod: Pod
-    #: When the pod came (back) to the queue, in seconds since the epoch.
+    #: When the pod was added or last returned to the queue, in seconds since the epoch.
     timestamp: float
 
 
 class QueueSortPlugin(Plugin, Protocol):
-    """Orders the active queue; one per process, the same in every profile."""
+    """Sorts the active queue; the same plugin in every profile."""
 
     def sort_key(self, queued: Queued) -> Any:
-        """The smaller key is popped first; keys of two pods must compare."""
+        """The pod with the smallest key is popped first; all keys must be comparable."""
 
 
 class SelectivePlugin(Plugin, Protocol):
-    """Has nothing to say about most pods, and it shows in their specs. For any plugin that extends PreFilter to Score."""
+    """Can tell from a pod's spec that it does not apply; for plugins at PreFilter, Filter, PreScore or Score."""
 
     def concerns(self, template: PodTemplate) -> bool:
-        """False leaves it out from PreFilter to Score, as if PreFilter and PreScore said Skip; asked once per template."""
+        """False skips the plugin from PreFilter to Score for pods of this template; called once per template."""
 
 
 class PreFilterPlugin(Plugin, Protocol):
-    """Prepares, narrows or refuses before nodes are looked at."""
+    """Runs before the filters: prepares data, restricts the nodes, or rejects the pod."""
 
     def pre_filter(self, state: CycleState, pod: Pod) -> PreFilterResult | Status:
-        """Success, Skip (this plugin's filter is left out), or a rejection for all nodes."""
+        """Success, Skip (this plugin's filter is not called), or a rejection for all nodes."""
 
 
 class FilterPlugin(Plugin, Protocol):
-    """Says which nodes will not do.
+    """Rejects nodes.
 
-    One with ``UNDECIDED_ONLY = True`` is not asked about rows that PreFilter or an earlier filter has ruled out; others look at
-    all rows, which costs less than choosing them.
+    With ``UNDECIDED_ONLY = True`` the view leaves out rows that PreFilter or an earlier filter has rejected. The default
+    is all rows, because selecting rows costs more than a cheap filter.
     """
 
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
@@ -432,29 +428,29 @@ class PreScorePlugin(Plugin, Protocol):
     """Prepares scoring."""
 
     def pre_score(self, state: CycleState, pod: Pod, view: View) -> Status:
-        """Success, or Skip (this plugin's score is left out). ``view`` has the feasible nodes."""
+        """Success, or Skip (this plugin's score is not called). ``view`` has the feasible nodes."""
 
 
 class ScorePlugin(Plugin, Protocol):
-    """Ranks nodes."""
+    """Scores nodes."""
 
     def score(self, state: CycleState, pod: Pod, view: View) -> Int64 | None:
-        """int64[n], 0 to 100 unless ``normalize`` brings it there; None for 0 everywhere."""
+        """int64[n], 0 to 100 unless the plugin has ``normalize``; None for 0 on all rows."""
 
 
 class NormalizePlugin(ScorePlugin, Protocol):
-    """Ranks nodes against each other.
+    """Scores nodes relative to each other.
 
-    A ``NodeLocal`` one may have ``ZERO_NORMALIZED``: the score that ``normalize`` gives to each of any number of nodes whose raw
-    scores are all 0. It need not be called for those then.
+    A ``NodeLocal`` plugin may have ``ZERO_NORMALIZED``: the score that ``normalize`` gives to all nodes if their raw
+    scores are all 0. ``normalize`` need not be called then.
     """
 
     def normalize(self, state: CycleState, pod: Pod, scores: Int64, view: View) -> Int64:
-        """int64[n] within 0 to 100 from the raw scores of all feasible nodes."""
+        """int64[n], 0 to 100, from the raw scores of all feasible nodes."""
 
 
 class PostFilterPlugin(Plugin, Protocol):
-    """Makes room when no node is feasible."""
+    """Runs when no node is feasible, for example to preempt pods."""
 
     async def post_filter(
         self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
@@ -463,24 +459,25 @@ class PostFilterPlugin(Plugin, Protocol):
 
 
 class ReservePlugin(Plugin, Protocol):
-    """Keeps books of its own."""
+    """Reserves resources that the node table does not count."""
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Sets something aside for the pod on the node."""
+        """Reserves for the pod on the node."""
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Gives it back; called for every Reserve plugin after any failure, so it must bear being called twice."""
+        """Releases the reservation. Called for every Reserve plugin after any failure, possibly without ``reserve``
+        or twice."""
 
 
 class PermitPlugin(Plugin, Protocol):
-    """Lets a decided pod through, holds it, or stops it."""
+    """Allows, delays or rejects the binding of a pod."""
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult:
         """Success, Wait or a rejection."""
 
 
 class PreBindPlugin(Plugin, Protocol):
-    """Does what must be done before the binding is written."""
+    """Runs before the binding is written."""
 
     def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Success if ``pre_bind`` has work to do, Skip if not."""
@@ -488,16 +485,16 @@ class PreBindPlugin(Plugin, Protocol):
     async def pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, effects: Effects
     ) -> Status:
-        """Does it."""
+        """Does the work; success or an error."""
 
 
 class RevocablePlugin(PreBindPlugin, Protocol):
-    """Takes back what its ``pre_bind`` wrote for a pod that cannot be bound after all."""
+    """Reverts what its ``pre_bind`` wrote if the pod cannot be bound."""
 
     async def undo_pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, effects: Effects
     ) -> None:
-        """Takes it back: once a binding cycle has failed, before Unreserve, even if ``pre_bind`` was never called."""
+        """Called when a binding cycle has failed, before Unreserve, even if ``pre_bind`` was not called."""
 
 
 class BindPlugin(Plugin, Protocol):
@@ -511,28 +508,28 @@ class PostBindPlugin(Plugin, Protocol):
     """Is called with pods that were bound."""
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """The pod is bound."""
+        """Called after the pod was bound."""
 
 
 def points_of(plugin: type | Plugin) -> frozenset[str]:
-    """The configuration names of the extension points that a plugin (class) extends.
+    """The configuration names of the extension points at which a profile may list a plugin (class).
 
-    Those it has a method for, and its ``IDLE_AT``: where a profile may list it because kube-scheduler's plugin of that name
-    has something to do there.
+    These are the points for which it has a method, and its ``IDLE_AT``: points of kube-scheduler's plugin of that name
+    at which this one has nothing to do.
     """
     idle: frozenset[str] = getattr(plugin, "IDLE_AT", frozenset())
     return idle.union(point for point in POINT_METHODS if acts_at(plugin, point))
 
 
 class Need(NamedTuple):
-    """The point at which a plugin prepares what it needs at a later one, and its error where the profile leaves that out."""
+    """A point that must run before another one, and the plugin's error if the profile disables it."""
 
     point: str
     error: str
 
 
 def needs_of(plugin: type | Plugin) -> Mapping[str, Need]:
-    """What a plugin needs, by the point where it does (its ``NEEDS``): one that says nothing manages without preparation."""
+    """The plugin's ``NEEDS`` by extension point; empty by default."""
     needs: Mapping[str, Need] = getattr(plugin, "NEEDS", {})
     return needs
 
@@ -543,13 +540,13 @@ def acts_at(plugin: type | Plugin, point: str) -> bool:
 
 
 def concerned(plugin: Plugin, template: PodTemplate) -> bool:
-    """Whether a plugin takes part, from PreFilter to Score, in the attempts of pods of this template."""
+    """Whether a plugin applies to pods of this template, from PreFilter to Score."""
     concerns: Callable[[PodTemplate], bool] | None = getattr(plugin, "concerns", None)
     return concerns is None or concerns(template)
 
 
 def registrations_of(plugin: Plugin) -> Iterable[EventRegistration] | None:
-    """The events a plugin asks to be woken by; None if it does not say (then any event wakes its pods)."""
+    """The events that a plugin registers; None if it has no ``events_to_register`` (any event then wakes its pods)."""
     method: Callable[[], Iterable[EventRegistration]] | None = getattr(
         plugin, "events_to_register", None
     )
@@ -557,7 +554,7 @@ def registrations_of(plugin: Plugin) -> Iterable[EventRegistration] | None:
 
 
 def default_normalize(scores: Int64, *, reverse: bool = False) -> Int64:
-    """Scales int64[n] so that the largest becomes 100 (docs/spec/matching.md#score-normalisation)."""
+    """Scales int64[n] so that the highest score becomes 100 (docs/spec/matching.md#score-normalisation)."""
     highest = scores.item(scores.argmax()) if len(scores) else 0
     if highest <= 0:
         return np.full(len(scores), MAX_NODE_SCORE, np.int64) if reverse else scores

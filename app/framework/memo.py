@@ -1,7 +1,7 @@
-"""What is kept per pod template: verdicts and scores of the row-local plugins, refreshed for changed rows only.
+"""Keeps the verdicts and scores of NodeLocal plugins per pod template, and computes them again for changed rows only.
 
-Replicas of one workload ask the same question again and again, and between two of them only a few rows of the node
-table change. The memo asks the plugins about just those rows (docs/architecture.md, "Identical pods are decided incrementally").
+Between two replicas of one workload only a few rows of the node table change. The memo calls the plugins for these rows
+only (docs/architecture.md, "Pods of one template are decided incrementally").
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -35,9 +35,10 @@ Epoch = Callable[[], Hashable]
 
 
 class FilterArrays:
-    """The columns of an Outcome while the filters are run: of each row the verdict of the first plugin that rejects it.
+    """The columns of a FilterOutcome while the filters run: for each row the verdict of the first plugin that rejects
+    it.
 
-    ``faulty``: whether there may be Errors among them, which fail the attempt (see ``check``).
+    ``faulty``: whether any verdict may be an Error, which fails the attempt (see ``check``).
     """
 
     __slots__ = ("codes", "faulty", "plugin", "reasons", "texts")
@@ -51,7 +52,9 @@ class FilterArrays:
 
     def copy(self) -> "FilterArrays":
         """An independent copy."""
-        out = FilterArrays.__new__(FilterArrays)  # not __init__: its arrays would go unused
+        out = FilterArrays.__new__(
+            FilterArrays
+        )  # not __init__, which would allocate arrays in vain
         out.plugin, out.codes, out.reasons = (
             self.plugin.copy(),
             self.codes.copy(),
@@ -61,14 +64,14 @@ class FilterArrays:
         return out
 
     def take(self, rows: Rows) -> "FilterArrays":
-        """The verdicts on some rows."""
+        """A copy with the verdicts on some rows."""
         out = FilterArrays.__new__(FilterArrays)
         out.plugin, out.codes, out.reasons = self.plugin[rows], self.codes[rows], self.reasons[rows]
         out.texts, out.faulty = self.texts, self.faulty
         return out
 
-    def lay_over(self, number: int, name: str, verdicts: Verdicts) -> None:
-        """Records what plugin ``number`` rejected, unless an earlier plugin did.
+    def add_rejections(self, number: int, name: str, verdicts: Verdicts) -> None:
+        """Records the rejections of plugin ``number`` on rows that no earlier plugin rejected.
 
         Raises SchedulingError if the number of verdicts is wrong.
         """
@@ -87,12 +90,12 @@ class FilterArrays:
         self.texts[number] = verdicts.text
 
     def clear(self, rows: Rows) -> None:
-        """Nothing is held against these rows any more."""
+        """Marks these rows as feasible."""
         self.plugin[rows] = NONE
         self.codes[rows] = 0
 
     def put(self, rows: Rows, other: "FilterArrays") -> None:
-        """Takes over ``other`` (one entry per row in ``rows``)."""
+        """Copies ``other``, which has one entry per row in ``rows``."""
         self.plugin[rows] = other.plugin
         self.codes[rows] = other.codes
         self.reasons[rows] = other.reasons
@@ -102,7 +105,7 @@ class FilterArrays:
     def check(self, names: Sequence[str], considered: Mask | None = None) -> None:
         """Raises SchedulingError if a plugin answered Error for a row that is ``considered`` (None: any row).
 
-        Of several errors the one of the first plugin is raised.
+        If there are several errors, the one of the first plugin is raised.
         """
         if not self.faulty:
             return
@@ -116,12 +119,12 @@ class FilterArrays:
 
 
 def weighted(scores: Int64, weight: int) -> Int64:
-    """The scores times the weight; not to be changed."""
+    """The scores times the weight; must not be changed in place."""
     return scores if weight == 1 else weight * scores
 
 
 class NodeLocalPlugins:
-    """The row-local filters and scores of a profile, by their position among all of that point; and the other filters."""
+    """The NodeLocal filters and scores of a profile by their position at the extension point, and the other filters."""
 
     def __init__(
         self,
@@ -139,19 +142,19 @@ class NodeLocalPlugins:
         self.watch: Final = watch
 
     def epoch(self) -> tuple[Hashable, ...]:
-        """Changes whenever every row has to be asked again."""
+        """A value that changes when every row must be computed again."""
         return tuple([epoch() for epoch in self.epochs])
 
 
 def check_scores(name: str, scores: Int64) -> None:
-    """Raises SchedulingError for scores that are no int64, and for a normalised one outside 0 to 100.
+    """Raises SchedulingError for scores that are not int64, and for a normalised score outside 0 to 100.
 
     See docs/spec/framework.md#prescore-and-score.
     """
     if getattr(scores, "dtype", None) != np.int64:
         kind = getattr(scores, "dtype", type(scores).__name__)
         raise SchedulingError(f'running "{name}" score plugin: scores must be int64, not {kind}')
-    # One comparison for both ends: as unsigned numbers, negative scores are large ones.
+    # One comparison for both limits: as unsigned integers, negative scores are large.
     unsigned = scores.view(np.uint64)
     if len(scores) and unsigned.item(unsigned.argmax()) > MAX_NODE_SCORE:
         wrong = scores[(scores < 0) | (scores > MAX_NODE_SCORE)][0]
@@ -162,10 +165,10 @@ def check_scores(name: str, scores: Int64) -> None:
 
 
 class FilterPlan(NamedTuple):
-    """Who takes part in Filter, for attempts in which the same plugins skip.
+    """The plugins of Filter in attempts in which the same plugins are skipped.
 
-    ``skipped``: names of the plugins that do not. ``wide``: the filters that do and are not row-local, with their positions
-    in the profile, since they must be asked in each attempt.
+    ``skipped``: names of the skipped plugins. ``wide``: the other filters that are not NodeLocal, with their positions in
+    the profile; they run in each attempt.
     """
 
     skipped: frozenset[str]
@@ -173,42 +176,42 @@ class FilterPlan(NamedTuple):
 
 
 class TemplateMemo:
-    """Verdicts and raw scores of the row-local plugins for the pods of one template, over all rows of the table.
+    """Verdicts and raw scores of the NodeLocal plugins for one template, for all rows of the table.
 
-    Each is kept together with the table's generation that it is of; only rows with a newer generation are asked about
-    again. ``state`` holds what these plugins' PreFilter and PreScore wrote.
+    Each is kept with the generation of the table at which it was computed; only rows with a newer generation are computed
+    again. ``state`` has what PreFilter and PreScore of these plugins wrote.
     """
 
     def __init__(self, plugins: NodeLocalPlugins, table: NodeTable) -> None:
         self._plugins = plugins
         self._table = table
         self.state: Final = CycleState()
-        #: The plugins that take no part: those that the template does not concern, and row-local ones whose PreFilter said
-        #: Skip.
+        #: Plugins that do not apply to the template, and NodeLocal plugins whose PreFilter returned Skip.
         self.skipped: frozenset[str] = frozenset()
         self._plans: dict[tuple[str, ...], FilterPlan] = {}
-        #: PreFilter of an attempt, in the order of the profile: plugins to be asked (with None), and row-local ones that
-        #: narrow or refuse, with the answer that holds for the whole template.
+        #: PreFilter of an attempt, in profile order: plugins to call (with None), and NodeLocal plugins that restrict the nodes or
+        #: reject the pod, with their result for the whole template.
         self.pre_filters: list[tuple[PreFilterPlugin, PreFilterResult | Status | None]] = []
         self.active_filters: list[tuple[int, FilterPlugin]] = []
         self.active_scores: list[tuple[ScorePlugin, int]] | None = None
-        #: The other score plugins that the template concerns, with their weights, and again if they take part in PreScore.
+        #: The other score plugins that apply to the template, with their weights, and again if they have PreScore.
         self.wide_scores: list[tuple[ScorePlugin, int, PreScorePlugin | None]] = []
         self._epoch: tuple[Hashable, ...] | None = None
         self._filtered_at = -1
         self._scored_at = -1
         self._filtered = FilterArrays(0)
-        #: The same with nominated pods added: at which generation of each row, and with which pods there (by their stamp).
+        #: The same with nominated pods added; for each row the generation and the stamp of the nominated pods
+        #: (PodsByRow).
         self._nominated = FilterArrays(0)
         self._nominated_at: Int64 = np.zeros(0, np.int64)
         self._nominated_with: Int64 = np.zeros(0, np.int64)
-        #: Weighted sum of the scores that need no normalising, and of ZERO_NORMALIZED of the plugins whose raw scores are all 0.
+        #: Weighted sum of the scores without ``normalize``, and of ZERO_NORMALIZED of plugins whose raw scores are all 0.
         self._total: Int64 = np.zeros(0, np.int64)
-        #: Raw scores of the other plugins that normalise, by position in ``active_scores``.
+        #: Raw scores of the other plugins with ``normalize``, by position in ``active_scores``.
         self._raw: dict[int, Int64 | None] = {}
 
     def plan(self, skipping: Sequence[str]) -> FilterPlan:
-        """The plan of an attempt in which PreFilter of these plugins, not row-local ones, said Skip."""
+        """The plan of an attempt in which PreFilter of these plugins returned Skip."""
         key = tuple(skipping)
         plan = self._plans.get(key)
         if plan is None:
@@ -231,9 +234,9 @@ class TemplateMemo:
             self._nominated_with.fill(0)
 
     def filtered(self, pod: Pod) -> FilterArrays:
-        """The row-local verdicts on every row, up to date. Shared: copy before changing. Raises SchedulingError.
+        """The current NodeLocal verdicts on every row. Shared: copy before changing. Raises SchedulingError.
 
-        Rows that met an error are asked again the next time.
+        Rows with an Error are computed again by the next call.
         """
         self._check_epoch()
         if self._filtered_at != self._table.last_generation:
@@ -249,9 +252,9 @@ class TemplateMemo:
         return self._filtered
 
     def with_nominated(self, pod: Pod, nominated: PodsByRow) -> tuple[Rows, FilterArrays]:
-        """The rows, of those with nominated pods, that the row-local filters reject if these are added.
+        """The rows with nominated pods that the NodeLocal filters reject if these pods are added.
 
-        The arrays are over all rows, and shared. Raises SchedulingError.
+        The arrays have an entry for every row and are shared. Raises SchedulingError.
         """
         self._check_epoch()
         size, generation = self._table.size, self._table.generation
@@ -271,20 +274,21 @@ class TemplateMemo:
         return rows[self._nominated.plugin[rows] != NONE], self._nominated
 
     def _ask(self, view: View, pod: Pod) -> FilterArrays | None:
-        """The verdicts on the rows of a view; None where nothing is rejected."""
+        """The verdicts on the rows of a view; None if no row is rejected."""
         arrays: FilterArrays | None = None
         one = self._plugins.watch.one
         for number, plugin in self.active_filters:
             verdicts = one(plugin).filter(self.state, pod, view)
             if verdicts is not None:
                 arrays = arrays or FilterArrays(view.n)
-                arrays.lay_over(number, plugin.NAME, verdicts)
+                arrays.add_rejections(number, plugin.NAME, verdicts)
         return arrays
 
     def scored(self, pod: Pod) -> tuple[Int64, dict[int, Int64 | None]]:
-        """For every row the weighted total of scores that need no normalising, and raw scores of the others by position.
+        """For every row the weighted total of scores without ``normalize``, and the raw scores of the others by
+        position.
 
-        None stands for raw scores of 0 everywhere. Not to be changed.
+        None means raw scores of 0 on every row. Must not be changed.
         """
         self._check_epoch()
         if self._scored_at != self._table.last_generation:

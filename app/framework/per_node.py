@@ -1,8 +1,8 @@
-"""For plugins that would rather look at one node at a time than at columns.
+"""Base classes of plugins that evaluate one node at a time instead of columns.
 
 A Filter plugin derives from NodeFilter and has ``filter_node``, a Score plugin derives from NodeScore and has
-``score_node``; one may derive from both. Everything else of the contract stays as it is (see
-``app.framework.interface``), but that a plugin without arguments needs no constructor::
+``score_node``; one may derive from both. The rest of the interface is the same (``app.framework.interface``), except that a plugin
+without arguments needs no constructor::
 
     class NotOnMondays(NodeFilter):
         NAME = "NotOnMondays"
@@ -12,8 +12,8 @@ A Filter plugin derives from NodeFilter and has ``filter_node``, a Score plugin 
                 return unschedulable("node(s) were resting")
             return None
 
-Such a plugin costs a Python call per node and pod. Deriving from ``NodeLocal`` too, where its rules allow, brings that
-down to the nodes that changed.
+Such a plugin costs a Python call per node and pod. If it also derives from ``NodeLocal``, whose rules it must then keep,
+only nodes that changed are evaluated.
 """
 
 import abc
@@ -33,7 +33,7 @@ from app.state.view import View
 
 
 class _Columns:
-    """The columns of a view that NodeInfo objects read from, each made when the first of them asks."""
+    """The columns of a view that NodeInfo objects read, each computed at its first use."""
 
     def __init__(self, view: View) -> None:
         self.view: Final = view
@@ -48,10 +48,10 @@ class _Columns:
 
 
 class NodeInfo:
-    """One node with what is on it, in the world of the view it was taken from. Amounts are in scheduler units.
+    """One node and its pods, with the changes of a dry run if the view has any. Amounts are in scheduler units.
 
-    Scheduler units: milli-CPUs for cpu, whole units (bytes, devices) for everything else; resources of which there are
-    none are left out.
+    Scheduler units: milli-CPUs for cpu, whole units (bytes, devices) for other resources; resources with amount 0 are
+    left out.
     """
 
     __slots__ = ("_columns", "_position", "node")
@@ -74,32 +74,32 @@ class NodeInfo:
 
     @property
     def pod_count(self) -> int:
-        """How many pods are on the node."""
+        """The number of pods on the node."""
         return int(self._columns.pod_count[self._position])
 
     @property
     def requested(self) -> Mapping[str, int]:
-        """What these pods ask for, by resource."""
+        """The sum of the pods' requests, by resource."""
         return requested_by(self._columns.view.pods(self._position))
 
     @property
     def nonzero_requested_cpu(self) -> int:
-        """Milli-CPUs that these pods ask for, with stand-ins for containers that ask for nothing."""
+        """Requested milli-CPUs, with kube-scheduler's default for containers without a request."""
         return int(self._columns.nonzero[CPU_ROW, self._position])
 
     @property
     def nonzero_requested_memory(self) -> int:
-        """Bytes that these pods ask for, with stand-ins for containers that ask for nothing."""
+        """Requested bytes, with kube-scheduler's default for containers without a request."""
         return int(self._columns.nonzero[MEMORY_ROW, self._position])
 
     @property
     def allocatable(self) -> Mapping[str, int]:
-        """What the node offers, by resource; the number of pods apart."""
+        """The node's allocatable amounts by resource, without the number of pods."""
         return offered_by(self.node)
 
     @property
     def allocatable_pods(self) -> int:
-        """How many pods the node takes."""
+        """The allocatable number of pods."""
         return int(self._columns.view.allocatable_pods()[self._position])
 
 
@@ -117,20 +117,20 @@ class _NodeByNode(abc.ABC):
     NAME: ClassVar[str]
 
     def __init__(self, args: object = None, _handle: Handle | None = None) -> None:
-        """For plugins without arguments; others have a constructor of their own. Raises ValueError if there are any."""
+        """For plugins without arguments; others have their own constructor. Raises ValueError if arguments are given."""
         if args:
             raise ValueError("args: the plugin takes no arguments")
 
 
 class NodeFilter(_NodeByNode):
-    """Base of Filter plugins that judge node by node."""
+    """Base of Filter plugins that evaluate one node at a time."""
 
     @abc.abstractmethod
     def filter_node(self, state: CycleState, pod: Pod, info: NodeInfo) -> Status | None:
-        """None or Success where the pod may go; a rejection, or an Error that fails the whole attempt."""
+        """None or Success if the node is feasible; a rejection; or an Error, which fails the whole attempt."""
 
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
-        """Asks ``filter_node`` about every node. Raises SchedulingError for an answer that is none of a filter's."""
+        """Calls ``filter_node`` for every node. Raises SchedulingError for a code that a filter must not return."""
         known = self._known_reasons(state)
         codes = np.zeros(view.n, np.int8)
         reasons = np.zeros(view.n, np.int32)
@@ -149,7 +149,7 @@ class NodeFilter(_NodeByNode):
         return Verdicts(codes, reasons, lambda number: tuple(known)[number])
 
     def _known_reasons(self, state: CycleState) -> dict[tuple[str, ...], int]:
-        """Reasons by number, in order; numbers must mean the same as long as verdicts on this pod are kept."""
+        """Reason texts and their numbers; a number must not change while verdicts on this pod are kept."""
         key = (self.NAME, "reasons")
         known: dict[tuple[str, ...], int] | None = state.get(key)
         if known is None:
@@ -159,14 +159,14 @@ class NodeFilter(_NodeByNode):
 
 
 class NodeScore(_NodeByNode):
-    """Base of Score plugins that score node by node."""
+    """Base of Score plugins that evaluate one node at a time."""
 
     @abc.abstractmethod
     def score_node(self, state: CycleState, pod: Pod, info: NodeInfo) -> int:
         """0 to 100, unless the plugin has ``normalize``."""
 
     def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
-        """int64[n]: asks ``score_node`` about every node."""
+        """int64[n]: calls ``score_node`` for every node."""
         scores = np.zeros(view.n, np.int64)
         for position, info in node_infos(view):
             scores[position] = self.score_node(state, pod, info)

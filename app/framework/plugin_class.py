@@ -8,7 +8,7 @@ from app.framework.interface import POINT_METHODS, points_of
 PluginClass = type[Any]
 
 _COROUTINES: Final = frozenset({"post_filter", "pre_bind", "undo_pre_bind", "bind"})
-#: Methods that do nothing, or harm, without another one.
+#: Methods that need another method.
 _COMPANIONS: Final = {
     "reserve": "unreserve",
     "unreserve": "reserve",
@@ -26,7 +26,7 @@ _METHODS: Final = (
 
 
 def fault_of(plugin: PluginClass) -> str:
-    """What keeps a class from being a plugin; empty if nothing does."""
+    """Why a class cannot be used as a plugin; empty if it can."""
     name = getattr(plugin, "NAME", None)
     if not isinstance(name, str) or not name:
         return "the class has no NAME (a non-empty string)"
@@ -39,7 +39,7 @@ def fault_of(plugin: PluginClass) -> str:
 
 
 def _lacking(plugin: PluginClass) -> list[str]:
-    """Abstract methods, and those that the methods it has cannot do without."""
+    """The abstract methods, and the missing companions of its methods."""
     abstract: frozenset[str] = getattr(plugin, "__abstractmethods__", frozenset())
     needed = [need for have, need in _COMPANIONS.items() if hasattr(plugin, have)]
     return sorted({*abstract, *(need for need in needed if not hasattr(plugin, need))})

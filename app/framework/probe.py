@@ -1,12 +1,12 @@
-"""How a framework lets itself be measured. It has no clock: a Probe has one, and takes the durations.
+"""Measures the durations of extension points and plugins; the clock and the metrics are those of a Probe.
 
-Extension points are timed always. Single plugins are timed now and then, by proxies that replace them: where nothing is
-timed, plugins are called as if there were no probe.
+Extension points are always timed. Single plugins are timed in a sample of the calls, by proxies that replace them;
+otherwise plugins are called directly.
 """
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, cast
+from typing import Any, Final, TypeVar, TypeVarTuple, cast
 
 from app.model.status import Code, Status
 
@@ -27,7 +27,7 @@ PRE_BIND: Final = "PreBind"
 BIND: Final = "Bind"
 POST_BIND: Final = "PostBind"
 
-#: The extension point that a plugin's method belongs to; those marked are coroutines.
+#: Method of a plugin -> its extension point, and whether the method is a coroutine.
 _METHODS: Final[Mapping[str, tuple[str, bool]]] = {
     "pre_filter": (PRE_FILTER, False),
     "filter": (FILTER, False),
@@ -42,78 +42,61 @@ _METHODS: Final[Mapping[str, tuple[str, bool]]] = {
     "bind": (BIND, True),
     "post_bind": (POST_BIND, False),
 }
-#: Names of the codes by number: what the ``status`` label says.
+#: Names of the codes by number, as in the ``status`` label.
 _NAMES: Final = tuple(code.name for code in Code)
 _SUCCESS: Final = Code.Success.name
 _ERROR: Final = Code.Error.name
 
-#: Is told seconds.
+#: Receives a duration in seconds.
 Observe = Callable[[float], None]
-
-
-class Probe(Protocol):
-    """Takes the durations of extension points, always, and of single plugins, when it asks for them. Must be quick and must not raise."""
-
-    def now(self) -> float:
-        """Seconds since some moment; never goes back."""
-        ...
-
-    def next_sample(self) -> int:
-        """How many extension points to let pass before the plugins of one are timed again, at least 1."""
-        ...
-
-    def extension_point(self, point: str, status: str, profile: str) -> Observe:
-        """Whom to tell that all plugins of a point were run; ``status`` is the name of a Code."""
-        ...
-
-    def plugin(self, plugin: str, point: str, status: str) -> Observe:
-        """Whom to tell that a plugin was run."""
-        ...
 
 
 def _ignore(_seconds: float) -> None:
     pass
 
 
-class NullProbe:
-    """Measures nothing."""
+class Probe:
+    """Has the clock and receives the durations; this base class measures nothing.
 
-    def now(self) -> float:
-        """Always 0."""
-        return 0.0
+    The methods must return quickly and must not raise.
+    """
+
+    def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
+        #: Seconds since a fixed moment; never decreases.
+        self.now: Final = now
 
     def next_sample(self) -> int:
-        """As rarely as can be."""
+        """After how many extension points the plugins of one are timed again, at least 1."""
         return 2**62
 
     def extension_point(self, _point: str, _status: str, _profile: str) -> Observe:
-        """Nobody."""
+        """The observer for all plugins of an extension point together; ``status`` is the name of a Code."""
         return _ignore
 
     def plugin(self, _plugin: str, _point: str, _status: str) -> Observe:
-        """Nobody."""
+        """The observer for one plugin at an extension point."""
         return _ignore
 
 
-NULL_PROBE: Final = NullProbe()
+NULL_PROBE: Final = Probe()
 
 
 class Stopwatch:
-    """Runs the extension points of a profile, and tells a probe how long they took and how they ended."""
+    """Runs the extension points of a profile and reports their duration and status to a probe."""
 
     def __init__(self, profile: str, probe: Probe = NULL_PROBE) -> None:
         self._profile: Final = profile
         self._probe: Final = probe
         self._now: Final = probe.now
         self._observers: Final[dict[tuple[str, str], Observe]] = {}
-        #: By the identity of the plugin, which the proxy keeps alive.
+        #: By the id() of the plugin, which the proxy keeps alive.
         self._proxies: Final[dict[int, _Timed]] = {}
         self._until_sample = probe.next_sample()
-        #: Whether single plugins are timed; never across an await.
+        #: Whether single plugins are timed now; never across an await.
         self._sampling = False
 
     def point(self, point: str, run: Callable[[*A], R], /, *args: *A) -> R:
-        """Runs an extension point; the plugins that ``run`` goes through are those that ``each`` gives it."""
+        """Runs an extension point; ``run`` gets its plugins from ``each`` or ``one``."""
         self._until_sample -= 1
         if not self._until_sample:
             self._until_sample = self._probe.next_sample()
@@ -130,7 +113,7 @@ class Stopwatch:
         return result
 
     async def waiting_point(self, point: str, run: Awaitable[R]) -> R:
-        """Runs an extension point whose plugins are coroutines, those that ``each_waiting`` gives."""
+        """Runs an extension point whose plugins are coroutines; it gets its plugins from ``each_waiting``."""
         started = self._now()
         status = _ERROR
         try:
@@ -141,15 +124,16 @@ class Stopwatch:
         return result
 
     def each(self, plugins: Sequence[P]) -> Sequence[P]:
-        """The plugins of an extension point that ``point`` runs, or their proxies when it is their turn to be timed."""
+        """The plugins of a running extension point, or their proxies if this run is timed by plugin."""
         return [self._proxy(p) for p in plugins] if self._sampling else plugins
 
     def one(self, plugin: P) -> P:
-        """As ``each``, for one plugin."""
+        """The same for one plugin."""
         return self._proxy(plugin) if self._sampling else plugin
 
     def each_waiting(self, plugins: Sequence[P]) -> Sequence[P]:
-        """The plugins of an extension point that ``waiting_point`` runs, or their proxies when it is their turn to be timed."""
+        """The plugins of an extension point run by ``waiting_point``, or their proxies if this run is timed by
+        plugin."""
         self._until_sample -= 1
         if self._until_sample:
             return plugins
@@ -223,7 +207,7 @@ class _Timed:
 
 
 def _status_of(result: object, otherwise: str = _SUCCESS) -> str:
-    """The name of the code in what an extension point or a plugin answered or raised."""
+    """The name of the code in the result of, or the exception from, an extension point or plugin."""
     if isinstance(result, tuple):
         result = result[0]
     if isinstance(result, Status):
@@ -233,10 +217,9 @@ def _status_of(result: object, otherwise: str = _SUCCESS) -> str:
 
 
 class Participation:
-    """How many attempts each plugin took part in.
+    """Counts the attempts that each plugin took part in.
 
-    Which plugins sit out an attempt follows from the pod's template, so attempts are counted by that, and plugins only
-    on request.
+    Attempts are counted by their set of skipped plugins, of which there are few; ``counts`` adds them up by plugin.
     """
 
     def __init__(self, points: Mapping[str, Sequence[str]]) -> None:
@@ -246,11 +229,11 @@ class Participation:
         self._by_scorers: Final[Counter[tuple[str, ...]]] = Counter()
 
     def filtered(self, skipped: frozenset[str]) -> None:
-        """Nodes were filtered by all plugins but these."""
+        """Counts an attempt in which these plugins were skipped at Filter."""
         self._by_skipped[skipped] += 1
 
     def scored(self, scorers: tuple[str, ...]) -> None:
-        """Nodes were scored by these plugins."""
+        """Counts an attempt that these plugins scored."""
         self._by_scorers[scorers] += 1
 
     def counts(self) -> dict[tuple[str, str], int]:

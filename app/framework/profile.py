@@ -1,4 +1,7 @@
-"""The plugins of one profile: which instances run at which extension point, in which order, and what their scores weigh."""
+"""The plugins of one profile by extension point, in running order, and the weights of their scores.
+
+A profile may disable a plugin at preFilter or preScore alone. If kube-scheduler's plugin of that name needs this step
+later, an UnpreparedPlugin takes its place, which fails with the same error (docs/spec/framework.md#cycle-state)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -29,14 +32,15 @@ class ProfilePlugins(msgspec.Struct, frozen=True):
     weights: Mapping[str, int]
 
     def at(self, point: str) -> Sequence[Any]:
-        """The plugins of a point, in running order; none for a point that is not given."""
+        """The plugins of an extension point, in running order."""
         return self.by_point.get(point, ())
 
 
 def resolve_plugins(
     points: Mapping[str, Sequence[str]], plugins: Mapping[str, Plugin]
 ) -> dict[str, list[Any]]:
-    """The plugins of each point in order, from the names there (``points``); those that are only idle at a point are left out."""
+    """The plugins of each extension point, from the names in ``points``; plugins that are idle at a point are left
+    out."""
     return {
         point: [one for name in names for one in _at(point, plugins[name], points)]
         for point, names in points.items()
@@ -46,7 +50,7 @@ def resolve_plugins(
 def _at(
     point: str, plugin: Plugin, points: Mapping[str, Sequence[str]]
 ) -> "Iterator[Plugin | UnpreparedPlugin]":
-    """The plugin, its replacement, or None."""
+    """The plugin, its replacement, or nothing."""
     need = needs_of(plugin).get(point)
     if need is not None and plugin.NAME not in points.get(need.point, ()):
         yield UnpreparedPlugin(plugin.NAME, need.error)
@@ -55,14 +59,14 @@ def _at(
 
 
 class UnpreparedPlugin(NodeLocal):
-    """Meets an error wherever it is asked; ``error`` is how kube-scheduler's plugin puts it."""
+    """Fails at every extension point with ``error``, the text of kube-scheduler's plugin."""
 
     def __init__(self, name: str, error: str) -> None:
         self.NAME: Final = name
         self._error: Final = error
 
     def filter(self, _state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
-        """An error on every row."""
+        """Rejects every row with an Error."""
         return reject(np.ones(view.n, bool), Code.Error, self._error)
 
     def score(self, _state: CycleState, _pod: Pod, _view: View) -> Int64 | None:
@@ -71,18 +75,18 @@ class UnpreparedPlugin(NodeLocal):
         raise SchedulingError(f"running Score plugins: {said}")
 
     def reserve(self, _state: CycleState, _pod: Pod, _node_name: str) -> Status:
-        """An error."""
+        """Returns the error."""
         return Status(Code.Error, (self._error,))
 
     def unreserve(self, _state: CycleState, _pod: Pod, _node_name: str) -> None:
-        """Has nothing to give back."""
+        """Does nothing."""
 
     def pre_bind_pre_flight(self, _state: CycleState, _pod: Pod, _node_name: str) -> Status:
-        """An error."""
+        """Returns the error."""
         return Status(Code.Error, (self._error,))
 
     async def pre_bind(
         self, _state: CycleState, _pod: Pod, _node_name: str, _effects: Effects
     ) -> Status:
-        """An error."""
+        """Returns the error."""
         return Status(Code.Error, (self._error,))

@@ -1,4 +1,4 @@
-"""Runs one profile's plugins at each extension point, by kube-scheduler's rules (docs/spec/framework.md)."""
+"""Runs a profile's plugins at PreFilter, Filter, PreScore and Score, by kube-scheduler's rules (docs/spec/framework.md)."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, cast
@@ -53,18 +53,18 @@ from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
 from app.state.view import View, dry_run_with
 
-#: Cycle state: the names of the plugins whose PreFilter said Skip.
+#: Cycle state key: the names of the plugins that are skipped at Filter.
 _SKIPPED: Final = "Framework/skipped"
-#: What the memos of a profile may take together; beyond, those asked least recently are dropped.
+#: The memory limit for the memos of a profile; beyond it the least recently used ones are dropped.
 _MEMO_BYTES: Final = 24 * 2**20
-#: What the specs that these memos keep alive may take together, as JSON.
+#: The limit for the JSON size of the pod specs that these memos keep alive.
 _SPEC_BYTES: Final = 16 * 2**20
-#: What one memo takes: by itself with all that it keeps alive (the template, compiled selectors), and for each row.
+#: The estimated size of a memo: with all that it keeps alive (template, compiled selectors), and per row.
 _BYTES_PER_MEMO: Final = 8 * 2**10
 _BYTES_PER_ROW: Final = 30
-#: The verdict on nodes that were not evaluated.
+#: The status of nodes that were not evaluated.
 _ABSENT: Final = Status(Code.UnschedulableAndUnresolvable)
-#: Events that wake pods whose rejecting plugin does not say what they wait for: any but changes of VolumeAttachments.
+#: The events of plugins without ``events_to_register``: all but changes of VolumeAttachments.
 ANY_CHANGE: Final = tuple(
     EventRegistration(ClusterEvent(resource, Action.All))
     for resource in (
@@ -83,29 +83,29 @@ ANY_CHANGE: Final = tuple(
 
 
 class Filtered(msgspec.Struct):
-    """Where a pod may go: the filters' verdicts on all rows, and what PreFilter narrowed."""
+    """The filters' verdicts on all rows, and how PreFilter restricted the nodes."""
 
     outcome: FilterOutcome
-    #: Plugins that named the only nodes that can be right, and their verdict on all others.
+    #: The plugins that restricted the nodes by name, and the status of all other nodes.
     narrowed_by: frozenset[str] = frozenset()
     absent: Status = _ABSENT
 
 
 class Prefiltered(NamedTuple):
-    """What PreFilter left of an attempt: who filters, and the only nodes that can be right with the plugins that named them."""
+    """PreFilter's result: the filters to run, the nodes to consider, and the plugins that restricted them."""
 
     plan: FilterPlan
-    #: None: any node.
+    #: None: all nodes.
     names: frozenset[str] | None
     narrowed_by: frozenset[str]
 
 
-#: Score plugins that take part, with their weights.
+#: Score plugins with their weights.
 Scorers = Sequence[tuple[ScorePlugin, int]]
 
 
-class PreFilterRejected(Exception):  # noqa: N818 - not a fault: PreFilter rejected the pod as a whole
-    """PreFilter says no; ``status`` holds for every node, ``plugins`` are to blame."""
+class PreFilterRejected(Exception):  # noqa: N818 - not an error: PreFilter rejected the pod as a whole
+    """PreFilter rejected the pod: ``status`` holds for every node, ``plugins`` are the rejecting plugins."""
 
     def __init__(self, status: Status, plugins: frozenset[str]) -> None:
         super().__init__(status.message)
@@ -114,7 +114,7 @@ class PreFilterRejected(Exception):  # noqa: N818 - not a fault: PreFilter rejec
 
 
 class Framework(CommitPoints):
-    """One profile, ready to run."""
+    """A profile's plugins and the memos of its templates."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Framework(CommitPoints):
         self._score = cast("Sequence[ScorePlugin]", plugins.at("score"))
         self._filter_names = [p.NAME for p in self._filter]
         self._weights = [plugins.weights.get(p.NAME, 1) or 1 for p in self._score]
-        self._row_local = NodeLocalPlugins(
+        self._node_local = NodeLocalPlugins(
             {i: p for i, p in enumerate(self._filter) if isinstance(p, NodeLocal)},
             [(i, p) for i, p in enumerate(self._filter) if not isinstance(p, NodeLocal)],
             {
@@ -150,7 +150,7 @@ class Framework(CommitPoints):
             self._watch,
         )
         self._pre_score_by_name = {p.NAME: p for p in self._pre_score}
-        #: Plugin, weight, and the plugin once more if it takes part in PreScore.
+        #: Plugin, weight, and the plugin again if it has PreScore.
         self._wide_scores = [
             (p, w, self._pre_score_by_name.get(p.NAME))
             for p, w in zip(self._score, self._weights, strict=True)
@@ -170,13 +170,13 @@ class Framework(CommitPoints):
     # ------------------------------------------------------------ figures
 
     def evaluations(self) -> dict[tuple[str, str], int]:
-        """(plugin, extension point) -> attempts it took part in, at PreFilter, Filter, PreScore and Score."""
+        """(plugin, extension point) -> number of attempts, for PreFilter, Filter, PreScore and Score."""
         return self._participation.counts()
 
     # ------------------------------------------------------------ queue
 
     def queueing_hints(self) -> list[tuple[str, EventRegistration]]:
-        """(plugin, event) for everything that can wake a pod of this profile.
+        """(plugin, registration) for all events that can wake a pod of this profile.
 
         See docs/spec/cluster-events.md#registration.
         """
@@ -196,7 +196,7 @@ class Framework(CommitPoints):
     # ------------------------------------------------------------ filter
 
     def memo(self, pod: Pod) -> TemplateMemo:
-        """What is kept for the pods of this template; made, and PreFilter of the row-local plugins run, when first asked for."""
+        """The memo of the pod's template. A new memo runs PreFilter of the NodeLocal plugins."""
         memo = self._memos.pop(pod.template, None)
         if memo is None:
             self._make_room(pod.template.size)
@@ -206,7 +206,7 @@ class Framework(CommitPoints):
         return memo
 
     def _new_memo(self, pod: Pod) -> TemplateMemo:
-        memo = TemplateMemo(self._row_local, self._table)
+        memo = TemplateMemo(self._node_local, self._table)
         template = pod.template
         skipped = {p.NAME for p in (*self._pre_filter, *self._filter) if not concerned(p, template)}
         for plugin in self._pre_filter:
@@ -223,13 +223,13 @@ class Framework(CommitPoints):
                 memo.pre_filters.append((plugin, said))
         memo.skipped = frozenset(skipped)
         memo.active_filters = [
-            (i, p) for i, p in self._row_local.filters.items() if p.NAME not in skipped
+            (i, p) for i, p in self._node_local.filters.items() if p.NAME not in skipped
         ]
         memo.wide_scores = [entry for entry in self._wide_scores if concerned(entry[0], template)]
         return memo
 
     def _make_room(self, size: int) -> None:
-        """Drops the memos asked for least recently, so that one for a template of this size can be kept."""
+        """Drops the least recently used memos until one for a template of this JSON size fits."""
         most = _MEMO_BYTES // (_BYTES_PER_MEMO + _BYTES_PER_ROW * self._table.size)
         while self._memos and (len(self._memos) > most or self._spec_bytes + size > _SPEC_BYTES):
             oldest = next(iter(self._memos))
@@ -243,16 +243,16 @@ class Framework(CommitPoints):
         memo: TemplateMemo,
         nominated: PodsByRow,
     ) -> Filtered:
-        """Judges every node. ``nominated``: by row, the pods of equal or higher priority nominated there.
+        """Filters all nodes. ``nominated``: by row, the pods of equal or higher priority nominated to it.
 
-        Raises PreFilterRejected when PreFilter turns the pod down, SchedulingError on a plugin's fault.
+        Raises PreFilterRejected if PreFilter rejects the pod, SchedulingError if a plugin fails.
         """
         prefiltered = self._watch.point(PRE_FILTER, self._run_pre_filter, state, pod, memo)
         self._participation.filtered(prefiltered.plan.skipped)
         return self._watch.point(FILTER, self._run_filter, state, pod, memo, nominated, prefiltered)
 
     def fresh_state(self, pod: Pod) -> CycleState:
-        """A cycle state in which PreFilter has been run on the table as it is now. Raises PreFilterRejected and SchedulingError."""
+        """A cycle state after PreFilter on the present table. Raises PreFilterRejected and SchedulingError."""
         memo = self.memo(pod)
         state = CycleState(memo.state)
         self._run_pre_filter(state, pod, memo)
@@ -287,7 +287,7 @@ class Framework(CommitPoints):
                     state, pod, view, plugin, (arrays.plugin > number) & considered
                 )
                 if verdicts is not None:
-                    arrays.lay_over(number, plugin.NAME, verdicts)
+                    arrays.add_rejections(number, plugin.NAME, verdicts)
         if nominated:
             self._with_nominated(state, pod, memo, arrays, wide, nominated)
         arrays.check(self._filter_names, considered)
@@ -304,7 +304,7 @@ class Framework(CommitPoints):
     def _judge(
         self, state: CycleState, pod: Pod, view: View, plugin: FilterPlugin, undecided: Mask
     ) -> Verdicts | None:
-        """A plugin's verdicts on a view of all rows; one that is particular about it is only asked about those undecided."""
+        """A plugin's verdicts on a view of all rows; one with UNDECIDED_ONLY evaluates the ``undecided`` rows only."""
         judge = self._watch.one(plugin)
         if not getattr(plugin, "UNDECIDED_ONLY", False) or undecided.all():
             return judge.filter(state, pod, view)
@@ -355,11 +355,11 @@ class Framework(CommitPoints):
         wide: Sequence[tuple[int, FilterPlugin]],
         nominated: PodsByRow,
     ) -> None:
-        """Replaces the verdicts on rows that the filters reject with their nominated pods added.
+        """Replaces the verdicts on rows that are rejected once their nominated pods are added.
 
         See docs/spec/node-selection.md#nominated-pods.
 
-        ``arrays`` has the verdicts without these pods: a pod must fit both ways, and the first pass is the one that is told.
+        ``arrays`` has the verdicts without these pods. A pod must fit both with and without them.
         """
         if wide:
             view = dry_run_with(self._table, nominated)
@@ -385,20 +385,20 @@ class Framework(CommitPoints):
         for number, plugin in sorted(filters, key=lambda pair: pair[0]):
             verdicts = plugin.filter(state, pod, view)
             if verdicts is not None:
-                arrays.lay_over(number, plugin.NAME, verdicts)
+                arrays.add_rejections(number, plugin.NAME, verdicts)
         return arrays
 
     def active_filters(self, state: CycleState) -> list[tuple[int, FilterPlugin]]:
-        """The filters that PreFilter did not skip in this attempt, for ignores imagined nodes."""
+        """The filters that PreFilter did not skip in this attempt, with their positions in the profile."""
         skipped = state.get(_SKIPPED, frozenset())
         return [(i, p) for i, p in enumerate(self._filter) if p.NAME not in skipped]
 
-    def row_local_epoch(self) -> Hashable:
-        """Changes whenever the row-local plugins may answer differently for rows that have not changed."""
-        return self._row_local.epoch()
+    def node_local_epoch(self) -> Hashable:
+        """A value that changes when results of NodeLocal plugins may change for rows that have not changed."""
+        return self._node_local.epoch()
 
     def filter_outcome(self, arrays: FilterArrays, n: int) -> FilterOutcome:
-        """Verdicts over a view as an FilterOutcome, to put them into words."""
+        """Verdicts on a view of n rows as a FilterOutcome, which gives their texts."""
         return FilterOutcome(
             self._filter_names,
             arrays.plugin,
@@ -411,14 +411,15 @@ class Framework(CommitPoints):
     # ------------------------------------------------------------ score
 
     def score(self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View) -> Int64:
-        """int64[n]: the weighted total of every node of the view, which has the feasible ones. Raises SchedulingError."""
+        """int64[n]: the weighted total score of each row of the view, which has the feasible rows. Raises
+        SchedulingError."""
         wide = self._watch.point(PRE_SCORE, self._pre_score_all, state, pod, memo, view)
         return self._watch.point(SCORE, self._score_all, state, pod, memo, view, wide)
 
     def plugin_scores(
         self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View
     ) -> dict[str, Int64]:
-        """int64[n] by plugin: weighted, after normalising; for the log and for ``explain``."""
+        """int64[n] by plugin: weighted and normalised scores, for the log and for ``explain``."""
         wide = self._pre_score_all(state, pod, memo, view)
         out: dict[str, Int64] = {}
         for plugin, weight in memo.active_scores or ():
@@ -434,11 +435,11 @@ class Framework(CommitPoints):
     def _pre_score_all(
         self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View
     ) -> Scorers:
-        """Runs PreScore; the plugins that look across nodes and that score this pod."""
+        """Runs PreScore; returns the plugins, other than NodeLocal ones, that score this pod."""
         if memo.active_scores is None:
             memo.active_scores = [
                 (plugin, weight)
-                for plugin, weight in self._row_local.scores.values()
+                for plugin, weight in self._node_local.scores.values()
                 if concerned(plugin, pod.template)
                 and self._run_pre_score(
                     memo.state, pod, self._pre_score_by_name.get(plugin.NAME), view
@@ -470,7 +471,7 @@ class Framework(CommitPoints):
         return total
 
     def _of(self, column: Int64, view: View) -> Int64:
-        """The view's part of a column over all rows; the column itself, not to be changed, where that is everything."""
+        """The view's rows of a column over all rows. May be the column itself: must not be changed in place."""
         return column if view.n == self._table.size else column.take(view.rows)
 
     def _run_pre_score(
@@ -497,16 +498,16 @@ class Framework(CommitPoints):
 
 
 class ProfileHandle(Handle):
-    """A Handle for the plugins of a profile that is run: those that try out what other plugins would say need its framework."""
+    """A Handle with the profile's framework, for plugins that run the filters of other plugins (preemption)."""
 
     __slots__ = ("framework",)
 
-    #: Set once all plugins of the profile are made, so not to be used in a constructor.
+    #: Set after all plugins of the profile were created: not available in their constructors.
     framework: Framework
 
 
 def _parts(said: PreFilterResult | Status) -> tuple[Status, frozenset[str] | None]:
-    """PreFilter's verdict, and the only nodes that it leaves."""
+    """PreFilter's status, and the names of the nodes to consider (None: all)."""
     return (said, None) if isinstance(said, Status) else (said.status, said.node_names)
 
 

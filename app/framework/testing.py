@@ -1,4 +1,4 @@
-"""For the tests of plugins: a cluster that is nothing but a node table, objects to fill it with, and effects that only tell.
+"""Helpers for tests of plugins: a cluster without a scheduler, objects to fill it, and effects that record requests.
 
 ::
 
@@ -7,7 +7,7 @@
     assert cluster.judge(plugin, make_pod()) == {"b": unschedulable("node(s) were in another zone")}
     cluster.check(plugin, make_pod(), make_pod(labels={"app": "web"}))
 
-Plugins run in a real Framework, so a row-local plugin's answers are kept and refreshed as in the scheduler. docs/plugins.md
+Plugins run in a real Framework, so results of NodeLocal plugins are kept and computed again as in the scheduler. docs/plugins.md
 shows more.
 """
 
@@ -63,7 +63,7 @@ Manifest = Mapping[str, Any]
 
 _ALLOCATABLE: Final = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 _CONTAINER: Final = {"name": "main", "image": "registry.example.com/app:1"}
-#: Shared, so that pods with equal specs share their template, as those of a cluster do.
+#: One for all tests, so that pods with equal specs share their template, as in a real cluster.
 _PODS: Final = PodDecoder()
 _NODES: Final = NodeDecoder()
 
@@ -92,7 +92,7 @@ def make_pod(
     labels: Mapping[str, str] | None = None,
     spec: Manifest | None = None,
 ) -> Pod:
-    """A pod that waits to be scheduled; its uid follows from its name. By default its one container asks for nothing.
+    """A pod without a node; its uid is derived from its name. By default it has one container without requests.
 
     Pods with equal specs share their template. Raises DecodeError.
     """
@@ -110,14 +110,14 @@ def make_object(kind: type[K], manifest: Manifest) -> K:
 
 
 class FakeCluster:
-    """Nodes, the pods on them, and everything else that a plugin may look up."""
+    """Nodes, pods, and all other objects that a plugin may look up."""
 
     def __init__(
         self, *nodes: Node, waiting: Iterable[WaitingPod] = (), clock: Clock | None = None
     ) -> None:
-        """``waiting`` and ``clock``: what ``handle`` is to show; by default no pod waits and time stands still."""
+        """``waiting`` and ``clock`` are those of ``handle``; by default no pod waits and the clock returns 0."""
         self._table: Final = NodeTable()
-        #: What the constructors of plugins are to be given.
+        #: The second argument of plugins' constructors.
         self.handle: Final = Handle(
             self._table, Cluster(), PROFILE, waiting=_Waiting(waiting), clock=clock
         )
@@ -128,34 +128,34 @@ class FakeCluster:
     # ------------------------------------------------------------ what there is
 
     def set_node(self, node: Node) -> None:
-        """Adds a node or takes over its new version."""
+        """Adds or replaces a node."""
         self._table.set_node(node)
 
     def remove_node(self, name: str) -> None:
-        """Takes a node away. Raises KeyError."""
+        """Removes a node. Raises KeyError."""
         self._table.remove_node(name)
 
     def place(self, pod: Pod, node_name: str) -> Pod:
-        """Puts a pod on a node; returns the pod as it is there."""
+        """Adds a pod to a node; returns the pod with its node name."""
         placed = pod.on(node_name)
         self._table.add_pod(placed)
         return placed
 
     def remove(self, placed: Pod) -> None:
-        """Takes a pod off its node. Raises KeyError."""
+        """Removes a pod from its node. Raises KeyError."""
         self._table.remove_pod(placed)
 
     def store(self, *objects: Named) -> None:
-        """Adds objects of other kinds, to be found in ``handle.cluster``, or takes over their new versions."""
+        """Adds or replaces objects of other kinds in ``handle.cluster``."""
         for obj in objects:
             self.handle.cluster.lister(type(obj)).store(obj)
 
     # ------------------------------------------------------------ what the plugin says
 
     def judge(self, plugin: Plugin, pod: Pod) -> dict[str, Status]:
-        """The plugin's PreFilter and Filter: the nodes that it rejects, by name, with its verdicts.
+        """Runs the plugin's PreFilter and Filter; returns the status of each rejected node by name.
 
-        Raises SchedulingError where the plugin answers with Code.Error.
+        Raises SchedulingError if the plugin returns Code.Error.
         """
         framework, state, memo = self._attempt(plugin, pod)
         try:
@@ -166,9 +166,10 @@ class FakeCluster:
         return dict(self._rejections(filtered))
 
     def score(self, plugin: Plugin, pod: Pod) -> dict[str, int]:
-        """The plugin's PreScore, Score and ``normalize``: 0 to 100 by the name of each node that it does not reject.
+        """Runs the plugin's PreScore, Score and ``normalize``; returns the score, 0 to 100, of each feasible node by
+        name.
 
-        Raises SchedulingError for scores outside of that.
+        Raises SchedulingError for a score outside this range.
         """
         framework, state, memo = self._attempt(plugin, pod)
         try:
@@ -186,9 +187,9 @@ class FakeCluster:
         old: Named | Pod | None = None,
         new: Named | Pod | None = None,
     ) -> bool:
-        """Whether a pod that the plugin rejected is tried again when an object comes, changes or goes.
+        """Whether the change of an object moves a pod that the plugin rejected.
 
-        ``old`` is the object before, ``new`` after. What the cluster holds is not changed.
+        ``old`` is None for an addition, ``new`` for a deletion. The cluster is not changed.
         """
         framework = self.framework(plugin)
         registrations = with_taint_registrations(
@@ -203,10 +204,11 @@ class FakeCluster:
         )
 
     def check(self, plugin: Plugin, *pods: Pod) -> None:
-        """Puts the plugin through everything that the scheduler relies on, with these pods and the cluster as it is.
+        """Checks with these pods and the present cluster that the plugin keeps all rules that the scheduler relies
+        on.
 
-        Raises ContractError with all that is wrong. It can only find what the nodes and pods at hand bring out: give it nodes
-        that differ, pods that are refused and pods that are not.
+        Raises ContractError with all findings. It finds only what these nodes and pods show: use nodes that differ, pods that
+        are rejected and pods that are not.
         """
         contract.check(plugin, self._table, pods)
 
@@ -218,7 +220,7 @@ class FakeCluster:
         return framework, CycleState(memo.state), memo
 
     def framework(self, plugin: Plugin) -> Framework:
-        """The framework of a profile with this plugin alone; one per instance."""
+        """The framework of a profile with this plugin only; one per instance."""
         known = self._frameworks.get(id(plugin))
         if known is None:
             plugins = ProfilePlugins({point: [plugin] for point in points_of(plugin)}, {})
@@ -250,30 +252,30 @@ def _welcomes(registration: HintRegistration, pod: Pod, old: object, new: object
 
 
 class FakeClaims:
-    """ResourceClaims that effects write to: kept here, by namespace and name, each with a version that grows with every write."""
+    """An in-memory API server for ResourceClaims, by namespace and name; every write increments the version."""
 
     def __init__(self) -> None:
         self.objects: Final[dict[tuple[str, str], ResourceClaim]] = {}
-        #: What was done, in order: the verb and the key of the claim.
+        #: The requests in order: verb and key of the claim.
         self.calls: Final[list[tuple[str, str]]] = []
-        #: (pod, status.extendedResourceClaimStatus) per pod that was told.
+        #: (pod, status.extendedResourceClaimStatus) per status that was written.
         self.told: Final[list[tuple[Pod, Mapping[str, Any]]]] = []
         self._version = 1000
 
     def store(self, claim: ResourceClaim) -> ResourceClaim:
-        """Puts a claim there, as it is; returns it."""
+        """Stores a claim; returns it."""
         self.objects[claim.namespace, claim.name] = claim
         return claim
 
     async def get(self, namespace: str, name: str) -> ResourceClaim:
-        """The claim. Raises SchedulingError."""
+        """Returns the claim. Raises SchedulingError."""
         claim = self.objects.get((namespace, name))
         if claim is None:
             raise SchedulingError(f'resourceclaims.resource.k8s.io "{name}" not found')
         return claim
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
-        """Creates it, named by its generateName and a number."""
+        """Creates a claim, named by its generateName and a number."""
         self._version += 1
         name = f"{claim.metadata.generate_name}{self._version}"
         manifest = msgspec.to_builtins(claim)
@@ -283,7 +285,7 @@ class FakeClaims:
     async def patch(
         self, claim: ResourceClaim, changes: Mapping[str, Any], *, status: bool = False
     ) -> ResourceClaim:
-        """Patches it. Raises ConflictError if another version is stored."""
+        """Patches the claim. Raises ConflictError if another version is stored."""
         stored = await self.get(claim.namespace, claim.name)
         if stored.resource_version != claim.resource_version:
             raise ConflictError(
@@ -293,25 +295,25 @@ class FakeClaims:
         return self._write("patch status" if status else "patch", manifest)
 
     async def add_finalizer(self, claim: ResourceClaim, finalizer: str) -> ResourceClaim:
-        """Adds it. Raises ConflictError if another version is stored."""
+        """Adds a finalizer. Raises ConflictError if another version is stored."""
         finalizers = [*(claim.metadata.finalizers or ()), finalizer]
         return await self.patch(claim, {"metadata": {"finalizers": finalizers}})
 
     async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
-        """Takes the consumer out."""
+        """Removes the consumer."""
         stored = await self.get(claim.namespace, claim.name)
         left = [c for c in stored.status.reserved_for or () if c.uid != uid]
         changes = {"status": {"reservedFor": msgspec.to_builtins(left)}}
         return self._write("drop consumer", _merged(msgspec.to_builtins(stored), changes))
 
     async def delete(self, claim: ResourceClaim) -> None:
-        """Deletes it."""
+        """Deletes the claim."""
         await self.get(claim.namespace, claim.name)
         self.calls.append(("delete", claim.key))
         del self.objects[claim.namespace, claim.name]
 
     async def tell_pod(self, pod: Pod, status: Mapping[str, Any]) -> None:
-        """Notes it."""
+        """Records the request."""
         self.told.append((pod, status))
 
     def _write(self, verb: str, manifest: dict[str, Any]) -> ResourceClaim:
@@ -323,7 +325,7 @@ class FakeClaims:
 
 
 def _merged(into: Any, patch: Any) -> Any:
-    """A JSON merge patch (RFC 7386)."""
+    """Applies a JSON merge patch (RFC 7386)."""
     if not isinstance(patch, Mapping):
         return patch
     base = dict(into) if isinstance(into, Mapping) else {}
@@ -336,7 +338,7 @@ def _merged(into: Any, patch: Any) -> Any:
 
 
 class FakeEffects:
-    """Effects that write nothing: they note what they were asked for, and time passes only in sleep()."""
+    """Effects that record the requests; time advances only in sleep()."""
 
     def __init__(self, now: float = 0.0) -> None:
         """``now``: seconds since the epoch."""
@@ -353,38 +355,38 @@ class FakeEffects:
         self.events: Final[list[tuple[Pod, str, str]]] = []
 
     def event(self, pod: Pod, *, reason: str, action: str, note: str) -> None:  # noqa: ARG002
-        """Notes it."""
+        """Records the request."""
         self.events.append((pod, reason, note))
 
     def asks_about_victims(self, _pod: Pod) -> bool:
-        """No: there are no extenders."""
+        """False: there are no extenders."""
         return False
 
     async def agree_on_victims(
         self, _pod: Pod, candidates: Mapping[str, Victims]
     ) -> Mapping[str, Victims]:
-        """All of them."""
+        """Returns all candidates."""
         return candidates
 
     def evict(self, eviction: Eviction) -> None:
-        """Notes it."""
+        """Records the request."""
         self.evicted.append(eviction)
 
     async def bind(self, pod: Pod, node_name: str) -> Status:
-        """Notes it."""
+        """Records the request."""
         self.bound.append((pod, node_name))
         return SUCCESS
 
     async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:
-        """Notes it."""
+        """Records the request."""
         self.updated.append((volume, changes))
 
     async def update_claim(self, claim: PersistentVolumeClaim, changes: Mapping[str, Any]) -> None:
-        """Notes it."""
+        """Records the request."""
         self.updated.append((claim, changes))
 
     async def sleep(self, seconds: float) -> None:
-        """Lets the time pass at once."""
+        """Advances the time at once."""
         self._now += seconds
 
     def now(self) -> float:
@@ -404,7 +406,8 @@ class _Waiting:
 
 
 def events_of(old: Named | Pod | None, new: Named | Pod | None) -> list[ClusterEvent]:
-    """The cluster events of a change; ``old`` None for additions, ``new`` None for deletions, none for kinds that wake no pod."""
+    """The cluster events of a change; ``old`` is None for an addition, ``new`` for a deletion. Empty for kinds that
+    wake no pod."""
     if isinstance(old, Pod) or isinstance(new, Pod):
         return _pod_events(old, new)
     if isinstance(old, Node) and isinstance(new, Node):

@@ -342,7 +342,7 @@ def rejections_of(diagnosis: Diagnosis) -> tuple[Rejection, ...]:
     Only extenders reject without a reason: they leave nodes out of their answer.
     """
     counts: dict[tuple[str, str, tuple[str, ...]], int] = {}
-    for status, nodes in diagnosis.refusals():
+    for status, nodes in diagnosis.rejection_counts():
         plugin = status.plugin or ("" if status.reasons else EXTENDER)
         key = (plugin, status.code.name, status.reasons)
         counts[key] = counts.get(key, 0) + nodes

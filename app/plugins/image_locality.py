@@ -28,7 +28,7 @@ class ImageLocality:
     """Scores the sizes of the pod's images on a node, each by the share of all nodes that have it.
 
     The scores of one template are worked out for all rows at once and kept until the nodes or their images change.
-    Kubelets report images all the time, so this is not for the memo of the row-local plugins: each report would have all of
+    Kubelets report images all the time, so this is not for the memo of the NodeLocal plugins: each report would have all of
     them asked about every row again.
     """
 

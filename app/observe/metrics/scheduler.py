@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.framework.probe import Observe
+from app.framework.probe import Observe, Probe
 from app.model.cluster_event import Resource
 from app.model.pod import Pod
 from app.observe.events import (
@@ -168,13 +168,13 @@ class PreemptionMetrics:
                 self._evicting.labels(result).observe(event.seconds)
 
 
-class FrameworkMetrics:
+class FrameworkMetrics(Probe):
     """Durations of extension points and plugins: the Probe of the framework (app.framework.probe)."""
 
     def __init__(
         self, families: MetricFamilies, *, monotonic: Callable[[], float], rng: np.random.Generator
     ) -> None:
-        self.now: Final = monotonic
+        super().__init__(monotonic)
         self._rng: Final = rng
         self._samples: list[int] = []
         self._points: Final = families.histogram(

@@ -151,7 +151,7 @@ class DefaultPreemption:
         nominated = self._nominations.concerning(pod)
         dry_run = self._dry_run(state, pod, nominated)
         if all(isinstance(plugin, NodeLocal) for _, plugin in dry_run.filters):
-            epoch = (self._handle.framework.row_local_epoch(), self._budgets.epoch)
+            epoch = (self._handle.framework.node_local_epoch(), self._budgets.epoch)
             findings = self._findings.of(pod.template, epoch)
             findings.forget_changes(nominated)
         else:

@@ -17,6 +17,7 @@ from app.model.pod import Pod, PodTemplate
 from app.state.queue.queued_pod import QueuedPod
 from app.state.queue.recorder import HintFunction, QueueRecorder
 
+#: ``narrow(template, old, new)``: the uids of the pods of a template for which a hint may return Queue; None for all.
 NarrowFunction = Callable[[PodTemplate, Any, Any], Collection[str] | None]
 
 

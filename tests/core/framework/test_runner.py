@@ -196,7 +196,7 @@ def test_a_plugin_that_skips_filters_nothing(kind):
     assert Profile(kind("a", "x", SKIP), kind("b", "y")).feasible() == "xz"
 
 
-def test_only_the_verdicts_of_row_local_plugins_are_kept():
+def test_only_the_verdicts_of_node_local_plugins_are_kept():
     kept, asked = BarsRows("a", "x"), Bars("b", "y")
     profile = Profile(kept, asked)
     assert profile.feasible() == "z"

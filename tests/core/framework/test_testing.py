@@ -152,7 +152,7 @@ def test_a_score_out_of_range_is_an_error():
         FakeCluster(*NODES).score(Loud(), make_pod())
 
 
-@pytest.mark.parametrize("row_local", [False, True])
+@pytest.mark.parametrize("node_local", [False, True])
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
@@ -162,8 +162,8 @@ def test_a_score_out_of_range_is_an_error():
     ],
     ids=["floats", "list", "negative"],
 )
-def test_scores_that_are_none_are_an_error_of_the_plugin(scores, said, row_local):
-    class Sloppy(*([NodeLocal] if row_local else [])):
+def test_scores_that_are_none_are_an_error_of_the_plugin(scores, said, node_local):
+    class Sloppy(*([NodeLocal] if node_local else [])):
         NAME = "Sloppy"
 
         def score(self, state, pod, view):
@@ -186,9 +186,9 @@ def test_too_few_verdicts_are_an_error_of_the_plugin():
         FakeCluster(*NODES).judge(Lazy(), make_pod())
 
 
-@pytest.mark.parametrize("row_local", [False, True])
-def test_a_plugin_is_asked_about_pods_that_concern_it(row_local):
-    class Tolerant(*([NodeLocal] if row_local else [])):
+@pytest.mark.parametrize("node_local", [False, True])
+def test_a_plugin_is_asked_about_pods_that_concern_it(node_local):
+    class Tolerant(*([NodeLocal] if node_local else [])):
         NAME = "Tolerant"
 
         def concerns(self, template):
