@@ -11,7 +11,7 @@ from app.extender.config import Verb
 from app.extender.errors import ExtenderError, Outcome
 from app.extender.events import CallFinished, CallHeldBack, ErrorIgnored, NodesRejected
 from app.framework.diagnosis import NONE, Diagnosis
-from app.framework.diagnosis import Outcome as Verdicts
+from app.framework.diagnosis import FilterOutcome as Verdicts
 from app.framework.testing import make_pod
 from app.model.status import Code, Status, unschedulable
 from app.observe.events import (
