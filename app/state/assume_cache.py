@@ -1,8 +1,8 @@
-"""Objects as they will be when the watch has shown what this process decides or writes.
+"""Caches of objects that include changes which this process has decided or written, before the watch shows them.
 
 See docs/spec/plugins/volume-binding.md#assumed-objects.
 
-An assumed object replaces the stored one until the watch shows a version that supersedes it. The caches write nothing.
+An assumed object replaces the stored one until the watch shows a version that supersedes it.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ T = TypeVar("T", bound=Named)
 
 
 class AssumeCache(Generic[T]):
-    """Objects of one kind, with assumed ones in place of stored ones. ``kind`` is the plural, for messages."""
+    """The objects of one kind, assumed versions in place of stored ones. ``kind``: plural name, for messages."""
 
     def __init__(self, lister: Lister[T], kind: str) -> None:
         self._lister = lister
@@ -29,7 +29,7 @@ class AssumeCache(Generic[T]):
         lister.follow(self._changed)
 
     def follow(self, follower: Follower[T]) -> None:
-        """Calls ``follower(old, new)`` after every future change of what ``get`` returns."""
+        """Calls ``follower(old, new)`` after every change of what ``get`` returns, from now on."""
         self._followers.append(follower)
 
     def __iter__(self) -> Iterator[T]:
@@ -46,14 +46,15 @@ class AssumeCache(Generic[T]):
         return self._lister.get(name, namespace)
 
     def stored(self, obj: T) -> T:
-        """The object as the watch last showed it. Raises SchedulingError if it does not exist."""
+        """The stored object. Raises SchedulingError if it does not exist."""
         stored = self._lister.get(obj.name, obj.namespace)
         if stored is None:
             raise SchedulingError(not_found(self._kind, obj.key))
         return stored
 
     def in_sync(self, obj: T) -> T:
-        """The stored object, which must have the same version. Raises SchedulingError if it has another or does not exist."""
+        """The stored object. Raises SchedulingError if it does not exist or has another resource version than
+        ``obj``."""
         stored = self.stored(obj)
         if stored.resource_version != obj.resource_version:
             raise SchedulingError(
@@ -63,12 +64,12 @@ class AssumeCache(Generic[T]):
         return stored
 
     def assume(self, obj: T) -> None:
-        """Replaces the stored object, which must have the same version. Raises SchedulingError."""
+        """Replaces the stored object, which must have the same resource version. Raises SchedulingError."""
         self.in_sync(obj)
         self._put(obj, obj)
 
     def restore(self, obj: T) -> None:
-        """Drops an assumed object, unless a later version or another assumed object has replaced it."""
+        """Removes this assumed object, unless a later version or another assumed object has replaced it."""
         if self._assumed.get((obj.namespace, obj.name)) is obj:
             self._put(obj, None)
 
@@ -81,11 +82,11 @@ class AssumeCache(Generic[T]):
         self._replaced(before, self.get(obj.name, obj.namespace))
 
     def _supersedes(self, stored: T, assumed: T) -> bool:
-        """Whether a version that the watch shows ends the assumption."""
+        """Whether a version from the watch replaces the assumed one."""
         return stored.resource_version != assumed.resource_version
 
     def _changed(self, old: T | None, new: T | None) -> None:
-        """Applies a change of the stored objects."""
+        """Handles a change of a stored object."""
         changed = new or old
         if changed is None:
             return
@@ -102,14 +103,14 @@ class AssumeCache(Generic[T]):
 
 
 class ClaimCache(AssumeCache[PersistentVolumeClaim]):
-    """PersistentVolumeClaims, with the nodes assumed for which volumes are to be provisioned."""
+    """PersistentVolumeClaims; assumed ones have the node for which a volume will be provisioned."""
 
     def __init__(self, lister: Lister[PersistentVolumeClaim]) -> None:
         super().__init__(lister, "persistentvolumeclaims")
 
 
 class VolumeCache(AssumeCache[PersistentVolume]):
-    """PersistentVolumes, with the claims assumed to which they are to be bound."""
+    """PersistentVolumes; assumed ones have the claim to which they will be bound."""
 
     def __init__(self, lister: Lister[PersistentVolume]) -> None:
         super().__init__(lister, "persistentvolumes")

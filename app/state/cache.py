@@ -1,6 +1,6 @@
-"""The cache: which pods sit, or are about to sit, on which node.
+"""The cache of nodes and of pods that are bound or assumed (kube-scheduler's cache).
 
-A pod's life in it (docs/spec/cache.md#pod-states)::
+States of a pod (docs/spec/cache.md#pod-states)::
 
             assume               add (the watch confirms)
     Initial ------> Assumed ---------------------------> Added --> update
@@ -9,8 +9,8 @@ A pod's life in it (docs/spec/cache.md#pod-states)::
        +------------------------- add --------------------+  v
                                                           Deleted
 
-An assumed pod never expires: it is there until it is confirmed, forgotten or removed. Pods may be seen before their node
-and outlive it; the node table keeps a row for them that no cycle sees.
+An assumed pod does not expire: it stays until it is confirmed, forgotten or removed. A pod may arrive before its node and
+stay after it; the node table then keeps a row without a Node object, which is never feasible.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,16 +26,16 @@ from app.state.table import NodeTable
 
 
 class CacheError(Exception):
-    """A step that a pod's state does not allow; the text is kube-scheduler's."""
+    """An operation that the pod's state does not allow; the text is kube-scheduler's."""
 
 
 class CacheStatistics(msgspec.Struct, frozen=True):
-    """How much the cache holds."""
+    """The number of objects in the cache."""
 
     nodes: int
     pods: int
     assumed_pods: int
-    #: Assumed pods whose binding is written and not yet seen by the watch.
+    #: Assumed pods whose binding was written but is not yet confirmed by the watch.
     unconfirmed_pods: int
 
 
@@ -44,7 +44,7 @@ def _label(pod: Pod) -> str:
 
 
 class Cache:
-    """Assumed and added pods over the node table."""
+    """The node table and the state of each pod in it."""
 
     def __init__(self, table: NodeTable) -> None:
         self.table: Final = table
@@ -55,11 +55,11 @@ class Cache:
     # ------------------------------------------------------------ nodes
 
     def set_node(self, node: Node) -> None:
-        """Adds a node or takes over its new version."""
+        """Adds or updates a node."""
         self.table.set_node(node)
 
     def remove_node(self, name: str) -> None:
-        """Forgets a node. Raises CacheError if it is not known."""
+        """Removes a node. Raises CacheError if it is unknown."""
         row = self.table.row_of.get(name)
         if row is None or self.table.nodes[row] is None:
             raise CacheError(f"node {name} is not found")
@@ -68,7 +68,7 @@ class Cache:
     # ------------------------------------------------------------ pods
 
     def get(self, uid: str) -> Pod | None:
-        """The pod as the cache has it, assumed or added."""
+        """The assumed or added pod; None if it is unknown."""
         return self._pods.get(uid)
 
     def is_assumed(self, uid: str) -> bool:
@@ -76,7 +76,7 @@ class Cache:
         return uid in self._assumed
 
     def assume(self, pod: Pod) -> None:
-        """Counts a pod (with its node name set) at once, before it is bound. Raises CacheError."""
+        """Adds a pod, with its node name set, before it is bound. Raises CacheError."""
         self._need_uid(pod)
         if pod.uid in self._pods:
             raise CacheError(f"pod {_label(pod)} is in the cache, so can't be assumed")
@@ -85,7 +85,8 @@ class Cache:
         self._assumed.add(pod.uid)
 
     def update_assumed(self, pod: Pod) -> Pod:
-        """Takes over a new version of an assumed pod; returns it as assumed. Raises CacheError, and as ``add`` does."""
+        """Updates an assumed pod; returns the new version with the assumed node. Raises CacheError, and what ``add``
+        raises."""
         known = self._pods.get(pod.uid)
         if known is None or pod.uid not in self._assumed:
             raise CacheError(f"pod {_label(pod)} is not assumed, so cannot be updated")
@@ -94,12 +95,12 @@ class Cache:
         return assumed
 
     def finish_binding(self, uid: str) -> None:
-        """Notes that the binding of an assumed pod is written; the watch will confirm it."""
+        """Records that the binding of an assumed pod was written."""
         if uid in self._assumed:
             self._bound.add(uid)
 
     def forget(self, pod: Pod) -> None:
-        """Takes back an assumption; a pod that is not known is no error. Raises CacheError."""
+        """Removes an assumed pod; does nothing if it is unknown. Raises CacheError."""
         self._need_uid(pod)
         known = self._pods.get(pod.uid)
         if known is None:
@@ -113,9 +114,9 @@ class Cache:
         self._drop(known)
 
     def add(self, pod: Pod) -> None:
-        """The watch says that a pod is bound: confirms an assumption or counts the pod. Raises CacheError.
+        """Adds a pod that the watch shows as bound, or confirms an assumed one. Raises CacheError.
 
-        If the table cannot count the pod, its room alone is counted, and what the table raised is raised.
+        If the table cannot add the pod, only its resources are counted and the table's exception is raised.
         """
         self._need_uid(pod)
         known = self._pods.get(pod.uid)
@@ -126,7 +127,7 @@ class Cache:
         self._put(known, pod)
 
     def add_many(self, pods: Iterable[Pod]) -> list[tuple[Pod, Exception]]:
-        """The same for many pods. Returns those for which ``add`` would raise, and what."""
+        """Adds many pods. Returns those for which ``add`` would raise, with the exceptions."""
         problems: list[tuple[Pod, Exception]] = []
         unknown: list[Pod] = []
         for pod in pods:
@@ -145,7 +146,7 @@ class Cache:
         return problems + failed
 
     def update(self, pod: Pod) -> None:
-        """Takes over a bound pod's new version. Raises CacheError, and as ``add`` does."""
+        """Updates a bound pod. Raises CacheError, and what ``add`` raises."""
         self._need_uid(pod)
         known = self._pods.get(pod.uid)
         if known is None:
@@ -157,7 +158,7 @@ class Cache:
         self._put(known, pod)
 
     def remove(self, pod: Pod) -> None:
-        """Forgets a pod that is gone, assumed or added. Raises CacheError."""
+        """Removes a deleted pod, assumed or added. Raises CacheError."""
         self._need_uid(pod)
         known = self._pods.get(pod.uid)
         if known is None:
@@ -171,7 +172,7 @@ class Cache:
             raise CacheError("cannot get cache key for pod with empty UID")
 
     def _put(self, known: Pod | None, pod: Pod) -> None:
-        """Counts a pod in place of the version that is known, None for none."""
+        """Replaces ``known`` (None: nothing) by a new version of the pod in the table."""
         try:
             if known is None:
                 self.table.add_pod(pod)
@@ -187,7 +188,7 @@ class Cache:
         self._pods[pod.uid] = pod
 
     def _put_room(self, pod: Pod) -> None:
-        """Counts what a pod takes of its node and nothing else; not even that if the table cannot do it."""
+        """Counts only the pod's resources; nothing if the table raises again."""
         room = pod.room()
         with suppress(Exception):
             self.table.add_pod(room)
@@ -205,7 +206,7 @@ class Cache:
         return iter(self._pods.values())
 
     def statistics(self) -> CacheStatistics:
-        """Counts for metrics and the debugger; nodes include those that are gone but still have pods."""
+        """Counts for metrics and the debugger; ``nodes`` includes deleted nodes that still have pods."""
         return CacheStatistics(
             nodes=len(self.table.row_of),
             pods=len(self._pods),
@@ -214,7 +215,7 @@ class Cache:
         )
 
     def dump(self, nominated: Callable[[str], Sequence[Pod]] = lambda _name: ()) -> Iterator[str]:
-        """Every node with its pods and those nominated to it, as text (docs/spec/cache.md#debugger)."""
+        """Every node with its pods and nominated pods, as text (docs/spec/cache.md#debugger)."""
         for name, row in sorted(self.table.row_of.items()):
             yield self._dump_node(name, row, nominated(name))
 
@@ -236,7 +237,7 @@ class Cache:
 
 
 def describe(pod: Pod) -> str:
-    """One line about a pod, as the debugger writes it."""
+    """One line about a pod, as in kube-scheduler's debugger."""
     return (
         f"name: {pod.name}, namespace: {pod.namespace}, uid: {pod.uid}, phase: {pod.phase}, "
         f"nominated node: {pod.nominated_node_name}"

@@ -1,7 +1,7 @@
-"""Every kind but pods and nodes, as last seen: what plugins look things up in.
+"""All kinds except pods and nodes, as the watches last showed them.
 
-The shell stores objects as their watches deliver them; plugins read. Each lister counts its changes, so that
-whatever is derived from a kind can be kept until it changes.
+SchedulerState stores the objects; plugins read them. Each lister has a version, so that values derived from a kind can be
+kept until it changes.
 """
 
 from typing import Any, Final, TypeVar
@@ -31,7 +31,7 @@ T = TypeVar("T", bound=Named)
 
 
 class Cluster:
-    """One lister per kind."""
+    """One lister per kind, and the state derived from them that all profiles share."""
 
     def __init__(self) -> None:
         self.namespaces: Final = Lister[Namespace]()
@@ -72,19 +72,19 @@ class Cluster:
         }
 
     def lister(self, kind: type[T]) -> Lister[T]:
-        """The lister of a kind. Raises KeyError for kinds that are not kept here."""
+        """The lister of a kind. Raises KeyError for other kinds."""
         return self._by_kind[kind]
 
     @property
     def assumed(self) -> AssumedVolumes:
-        """Volumes and claims as assumed: one pair of caches for all profiles, made when a plugin first asks for it."""
+        """The caches of assumed volumes and claims; created at the first use."""
         if self._assumed is None:
             self._assumed = AssumedVolumes(VolumeCache(self.volumes), ClaimCache(self.claims))
         return self._assumed
 
     @property
     def devices(self) -> DeviceTracker:
-        """Who has which devices, decisions in flight included: one tracker for all profiles, made when first asked for."""
+        """The allocated devices, including allocations in flight; created at the first use."""
         if self._devices is None:
             self._devices = DeviceTracker(self.resource_claims, self.device_classes)
         return self._devices

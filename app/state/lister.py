@@ -1,4 +1,4 @@
-"""The objects of one kind, as last seen, and those who want to hear of changes."""
+"""The objects of one kind, and the callbacks that follow their changes."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -8,12 +8,12 @@ from app.model.objects import Named
 
 T = TypeVar("T", bound=Named)
 
-#: ``follower(old, new)``: ``old`` is None for an object that is new, ``new`` for one that is gone.
+#: ``follower(old, new)``: ``old`` is None for an added object, ``new`` for a deleted one.
 Follower = Callable[[T | None, T | None], None]
 
 
 def notify(followers: Iterable[Follower[T]], old: T | None, new: T | None) -> None:
-    """Tells all followers of a change. Raises what the last one raised that did, once all have been told."""
+    """Calls all followers; then raises the last exception that any of them raised."""
     failure: Exception | None = None
     for follower in followers:
         try:
@@ -30,11 +30,11 @@ class Lister(Generic[T]):
     def __init__(self) -> None:
         self._by_namespace: defaultdict[str, dict[str, T]] = defaultdict(dict)
         self._followers: list[Follower[T]] = []
-        #: Grows with every change.
+        #: Incremented with every change.
         self.version = 0
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        """One object, or None."""
+        """The object, or None if it does not exist."""
         return self._by_namespace[namespace].get(name) if namespace in self._by_namespace else None
 
     def in_namespace(self, namespace: str) -> Mapping[str, T]:
@@ -53,7 +53,7 @@ class Lister(Generic[T]):
         self._followers.append(follower)
 
     def store(self, obj: T) -> None:
-        """Adds an object or takes over its new version."""
+        """Adds or updates an object."""
         objects = self._by_namespace[obj.namespace]
         old = objects.get(obj.name)
         objects[obj.name] = obj
@@ -61,7 +61,7 @@ class Lister(Generic[T]):
         notify(self._followers, old, obj)
 
     def remove(self, obj: T) -> None:
-        """Forgets an object; one that is not there is no error."""
+        """Removes an object; does nothing if it does not exist."""
         objects = self._by_namespace.get(obj.namespace, {})
         old = objects.pop(obj.name, None)
         if not objects:

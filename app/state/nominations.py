@@ -1,4 +1,4 @@
-"""The nominated pods by row, as a filter needs them: quick to look at again when little has changed since."""
+"""The nominated pods by row, for the filters; updated only where nominations have changed."""
 
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -15,10 +15,10 @@ _MAX_PRIORITIES: Final = 64
 
 
 class PodsByRow(dict[int, Sequence[Pod]]):
-    """By row: pods as if on that row's node.
+    """Row -> pods that are counted as if they were on that row's node.
 
-    ``stamps``: int64[size of the table], 0 where there are none. Equal stamps of a row mean the same pods, occupying the
-    same: any change there gives the row a new one.
+    ``stamps``: int64[size of the table], 0 for rows without pods. If a row's stamp is unchanged, so are its pods and what they
+    occupy.
     """
 
     __slots__ = ("stamps",)
@@ -28,7 +28,7 @@ class PodsByRow(dict[int, Sequence[Pod]]):
         self.stamps: Int64 = np.zeros(size, np.int64)
 
     def put(self, row: int, pods: Sequence[Pod], stamp: int) -> None:
-        """These pods and no others are on the row."""
+        """Sets the pods of a row."""
         if pods:
             self[row] = pods
             self.stamps[row] = stamp
@@ -36,7 +36,7 @@ class PodsByRow(dict[int, Sequence[Pod]]):
             self.stamps[row] = 0
 
     def with_others(self, row: int, pods: Sequence[Pod], stamp: int) -> "PodsByRow":
-        """The same but for one row."""
+        """A copy with other pods on one row."""
         out = PodsByRow(0)
         out.update(self)
         out.stamps = self.stamps.copy()
@@ -44,12 +44,12 @@ class PodsByRow(dict[int, Sequence[Pod]]):
         return out
 
 
-#: For a cluster without nominated pods; of no particular size.
+#: No nominated pods; ``stamps`` is empty.
 NO_PODS: Final = PodsByRow(0)
 
 
 class Nominations:
-    """Which pods have to be reckoned with where (docs/spec/node-selection.md#nominated-pods)."""
+    """The nominated pods that a pod's filters must take into account (docs/spec/node-selection.md#nominated-pods)."""
 
     def __init__(self, nominator: Nominator, table: NodeTable) -> None:
         self._nominator: Final = nominator
@@ -59,7 +59,7 @@ class Nominations:
         self._nobody = NO_PODS
 
     def concerning(self, pod: Pod) -> PodsByRow:
-        """The other pods that are nominated with at least the priority of this one. Not to be changed."""
+        """The other nominated pods with at least this pod's priority. Must not be changed."""
         if not self._nominator.nominated_nodes():
             if len(self._nobody.stamps) != self._table.size:
                 self._nobody = PodsByRow(self._table.size)
@@ -75,7 +75,7 @@ class Nominations:
 
 
 class _AtLeast:
-    """The pods nominated with at least some priority, by row."""
+    """The nominated pods with at least one given priority, by row."""
 
     def __init__(
         self, priority: int, nominator: Nominator, table: NodeTable, stamps: Iterator[int]
@@ -89,7 +89,7 @@ class _AtLeast:
         self._rows = PodsByRow(0)
 
     def refresh(self) -> None:
-        """Takes over what has changed since the last time."""
+        """Applies the changes since the last call."""
         table, nominator = self._table, self._nominator
         same_rows = self._layout == table.layout
         names = nominator.changed_since(self._version) if same_rows else None
@@ -108,7 +108,7 @@ class _AtLeast:
             self._rows.put(row, pods, self._new_stamp())
 
     def without(self, pod: Pod) -> PodsByRow:
-        """All of them but this very pod."""
+        """The pods without this one."""
         own = self._table.row_of.get(self._nominator.node_of(pod.uid) or "")
         if own is None or own not in self._rows:
             return self._rows
@@ -117,7 +117,7 @@ class _AtLeast:
 
 
 def _same(pods: Sequence[Pod], earlier: Sequence[Pod]) -> bool:
-    """Whether these are the same pods as earlier, and count the same."""
+    """Whether the pods are the same and occupy the same."""
     return len(pods) == len(earlier) and all(
         now.uid == then.uid and now.same_on_node(then)
         for now, then in zip(pods, earlier, strict=True)

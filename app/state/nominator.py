@@ -1,7 +1,6 @@
-"""Which pods are promised to which node before they are bound there (docs/spec/queue.md#nominator).
+"""The nominated pods: pods for which a node is reserved before they are bound (docs/spec/queue.md#nominator).
 
-A nomination is made in memory first and written to the pod's status afterwards, so the two may differ for a while; the
-nominator is what counts.
+A nomination is made in memory first and then written to the pod's status. While the two differ, memory counts.
 """
 
 import enum
@@ -13,12 +12,12 @@ import msgspec
 
 from app.model.pod import Pod
 
-#: For so many nodes it is remembered when their nominated pods last changed.
+#: The number of nodes for which the last change of their nominated pods is kept.
 MAX_CHANGES: Final = 1024
 
 
 class NominatingMode(enum.Enum):
-    """Whether a nomination is to be changed."""
+    """Whether an attempt changes the pod's nomination."""
 
     Noop = 0
     Override = 1
@@ -30,7 +29,7 @@ _OVERRIDE: Final = NominatingMode.Override
 
 
 class NominatingInfo(msgspec.Struct, frozen=True):
-    """What an attempt says about the pod's nomination.
+    """How an attempt changes the pod's nomination.
 
     Override sets it to ``nominated_node_name`` (empty: clears it), Noop leaves it as the pod's status has it.
     """
@@ -43,7 +42,7 @@ NOOP: Final = NominatingInfo(_NOOP)
 
 
 def nominate(node_name: str) -> NominatingInfo:
-    """Promises ``node_name`` to the pod; with an empty one takes a nomination back."""
+    """Nominates the pod to ``node_name``; an empty name clears its nomination."""
     return NominatingInfo(_OVERRIDE, node_name)
 
 
@@ -51,20 +50,21 @@ class Nominator:
     """The nominated pods by node, in the order in which they were nominated. Every operation is O(1)."""
 
     def __init__(self, is_waiting: Callable[[Pod], bool]) -> None:
-        """Args: ``is_waiting`` tells whether the pod, by what the watch knows, still exists and has no node."""
+        """``is_waiting``: whether, according to the watch, a pod exists and has no node."""
         self._is_waiting: Final = is_waiting
         self._node_of: Final[dict[str, str]] = {}
         self._pods_on: Final[dict[str, dict[str, Pod]]] = {}
-        #: Number of the last change, and by node that of its last one, the latest last; those up to ``_forgotten`` are not kept.
+        #: Number of the last change. ``_changed_at``: the same by node, latest last; without those up to
+        #: ``_forgotten``.
         self.version = 0
         self._changed_at: Final[dict[str, int]] = {}
         self._forgotten = 0
 
     def add(self, pod: Pod, info: NominatingInfo = NOOP) -> None:
-        """Nominates a pod as ``info`` says, in place of any nomination it had.
+        """Replaces the pod's nomination according to ``info``.
 
-        With Noop the pod's own status decides, and nothing is kept if that names no node. A pod that is gone or bound
-        loses its nomination. A cleared nomination (Override with no node) is remembered as such.
+        With Noop the pod's status decides; if it names no node, nothing is kept. A deleted or bound pod loses its nomination.
+        A cleared nomination (Override without node) is kept as such.
         """
         self.delete(pod)
         override = info.mode is _OVERRIDE
@@ -77,10 +77,10 @@ class Nominator:
             self._note_change(node_name)
 
     def update(self, old: Pod, new: Pod) -> None:
-        """Follows an update of a pod.
+        """Handles an update of a pod.
 
-        The new status decides if it names another node than the old one. Else the update tells nothing about nominations,
-        and what was nominated in memory stays: the status is to follow it.
+        If the nominated node in the status has changed, the new status decides. Otherwise the nomination in memory
+        stays.
         """
         info = NOOP
         if old.nominated_node_name == new.nominated_node_name:
@@ -93,7 +93,7 @@ class Nominator:
         self.add(new, info)
 
     def delete(self, pod: Pod) -> None:
-        """Forgets a pod's nomination, if it has one."""
+        """Removes a pod's nomination, if it has one."""
         node_name = self._node_of.pop(pod.uid, "")
         if not node_name:
             return
@@ -111,7 +111,7 @@ class Nominator:
             self._forgotten = self._changed_at.pop(next(iter(self._changed_at)))
 
     def node_of(self, uid: str) -> str | None:
-        """The node a pod is nominated to; empty if its nomination was cleared, None if there never was one."""
+        """The node to which a pod is nominated; empty if its nomination was cleared, None if it had none."""
         return self._node_of.get(uid)
 
     def pods_on(self, node_name: str) -> list[Pod]:
@@ -119,12 +119,13 @@ class Nominator:
         return list(self._pods_on.get(node_name, {}).values())
 
     def changed_since(self, version: int) -> Iterator[str] | None:
-        """The names of the nodes whose nominated pods have changed after ``version``; None if that is too long ago."""
+        """The names of the nodes whose nominated pods have changed after ``version``; None if this is not known any
+        more."""
         if version < self._forgotten:
             return None
         changes = self._changed_at
         return itertools.takewhile(lambda name: changes[name] > version, reversed(changes))
 
     def nominated_nodes(self) -> Collection[str]:
-        """The names of the nodes that pods are nominated to; a view that follows later changes."""
+        """The names of the nodes with nominated pods; a live view."""
         return self._pods_on.keys()

@@ -1,4 +1,4 @@
-"""Many pods as columns, so that a view can imagine them away or back with a handful of array operations."""
+"""Pods as columns, so that a dry run can add or remove many of them with a few array operations."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -11,16 +11,16 @@ from app.model.requests import CPU, MEMORY, PodResources
 from app.state.columns.families import PodCounter
 from app.state.columns.resources import Int64
 
-#: A resource that fewer than one in so many pods name is kept by pod.
+#: A resource that fewer than one in this many pods request is kept by pod instead of in an array.
 _PODS_PER_ENTRY: Final = 24
 
 
 class PodBatch:
-    """Pods by index, and what they occupy, in scheduler units.
+    """Pods by index, and their requests in scheduler units.
 
-    ``amounts``: int64[m] by resource, of those that many of the pods ask for; ``rare``: by index, what a pod asks for of
-    others. ``nonzero``: int64[m] of cpu and memory, with stand-ins for containers that ask for none. ``with_ports``: the
-    indices of the pods that claim host ports, ascending.
+    ``amounts``: int64[m] by resource, for common resources; ``rare``: the pod's requests for other resources, by index.
+    ``nonzero``: int64[m] of cpu and memory, with kube-scheduler's defaults for containers without a request.
+    ``with_ports``: the indices of the pods with host ports, ascending.
     """
 
     def __init__(self, pods: Sequence[Pod]) -> None:
@@ -49,7 +49,7 @@ class PodBatch:
 
 
 def _kinds(pods: Sequence[Pod]) -> tuple[list[PodResources], npt.NDArray[np.intp]]:
-    """The distinct amounts that pods occupy, and for each pod which of them."""
+    """The distinct requests of the pods, and for each pod the index of its requests."""
     kinds: list[PodResources] = []
     number: dict[int, int] = {}
     codes = []
@@ -64,7 +64,7 @@ def _kinds(pods: Sequence[Pod]) -> tuple[list[PodResources], npt.NDArray[np.intp
 
 
 def _common(kinds: Sequence[PodResources], codes: npt.NDArray[np.intp]) -> frozenset[str]:
-    """The resources that so many of the pods name that an array takes less than an entry for each of these pods."""
+    """The resources for which an array takes less memory than one entry per requesting pod."""
     naming: dict[str, int] = {}
     for kind, count in zip(kinds, np.bincount(codes).tolist(), strict=True):
         for name, _ in kind.requested:

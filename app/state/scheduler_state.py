@@ -1,10 +1,10 @@
-"""The one door to everything the scheduler knows: what happened goes in through ``apply``, what a cycle decided through
-``assume``, ``forget``, ``fail`` and ``done``.
+"""The scheduler's state: cache, queue, nominator and listers, which change only through the methods of
+SchedulerState.
 
-Theory of operation. Watches report changes; ``apply`` brings cache, queue, nominator and listers up to date and wakes the
-pods that the change may help
-(docs/spec/cluster-events.md#pod-changes). Whatever the shell has to do about it comes back as commands. A pod is
-always in exactly one place: waiting in the queue, in flight, assumed, bound, or gone.
+Watches report changes: ``apply`` updates the state and moves the pods that a change may help
+(docs/spec/cluster-events.md#pod-changes). It returns commands for what the shell has to do. Scheduling attempts report
+their results with ``assume``, ``forget``, ``fail`` and ``done``. A pod is always in exactly one place: waiting in the
+queue, in flight, assumed, bound, or gone.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -62,7 +62,7 @@ RESOURCES: Final[Mapping[type[Named], Resource]] = {
 
 
 class Change(NamedTuple):
-    """One object as it was and as it is: old None for additions, new None for deletions."""
+    """A change of one object; ``old`` is None for an addition, ``new`` for a deletion."""
 
     kind: type
     old: Any
@@ -70,19 +70,20 @@ class Change(NamedTuple):
 
 
 class AbandonPod(msgspec.Struct, frozen=True):
-    """An assumed pod is being deleted or is gone: stop waiting for its permit."""
+    """An assumed pod is being deleted or is gone: its Permit wait must end."""
 
     uid: str
 
 
 class ReportProblem(msgspec.Struct, frozen=True):
-    """Something that should not happen did; say so in the log."""
+    """An inconsistency that must be logged."""
 
     text: str
 
 
 class RefusedObject(msgspec.Struct, frozen=True):
-    """An object, by its key, that could not be taken over. Nothing of it counts but the room of a bound pod."""
+    """An object, by its key, that could not be handled. It is not in the state, except for the resources of a bound
+    pod."""
 
     key: str
     error: Exception
@@ -92,7 +93,7 @@ Command = AbandonPod | ReportProblem | RefusedObject
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What became of a pod whose attempt failed: its latest version, and whether it is worth an event and a condition."""
+    """The pod after a failed attempt: its latest version, and whether the failure is reported (event and condition)."""
 
     pod: Pod
     report: bool
@@ -104,7 +105,7 @@ def _nothing() -> None:
 
 
 class SchedulerState:
-    """Cache, queue, nominator and listers, changed together."""
+    """Cache, queue, nominator and listers, updated together."""
 
     def __init__(
         self,
@@ -115,12 +116,12 @@ class SchedulerState:
         profiles: Collection[str],
         notify: Callable[[], None] = _nothing,
     ) -> None:
-        """``notify`` is called after every change that may have made pods active, or let them begin to back off."""
+        """``notify`` is called after every change that may have activated pods or started a backoff."""
         self.cache: Final = cache
         self.cluster: Final = cluster
         #: Every pod as the watch last showed it, by namespace/name.
         self.pods: Final[dict[str, Pod]] = {}
-        #: Objects that could not be taken over, by kind and key. Their next version is taken for a new object.
+        #: Objects that could not be handled, by kind and key. Their next version counts as a new object.
         self._refused: Final[set[tuple[type, str]]] = set()
         self.nominator: Final = Nominator(self.is_unbound)
         self._nominations: Final = Nominations(self.nominator, cache.table)
@@ -134,23 +135,23 @@ class SchedulerState:
         return self.cache.table
 
     def responsible_for(self, pod: Pod) -> bool:
-        """Whether one of our profiles schedules this pod."""
+        """Whether the pod's scheduler name is that of a profile."""
         return pod.spec.scheduler_name in self._profiles
 
     def is_unbound(self, pod: Pod) -> bool:
-        """Whether this very pod still exists and has no node, as the watch shows it."""
+        """Whether, according to the watch, the pod with this uid exists and has no node."""
         current = self.pods.get(pod.key)
         return current is not None and current.uid == pod.uid and not current.node_name
 
     def latest(self, pod: Pod) -> Pod:
-        """This very pod as the watch shows it; as given if it is gone."""
+        """The latest version of the pod with this uid; ``pod`` itself if it is gone."""
         current = self.pods.get(pod.key)
         return current if current is not None and current.uid == pod.uid else pod
 
     # ------------------------------------------------------------ what happened
 
     def apply(self, change: Change, now: float) -> Sequence[Command]:
-        """Takes over one change that a watch reported, or refuses the object: whatever it makes fail is undone."""
+        """Applies one change from a watch. If that fails, the object is removed from the state (see RefusedObject)."""
         commands = self._apply(change, now)
         self._notify()
         return commands
@@ -169,12 +170,12 @@ class SchedulerState:
                 self._apply_other(change, now)
         except CacheError as error:
             return (ReportProblem(str(error)),)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it concerns this one object
+        except Exception as error:  # noqa: BLE001 - any exception concerns this object only
             return (self._refuse(change, error),)
         return ()
 
     def _after_refusal(self, change: Change) -> Change:
-        """The change as it is to an object that is not known if its last version was refused."""
+        """The change; an addition if the object's last version was refused."""
         key = (change.kind, (change.new or change.old).key)
         if key not in self._refused:
             return change
@@ -182,7 +183,7 @@ class SchedulerState:
         return change._replace(old=None)
 
     def _refuse(self, change: Change, error: Exception) -> RefusedObject:
-        """Leaves nothing of an object that a change was about; of a bound pod what the cache could count."""
+        """Removes the object of a change from the state, except for the resources of a bound pod."""
         either = change.new or change.old
         with suppress(Exception):
             if change.kind is Pod:
@@ -202,7 +203,7 @@ class SchedulerState:
         self.queue.delete(pod)
 
     def apply_new(self, kind: type, objects: Mapping[str, Any], now: float) -> Sequence[Command]:
-        """Takes over objects of a list, by namespace/name, that were not known before: the same as one change each."""
+        """Adds the objects of a list, by namespace/name, that were unknown before; the same as one change each."""
         if kind is Pod:
             commands = self._new_pods(objects, now)
         else:
@@ -212,7 +213,7 @@ class SchedulerState:
         return commands
 
     def _new_pods(self, pods: Mapping[str, Pod], now: float) -> Sequence[Command]:
-        """Bound pods are counted first, all in one go: after a start there are tens of thousands of them."""
+        """Adds the bound pods first, in one batch: after a start there are tens of thousands of them."""
         self.pods.update(pods)
         bound = [pod for pod in pods.values() if pod.node_name]
         commands: list[Command] = []
@@ -221,7 +222,7 @@ class SchedulerState:
                 commands.append(ReportProblem(str(problem)))
             else:
                 commands.append(self._refuse(Change(Pod, None, pod), problem))
-        if self.queue.heeds_events:
+        if self.queue.awaits_events:
             for pod in bound:
                 self.queue.move_all(ASSIGNED_POD_ADD, None, pod, now)
         if len(bound) < len(pods):
@@ -268,7 +269,7 @@ class SchedulerState:
         return ()
 
     def _leaves(self, old: Pod, new: Pod) -> bool:
-        """Whether an update takes a pod off its node or away from this scheduler; API servers allow neither."""
+        """Whether an update removes the pod's node or gives it to another scheduler; API servers allow neither."""
         if new.node_name:
             return False
         return bool(old.node_name) or (self.responsible_for(old) and not self.responsible_for(new))
@@ -373,12 +374,12 @@ class SchedulerState:
         return self.queue.next_flush_time(now)
 
     def flush(self, now: float) -> int:
-        """Moves pods whose backoff ended, or that waited too long, and goes on with pending events; returns how many."""
+        """Applies pending events and moves pods whose backoff or wait is over; returns the number of pods moved."""
         queue = self.queue
         return queue.continue_waking() + queue.flush_backoff(now) + queue.flush_unschedulable(now)
 
     def activate(self, pods: Iterable[Pod], now: float) -> int:
-        """Makes pods active whatever they wait for; returns how many (see SchedulingQueue.activate)."""
+        """Activates pods whatever they wait for; returns the number of pods activated (see SchedulingQueue.activate)."""
         activated = self.queue.activate(pods, now)
         self._notify()
         return activated
@@ -390,46 +391,46 @@ class SchedulerState:
         return self.queue.peek(admits)
 
     def pop(self, now: float, admits: Admits | None = None) -> QueuedPod | None:
-        """The next pod to try, of an open lane; it is in flight until ``assume`` and ``done``, or ``fail``."""
+        """The next pod to try, from an open lane; it is in flight until ``assume`` and ``done``, or ``fail``."""
         return self.queue.pop(now, admits)
 
     def nominated_for(self, pod: Pod) -> PodsByRow:
-        """By row: the other pods nominated there with at least this pod's priority."""
+        """The other nominated pods with at least this pod's priority, by row."""
         return self._nominations.concerning(pod)
 
     def assume(self, pod: Pod, node_name: str) -> Pod:
-        """Counts a decided pod on its node; returns it as assumed. Raises CacheError."""
+        """Adds a pod to the node chosen for it; returns the assumed pod. Raises CacheError."""
         assumed = pod.on(node_name)
         self.cache.assume(assumed)
         self.nominator.delete(pod)
         return assumed
 
     def forget(self, assumed: Pod) -> None:
-        """Takes an assumption back; nothing happens if the pod is confirmed or gone by now."""
+        """Removes an assumed pod; does nothing if it is confirmed or gone."""
         if self.cache.is_assumed(assumed.uid):
             self.cache.forget(assumed)
 
     def freed(self, assumed: Pod, now: float, *, but: str = "") -> None:
-        """Wakes the pods that a forgotten pod's place may help, all but the one with uid ``but``."""
+        """Moves the pods that may fit after ``forget``, except the one with uid ``but``."""
         precheck = (lambda other: other.uid != but) if but else None
         self.queue.move_all(ASSIGNED_POD_DELETE, assumed, None, now, precheck=precheck)
         self._notify()
 
     def finish_binding(self, uid: str) -> None:
-        """The binding of an assumed pod was written; the watch will confirm it."""
+        """Records that the binding of an assumed pod was written."""
         self.cache.finish_binding(uid)
 
     def done(self, uid: str) -> None:
-        """The pod is past the point where events matter to it: its binding begins."""
+        """Ends the pod's time in flight: its binding begins."""
         self.queue.done(uid)
 
     def drop(self, pod: Pod) -> None:
-        """The pod is not to be tried: no room is kept for it any longer (docs/spec/queue.md#nominator)."""
+        """Ends the pod's time in flight and removes its nomination: it will not be tried (docs/spec/queue.md#nominator)."""
         self.nominator.delete(pod)
         self.queue.done(pod.uid)
 
     def fail(self, queued: QueuedPod, now: float, *, nominated_node: str | None) -> Failure:
-        """Gives back a pod whose attempt failed (``queued.reject`` was called); it is requeued if it still waits.
+        """Returns a pod to the queue after a failed attempt (``queued.reject`` was called), if it still waits.
 
         ``nominated_node``: None leaves the nomination, "" clears it, a name sets it.
         """

@@ -1,11 +1,10 @@
-"""The node table: one row per node, one column per fact (docs/architecture.md, "Nodes are columns").
+"""The node table: one row per node, one column per property (docs/architecture.md, "Nodes are columns").
 
-Rules that keep it right:
+Invariants:
 
 1. Every change to a row goes through ``set_node``, ``remove_node``, ``add_pod(s)``, ``remove_pod`` or ``replace_pod`` and
-   gives the row a new generation, so a caller that keeps results per row refreshes just the rows that are newer.
-2. A row exists while its node object is known or pods sit on it; ``exists`` tells the first. Rows of nodes that have
-   gone are used again.
+   gives the row a new generation, so results that are kept per row are computed again for newer rows only.
+2. A row is used while its Node object exists (``exists``) or pods are on it. Unused rows are reused.
 3. Columns hold what kube-scheduler's NodeInfo holds, in its units and with its integer arithmetic
 (docs/spec/cache.md#node-accounting).
 """
@@ -29,9 +28,9 @@ from app.state.columns.volumes import VolumeIndex
 from app.state.pod_batch import PodBatch
 
 _FIRST_CAPACITY: Final = 64
-#: Up to this many changes ``rows_since`` looks at the latest rows one by one, beyond at the generations of all rows.
+#: Up to this many changes ``rows_since`` uses the list of latest rows, beyond it the generations of all rows.
 _FEW_CHANGES: Final = 64
-#: The latest rows are cut down to _FEW_CHANGES when there are more than this many.
+#: The list of latest rows is cut to _FEW_CHANGES when it is longer than this.
 _MAX_LATEST: Final = 1024
 
 
@@ -41,31 +40,31 @@ MEMORY_ROW: Final = 1
 
 
 class PodIndex(Protocol):
-    """Something that plugins look up by row and that follows every pod that comes to a row or leaves it."""
+    """An index by row that follows every pod added to a row or removed from it."""
 
     def add(self, pod: Pod, row: int) -> None:
-        """A pod has come to a row."""
+        """A pod was added to a row."""
 
     def remove(self, pod: Pod, row: int) -> None:
-        """A pod has left a row."""
+        """A pod was removed from a row."""
 
     def grow(self, capacity: int) -> None:
-        """There are now this many rows."""
+        """The table now has this capacity in rows."""
 
 
 Index = TypeVar("Index", bound=PodIndex)
 
 
 class NodeTable:
-    """All nodes as columns. Arrays have ``capacity`` entries; rows at ``size`` and beyond were never used."""
+    """All nodes as columns. Arrays have ``capacity`` entries; rows from ``size`` on were never used."""
 
     def __init__(self) -> None:
         capacity = _FIRST_CAPACITY
         self.capacity = capacity
         self.size = 0
-        #: How many rows have a node object.
+        #: The number of rows with a Node object.
         self.node_count = 0
-        #: Number of the last change anywhere in the table.
+        #: The highest generation of any row.
         self.last_generation = 0
         #: Changes whenever a row gets or loses its name.
         self.layout = 0
@@ -79,7 +78,7 @@ class NodeTable:
         self.unschedulable: Mask = np.zeros(capacity, bool)
         self.allocatable: Final = ResourceColumns(capacity)
         self.requested: Final = ResourceColumns(capacity)
-        #: cpu and memory, with stand-ins for containers that ask for none (see PodResources).
+        #: cpu and memory, with kube-scheduler's defaults for containers without a request (see PodResources).
         self.nonzero: Final = ResourceColumns(capacity)
         self.allocatable_pods: Int64 = np.zeros(capacity, np.int64)
         self.pod_count: Int64 = np.zeros(capacity, np.int64)
@@ -98,20 +97,20 @@ class NodeTable:
             self.taints,
         )
         self._indexes: Final[list[PodIndex]] = [self.families, self.terms, self.volumes]
-        #: Those of the indexes that plugins have asked for (see ``index``), by their class.
+        #: The indexes in use, by class (see ``index``).
         self._made_later: Final[dict[type[PodIndex], PodIndex]] = {}
         self._free: Final[list[int]] = []
         self._all_rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
-        #: The rows of the latest generations, in order. A generation that changed many rows at once empties it.
+        #: The rows of the latest generations, in order; emptied by a generation that changes many rows at once.
         self._latest: Final[list[int]] = []
-        #: ``names`` as an array, and the layout that it is of.
+        #: ``names`` as an array, and the layout at which it was made.
         self._name_column: npt.NDArray[np.object_] = np.zeros(0, object)
         self._named_at = -1
 
     # ------------------------------------------------------------ rows
 
     def index(self, kind: type[Index], make: Callable[[], Index]) -> Index:
-        """The table's one index of a kind: made when first asked for and given the pods present, it follows them from then on."""
+        """The table's index of this class; created at the first use and filled with the present pods."""
         known = self._made_later.get(kind)
         if known is None:
             known = self._made_later[kind] = make()
@@ -123,7 +122,7 @@ class NodeTable:
         return cast("Index", known)
 
     def row_for(self, name: str) -> int:
-        """The row of a node name; a new one, without a node object, if there is none."""
+        """The row of a node name; a new row, without a Node object, if there is none."""
         row = self.row_of.get(name)
         if row is None:
             row = self.row_of[name] = self._free.pop() if self._free else self._append()
@@ -175,7 +174,7 @@ class NodeTable:
             self._free.append(row)
 
     def all_rows(self) -> npt.NDArray[np.intp]:
-        """Every row ever used, ascending; not to be changed."""
+        """Every row ever used, ascending. Must not be changed."""
         if len(self._all_rows) != self.size:
             self._all_rows = np.arange(self.size, dtype=np.intp)
         return self._all_rows
@@ -203,7 +202,7 @@ class NodeTable:
     # ------------------------------------------------------------ nodes
 
     def set_node(self, node: Node) -> int:
-        """Adds a node or takes over its new version; returns its row. If it raises, the node object is gone."""
+        """Adds or updates a node; returns its row. If it raises, the row has no Node object."""
         try:
             return self._set_node(node)
         except Exception:
@@ -225,7 +224,7 @@ class NodeTable:
         return row
 
     def remove_node(self, name: str) -> None:
-        """Forgets a node object; its row stays, unseen by cycles, while pods sit on it. Raises KeyError."""
+        """Removes a Node object; its row stays while pods are on it. Raises KeyError."""
         row = self.row_of[name]
         if self.nodes[row] is None:
             raise KeyError(name)
@@ -244,7 +243,7 @@ class NodeTable:
         self._release_if_empty(row)
 
     def _set_allocatable(self, row: int, new: Resources | None) -> None:
-        """Takes over what a row's node offers, of which ``nodes`` still has the version before."""
+        """Sets the allocatable amounts of a row from ``node``; ``nodes`` still has the previous version."""
         known = self.nodes[row]
         old = None if known is None else known.status.allocatable
         if new == old:
@@ -258,7 +257,7 @@ class NodeTable:
     # ------------------------------------------------------------ pods
 
     def add_pod(self, pod: Pod) -> int:
-        """Puts a pod on the row of its node; returns the row. If an index raises, nothing has changed."""
+        """Adds a pod to the row of its node; returns the row. If an index raises, nothing is changed."""
         ports = pod.template.host_ports
         row = self.row_for(pod.node_name)
         try:
@@ -273,7 +272,7 @@ class NodeTable:
         return row
 
     def add_pods(self, pods: Sequence[Pod]) -> list[tuple[Pod, Exception]]:
-        """The same for many pods, whose amounts are added column by column. Returns those that could not be added, and why."""
+        """Adds many pods, column by column. Returns the pods that could not be added, with the exceptions."""
         batch = PodBatch(pods)
         rows = [self.row_for(pod.node_name) for pod in pods]
         try:
@@ -305,7 +304,7 @@ class NodeTable:
         return failed
 
     def _index(self, pods: Sequence[Pod], rows: Sequence[int]) -> None:
-        """Tells the indexes of pods that come to rows. If one raises, those that were told are told the opposite."""
+        """Adds pods to the indexes. If one raises, the pods are removed again from the indexes before it."""
         for number, index in enumerate(self._indexes):
             for at, pod in enumerate(pods):
                 try:
@@ -322,7 +321,8 @@ class NodeTable:
             index.remove(pod, row)
 
     def remove_pod(self, pod: Pod) -> None:
-        """Takes a pod, as it was last added, off its row. Raises KeyError, and what an index raises once the pod is gone."""
+        """Removes a pod, in the version last added, from its row. Raises KeyError; an index's exception after the
+        removal."""
         row = self.row_of[pod.node_name]
         del self.pods[row][pod.uid]
         self._count(pod, row, -1)
@@ -331,7 +331,7 @@ class NodeTable:
         for index in self._indexes:
             try:
                 index.remove(pod, row)
-            except Exception as error:  # noqa: BLE001 - the others must hear of it, too
+            except Exception as error:  # noqa: BLE001 - the other indexes must be updated as well
                 failure = error
         self._touch(row)
         self._release_if_empty(row)
@@ -339,9 +339,9 @@ class NodeTable:
             raise failure
 
     def replace_pod(self, old: Pod, new: Pod) -> None:
-        """Takes over a pod's new version on the same node; costs little where no column is concerned.
+        """Replaces a pod by its new version on the same node; cheap if no column changes.
 
-        If an index raises, the pod is gone from the row.
+        If an index raises, the pod is removed from the row.
         """
         if new.same_on_node(old):
             row = self.row_of[new.node_name]

@@ -1,8 +1,8 @@
-"""Views: the rows of the node table that a question is about, with or without pods imagined away or added.
+"""Views: selected rows of the node table; in a dry run with pods added or removed.
 
-Plugins see nodes only through views, so the same array code answers for all nodes (a cycle), for the few that survived
-the extenders (the late decision), for the rows that changed since a sibling was decided, and for the candidates of a
-preemption, where every row is a world of its own.
+Plugins see nodes only through views. So the same array code evaluates all nodes, the nodes that extenders left, the rows
+that changed since a pod of the same template was decided, and the candidates of a preemption, where each row is an
+independent dry run.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from app.state.table import NodeTable
 
 Rows = npt.NDArray[np.intp]
 
-#: In views of at most this many rows each row is looked up in the sets of rows behind a port; larger ones use a mask.
+#: Views with at most this many rows look up each row in the sets of rows by port; larger ones use a mask.
 _FEW_ROWS: Final = 32
 _FIRST: Final = np.zeros(1, np.intp)
 _EVERYWHERE: Final = slice(None)
@@ -32,7 +32,7 @@ _CPU_AND_MEMORY: Final = (CPU, MEMORY)
 
 
 class View:
-    """``n`` rows of the table, in the order of ``rows`` (intp[n]). All answers are arrays of length ``n``."""
+    """``n`` rows of the table, in the order of ``rows`` (intp[n]). All methods return arrays of length ``n``."""
 
     def __init__(self, table: NodeTable, rows: Rows) -> None:
         self.table: Final = table
@@ -42,7 +42,7 @@ class View:
 
     @classmethod
     def everything(cls, table: NodeTable) -> "View":
-        """All rows ever used, in order; those without a node object (see ``table.exists``) are the caller's concern."""
+        """All rows ever used, ascending, including rows without a Node object (see ``table.exists``)."""
         view = cls(table, table.all_rows())
         view._at = slice(0, table.size)
         return view
@@ -54,49 +54,50 @@ class View:
     # ------------------------------------------------------------ columns
 
     def allocatable(self, resource: str) -> Int64:
-        """What each node offers, in scheduler units."""
+        """int64[n]: allocatable amounts, in scheduler units."""
         return self.table.allocatable.column(resource)[self._at]
 
     def requested(self, resource: str) -> Int64:
-        """What the pods on each node ask for, in scheduler units."""
+        """int64[n]: the sum of the pods' requests, in scheduler units."""
         return self.table.requested.column(resource)[self._at]
 
     def allocatable_of(self, resources: tuple[str, ...]) -> Int64:
-        """int64[len(resources), n]: ``allocatable`` of several resources at once. Not to be changed."""
+        """int64[len(resources), n]: ``allocatable`` of several resources. Must not be changed."""
         return self.table.allocatable.block(resources, self._at)
 
     def requested_of(self, resources: tuple[str, ...]) -> Int64:
-        """int64[len(resources), n]: ``requested`` of several resources at once. Not to be changed."""
+        """int64[len(resources), n]: ``requested`` of several resources. Must not be changed."""
         return self.table.requested.block(resources, self._at)
 
     def nonzero_requested(self, which: int) -> Int64:
-        """What the pods ask for of CPU_ROW or MEMORY_ROW, with stand-ins for containers that ask for none."""
+        """int64[n]: requests of CPU_ROW or MEMORY_ROW, with kube-scheduler's defaults for containers without a
+        request."""
         column: Int64 = self.table.nonzero.matrix[which, self._at]
         return column
 
     def nonzero_of_both(self) -> Int64:
-        """int64[2, n]: ``nonzero_requested`` of cpu and of memory. Not to be changed."""
+        """int64[2, n]: ``nonzero_requested`` of cpu and memory. Must not be changed."""
         return self.table.nonzero.block(_CPU_AND_MEMORY, self._at)
 
     def allocatable_pods(self) -> Int64:
-        """How many pods each node takes."""
+        """int64[n]: the allocatable number of pods."""
         return self.table.allocatable_pods[self._at]
 
     def pod_count(self) -> Int64:
-        """How many pods each node has."""
+        """int64[n]: the number of pods."""
         return self.table.pod_count[self._at]
 
     def unschedulable(self) -> Mask:
-        """Which nodes are cordoned."""
+        """bool[n]: whether the node is cordoned."""
         return self.table.unschedulable[self._at]
 
     def label(self, key: str) -> tuple[LabelColumn, Codes]:
-        """The column of a label key, and each row's code in it; good until a node changes."""
+        """The column of a label key, and the rows' codes in it; valid until a node changes."""
         column = self.table.labels.column(key)
         return column, column.codes[self._at]
 
     def taints(self) -> Codes:
-        """Each row's number in ``taint_sets``, for as long as ``table.taints.epoch`` is the same."""
+        """The rows' indices in ``taint_sets``; valid while ``table.taints.epoch`` is unchanged."""
         return self.table.taints.codes[self._at]
 
     def taint_sets(self) -> list[tuple[Taint, ...]]:
@@ -104,12 +105,12 @@ class View:
         return self.table.taints.values
 
     def names(self) -> list[str]:
-        """Node names, in row order of the view. For messages and extenders, not for the cycle."""
+        """The node names of the rows; for messages and extenders."""
         names = self.table.names
         return [names[row] for row in self.rows.tolist()]
 
     def node(self, position: int) -> Node:
-        """The node object at a position of the view."""
+        """The Node object at a position of the view."""
         node: Node | None = self.table.nodes[self.rows[position]]
         if node is None:
             raise LookupError(f"no node object at row {self.rows[position]}")
@@ -122,20 +123,20 @@ class View:
     # ------------------------------------------------------------ what a view may dry_run_with (see DryRunView)
 
     def changes(self) -> Iterable[tuple[int, Pod, int]]:
-        """(position, pod, +1 or -1) for every pod imagined on, or away from, a row of this view."""
+        """(position, pod, +1 or -1) for every pod added to or removed from a row in this dry run."""
         return ()
 
     def counts(self, counter: PodCounter) -> Int64:
-        """Pods per row that the counter counts, in this view's world."""
+        """int64[n]: the pods that the counter counts, dry-run changes included."""
         return counter.counts[self._at].astype(np.int64)
 
     def count_delta(self, counter: PodCounter) -> Int64 | None:
-        """How far ``counts`` differs from the table's own; None where nothing is imagined."""
+        """int64[n]: the dry-run changes in ``counts``; None without a dry run."""
         del counter
         return None
 
     def port_conflicts(self, wanted: Iterable[HostPort]) -> Mask:
-        """Whether any of these host ports is taken, per row."""
+        """bool[n]: whether any of these host ports is in use."""
         taken = self.table.ports.claimed_rows(wanted)
         if self.n <= _FEW_ROWS:
             rows = self.rows.tolist()
@@ -147,47 +148,47 @@ class View:
 
 
 class DryRunView(View):
-    """A view in which pods have been added to, or taken from, single rows: each row is a world of its own.
+    """A view in which pods have been added to, or removed from, single rows; each row is an independent dry run.
 
-    Pods may be moved at any time between questions, one at a time or many at once. Columns follow at once, what each row's
-    pods are is worked out on request.
+    Pods may be added and removed at any time, singly or in batches. Columns are updated at once; the pods of a row are computed
+    on request.
     """
 
     def __init__(self, table: NodeTable, rows: Rows) -> None:
         super().__init__(table, rows)
-        #: How far the columns are from the table's, by position.
+        #: The differences from the table's columns, by position.
         self._requested: Final = ResourceColumns(self.n)
         self._nonzero: Final = ResourceColumns(self.n)
         self._pods: Int64 = np.zeros(self.n, np.int64)
         self._deltas: dict[int, tuple[PodCounter, Int64]] = {}
         self._moves: list[_Moves] = []
-        #: How many of the moves are in ``_changed``: by position, the net changes by uid.
+        #: The number of moves that are in ``_changed`` (by position: the net changes by uid).
         self._folded = 0
         self._changed: list[dict[str, tuple[Pod, int]]] = []
-        #: By position: whether a host port that a moved pod claims is in use, and those that are so in any case.
+        #: By position: whether a host port of a moved pod is in use, and the ports pinned by ``pin_ports``.
         self._ports: dict[int, dict[HostPort, bool]] = {}
         self._pinned: dict[int, frozenset[HostPort]] = {}
 
     # ------------------------------------------------------------ moving pods
 
     def add(self, position: int, pod: Pod) -> None:
-        """Imagines a pod on a row; one that was imagined away is back."""
+        """Adds a pod to a row."""
         self.add_many(PodBatch((pod,)), _FIRST, np.array((position,), np.intp))
 
     def remove(self, position: int, pod: Pod) -> None:
-        """Imagines a pod away from its row; one that was imagined there is gone."""
+        """Removes a pod from its row."""
         self.remove_many(PodBatch((pod,)), _FIRST, np.array((position,), np.intp))
 
     def add_many(self, batch: PodBatch, chosen: Rows, positions: Rows) -> None:
-        """Imagines the pods ``chosen`` from a batch (intp[k], by index) on the rows at ``positions`` (intp[k])."""
+        """Adds the pods ``chosen`` from a batch (intp[k], by index) to the rows at ``positions`` (intp[k])."""
         self._move(_Moves(batch, chosen, positions, 1))
 
     def remove_many(self, batch: PodBatch, chosen: Rows, positions: Rows) -> None:
-        """Imagines them away."""
+        """Removes the pods ``chosen`` from a batch; arguments as for ``add_many``."""
         self._move(_Moves(batch, chosen, positions, -1))
 
     def pin_ports(self, position: int, ports: frozenset[HostPort]) -> None:
-        """Counts these host ports as in use on a row, whichever pods are moved."""
+        """Counts these host ports as in use on a row, even if their pods are removed."""
         self._pinned[position] = ports
 
     def _move(self, moves: "_Moves") -> None:
@@ -207,7 +208,7 @@ class DryRunView(View):
         self._moves.append(moves)
 
     def _move_ports(self, moves: "_Moves") -> None:
-        """As in kube-scheduler a port has no owner: it is free once any pod that claims it is imagined away."""
+        """As in kube-scheduler a port has no owner: it is free as soon as any pod that claims it is removed."""
         pods = moves.batch.pods
         for index, position, sign in moves.each():
             if ports := pods[index].template.host_ports:
@@ -215,7 +216,7 @@ class DryRunView(View):
                 self._ports.setdefault(position, {}).update(in_use)
 
     def _net(self) -> list[dict[str, tuple[Pod, int]]]:
-        """By position and uid: the pods that have changed, and which way."""
+        """By position and uid: the added (+1) and removed (-1) pods."""
         if not self._changed:
             self._changed = [{} for _ in range(self.n)]
         for moves in self._moves[self._folded :]:
@@ -230,7 +231,7 @@ class DryRunView(View):
         return self._changed
 
     def take(self, positions: npt.NDArray[np.intp] | Mask) -> "DryRunView":
-        """The same worlds for some of the rows. Later changes to one do not show in the other."""
+        """A copy for some of the rows; later changes in one do not affect the other."""
         chosen = np.arange(self.n)[positions]
         out = DryRunView(self.table, self.rows[chosen])
         net = self._net()
@@ -253,17 +254,17 @@ class DryRunView(View):
     # ------------------------------------------------------------ columns
 
     def requested(self, resource: str) -> Int64:
-        """What the pods on each node would ask for."""
+        """As in View, with the changes."""
         column: Int64 = self.requested_of((resource,))[0]
         return column
 
     def nonzero_requested(self, which: int) -> Int64:
-        """The same with stand-ins for pods that ask for nothing."""
+        """As in View, with the changes."""
         column: Int64 = self.nonzero_of_both()[which]
         return column
 
     def requested_of(self, resources: tuple[str, ...]) -> Int64:
-        """int64[len(resources), n]: the same for several resources at once."""
+        """As in View, with the changes."""
         return self._with_moves(self.table.requested, self._requested, resources)
 
     def nonzero_of_both(self) -> Int64:
@@ -287,13 +288,13 @@ class DryRunView(View):
         return block
 
     def pod_count(self) -> Int64:
-        """How many pods each node would have."""
+        """As in View, with the changes."""
         return super().pod_count() + self._pods
 
     # ------------------------------------------------------------ pods
 
     def pods(self, position: int) -> Iterator[Pod]:
-        """The pods that would be on the node at a position of the view."""
+        """As in View, with the changes."""
         changed = self._net()[position]
         for pod in super().pods(position):
             if pod.uid not in changed:
@@ -303,17 +304,17 @@ class DryRunView(View):
                 yield pod
 
     def changes(self) -> Iterable[tuple[int, Pod, int]]:
-        """(position, pod, +1 or -1) for every imagined change."""
+        """(position, pod, +1 or -1) for every change."""
         for position, changed in enumerate(self._net()):
             for pod, sign in changed.values():
                 yield position, pod, sign
 
     def counts(self, counter: PodCounter) -> Int64:
-        """Pods per row that the counter would count."""
+        """As in View, with the changes."""
         return super().counts(counter) + self.count_delta(counter)
 
     def count_delta(self, counter: PodCounter) -> Int64:
-        """How far ``counts`` differs from the table's own."""
+        """int64[n]: the changes in ``counts``."""
         known = self._deltas.get(id(counter))
         if known is None:
             delta = np.zeros(self.n, np.int64)
@@ -323,7 +324,7 @@ class DryRunView(View):
         return known[1]
 
     def port_conflicts(self, wanted: Iterable[HostPort]) -> Mask:
-        """Whether any of these host ports would be taken, per row."""
+        """As in View, with the changes."""
         wanted = tuple(wanted)
         out = super().port_conflicts(wanted)
         for position in self._ports.keys() | self._pinned.keys():
@@ -341,7 +342,7 @@ class DryRunView(View):
 
 
 def dry_run_with(table: NodeTable, pods: Mapping[int, Sequence[Pod]]) -> DryRunView:
-    """A view of these rows, in their order, with these pods on each beside those that are, or will be moved, there."""
+    """A dry run on these rows, in their order, with these pods added to each."""
     view = DryRunView(table, np.fromiter(pods, np.intp, len(pods)))
     batch = PodBatch([pod for some in pods.values() for pod in some])
     counts = np.fromiter(map(len, pods.values()), np.intp, len(pods))
@@ -355,7 +356,7 @@ def dry_run_with(table: NodeTable, pods: Mapping[int, Sequence[Pod]]) -> DryRunV
 
 
 class _Moves(NamedTuple):
-    """Pods of a batch, by index, that come to the rows at ``positions`` (signs +1) or leave them (-1)."""
+    """Pods of a batch, by index, that were added to (sign +1) or removed from (-1) the rows at ``positions``."""
 
     batch: PodBatch
     chosen: Rows
@@ -363,10 +364,10 @@ class _Moves(NamedTuple):
     signs: Int64 | int
 
     def tally(self, counter: PodCounter, delta: Int64) -> None:
-        """Adds to ``delta`` (int64, by position) what the counter counts of the moved pods."""
+        """Adds the counter's counts of the moved pods to ``delta`` (int64, by position)."""
         np.add.at(delta, self.positions, self.signs * self.batch.times(counter)[self.chosen])
 
     def each(self) -> Iterator[tuple[int, int, int]]:
-        """(index in the batch, position, sign) one by one."""
+        """(index in the batch, position, sign) of each move."""
         signs = np.broadcast_to(self.signs, self.chosen.shape).tolist()
         return zip(self.chosen.tolist(), self.positions.tolist(), signs, strict=True)

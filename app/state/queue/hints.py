@@ -1,8 +1,8 @@
-"""Which cluster events are worth waking which pods for (docs/spec/cluster-events.md#matching).
+"""Queueing hints: which cluster events may make which pods schedulable (docs/spec/cluster-events.md#matching).
 
-A plugin registers the events that may cure its rejections, each with a hint: a function that looks at a rejected pod and
-the changed object and says whether trying again is worth it. Asking is the expensive part, so an event is first matched
-with the registrations, once and for all, and pods that no matching registration speaks for are never looked at.
+A plugin registers the events that may make pods schedulable which it rejected, each with a hint: a function of a rejected pod and
+the changed object that returns whether to try the pod again. Calling hints is the expensive part. So the registrations that
+match an event are computed once, and pods whose rejecting plugins have no matching registration are not examined.
 """
 
 import enum
@@ -22,7 +22,7 @@ NarrowFunction = Callable[[PodTemplate, Any, Any], Collection[str] | None]
 
 
 class QueueingStrategy(enum.IntEnum):
-    """How a pod is to be queued again; the greater wins."""
+    """How to queue a pod again; of several the highest counts (kube-scheduler's queueingStrategy)."""
 
     SKIP = 0
     AFTER_BACKOFF = 1
@@ -35,11 +35,11 @@ IMMEDIATELY: Final = QueueingStrategy.IMMEDIATELY
 
 
 class HintRegistration(msgspec.Struct, frozen=True):
-    """A plugin's interest in an event.
+    """An event that a plugin has registered.
 
-    Without a ``hint`` every such event is welcome. ``template_only`` promises that the hint looks at nothing of the pod
-    but its template, so that one answer holds for all pods that share it. ``narrow`` gives the uids of the only pods of a
-    template that the hint can say yes to, None for any of them.
+    Without a ``hint`` every such event counts as Queue. ``template_only``: the hint depends on the pod's template only, so one
+    result holds for all pods with this template. ``narrow`` returns the uids of the pods of a template for which the hint may
+    return Queue, None for all.
     """
 
     event: ClusterEvent
@@ -50,17 +50,17 @@ class HintRegistration(msgspec.Struct, frozen=True):
 
     @property
     def asked_once(self) -> bool:
-        """Whether the answer is the same for all pods of a template."""
+        """Whether the result is the same for all pods of a template."""
         return self.hint is None or self.template_only
 
 
 def with_taint_registrations(
     registrations: Iterable[HintRegistration],
 ) -> tuple[HintRegistration, ...]:
-    """Adds the registration that every plugin gets which waits for new nodes but not for taint changes.
+    """Adds a registration for taint changes to plugins that registered added nodes but not taint changes.
 
-    Such a plugin is woken by any taint change, whatever its hints say: a node that was tainted when it was added may
-    not have been looked at by the plugin at all (docs/spec/cluster-events.md#extra-registration-for-taints).
+    The plugin may never have seen a node that was tainted when it was added, so its pods are moved by any taint
+    change (docs/spec/cluster-events.md#extra-registration-for-taints).
     """
     given = tuple(registrations)
     taint = ClusterEvent(Resource.Node, Action.UpdateNodeTaint)
@@ -77,41 +77,41 @@ def with_taint_registrations(
 
 
 class Interest(msgspec.Struct, frozen=True):
-    """An event with everything that is registered for it."""
+    """An event and the registrations that match it."""
 
     event: ClusterEvent
     label: str
     wildcard: bool
     #: profile -> plugin -> its registrations that match the event.
     registrations: Mapping[str, Mapping[str, tuple[HintRegistration, ...]]]
-    #: Every profile and plugin with such a registration.
+    #: Every (profile, plugin) with such a registration.
     wakers: tuple[tuple[str, str], ...]
     #: Every plugin with such a registration, in any profile.
     plugins: tuple[str, ...]
 
     @property
-    def nobody(self) -> bool:
+    def is_unregistered(self) -> bool:
         """Whether no plugin registered for the event."""
         return not self.wildcard and not self.plugins
 
 
 class Hints:
-    """All registrations of all profiles, and the questions put to them."""
+    """The registrations of all profiles."""
 
     def __init__(
         self, registrations: Mapping[str, Sequence[HintRegistration]], recorder: QueueRecorder
     ) -> None:
-        """Args: ``registrations`` by scheduler name."""
+        """``registrations`` by scheduler name."""
         self._registrations: Final = registrations
         self._recorder: Final = recorder
         self._interests: Final[dict[ClusterEvent, Interest]] = {}
 
     def knows(self, profile: str) -> bool:
-        """Whether there are registrations for this scheduler name; without, any event wakes a pod."""
+        """Whether there are registrations for this scheduler name; if not, any event moves a pod."""
         return profile in self._registrations
 
     def interest(self, event: ClusterEvent) -> Interest:
-        """What is registered for an event."""
+        """The event with its matching registrations."""
         interest = self._interests.get(event)
         if interest is None:
             interest = self._interests[event] = self._match(event)
@@ -120,7 +120,7 @@ class Hints:
     def worth_requeuing(
         self, queued: QueuedPod, interest: Interest, old: object | None, new: object | None
     ) -> QueueingStrategy:
-        """How to queue a waiting pod again after an event, if at all."""
+        """How to queue a waiting pod after an event; SKIP if the event does not help it."""
         rejectors = queued.rejectors
         profile = queued.pod.spec.scheduler_name
         if not rejectors:
@@ -134,7 +134,7 @@ class Hints:
     def matching(
         self, interest: Interest, profile: str, rejectors: AbstractSet[str]
     ) -> list[HintRegistration]:
-        """What the rejectors of a pod of a known profile have registered for the event."""
+        """The matching registrations of a pod's rejectors; the profile must be known."""
         return [
             registration
             for plugin, registrations in interest.registrations[profile].items()
@@ -150,7 +150,7 @@ class Hints:
         new: object | None,
         floor: QueueingStrategy = SKIP,
     ) -> QueueingStrategy:
-        """The strongest of ``floor`` and what the hints say; stops asking when it cannot get stronger."""
+        """The highest of ``floor`` and the hints' results; stops at the highest possible one."""
         pending = queued.pending_plugins
         strategy = floor
         for registration in registrations:
@@ -167,7 +167,7 @@ class Hints:
             return True
         try:
             return registration.hint(pod, old, new)
-        except Exception as error:  # noqa: BLE001 - a plugin's fault must not strand the pod
+        except Exception as error:  # noqa: BLE001 - an exception of a plugin must not leave the pod waiting
             self._recorder.plugin_failed(registration.plugin, "QueueingHint", pod, error)
             return True
 
@@ -203,12 +203,12 @@ def narrowed(
     old: object | None,
     new: object | None,
 ) -> Collection[str] | None:
-    """The uids of the only pods of a template that any of these hints can say yes to; None for any of them."""
+    """The uids of the pods of a template for which any of these hints may return Queue; None for all."""
     uids: set[str] = set()
     for registration in registrations:
         try:
             few = registration.narrow and registration.narrow(template, old, new)
-        except Exception:  # noqa: BLE001 - a plugin's fault must not strand the pods: the hint is asked about all
+        except Exception:  # noqa: BLE001 - an exception of a plugin must not leave the pod waitings: the hint is asked about all
             return None
         if few is None:
             return None
@@ -217,5 +217,5 @@ def narrowed(
 
 
 def is_same_pod(candidate: object, pod: Pod) -> bool:
-    """Whether an object is this pod, in whatever version."""
+    """Whether an object is a version of this pod."""
     return isinstance(candidate, Pod) and candidate.uid == pod.uid

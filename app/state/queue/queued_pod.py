@@ -1,4 +1,4 @@
-"""A pod in the scheduling queue: what the queue remembers of it, where it is, and which moves are legal.
+"""A pod in the scheduling queue: its attempts, its place, and the legal moves between places.
 
 A pod is in exactly one place, and only the moves of TRANSITIONS exist::
 
@@ -17,9 +17,9 @@ A pod is in exactly one place, and only the moves of TRANSITIONS exist::
      │                            ▼                                                     │
      └─────────────────────── gated ────────────────────────────────────────────────────┘
 
-Whatever would enter a queue is first shown to the PreEnqueue plugins, so ``gated`` can replace any destination.
-A pod leaves with Done when its binding begins; if that fails it comes back (Failure, from outside). Pop never takes
-from error backoff, the pods of which failed without any plugin having rejected them.
+PreEnqueue plugins run before a pod enters a queue, so ``gated`` can replace any destination.
+A pod leaves with Done when its binding begins; if the binding fails, it returns (Failure, from outside). Pop does not take
+pods from error backoff, whose attempts failed without a rejecting plugin.
 """
 
 import enum
@@ -34,7 +34,7 @@ from app.model.status import SUCCESS, Status
 
 
 class Place(enum.StrEnum):
-    """Where a pod is, as the queue sees it."""
+    """The place of a pod."""
 
     OUTSIDE = "outside"
     ACTIVE = "active"
@@ -45,7 +45,7 @@ class Place(enum.StrEnum):
     IN_FLIGHT = "in flight"
 
 
-#: What makes a pod move.
+#: The cause of a move.
 Cause = Literal[
     "Add",
     "Update",
@@ -59,7 +59,7 @@ Cause = Literal[
     "Delete",
 ]
 
-# Members of an enum are slow to look up by name (a descriptor call), and the queue names places all the time.
+# Looking up enum members by name is slow (a descriptor call), and the queue does it often.
 OUTSIDE: Final = Place.OUTSIDE
 ACTIVE: Final = Place.ACTIVE
 BACKOFF: Final = Place.BACKOFF
@@ -76,7 +76,7 @@ _FROM_GATED: Final = frozenset({ACTIVE, BACKOFF})
 _TO_ACTIVE: Final = frozenset({ACTIVE})
 _AWAY: Final = frozenset({OUTSIDE})
 
-#: cause -> where from -> where to. Staying where one is (a gated pod that is gated once more) is no move.
+#: cause -> start -> finishes. A gated pod that is gated again does not move.
 TRANSITIONS: Final[Mapping[Cause, Mapping[Place, frozenset[Place]]]] = {
     "Add": {OUTSIDE: frozenset({ACTIVE, GATED})},
     "Update": {UNSCHEDULABLE: _FROM_UNSCHEDULABLE, GATED: _FROM_GATED},
@@ -109,12 +109,12 @@ LEGAL_MOVES: Final[frozenset[tuple[Place, Cause, Place]]] = frozenset(
 _STORY_LENGTH: Final = 8
 
 
-#: What a pod needs besides its turn, by name; nothing, mostly.
+#: What a pod needs besides its turn, by name; usually empty (see ActiveQueue).
 Lane: TypeAlias = frozenset[str]
 
 
 class Move(NamedTuple):
-    """One move of a pod: when (None where a pod leaves, which needs no clock), why, and where to."""
+    """One move of a pod: time (None if the pod leaves the queue), event, and the new place."""
 
     at: float | None
     event: str
@@ -126,7 +126,7 @@ class Move(NamedTuple):
 
 
 class InvalidTransition(Exception):  # noqa: N818 - named for what it is, as in the design
-    """A move that TRANSITIONS does not have: a defect, reported with what led to it.
+    """A move that TRANSITIONS does not contain: a defect.
 
     ``key`` is the pod's namespace/name, ``start`` and ``finish`` the places, ``story`` its last moves, oldest first.
     """
@@ -141,47 +141,47 @@ class InvalidTransition(Exception):  # noqa: N818 - named for what it is, as in 
 
 
 class QueuedPod(msgspec.Struct, eq=False):
-    """A pod with what the queue knows about its attempts. Times are seconds since the epoch.
+    """A pod and its attempts. Times are seconds since the epoch.
 
-    Lives from the pod's arrival until it is bound or gone, through all its attempts; the attempt that popped it owns it until it
-    is given back, and sets ``pod`` and the rejectors then (see ``reject``).
+    Exists from the pod's arrival until it is bound or gone. The attempt that popped it owns it until it returns it; then it sets
+    ``pod`` and the rejectors (see ``reject``).
     """
 
     pod: Pod
-    #: When the pod came to the queue, or came back from its last failed attempt.
+    #: When the pod arrived, or returned from its last failed attempt.
     timestamp: float
     #: How often the pod has been popped.
     attempts: int = 0
-    #: End of the backoff, a whole second; 0 until worked out for the present attempt.
+    #: End of the backoff, a whole second; 0 until computed for the present attempt.
     backoff_expiration: float = 0.0
-    #: Attempts that ended with a plugin turning the pod down.
+    #: Attempts that ended with a rejection by a plugin.
     unschedulable_count: int = 0
     #: Attempts in a row that ended with an error.
     consecutive_errors_count: int = 0
-    #: Whether the last way out of unschedulable was the timeout.
+    #: Whether the pod last left unschedulable by the timeout.
     was_flushed_from_unschedulable: bool = False
     #: When the pod first became active.
     initial_attempt_timestamp: float | None = None
-    #: Plugins that rejected the pod; their hints decide what wakes it. Replaced, never changed in place.
+    #: Plugins that rejected the pod; their hints decide which events move it. Replaced, never changed in place.
     unschedulable_plugins: AbstractSet[str] = frozenset()
-    #: Plugins that wait for something; an event they welcome makes the pod active without backoff.
+    #: Plugins that rejected the pod with Pending; an event that their hints accept activates the pod without backoff.
     pending_plugins: AbstractSet[str] = frozenset()
-    #: The PreEnqueue plugin that keeps the pod out of the queues, and what it said.
+    #: The PreEnqueue plugin that gates the pod, and its status.
     gating_plugin: str = ""
     gating_status: Status = SUCCESS
     place: Place = OUTSIDE
-    #: Of the heap that holds the pod: its rank there and the number of its entry.
+    #: The pod's rank in its heap, and the number of its entry.
     rank: Any = None
     ticket: int = 0
-    #: Of the lanes that hold the pod: the one it is in.
+    #: The pod's lane in the active queue.
     lane: Lane = frozenset()
-    #: Of the pool that holds the pod: the group it is filed in.
+    #: The pod's group in its WaitingPool.
     group: Any = None
     _story: list[tuple[float | None, str, Place]] = msgspec.field(default_factory=list)
 
     @property
     def rejectors(self) -> AbstractSet[str]:
-        """All plugins that the pod waits for."""
+        """All plugins that rejected the pod."""
         pending = self.pending_plugins
         return self.unschedulable_plugins | pending if pending else self.unschedulable_plugins
 
@@ -192,16 +192,16 @@ class QueuedPod(msgspec.Struct, eq=False):
 
     @property
     def moves(self) -> list[tuple[float | None, str, Place]]:
-        """What ``story`` is made from, without the cost of making it. The list itself: it goes on changing; not to be changed."""
+        """The moves as plain tuples; the list itself, which must not be changed."""
         return self._story
 
     def reject(self, unschedulable: Iterable[str] = (), pending: Iterable[str] = ()) -> None:
-        """Records the plugins that rejected the pod in the attempt that just ended; none means an error ended it."""
+        """Sets the plugins that rejected the pod in its last attempt; none if an error ended it."""
         self.unschedulable_plugins = frozenset(unschedulable)
         self.pending_plugins = frozenset(pending)
 
     def note(self, at: float | None, event: str) -> None:
-        """Adds the arrival at ``place`` to the story and forgets the oldest move when it gets long."""
+        """Adds the move to ``place`` to the story, which keeps the last moves."""
         story = self._story
         story.append((at, event, self.place))
         if len(story) > _STORY_LENGTH:

@@ -1,4 +1,4 @@
-"""What the scheduling queue shows of itself: counts, and one entry per pod."""
+"""Statistics and dumps of the scheduling queue."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from app.state.queue.queued_pod import Move, Place, QueuedPod
 
 
 class QueueStatistics(msgspec.Struct, frozen=True):
-    """How many pods are where, and how many events are kept for those in flight."""
+    """The number of pods by place, and of events kept for pods in flight."""
 
     active: int
     backoff: int
@@ -19,14 +19,14 @@ class QueueStatistics(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """The counts as kube-scheduler's debugger words them."""
+        """The counts in the format of kube-scheduler's debugger."""
         backoff = self.backoff + self.error_backoff
         waiting = self.unschedulable + self.gated
         return f"activeQ:{self.active}; backoffQ:{backoff}; unschedulablePods:{waiting}"
 
 
 class QueueEntry(msgspec.Struct, frozen=True):
-    """One pod, where it is and why; times are seconds since the epoch."""
+    """A snapshot of one queued pod; times are seconds since the epoch."""
 
     pod: Pod
     place: Place
@@ -40,7 +40,7 @@ class QueueEntry(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, queued: QueuedPod) -> "QueueEntry":
-        """The entry of a pod as it is now."""
+        """The entry of a pod."""
         return cls(
             pod=queued.pod,
             place=queued.place,

@@ -293,7 +293,7 @@ class SchedulingQueue:
         wait, ``continue_waking`` moves the rest.
         """
         interest = self._hints.interest(event)
-        if interest.nobody:
+        if interest.is_unregistered:
             return 0
         moved = 0
         if self._waiting:
@@ -320,7 +320,7 @@ class SchedulingQueue:
         self._pending_events.append(pending)
 
     @property
-    def heeds_events(self) -> bool:
+    def awaits_events(self) -> bool:
         """Whether an event can concern any pod: some wait for events or are in flight."""
         return bool(self._waiting or self._in_flight)
 

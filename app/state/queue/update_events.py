@@ -1,4 +1,4 @@
-"""What the update of a pod or a node means to pods that wait (docs/spec/cluster-events.md#events-of-a-pod-update)."""
+"""The cluster events of an update of a pod or a node (docs/spec/cluster-events.md#events-of-a-pod-update)."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -10,14 +10,14 @@ from app.model.pod import Pod
 
 
 def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
-    """The events of a pod's update, at least one: the general Update where nothing particular has changed."""
+    """The events of a pod's update; the general Update if there is no particular one."""
     kind = Resource.AssignedPod if new.node_name else Resource.UnschedulablePod
     actions = [action for action, happened in _POD_CHANGES if happened(old, new)]
     return [ClusterEvent(kind, action) for action in actions or (Action.Update,)]
 
 
 def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
-    """The events of a node's update; none where nothing that concerns scheduling has changed."""
+    """The events of a node's update; empty if nothing relevant to scheduling has changed."""
     return [
         ClusterEvent(Resource.Node, action)
         for action, happened in _NODE_CHANGES
@@ -41,7 +41,7 @@ def _gates_eliminated(old: Pod, new: Pod) -> bool:
 
 
 def _tolerations_changed(old: Pod, new: Pod) -> bool:
-    """Tolerations can only be added, so their number tells."""
+    """Tolerations can only be added, so comparing their number is enough."""
     return len(old.spec.tolerations or ()) != len(new.spec.tolerations or ())
 
 
@@ -62,7 +62,7 @@ def _allocatable_changed(old: Node, new: Node) -> bool:
 
 
 def _amounts(resources: Resources) -> dict[str, int | str]:
-    """The exact amounts, so that ``1`` equals ``1000m``; text that is no quantity stands for itself."""
+    """The exact amounts, so that ``1`` equals ``1000m``; text that is not a quantity is kept."""
     return {name: _amount(text) for name, text in resources.items()}
 
 
