@@ -1,7 +1,6 @@
-"""The command line: arguments in, settings and an exit status out. ``main`` is the entry point.
+"""The command line ``aiokube-scheduler``; ``main`` is the entry point.
 
-One module per command, imported when it is called: the embedded cluster need not load the scheduler, nor ``check-config``
-an HTTP client.
+There is one module per command, imported when the command is called, so that each loads only what it needs.
 """
 
 from app.cli.root import main

@@ -1,4 +1,4 @@
-"""``version``, ``help`` and ``completion``: about the command line itself."""
+"""The commands ``version``, ``help`` and ``completion``."""
 
 import platform
 from importlib.metadata import version
@@ -36,7 +36,7 @@ def help_command(command: str) -> None:
 @click.command("completion")
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion_command(shell: str) -> None:
-    """Print what makes SHELL complete commands and options.
+    """Print the completion script of SHELL for commands and options.
 
     For bash put this into ~/.bashrc: eval "$(aiokube-scheduler completion bash)"
     """

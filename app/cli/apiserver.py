@@ -1,4 +1,4 @@
-"""``apiserver``: the embedded cluster alone."""
+"""The command ``apiserver``: runs the embedded cluster alone."""
 
 import asyncio
 import functools
@@ -40,7 +40,7 @@ _option: Final = functools.partial(click.option, show_default=True)
     "--kubeconfig-out",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write what kubectl needs.",
+    help="Write a kubeconfig for kubectl.",
 )
 @_option("--kubelets/--no-kubelets", default=True, help="Pretend to run bound pods.")
 @_option("--start-delay", default=_KUBELETS.start_delay, help="Seconds until a bound pod runs.")
@@ -103,4 +103,4 @@ def _announce(cluster: EmbeddedCluster) -> None:
     click.echo(
         f"kubectl --kubeconfig {file} get nodes" if file else f"kubectl -s {cluster.url} get nodes"
     )
-    gc.freeze()  # what was made at the start stays: collections need not look at it
+    gc.freeze()  # objects made at the start are excluded from garbage collections

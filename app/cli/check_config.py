@@ -1,4 +1,4 @@
-"""``check-config``: says what is wrong with configuration files, or what they amount to."""
+"""The command ``check-config``: validates configuration files and prints their plugins and extenders."""
 
 import re
 import sys
@@ -32,8 +32,8 @@ _COLOURS: Final = (
 def _check_config(context: click.Context, files: tuple[str, ...], output: str) -> None:
     """Validate configuration FILEs; - is standard input.
 
-    Names the line of every mistake, or prints the plugins and extenders that a file amounts to. Installed third-party
-    plugins are known. Exits with 1 if the scheduler could not start with one of the files.
+    Prints every mistake with its line, or the resulting plugins and extenders of a file. Installed third-party plugins are
+    known. Exits with 1 if the scheduler could not start with one of the files.
     """
     with explained(registry.RegistryError):
         classes = registry.registry(entry_points(group=registry.GROUP))
@@ -47,7 +47,7 @@ def _check_config(context: click.Context, files: tuple[str, ...], output: str) -
 
 
 def _coloured(text: str) -> str:
-    """For terminals; click removes colours elsewhere."""
+    """Adds colours for terminals; click removes them elsewhere."""
     for pattern, colour in _COLOURS:
         text = pattern.sub(click.style(r"\g<0>", fg=colour), text)
     return text
@@ -73,8 +73,8 @@ def _content(file: str, name: str) -> bytes:
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        said = f"cannot be read: {error.strerror or error}"
-        raise ConfigurationError([Problem(0, 0, "", said)], source=name) from error
+        message = f"cannot be read: {error.strerror or error}"
+        raise ConfigurationError([Problem(0, 0, "", message)], source=name) from error
 
 
 command: Final = _check_config

@@ -1,4 +1,4 @@
-"""``check-extender``: calls extenders as the scheduler would and says what is wrong with their answers."""
+"""The command ``check-extender``: calls extenders as the scheduler would and prints problems of their answers."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +21,11 @@ from app.scheduler.extenders import extender_configs
 from app.settings.load import load
 from app.settings.problems import ConfigurationError
 from app.sim.manifests import ManifestError, load_all_yaml
-from app.tools.check_extender import CheckOptions, Report, check
+from app.tools.check_extender import CheckOptions, ExtenderReport, check
 from app.tools.extender_checks import (
     Exchange,
     Manifest,
-    Material,
+    SampleObjects,
     Severity,
     from_manifests,
     made_up,
@@ -47,22 +47,22 @@ _MARKS: Final = {
 @click.option("--prioritize-verb", default="", metavar="PATH")
 @click.option("--preempt-verb", default="", metavar="PATH")
 @click.option("--bind-verb", default="", metavar="PATH")
-@click.option("--node-cache-capable", is_flag=True, help="It gets names, not whole nodes.")
-@click.option("--managed-resource", default="", metavar="NAME", help="The pod asks for it.")
+@click.option("--node-cache-capable", is_flag=True, help="It is sent names, not whole nodes.")
+@click.option("--managed-resource", default="", metavar="NAME", help="The pod requests it.")
 @click.option(
     "--http-timeout",
     default="5s",
     show_default=True,
     metavar="DURATION",
-    help="How long a call may take.",
+    help="Timeout of a call.",
 )
 @click.option("--ca-file", default="", metavar="FILE", help="Authorities of its certificate.")
 @click.option("--cert-file", default="", metavar="FILE", help="Client certificate.")
 @click.option("--key-file", default="", metavar="FILE", help="Its key.")
 @click.option("--insecure", is_flag=True, help="Do not verify its certificate.")
 @click.option("--bearer-token-file", default="", metavar="FILE")
-@click.option("--pod", type=_FILE, help="Ask about this pod (a manifest) instead of one made up.")
-@click.option("--nodes", type=_FILE, help="Ask about these nodes: 'kubectl get nodes -o yaml'.")
+@click.option("--pod", type=_FILE, help="Send this pod (a manifest) instead of a generated one.")
+@click.option("--nodes", type=_FILE, help="Send these nodes: 'kubectl get nodes -o yaml'.")
 @click.option(
     "--large",
     default=1000,
@@ -81,16 +81,16 @@ def _check_extender(
     nodes: Path | None,
     **given: Any,
 ) -> None:
-    """Call extenders as the scheduler would, in both node forms, and say what is wrong.
+    """Call extenders as the scheduler would, in both node forms, and print the problems.
 
     Either all extenders of a configuration file (--config), or the one at --url with its verbs. Extenders that reserve something
-    when they filter will reserve it for the pod asked about. Exits with 1 if pods could not be scheduled with an extender.
+    while they filter reserve it for the pod that is sent. Exits with 1 if pods could not be scheduled with an extender.
     """
     with explained(ConfigurationError, ExtenderConfigError, ManifestError, DecodeError):
         configs = _configs(config, given)
         objects = (_objects(pod, "Pod"), _objects(nodes, "Node"))
         options = CheckOptions(large=given["large"], bind=given["bind"])
-        reports = [run_loop(check(c, _material(c, *objects), options)) for c in configs]
+        reports = [run_loop(check(c, _sample_objects(c, *objects), options)) for c in configs]
     click.echo(_as_json(reports) if given["output"] == "json" else _as_text(reports), nl=False)
     context.exit(1 if any(report.count(Severity.ERROR) for report in reports) else 0)
 
@@ -130,15 +130,15 @@ def _config_of_flags(given: dict[str, Any], verbs: Mapping[Verb, str]) -> Extend
     )
 
 
-# ---------------------------------------------------------------- what to ask about
+# ---------------------------------------------------------------- pod and nodes to send
 
 
-def _material(
+def _sample_objects(
     config: ExtenderConfig, pods: Sequence[Manifest], nodes: Sequence[Manifest]
-) -> Material:
+) -> SampleObjects:
     resources = config.managed_resources
-    material = made_up(resources[0].name if resources else "")
-    return from_manifests(material, pods[0] if pods else None, nodes)
+    samples = made_up(resources[0].name if resources else "")
+    return from_manifests(samples, pods[0] if pods else None, nodes)
 
 
 def _objects(file: Path | None, kind: str) -> list[Manifest]:
@@ -164,14 +164,14 @@ def _unpacked(documents: Sequence[Any]) -> Iterator[Manifest]:
             yield from items if isinstance(items, list) else [document]
 
 
-# ---------------------------------------------------------------- what to say
+# ---------------------------------------------------------------- output
 
 
-def _as_text(reports: Sequence[Report]) -> str:
+def _as_text(reports: Sequence[ExtenderReport]) -> str:
     return "\n".join("".join(f"{line}\n" for line in _lines(report)) for report in reports)
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: ExtenderReport) -> Iterator[str]:
     config = report.config
     capable = str(config.node_cache_capable).lower()
     yield click.style(f"extender {config.name} (nodeCacheCapable: {capable})", bold=True)
@@ -196,7 +196,7 @@ def _counted(count: int, noun: str) -> str:
     return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
 
 
-def _as_json(reports: Sequence[Report]) -> str:
+def _as_json(reports: Sequence[ExtenderReport]) -> str:
     value = [
         {
             "extender": report.config.name,

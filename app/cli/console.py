@@ -1,4 +1,4 @@
-"""Standard output for tables, apart from what the scheduler itself imports."""
+"""The console for tables on standard output; apart from ``process``, because it imports rich."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from typing import IO, Any, Final
 
 from rich.console import Console
 
-#: Columns where nobody has said how many there are: in pipes and files nothing is folded.
+#: Width for pipes and files, so that no line is folded.
 _UNLIMITED: Final = 100_000
 
 
@@ -18,13 +18,13 @@ class _Trimmed:
         self._line = ""
 
     def write(self, text: str) -> int:
-        """Writes the lines that are complete."""
+        """Writes the complete lines."""
         *complete, self._line = (self._line + text).split("\n")
         self._file.writelines(f"{line.rstrip(' ')}\n" for line in complete)
         return len(text)
 
     def flush(self) -> None:
-        """Writes what there is."""
+        """Writes the incomplete line, if any."""
         if self._line.strip():
             self._file.write(self._line)
             self._line = ""
@@ -36,7 +36,7 @@ class _Trimmed:
 
 
 def console() -> Console:
-    """For standard output: as wide as the terminal, or as COLUMNS says; lines are folded nowhere else."""
+    """A console for standard output, as wide as the terminal or COLUMNS; otherwise lines are not folded."""
     if sys.stdout.isatty():
         return Console(highlight=False, markup=False, emoji=False)
     width = None if os.environ.get("COLUMNS") else _UNLIMITED

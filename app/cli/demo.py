@@ -1,4 +1,4 @@
-"""``demo``: everything in one go."""
+"""The command ``demo``: runs an embedded cluster, a sample extender and the scheduler."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ import click
 
 from app.cli.console import console
 from app.cli.process import PORT, explained, run_loop
-from app.tools.demo.run import DemoFailed, DemoOptions, play
+from app.tools.demo.run import DemoFailed, DemoOptions, run_demo
 from app.tools.demo.scenario import MIN_PODS
 from app.tools.subprocesses import ChildFailed
 
@@ -22,12 +22,12 @@ from app.tools.subprocesses import ChildFailed
 def _demo(context: click.Context, *, nodes: int, pods: int, keep: bool, port: int) -> None:
     """See it work: an embedded cluster, a sample extender and the scheduler in one go.
 
-    Shows where the pods went, which are pending and why, and what the extender refused. Needs no cluster, and leaves
+    Shows where the pods went, which are pending and why, and what the extender rejected. Needs no cluster, and leaves
     nothing behind.
     """
     options = DemoOptions(nodes=nodes, pods=pods, keep=keep, port=port)
     with explained(DemoFailed, ChildFailed, OSError):
-        shown = run_loop(play(options, console()))
+        shown = run_loop(run_demo(options, console()))
     context.exit(0 if shown else 1)
 
 

@@ -1,4 +1,4 @@
-"""``explain``: asks a running scheduler why a pod is where it is, or why it is pending."""
+"""The command ``explain``: asks a running scheduler why a pod is where it is, or why it is pending."""
 
 import dataclasses
 import ipaddress
@@ -14,8 +14,8 @@ import click
 import msgspec
 
 from app.cli.console import console
+from app.cli.explain_view import render
 from app.cli.process import explained, run_loop
-from app.cli.story_view import render
 from app.kube.client import KubeClient, user_agent
 from app.kube.connection import (
     Connection,
@@ -43,24 +43,24 @@ from app.tools.leaders import Kubectl, NotReached, find_leaders, reached, schedu
 
 DEFAULT_SERVER: Final = "https://localhost:10259"
 _DISTRIBUTION: Final = "aiokube-scheduler"
-#: Who asks without a token, or with a client certificate of an authority that the scheduler was not told of.
-_NOBODY: Final = "system:anonymous"
+#: The user of requests without a token, or with a client certificate of an authority that the scheduler does not know.
+_ANONYMOUS: Final = "system:anonymous"
 
 
 class ExplainError(Exception):
-    """No answer; the text says why and what to do."""
+    """No scheduler answered; the text says why and what to do."""
 
 
 class _UnknownPodError(ExplainError):
-    """A scheduler has answered, and knows nothing of the pod."""
+    """A scheduler answered that it does not know the pod."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Target:
-    """Which scheduler to ask, and as whom."""
+class SchedulerTarget:
+    """The scheduler to ask, and the credentials."""
 
     server: str = ""
-    """Empty: the one that leads in the kubeconfig's cluster."""
+    """Its URL; empty for the leader in the kubeconfig's cluster."""
     kubeconfig: str = ""
     context: str | None = None
     token: str = ""
@@ -69,7 +69,7 @@ class Target:
     insecure_skip_tls_verify: bool = False
 
     def api_server(self) -> Connection:
-        """The settings for asking the API server. Raises ConfigurationError."""
+        """The connection to the API server. Raises ConfigurationError."""
         connection = load_connection(
             kubeconfig=self.kubeconfig, context=self.context, wall=SystemClock().wall
         )
@@ -78,7 +78,7 @@ class Target:
         return connection
 
     def connection(self, address: str, certificate: str = "") -> Connection:
-        """The settings for asking the scheduler at ``address``; ``certificate`` (PEM) is what it should show.
+        """The connection to the scheduler at ``address``; ``certificate`` (PEM) is the one it must have, if given.
 
         Raises ConfigurationError, ExplainError.
         """
@@ -105,13 +105,13 @@ class Target:
 
 
 def _check_confidential(server: str) -> None:
-    """Raises ExplainError where credentials would be sent for everybody to read."""
+    """Raises ExplainError if credentials would be sent without encryption to another machine."""
     parts = urlsplit(server)
     if parts.scheme == "https" or _is_loopback(parts.hostname or ""):
         return
     raise ExplainError(
         f"credentials are not sent to {server}, which is neither this machine nor https; "
-        "use https, or --kubeconfig='' to ask as nobody"
+        "use https, or --kubeconfig='' to ask without credentials"
     )
 
 
@@ -122,8 +122,8 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-async def ask(target: Target, namespace: str, name: str) -> bytes:
-    """A scheduler's answer, JSON. Raises ExplainError, ConfigurationError."""
+async def ask(target: SchedulerTarget, namespace: str, name: str) -> bytes:
+    """A scheduler's answer as JSON. Raises ExplainError, ConfigurationError."""
     if target.server or not target.kubeconfig:
         return await _ask(target.connection(target.server or DEFAULT_SERVER), namespace, name)
     async with _client(target.api_server()) as api:
@@ -135,7 +135,11 @@ async def ask(target: Target, namespace: str, name: str) -> bytes:
 
 
 async def _ask_leaders(
-    target: Target, leases: Sequence[LeaderLease], api: KubeClient, namespace: str, name: str
+    target: SchedulerTarget,
+    leases: Sequence[LeaderLease],
+    api: KubeClient,
+    namespace: str,
+    name: str,
 ) -> bytes:
     """The answer of the first leader that knows the pod. Raises ExplainError, ConfigurationError."""
     problems: list[str] = []
@@ -152,7 +156,9 @@ async def _ask_leaders(
     raise ExplainError("\n".join(problems))
 
 
-async def _ask_this_machine(target: Target, namespace: str, name: str, problem: str) -> bytes:
+async def _ask_this_machine(
+    target: SchedulerTarget, namespace: str, name: str, problem: str
+) -> bytes:
     """The answer of a scheduler without a lease. Raises ExplainError, ConfigurationError."""
     try:
         return await _ask(target.connection(DEFAULT_SERVER), namespace, name)
@@ -189,7 +195,7 @@ async def _ask(connection: Connection, namespace: str, name: str) -> bytes:
 
 def _forbidden(err: Forbidden) -> str:
     right = 'It takes the right to "get" the nonResourceURL /debug/pods/*'
-    if _NOBODY not in str(err):
+    if _ANONYMOUS not in str(err):
         return f"{err}. {right}"
     return (
         f"{err}. The scheduler knows no client certificates but those of its --client-ca-file: "
@@ -233,39 +239,37 @@ def _default_kubeconfig() -> str:
     "--server",
     default="",
     metavar="URL",
-    help="The scheduler's URL; without it, the lease of the leader tells.",
+    help="The scheduler's URL; by default it is read from the leader's lease.",
 )
 @click.option(
     "--kubeconfig",
     default=_default_kubeconfig,
     show_default="$KUBECONFIG or ~/.kube/config",
     metavar="FILE",
-    help="The cluster to look for the scheduler in, and whose token or certificate to present.",
+    help="The scheduler's cluster, and the token or certificate to use.",
 )
 @click.option("--context", default=None, help="The kubeconfig's context.")
-@click.option("--token", default="", help="A bearer token, in place of a kubeconfig.")
+@click.option("--token", default="", help="A bearer token, instead of a kubeconfig.")
 @click.option(
     "--certificate-authority",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The authority of the scheduler's certificate; without it, the certificate that the lease tells.",
+    help="The authority of the scheduler's certificate; by default the certificate in the lease is trusted.",
 )
 @click.option("--tls-server-name", default=None, help="The name in the scheduler's certificate.")
-@click.option(
-    "--insecure-skip-tls-verify", is_flag=True, help="Trust whatever certificate it shows."
-)
+@click.option("--insecure-skip-tls-verify", is_flag=True, help="Trust any certificate.")
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 def _explain(*, pod: str, namespace: str, output: str, **target: Any) -> None:
     """Say why a pod is where it is, or why it is pending.
 
-    Asks the running scheduler: what was tried, what each plugin and extender refused, the best nodes with their scores, and
-    what the pod waits for. Exits with 1 if the scheduler knows nothing of the pod.
+    Asks the running scheduler: its attempts, what each plugin and extender rejected, the best nodes with their scores, and what
+    the pod waits for. Exits with 1 if the scheduler knows nothing of the pod.
     """
     where, name = split_name(pod, namespace)
     with explained(ExplainError, ConfigurationError):
-        answer = run_loop(ask(Target(**target), where, name))
+        answer = run_loop(ask(SchedulerTarget(**target), where, name))
     if output == "json":
         click.echo(json.dumps(json.loads(answer), indent=2))
         return

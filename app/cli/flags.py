@@ -1,8 +1,7 @@
 """kube-scheduler's flags as options of ``run`` (docs/spec/endpoints.md#flags).
 
-Values are read as Go reads them: ``--leader-elect`` and ``--leader-elect=false``, ``-v=2``, ``1m30s``. Every flag that
-kube-scheduler 1.36 has is accepted, so that its manifests start; those that cannot mean anything here are listed with the
-reason, which is logged when one is given.
+Values are parsed as in Go: ``--leader-elect`` and ``--leader-elect=false``, ``-v=2``, ``1m30s``. Every flag of kube-scheduler
+1.36 is accepted, so that its manifests work; flags without effect here are listed with the reason, which is logged.
 """
 
 from collections.abc import Iterator, Mapping
@@ -62,18 +61,18 @@ class Flag(click.Option):
 
 
 class FlagCommand(click.Command):
-    """A command whose help page has one section per group of flags, and that knows flags of the past."""
+    """A command whose help page has sections, and that recognizes removed flags."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Raises click.UsageError, for a flag that was removed with the way out."""
+        """Raises click.UsageError; for a removed flag with what to use instead."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             advice = REMOVED.get(error.option_name)
             if advice is None:
                 raise
-            said = f"{error.option_name} was removed from kube-scheduler: {advice}"
-            raise click.UsageError(said, ctx) from error
+            message = f"{error.option_name} was removed from kube-scheduler: {advice}"
+            raise click.UsageError(message, ctx) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the sections in the order in which they first occur."""
@@ -93,7 +92,7 @@ def with_dashes(name: str) -> str:
 
 
 def read_boolean(text: str) -> bool:
-    """A truth value as Go writes it. Raises click.BadParameter, like all of these."""
+    """A boolean as Go parses it. Raises click.BadParameter, like the following functions."""
     if text in _TRUE:
         return True
     if text in _FALSE:
@@ -118,16 +117,16 @@ def read_number(text: str) -> int:
 
 
 def read_port(text: str) -> int:
-    """A port of ours, or 0."""
+    """A port to listen on, or 0."""
     port = read_number(text)
     if not 0 <= port <= _HIGHEST_PORT:
-        said = f"--secure-port {port} must be between 0 and {_HIGHEST_PORT}, inclusive. 0 for turning off secure port"
-        raise click.UsageError(said)
+        message = f"--secure-port {port} must be between 0 and {_HIGHEST_PORT}, inclusive. 0 for turning off secure port"
+        raise click.UsageError(message)
     return port
 
 
 def boolean_flag(name: str, section: str, text: str) -> Flag:
-    """An option that is true, or what follows ``=``."""
+    """An option that is true, or the value after ``=``."""
     return Flag(
         [name],
         section=section,
@@ -153,7 +152,7 @@ _DEFAULT: Final = "default: what the file says, or"
 
 
 def flags() -> list[click.Parameter]:
-    """All options but those of serving: those that mean something, grouped for the help page, then the others, hidden."""
+    """All options except those of serving: first those with effect, then the others, hidden."""
     return [*_file_flags(), *_api_flags(), *_election_flags(), *_other_flags(), *_without_effect()]
 
 
@@ -176,7 +175,7 @@ def _api_flags() -> Iterator[Flag]:
     only = "Only without --config; "
     yield text_flag("--kube-api-qps", _API, f"{only}requests per second (50).", type=float)
     yield text_flag("--kube-api-burst", _API, f"{only}requests at once (100).", type=int)
-    yield text_flag("--kube-api-content-type", _API, f"{only}no effect: JSON is spoken.")
+    yield text_flag("--kube-api-content-type", _API, f"{only}no effect: JSON is used.")
 
 
 def _election_flags() -> Iterator[Flag]:
@@ -184,7 +183,7 @@ def _election_flags() -> Iterator[Flag]:
     for name, text in {
         "--leader-elect-lease-duration": "How long a lease is valid without renewal (15s).",
         "--leader-elect-renew-deadline": "How long a leader tries to renew before it gives up (10s).",
-        "--leader-elect-retry-period": "Between two tries (2s).",
+        "--leader-elect-retry-period": "Time between two attempts (2s).",
     }.items():
         yield text_flag(name, _ELECTION, text, metavar="DURATION")
     for name, text in {
@@ -199,7 +198,7 @@ def _other_flags() -> Iterator[Flag]:
     yield text_flag(
         "--pod-max-in-unschedulable-pods-duration",
         "Scheduling",
-        "After this long a pod that waits for a change is tried again without one (5m).",
+        "After this time a pod that waits for an event is tried again without one (5m).",
         type=read_seconds,
         metavar="DURATION",
         default="5m",
@@ -233,7 +232,7 @@ _OWN_REVIEWS: Final = (
 )
 _NO_FRONT_PROXY: Final = "users are not taken from headers"
 _GATES: Final = "features are those that kube-scheduler 1.36 has on by default"
-_HTTP2: Final = "HTTP/2 is not spoken"
+_HTTP2: Final = "HTTP/2 is not supported"
 _METRICS: Final = "all metrics are served, with all their labels"
 _LOGGING: Final = "the log is written line by line, at one verbosity"
 _NO_SHARING: Final = "a socket is not shared"
@@ -329,7 +328,7 @@ GATES: Final[Mapping[bool, frozenset[str]]] = {
 
 
 def gates_without_effect(text: str) -> str:
-    """What --feature-gates asks for in vain (docs/spec/README.md#feature-gates); empty if it is so anyway."""
+    """The settings in --feature-gates that have no effect (docs/spec/README.md#feature-gates), by reason; else empty."""
     found: dict[str, list[str]] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, value = part.partition("=")
@@ -356,7 +355,7 @@ _BOOLEANS: Final = frozenset(
 
 
 def attribute(flag: str) -> str:
-    """The name under which click hands over a flag's value."""
+    """The name of click's parameter for a flag."""
     return flag.removeprefix("--").replace("-", "_")
 
 

@@ -1,4 +1,4 @@
-"""The options of nodes that a command makes, shared by ``apiserver`` and ``simulate``."""
+"""Options for the nodes of an embedded cluster, shared by ``apiserver`` and ``simulate``."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -17,8 +17,8 @@ _SIZES: Final = ("cpu", "memory", "pods")
 
 _option: Final = functools.partial(click.option, show_default=True)
 _FLAGS: Final = (
-    _option("--nodes", type=_COUNT, default=0, metavar="N", help="Nodes to make."),
-    _option("--zones", type=_COUNT, default=_DEFAULTS.zones, help="Zones that they are dealt to."),
+    _option("--nodes", type=_COUNT, default=0, metavar="N", help="Nodes to create."),
+    _option("--zones", type=_COUNT, default=_DEFAULTS.zones, help="Zones of the nodes, in turn."),
     *(
         _option(f"--node-{size}", default=getattr(_DEFAULTS, size), metavar="QUANTITY")
         for size in _SIZES
@@ -34,14 +34,14 @@ _FLAGS: Final = (
 
 
 def node_flags(command: F) -> F:
-    """Adds the options, in their order, to a command; ``made_nodes`` reads what they say."""
+    """Adds the options to a command; ``made_nodes`` evaluates them."""
     for flag in reversed(_FLAGS):
         command = flag(command)
     return command
 
 
 def made_nodes(given: Mapping[str, Any]) -> NodeOptions:
-    """The nodes that the options ask for. Raises click.UsageError for a size that is no quantity."""
+    """The nodes that the options define. Raises click.UsageError for a size that is not a quantity."""
     sizes = {size: given[f"node_{size}"] for size in _SIZES}
     for size, text in sizes.items():
         try:

@@ -1,4 +1,4 @@
-"""What commands share: running a coroutine, and turning what users can mend into ``Error: ...`` and status 1."""
+"""Helpers for commands: running a coroutine and reporting expected errors as ``Error: ...``."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,10 @@ import uvloop
 T = TypeVar("T")
 
 PORT: Final = click.IntRange(0, 65535)
-"""A port to listen on; 0 stands for any free one."""
+"""A port to listen on; 0 means any free one."""
 
 GC_WHILE_FILLING: Final = (50_000, 20, 100)
-"""Thresholds of the collector for an embedded cluster: a large one is no garbage, it is built with few collections."""
+"""Thresholds of the garbage collector while an embedded cluster is filled, so that it rarely runs."""
 
 _INDENT: Final = " " * len("Error: ")
 
@@ -30,7 +30,7 @@ def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
 def explained(*expected: type[Exception], status: int = 1) -> Iterator[None]:
     """Reports errors of these types, alone or in exception groups, as click reports its own: ``Error: ...`` and a status.
 
-    An error is shown with its text, so each type must say in it what is wrong and where.
+    An error is shown with its text, which must say what is wrong and where.
     """
     found: list[BaseException] = []
     try:

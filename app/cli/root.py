@@ -1,4 +1,4 @@
-"""The command ``aiokube-scheduler`` and what is true of all its subcommands."""
+"""The command ``aiokube-scheduler``: finds its subcommands and sets their exit statuses."""
 
 import contextlib
 import difflib
@@ -27,14 +27,14 @@ _COMMANDS: Final = {
     "apiserver": _Entry("app.cli.apiserver", "Run the embedded cluster alone, for kubectl."),
     "check-config": _Entry("app.cli.check_config", "Validate a configuration file."),
     "check-extender": _Entry(
-        "app.cli.check_extender", "Call extenders and say what is wrong with their answers."
+        "app.cli.check_extender", "Call extenders and print problems of their answers."
     ),
     "simulate": _Entry(
-        "app.cli.simulate", "Say where a workload would go in a cluster of which there is a dump."
+        "app.cli.simulate", "Show where a workload would go in the cluster of a dump."
     ),
     "explain": _Entry("app.cli.explain", "Say why a pod is where it is, or why it is pending."),
     "completion": _Entry(
-        "app.cli.about", "Print what makes a shell complete commands.", "completion_command"
+        "app.cli.about", "Print a completion script for a shell.", "completion_command"
     ),
     "help": _Entry("app.cli.about", "Show the help page of a command.", "help_command"),
     "version": _Entry("app.cli.about", "Print the version.", "version_command"),
@@ -44,9 +44,9 @@ _OWN_OPTIONS: Final = frozenset({"-h", "--help", "--version"})
 
 @contextlib.contextmanager
 def _exit_code_of_kube_scheduler() -> Iterator[None]:
-    """Mistakes on the command line end with status 1, not with click's 2 (docs/spec/endpoints.md#flags).
+    """Usage errors end with status 1, not with click's 2 (docs/spec/endpoints.md#flags).
 
-    Commands for which 1 is an answer say what they end with: ``usage_status``.
+    Commands for which 1 has another meaning set ``usage_status``.
     """
     try:
         yield
@@ -58,7 +58,7 @@ def _exit_code_of_kube_scheduler() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """What imports make stays: looking through it for garbage takes a quarter of their time."""
+    """Disables garbage collections, which take a quarter of the time of imports; their objects stay anyway."""
     gc.disable()
     try:
         yield
@@ -67,8 +67,8 @@ def _without_collections() -> Iterator[None]:
         gc.enable()
 
 
-class Program(click.Group):
-    """Finds the subcommands. Without one, options are those of ``run``: ``--config=FILE`` alone starts the scheduler."""
+class CommandLine(click.Group):
+    """Finds the subcommands. Options without a command are those of ``run``: ``--config=FILE`` starts the scheduler."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """The names, in the order of the help page."""
@@ -91,7 +91,7 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """See click.Group. Raises UsageError that names the command that was probably meant."""
+        """See click.Group. Raises UsageError with a similar command name, if there is one."""
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
             meant = difflib.get_close_matches(name, _COMMANDS, n=1)
@@ -128,7 +128,7 @@ class Program(click.Group):
 version_option: Final = click.version_option(package_name=PROGRAM, prog_name=PROGRAM)
 
 main: Final = version_option(
-    Program(
+    CommandLine(
         name=PROGRAM,
         help="A Kubernetes scheduler: kube-scheduler's decisions, faster, and at its best with extenders.",
         epilog="Options without a command are those of run: 'aiokube-scheduler --config=FILE' starts the scheduler.",

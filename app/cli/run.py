@@ -1,4 +1,4 @@
-"""``run``: the scheduler, with kube-scheduler's flags."""
+"""The command ``run``: runs the scheduler with kube-scheduler's flags."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,12 +37,12 @@ from app.settings.load import Loaded, load
 from app.settings.problems import ConfigurationError, Problem
 
 _SERVING: Final = "Serving"
-_ACCESS: Final = "Who may see what is served"
+_ACCESS: Final = "Authentication and authorization"
 _LOOPBACK: Final = "127.0.0.1"
 
 
 def serving_flags() -> Iterator[Flag]:
-    """The options of ``run``."""
+    """The options of the endpoints."""
     yield text_flag(
         "--secure-port",
         _SERVING,
@@ -52,7 +52,7 @@ def serving_flags() -> Iterator[Flag]:
     )
     yield text_flag("--bind-address", _SERVING, "Address to listen on (0.0.0.0).")
     for name, text in {
-        "--tls-cert-file": "Certificate chain, PEM; read again when it changes. Without one, a self-signed one is made.",
+        "--tls-cert-file": "Certificate chain, PEM; reloaded when it changes. Without one, a self-signed one is generated.",
         "--tls-private-key-file": "Its key, PEM, without a password.",
     }.items():
         yield text_flag(name, _SERVING, text, metavar="FILE")
@@ -67,15 +67,15 @@ def serving_flags() -> Iterator[Flag]:
 
 def _access_flags() -> Iterator[Flag]:
     for name, text in {
-        "--client-ca-file": "Authorities of client certificates; without them nobody is known by one.",
-        "--authentication-kubeconfig": "Of the server that reviews tokens; the scheduler's own.",
-        "--authorization-kubeconfig": "Of the server that reviews access; the scheduler's own.",
+        "--client-ca-file": "Authorities of client certificates; without them client certificates are not used.",
+        "--authentication-kubeconfig": "Kubeconfig of the server that reviews tokens; by default the scheduler's own.",
+        "--authorization-kubeconfig": "Kubeconfig of the server that reviews access; by default the scheduler's own.",
     }.items():
         yield text_flag(name, _ACCESS, text, metavar="FILE")
     yield boolean_flag(
         "--authentication-skip-lookup",
         _ACCESS,
-        "Have no tokens reviewed; their owners are anonymous.",
+        "Review no tokens; clients with tokens are anonymous.",
     )
     for name in (
         "--authentication-token-webhook-cache-ttl",
@@ -85,19 +85,19 @@ def _access_flags() -> Iterator[Flag]:
         yield text_flag(
             name,
             _ACCESS,
-            "How long a review is good for (10s).",
+            "How long the result of a review is cached (10s).",
             type=read_seconds,
             metavar="DURATION",
         )
     yield text_flag(
         "--authorization-always-allow-paths",
         _ACCESS,
-        "Paths that everybody may see, separated by commas (/healthz,/readyz,/livez).",
+        "Paths without authorization, separated by commas (/healthz,/readyz,/livez).",
     )
 
 
 def serving_options(given: Mapping[str, Any]) -> ServingOptions:
-    """What the flags say, by click's names, which are those of the fields. Raises ServingError."""
+    """The options of the endpoints; click's parameters have the names of the fields. Raises ServingError."""
     fields = ServingOptions.__struct_fields__
     options = {name: given[name] for name in fields if given.get(name) is not None}
     if options.get("insecure_http"):
@@ -135,7 +135,7 @@ def _run(**given: Any) -> None:
 
 
 def _configuration(given: Mapping[str, Any]) -> Loaded:
-    """The file with the flags applied. Raises ConfigurationError, after warnings that may explain it."""
+    """The configuration file with the flags applied. Raises ConfigurationError, after logging its warnings."""
     try:
         loaded = load(Path(given["config"])) if given["config"] is not None else None
         return apply_flags(loaded, Flags(**{name: given[name] for name in Flags.__struct_fields__}))
@@ -169,7 +169,7 @@ def _write_configuration(loaded: Loaded, file: Path) -> None:
 
 
 def _options(given: Mapping[str, Any]) -> RunOptions:
-    """What is no part of the configuration."""
+    """The options that are not in the configuration file."""
     serving = serving_options(given)
     return RunOptions(
         config=given["config"] and Path(given["config"]),
@@ -183,7 +183,7 @@ def _options(given: Mapping[str, Any]) -> RunOptions:
 
 
 def _flags(given: Mapping[str, Any], serving: ServingOptions) -> dict[str, str]:
-    """Flag -> value, as Go writes it: those that were given, and the defaults of those that no file can set."""
+    """Flag -> value, formatted as in Go: the given flags, and the defaults of those that the file cannot set."""
     values = {**given, **{name: getattr(serving, name) for name in given if hasattr(serving, name)}}
     values["v"] = values.pop("verbosity")
     return {

@@ -1,4 +1,4 @@
-"""``simulate``: where a workload would go in a cluster of which there is a dump."""
+"""The command ``simulate``: shows where a workload would go in the cluster of a dump."""
 
 import functools
 import gc
@@ -16,10 +16,9 @@ from app.plugins.registry import RegistryError
 from app.settings.problems import ConfigurationError
 from app.sim import ManifestError
 from app.tools.simulate.configuration import configured
-from app.tools.simulate.page import as_page
-from app.tools.simulate.result import Answer
+from app.tools.simulate.result import SimulationResult
 from app.tools.simulate.run import SimulationOptions, simulate
-from app.tools.simulate.tables import as_tables, warnings
+from app.tools.simulate.tables import as_page, as_tables, warnings
 from app.tools.subprocesses import ChildFailed
 
 PLACED, PENDING, NO_ANSWER = range(3)
@@ -33,17 +32,19 @@ _option: Final = functools.partial(click.option, show_default=True)
 
 
 class _Command(click.Command):
-    #: Status 1 says that pods stay pending: mistakes on the command line are told apart from that.
+    #: Usage errors need another status than 1, which means that pods stay pending.
     usage_status: Final = NO_ANSWER
 
 
 @click.command("simulate", cls=_Command)
 @_PATHS("--cluster", help="Dump of the cluster: a file or a folder; may be repeated.")
-@_PATHS("--workload", required=True, help="Manifests of what is to be placed; may be repeated.")
+@_PATHS("--workload", required=True, help="Manifests of the workload to place; may be repeated.")
 @click.option("--config", type=_FILE, help="KubeSchedulerConfiguration; all defaults without.")
 @node_flags
-@click.option("--extenders", is_flag=True, help="Ask the extenders, which may reserve things.")
-@click.option("--port", type=PORT, default=0, help="Of the embedded API server, for extenders.")
+@click.option("--extenders", is_flag=True, help="Call the extenders, which may reserve things.")
+@click.option(
+    "--port", type=PORT, default=0, help="Port of the embedded API server, for extenders."
+)
 @_option("--timeout", type=click.FloatRange(min=1), default=120.0, metavar="SECONDS")
 @_option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 @click.option("--page", type=_FILE, metavar="FILE", help="Write everything to an HTML file.")
@@ -58,10 +59,10 @@ def _simulate(
     page: Path | None,
     **given: Any,
 ) -> None:
-    """Say where a workload would go: in the cluster of a dump, with a configuration.
+    """Show where a workload would go in the cluster of a dump, with a configuration.
 
-    Runs the scheduler as it is on an embedded cluster that is filled with what 'kubectl get nodes,pods,... -A -o yaml' or
-    'kubectl cluster-info dump' have written. Asks no cluster and changes none.
+    Runs the real scheduler on an embedded cluster that is filled with the output of 'kubectl get nodes,pods,... -A -o yaml'
+    or 'kubectl cluster-info dump'. It contacts no cluster.
 
     Exits with 0 if every pod of the workload gets a node, 1 if some stay pending, 2 if there is no answer.
     """
@@ -94,10 +95,10 @@ def _simulate(
 
 def _title(cluster: tuple[Path, ...], workload: tuple[Path, ...]) -> str:
     what, where = (", ".join(path.name for path in paths) for paths in (workload, cluster))
-    return f"{what} in {where or 'a cluster made up'}"
+    return f"{what} in {where or 'a generated cluster'}"
 
 
-def _show(answer: Answer, output: str) -> None:
+def _show(answer: SimulationResult, output: str) -> None:
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
     else:

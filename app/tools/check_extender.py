@@ -1,7 +1,7 @@
-"""Calls an extender as the scheduler would and gathers what is wrong with its answers (``check-extender``).
+"""Calls an extender as the scheduler would and collects problems of its answers (``check-extender``).
 
-Both node forms are tried: the one that the configuration promises, and the other, which tells a wrong ``nodeCacheCapable`` from
-an extender that is broken. Bind is called only when asked for: a request to bind is not a question.
+Both node forms are tried: the configured one, and the other, which distinguishes a wrong ``nodeCacheCapable`` from a broken
+extender. Bind is called only on request, because it may change something.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from app.extender.config import ExtenderConfig, Verb
 from app.extender.errors import Outcome, TransportError
 from app.extender.tls import TLSSource
 from app.tools.extender_checks import (
+    CheckFinding,
     Exchange,
-    Finding,
-    Material,
+    SampleObjects,
     Severity,
     compare_forms,
     compare_repeats,
@@ -27,13 +27,13 @@ from app.tools.extender_checks import (
 from app.wire import extender_v1 as wire
 from app.wire.extender_v1 import Body, Victims
 
-#: The node name that a bind is tried with.
+#: The node name in a bind request.
 _NO_NODE: Final = "check-extender-no-such-node"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """How far to go."""
+    """What to try."""
 
     #: Nodes in a large request; 0 for none.
     large: int = 1000
@@ -42,39 +42,39 @@ class CheckOptions:
 
 
 @dataclasses.dataclass(slots=True)
-class Report:
-    """One extender, checked."""
+class ExtenderReport:
+    """The result of checking one extender."""
 
     config: ExtenderConfig
     exchanges: list[Exchange] = dataclasses.field(default_factory=list)
-    findings: list[Finding] = dataclasses.field(default_factory=list)
+    findings: list[CheckFinding] = dataclasses.field(default_factory=list)
 
     def count(self, severity: Severity) -> int:
-        """How many findings are so bad."""
+        """The number of findings of this severity."""
         return sum(finding.severity is severity for finding in self.findings)
 
 
 async def check(
     config: ExtenderConfig,
-    material: Material,
+    material: SampleObjects,
     options: CheckOptions = CheckOptions(),
     *,
     environ: Mapping[str, str] = os.environ,
-) -> Report:
-    """Checks one extender. Raises ExtenderConfigError when it cannot be called like this."""
+) -> ExtenderReport:
+    """Checks one extender. Raises ExtenderConfigError if its configuration does not allow calls."""
     caller = _Caller(config, environ)
     try:
-        return await _Check(caller, material, options).run()
+        return await _Checker(caller, material, options).run()
     finally:
         await caller.close()
 
 
 class _Caller:
-    """Sends requests as HTTPExtender does, and keeps what comes back."""
+    """Sends requests as HTTPExtender does, and keeps the answers as they are."""
 
     def __init__(self, config: ExtenderConfig, environ: Mapping[str, str]) -> None:
         self.config: Final = config
-        #: Raises what the scheduler would at its start, and has its warnings.
+        #: The warnings of the scheduler at its start; errors are raised.
         self.warnings: Final = HTTPExtender(config, environ=environ).warnings
         self._transport: Final = transport_for(config, TLSSource(config), environ)
         self._token: Final = token_file(config)
@@ -83,7 +83,7 @@ class _Caller:
         await self._transport.close()
 
     async def call(self, seen: Exchange, body: Body) -> Exchange:
-        """Makes the call that ``seen`` describes and fills in what came of it."""
+        """Makes the call that ``seen`` describes; returns it with the result."""
         now = asyncio.get_running_loop().time
         started = now()
         headers = {}
@@ -113,26 +113,28 @@ class _Caller:
         )
 
 
-class _Check:
-    """The calls, in order."""
+class _Checker:
+    """Makes all calls in order."""
 
-    def __init__(self, caller: _Caller, material: Material, options: CheckOptions) -> None:
+    def __init__(self, caller: _Caller, material: SampleObjects, options: CheckOptions) -> None:
         self._caller: Final = caller
         self._config: Final = caller.config
         self._material: Final = material
         self._options: Final = options
-        self._report: Final = Report(caller.config)
-        #: What was said of the verbs that do well in the configured form.
-        self._suited: Final[dict[Verb, list[Finding]]] = {}
+        self._report: Final = ExtenderReport(caller.config)
+        #: Findings about the verbs that succeed in the configured form.
+        self._succeeded: Final[dict[Verb, list[CheckFinding]]] = {}
 
-    async def run(self) -> Report:
+    async def run(self) -> ExtenderReport:
         report = self._report
-        report.findings += [Finding(Severity.WARNING, "", text) for text in self._caller.warnings]
+        report.findings += [
+            CheckFinding(Severity.WARNING, "", text) for text in self._caller.warnings
+        ]
         if not any(self._config.path(verb) for verb in Verb):
             text = (
                 "no verb is configured, so it is never called: set filterVerb, prioritizeVerb, ..."
             )
-            report.findings.append(Finding(Severity.ERROR, "", text))
+            report.findings.append(CheckFinding(Severity.ERROR, "", text))
         for verb in (Verb.FILTER, Verb.PRIORITIZE):
             if self._config.path(verb) and not self._unreachable:
                 await self._about_nodes(verb)
@@ -140,14 +142,14 @@ class _Check:
             await self._preempt()
         if self._config.path(Verb.BIND) and not self._unreachable:
             await self._bind()
-        # At the end: the scheduler never sends the other form, and some end at the sight of it.
-        for verb, findings in self._suited.items():
+        # Last, because the scheduler never sends the other form, and it makes some extenders exit.
+        for verb, findings in self._succeeded.items():
             await self._other_form(verb, findings)
         return report
 
     @property
     def _unreachable(self) -> bool:
-        """Whether not even the first call got an answer: then no other will tell more."""
+        """Whether the first call got no answer; then further calls are useless."""
         exchanges = self._report.exchanges
         return bool(exchanges) and bool(exchanges[0].failure) and not exchanges[0].hung_up
 
@@ -158,7 +160,7 @@ class _Check:
         if self._unreachable:
             return
         if not _fails(findings):
-            self._suited[verb] = findings
+            self._succeeded[verb] = findings
         elif _fails(await self._other_form(verb, findings)):
             return
         if verb is Verb.FILTER:
@@ -167,8 +169,8 @@ class _Check:
         if self._options.large:
             await self._large(verb, first, findings)
 
-    async def _other_form(self, verb: Verb, findings: list[Finding]) -> list[Finding]:
-        """What the form that is not configured tells, after the ``findings`` about the one that is."""
+    async def _other_form(self, verb: Verb, findings: list[CheckFinding]) -> list[CheckFinding]:
+        """Tries the form that is not configured; ``findings`` are about the configured one."""
         capable = self._config.node_cache_capable
         other = await self._ask(verb, self._material, whole=capable)
         said = examine(other, timeout=self._config.timeout)
@@ -176,21 +178,21 @@ class _Check:
         self._report.findings += comparison
         return comparison
 
-    async def _large(self, verb: Verb, small: Exchange, said: list[Finding]) -> None:
-        """A request as large clusters send it; what the small one showed already is not said again."""
+    async def _large(self, verb: Verb, small: Exchange, known: list[CheckFinding]) -> None:
+        """Sends a request of a large cluster; findings that the small one had are not repeated."""
         resources = self._config.managed_resources
         many = self._material.of_nodes(self._options.large, resources[0].name if resources else "")
         exchange = await self._ask(verb, many, whole=small.whole)
-        known = {_kind(finding) for finding in said}
+        kinds = {_kind(finding) for finding in known}
         self._report.exchanges.append(exchange)
         self._report.findings += [
             finding
             for finding in examine(exchange, timeout=self._config.timeout)
-            if _kind(finding) not in known
+            if _kind(finding) not in kinds
         ]
         self._report.findings += compare_sizes(small, exchange)
 
-    async def _ask(self, verb: Verb, material: Material, *, whole: bool) -> Exchange:
+    async def _ask(self, verb: Verb, material: SampleObjects, *, whole: bool) -> Exchange:
         body = material.args().body(whole=whole)
         return await self._caller.call(Exchange(verb, whole, list(material.nodes), body.size), body)
 
@@ -203,19 +205,19 @@ class _Check:
     async def _bind(self) -> None:
         if not self._options.bind:
             text = "not called; --bind calls it with a pod that does not exist"
-            self._report.findings.append(Finding(Severity.NOTE, "bind", text))
+            self._report.findings.append(CheckFinding(Severity.NOTE, "bind", text))
             return
         body = wire.bind_request(self._material.pod, _NO_NODE)
         self._examine(await self._caller.call(Exchange(Verb.BIND, False, (), body.size), body))
 
-    def _examine(self, exchange: Exchange) -> list[Finding]:
+    def _examine(self, exchange: Exchange) -> list[CheckFinding]:
         findings = examine(exchange, timeout=self._config.timeout)
         self._report.exchanges.append(exchange)
         self._report.findings += findings
         return findings
 
 
-def _fails(findings: list[Finding]) -> bool:
+def _fails(findings: list[CheckFinding]) -> bool:
     return any(finding.severity is Severity.ERROR for finding in findings)
 
 
@@ -223,6 +225,6 @@ def _uids(victims: Mapping[str, Victims]) -> dict[str, list[str]]:
     return {name: [pod.uid for pod in entry.pods] for name, entry in victims.items()}
 
 
-def _kind(finding: Finding) -> str:
-    """The finding without what differs from request to request: names and numbers come after a colon."""
+def _kind(finding: CheckFinding) -> str:
+    """The finding without names and numbers, which come after a colon."""
     return finding.text.partition(":")[0]

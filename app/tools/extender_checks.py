@@ -1,9 +1,8 @@
-"""What is wrong with an extender's answers, in plain words (the ``check-extender`` command).
+"""Finds problems in an extender's answers (the ``check-extender`` command).
 
-Everything here is a function from one exchange, as it was seen on the wire, to findings; nothing is asked. kube-scheduler's
-own reading
-(docs/spec/extenders.md#messages) is the measure: an ERROR keeps pods from being scheduled, a WARNING is something that
-works and surprises, a NOTE is worth knowing.
+Everything here is a function of exchanges as they were on the wire; nothing is sent. The criterion is how kube-scheduler reads
+answers (docs/spec/extenders.md#messages): an ERROR prevents pods from being scheduled, a WARNING works but not as expected,
+a NOTE is information.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ from app.wire.extender_v1 import AnswerError, ExtenderArgs, Victims
 from app.wire.go_json import first_value
 from app.wire.kube import NodeDecoder, PodDecoder
 
-#: In a namespace of its own, so that nobody takes it for a pod of theirs.
+#: Name and namespace of the sample pod, so that it is not mistaken for a real one.
 _NAME: Final = "check-extender"
 _POD_UID: Final = "00000000-0000-4000-8000-00000c43c000"
 _CREATED: Final = "2026-01-01T00:00:00Z"
@@ -32,14 +31,14 @@ Manifest = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Material:
-    """A pod and nodes to ask about; ``nodes`` by name, as extenders are sent them."""
+class SampleObjects:
+    """A pod and nodes to send; ``nodes`` are JSON by name."""
 
     pod: Pod
     nodes: Mapping[str, bytes]
 
     def args(self) -> ExtenderArgs:
-        """The question to filter and prioritize."""
+        """The arguments of filter and prioritize."""
         return ExtenderArgs(self.pod, list(self.nodes), self.nodes.get)
 
     def victims(self) -> Mapping[str, Victims]:
@@ -47,26 +46,28 @@ class Material:
         names = list(self.nodes)[:2]
         return {name: Victims((_victim(name, number),)) for number, name in enumerate(names)}
 
-    def of_nodes(self, count: int, resource: str) -> "Material":
-        """The same pod, and ``count`` nodes made up, each with some of the resource, 7 KB apiece."""
-        return Material(self.pod, _nodes(made_up_nodes(count, resource, images=40)))
+    def of_nodes(self, count: int, resource: str) -> "SampleObjects":
+        """The same pod, and ``count`` generated nodes of 7 KB with some of the resource."""
+        return SampleObjects(self.pod, _nodes(made_up_nodes(count, resource, images=40)))
 
 
-def made_up(resource: str, nodes: int = 3) -> Material:
-    """A pod that asks for one of ``resource`` (empty for none), and nodes that have it."""
-    return Material(_pod(_pod_manifest(resource)), _nodes(made_up_nodes(nodes, resource)))
+def made_up(resource: str, nodes: int = 3) -> SampleObjects:
+    """A generated pod that requests one of ``resource`` (empty for none), and nodes that have it."""
+    return SampleObjects(_pod(_pod_manifest(resource)), _nodes(made_up_nodes(nodes, resource)))
 
 
-def from_manifests(material: Material, pod: Manifest | None, nodes: Sequence[Manifest]) -> Material:
-    """The material with this pod and these nodes in place of those made up. Raises ValueError."""
-    return Material(
+def from_manifests(
+    material: SampleObjects, pod: Manifest | None, nodes: Sequence[Manifest]
+) -> SampleObjects:
+    """The sample objects with this pod and these nodes instead of the generated ones. Raises ValueError."""
+    return SampleObjects(
         material.pod if pod is None else _pod(pod),
         _nodes(nodes) if nodes else material.nodes,
     )
 
 
 def _pod(manifest: Manifest) -> Pod:
-    """Decodes a pod; what only the API server gives is made up."""
+    """Decodes a pod; fields that the API server would set are generated."""
     given = {"namespace": _NAME, "uid": _POD_UID, "creationTimestamp": _CREATED}
     metadata = manifest.get("metadata") or {}
     if isinstance(metadata, Mapping):
@@ -81,7 +82,7 @@ def _nodes(manifests: Iterable[Manifest]) -> dict[str, bytes]:
     return {node.name: node.raw or b"" for node in nodes}
 
 
-# ---------------------------------------------------------------- made up
+# ---------------------------------------------------------------- generated objects
 
 
 def _pod_manifest(resource: str) -> Manifest:
@@ -117,7 +118,7 @@ def _victim(node: str, number: int) -> Pod:
 
 
 def made_up_nodes(count: int, resource: str = "", *, images: int = 4) -> list[Manifest]:
-    """Nodes like those of a real cluster; the more ``images``, the larger."""
+    """Nodes like those of a real cluster; ``images`` determines their size."""
     return [_node_manifest(number, resource, images) for number in range(count)]
 
 
@@ -172,13 +173,13 @@ def _image(number: int) -> Manifest:
     return {"names": [f"{name}@sha256:{digest}", f"{name}:v1"], "sizeBytes": 10_000_000 + number}
 
 
-#: By convention; the scheduler multiplies with 10 and the weight and clamps nothing.
+#: By convention; the scheduler multiplies scores by 10 and the weight, without a limit.
 HIGHEST_SCORE: Final = 10
 _SHOWN: Final = 3
 
 
 class Severity(enum.StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     ERROR = "ERROR"
     WARNING = "WARNING"
@@ -186,11 +187,11 @@ class Severity(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
-    """One deviation, or something worth knowing."""
+class CheckFinding:
+    """One problem, or information."""
 
     severity: Severity
-    #: What was asked, such as ``filter, 3 names``; empty for what is true of the whole extender.
+    #: The call, such as ``filter, 3 names``; empty if it concerns the whole extender.
     about: str
     text: str
 
@@ -202,7 +203,7 @@ class Exchange:
     verb: Verb
     #: Whether whole objects were sent, else names or uids.
     whole: bool
-    #: The nodes asked about, in the order sent.
+    #: The nodes sent, in order.
     names: Sequence[str]
     #: Bytes of the request.
     sent: int
@@ -210,18 +211,18 @@ class Exchange:
     status: int = 200
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     body: bytes = b""
-    #: The method and the URL that redirects have led to; empty without.
+    #: The method and URL after redirects; empty without.
     redirected: str = ""
-    #: Why there is no answer, in Go's words; empty if there is one.
+    #: The error in Go's words if there is no answer; else empty.
     failure: str = ""
-    #: Whether the connection broke after the request had gone out.
+    #: Whether the connection broke after the request was sent.
     hung_up: bool = False
-    #: The victims sent, by node name and uid.
+    #: The victims sent: node name -> uids.
     victims: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def about(self) -> str:
-        """The call in a few words."""
+        """The call in a few words, such as ``filter, 3 names``."""
         if self.verb is Verb.BIND:
             return str(self.verb)
         count = len(self.names)
@@ -236,29 +237,29 @@ class Exchange:
         return not self.failure and self.status == 200
 
 
-def examine(exchange: Exchange, *, timeout: float) -> list[Finding]:
-    """Everything that can be said of one exchange. ``timeout``: httpTimeout in seconds."""
+def examine(exchange: Exchange, *, timeout: float) -> list[CheckFinding]:
+    """The findings about one exchange. ``timeout``: httpTimeout in seconds."""
     findings = [*_speed(exchange, timeout), *_status(exchange)]
     if exchange.answered:
         findings += [*_body(exchange)]
     return findings
 
 
-def counts(findings: Iterable[Finding]) -> Counter[Severity]:
-    """How many there are of each severity."""
+def counts(findings: Iterable[CheckFinding]) -> Counter[Severity]:
+    """The number of findings of each severity."""
     return Counter(finding.severity for finding in findings)
 
 
-def _error(exchange: Exchange, text: str) -> Finding:
-    return Finding(Severity.ERROR, exchange.about, text)
+def _error(exchange: Exchange, text: str) -> CheckFinding:
+    return CheckFinding(Severity.ERROR, exchange.about, text)
 
 
-def _warning(exchange: Exchange, text: str) -> Finding:
-    return Finding(Severity.WARNING, exchange.about, text)
+def _warning(exchange: Exchange, text: str) -> CheckFinding:
+    return CheckFinding(Severity.WARNING, exchange.about, text)
 
 
-def _note(exchange: Exchange, text: str) -> Finding:
-    return Finding(Severity.NOTE, exchange.about, text)
+def _note(exchange: Exchange, text: str) -> CheckFinding:
+    return CheckFinding(Severity.NOTE, exchange.about, text)
 
 
 def _number(count: int, noun: str) -> str:
@@ -266,7 +267,7 @@ def _number(count: int, noun: str) -> str:
 
 
 def _some(names: Iterable[object]) -> str:
-    """The first few of many, quoted."""
+    """The first few names, quoted."""
     listed = [json.dumps(name, ensure_ascii=False) for name in names]
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     return ", ".join(listed[:_SHOWN]) + more
@@ -292,7 +293,7 @@ def _redirect_hint(exchange: Exchange) -> str:
     return f"{why}give the address it redirects to"
 
 
-def _status(exchange: Exchange) -> Iterator[Finding]:
+def _status(exchange: Exchange) -> Iterator[CheckFinding]:
     if exchange.failure:
         why = " (it hung up: perhaps its handler crashed)" if exchange.hung_up else ""
         yield _error(exchange, f"no answer: {exchange.failure}{why}")
@@ -313,7 +314,7 @@ def _status(exchange: Exchange) -> Iterator[Finding]:
     yield _error(exchange, f"{text}. It said: {said}" if said else f"{text}. It said nothing")
 
 
-def _speed(exchange: Exchange, timeout: float) -> Iterator[Finding]:
+def _speed(exchange: Exchange, timeout: float) -> Iterator[CheckFinding]:
     taken = f"took {exchange.seconds:.1f} s"
     if not exchange.failure and exchange.seconds > timeout / 2:
         yield _warning(exchange, f"{taken}, of {timeout:g} s that httpTimeout allows")
@@ -321,7 +322,7 @@ def _speed(exchange: Exchange, timeout: float) -> Iterator[Finding]:
         yield _note(exchange, f"{taken}: each pod waits as long, once per verb")
 
 
-def _body(exchange: Exchange) -> Iterator[Finding]:
+def _body(exchange: Exchange) -> Iterator[CheckFinding]:
     if not exchange.body.strip():
         yield _error(exchange, "answers 200 with an empty body, which cannot be decoded (EOF)")
         return
@@ -350,7 +351,7 @@ def _has_more(body: bytes) -> bool:
 
 
 def _explained(error: str, value: Any) -> str:
-    """Go's words, and what to do in the cases that are known to happen."""
+    """Go's error message, with advice for known cases."""
     nodes = _member(value, "Nodes")
     if isinstance(nodes, list):
         return f'Nodes is a list; it must be a NodeList, an object: {{"items": [...]}}. ({error})'
@@ -373,8 +374,8 @@ def _member(value: Any, name: str) -> Any:
 # ---------------------------------------------------------------- spelling
 
 
-def _spelling(exchange: Exchange, value: Any, fields: Sequence[str]) -> Iterator[Finding]:
-    """Keys in another case, which Go takes and others may not; and keys that nobody reads."""
+def _spelling(exchange: Exchange, value: Any, fields: Sequence[str]) -> Iterator[CheckFinding]:
+    """Findings about keys in another case, which only Go accepts, and about unknown keys."""
     if not isinstance(value, dict):
         return
     proper = {field.casefold(): field for field in fields}
@@ -398,7 +399,7 @@ _FILTER_FIELDS: Final = (
 )
 
 
-def _filter(exchange: Exchange, value: Any) -> Iterator[Finding]:
+def _filter(exchange: Exchange, value: Any) -> Iterator[CheckFinding]:
     answer = wire.read_filter(exchange.body)
     yield from _spelling(exchange, value, _FILTER_FIELDS)
     if answer.error:
@@ -415,8 +416,8 @@ def _filter(exchange: Exchange, value: Any) -> Iterator[Finding]:
     yield from _reasons(exchange, kept, answer)
 
 
-def _kept(exchange: Exchange, answer: wire.FilterAnswer) -> tuple[list[str], Finding | None]:
-    """The nodes that pass as a scheduler reads them, and what there is to say if it looks in another place."""
+def _kept(exchange: Exchange, answer: wire.FilterAnswer) -> tuple[list[str], CheckFinding | None]:
+    """The nodes that pass as a scheduler reads the answer, and findings about fields that it ignores."""
     reasons = answer.failed or answer.failed_and_unresolvable
     if exchange.whole:
         if answer.nodes is None and answer.node_names:
@@ -435,7 +436,7 @@ def _kept(exchange: Exchange, answer: wire.FilterAnswer) -> tuple[list[str], Fin
     return answer.node_names or [], None
 
 
-def _kept_names(exchange: Exchange, kept: Sequence[str]) -> Iterator[Finding]:
+def _kept_names(exchange: Exchange, kept: Sequence[str]) -> Iterator[CheckFinding]:
     strangers = dict.fromkeys(name for name in kept if name not in set(exchange.names))
     if strangers and exchange.whole:
         text = f"lets nodes pass that were not sent: {_some(strangers)}; kube-scheduler believes it"
@@ -447,7 +448,7 @@ def _kept_names(exchange: Exchange, kept: Sequence[str]) -> Iterator[Finding]:
         yield _warning(exchange, f"nodes come more than once: {_some(twice)}")
 
 
-def _stripped(exchange: Exchange, value: Any) -> Iterator[Finding]:
+def _stripped(exchange: Exchange, value: Any) -> Iterator[CheckFinding]:
     items = _member(_member(value, "Nodes"), "items") or ()
     if any(set(item or ()) <= {"metadata"} for item in items):
         yield _note(
@@ -458,7 +459,7 @@ def _stripped(exchange: Exchange, value: Any) -> Iterator[Finding]:
 
 def _reasons(
     exchange: Exchange, kept: Sequence[str], answer: wire.FilterAnswer
-) -> Iterator[Finding]:
+) -> Iterator[CheckFinding]:
     given = {**answer.failed, **answer.failed_and_unresolvable}
     if both := [name for name in kept if name in given]:
         yield _warning(exchange, f"nodes pass and have a reason not to: {_some(both)}; they pass")
@@ -477,7 +478,7 @@ def _reasons(
 # ---------------------------------------------------------------- prioritize
 
 
-def _prioritize(exchange: Exchange, value: Any) -> Iterator[Finding]:
+def _prioritize(exchange: Exchange, value: Any) -> Iterator[CheckFinding]:
     hosts, scores = wire.read_prioritize(exchange.body)
     for entry in (value or ())[:1]:
         yield from _spelling(exchange, entry, ("Host", "Score"))
@@ -505,7 +506,7 @@ def _prioritize(exchange: Exchange, value: Any) -> Iterator[Finding]:
 # ---------------------------------------------------------------- preempt and bind
 
 
-def _preempt(exchange: Exchange, value: Any) -> Iterator[Finding]:
+def _preempt(exchange: Exchange, value: Any) -> Iterator[CheckFinding]:
     if _member(value, "NodeNameToVictims") and not _member(value, "NodeNameToMetaVictims"):
         text = "answers NodeNameToVictims, which is not read: victims are answered in NodeNameToMetaVictims"
         yield _error(exchange, text)
@@ -526,7 +527,7 @@ def _preempt(exchange: Exchange, value: Any) -> Iterator[Finding]:
             yield _warning(exchange, text)
 
 
-def _bind(exchange: Exchange, value: Any) -> Iterator[Finding]:
+def _bind(exchange: Exchange, value: Any) -> Iterator[CheckFinding]:
     yield from _spelling(exchange, value, ("Error",))
     error = wire.read_bind(exchange.body)
     if error:
@@ -535,7 +536,7 @@ def _bind(exchange: Exchange, value: Any) -> Iterator[Finding]:
         yield _error(exchange, "says that it bound a pod that does not exist")
 
 
-_READERS: Final[Mapping[Verb, Callable[[Exchange, Any], Iterator[Finding]]]] = {
+_READERS: Final[Mapping[Verb, Callable[[Exchange, Any], Iterator[CheckFinding]]]] = {
     Verb.FILTER: _filter,
     Verb.PRIORITIZE: _prioritize,
     Verb.PREEMPT: _preempt,
@@ -547,23 +548,29 @@ _READERS: Final[Mapping[Verb, Callable[[Exchange, Any], Iterator[Finding]]]] = {
 
 
 def compare_forms(
-    configured: Sequence[Finding], other: Sequence[Finding], *, node_cache_capable: bool, verb: Verb
-) -> list[Finding]:
-    """What it means that an extender answers well in one form and not in the other."""
+    configured: Sequence[CheckFinding],
+    other: Sequence[CheckFinding],
+    *,
+    node_cache_capable: bool,
+    verb: Verb,
+) -> list[CheckFinding]:
+    """Findings if an extender succeeds in one form and not in the other."""
     fails, other_fails = (counts(f)[Severity.ERROR] > 0 for f in (configured, other))
     setting = f"nodeCacheCapable is {str(node_cache_capable).lower()}"
     needs, gets = ("whole nodes", "names") if node_cache_capable else ("names", "whole nodes")
     if fails and not other_fails:
         opposite = str(not node_cache_capable).lower()
         text = f"needs {needs}, but {setting}, so it gets {gets}: set nodeCacheCapable: {opposite}"
-        return [Finding(Severity.ERROR, str(verb), text)]
+        return [CheckFinding(Severity.ERROR, str(verb), text)]
     if not fails and not other_fails:
-        return [Finding(Severity.NOTE, str(verb), "understands both forms, names and whole nodes")]
+        return [
+            CheckFinding(Severity.NOTE, str(verb), "understands both forms, names and whole nodes")
+        ]
     return []
 
 
-def compare_sizes(small: Exchange, large: Exchange) -> list[Finding]:
-    """What it means that a large request fails where a small one was answered."""
+def compare_sizes(small: Exchange, large: Exchange) -> list[CheckFinding]:
+    """Findings if a large request fails and a small one succeeds."""
     if not small.answered or large.answered or large.status == 413:
         return []
     text = (
@@ -573,8 +580,8 @@ def compare_sizes(small: Exchange, large: Exchange) -> list[Finding]:
     return [_note(large, text)]
 
 
-def compare_repeats(first: Exchange, second: Exchange) -> list[Finding]:
-    """What it means that the same request is answered in another way the second time."""
+def compare_repeats(first: Exchange, second: Exchange) -> list[CheckFinding]:
+    """Findings if the same request is answered differently the second time."""
     if not first.answered or wire_error(first):
         return []
     if not second.answered or wire_error(second):
@@ -587,7 +594,7 @@ def compare_repeats(first: Exchange, second: Exchange) -> list[Finding]:
 
 
 def wire_error(exchange: Exchange) -> str:
-    """The error in an answer to filter, or with reading it; empty without."""
+    """The error in an answer to filter, or from reading it; else empty."""
     try:
         return wire.read_filter(exchange.body).error
     except AnswerError as error:

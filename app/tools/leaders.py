@@ -1,7 +1,7 @@
-"""Finds the schedulers that lead in a cluster, and reaches them: directly, or through the API server's port-forward.
+"""Finds the leading schedulers of a cluster and connects to them, directly or with ``kubectl port-forward``.
 
-A leader says in its lease where it serves and with which certificate (app.kube.leaders). Where its address is known to the
-cluster's own network only, ``kubectl port-forward`` to its pod takes the way through the API server.
+A leader writes its address and certificate into its lease (app.kube.leaders). If the address is only reachable inside the
+cluster, port-forward to its pod goes through the API server.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from app.kube.transport import Transport, path_segment
 from app.tools.subprocesses import ChildFailed, child
 from app.wire.sanitize import decode
 
-#: Seconds that a connection may take: many addresses of other networks give no answer at all.
+#: Timeout of a connection in seconds; addresses of other networks often do not answer at all.
 CONNECT_SECONDS: Final = 2.0
-#: Seconds that kubectl has until it forwards.
+#: Timeout in seconds until kubectl forwards.
 FORWARD_SECONDS: Final = 20.0
 
 _PROGRAM: Final = "aiokube-scheduler"
@@ -38,7 +38,7 @@ class NotReached(Exception):  # noqa: N818 - says what happened
 
 
 class Kubectl(NamedTuple):
-    """What kubectl is told about the cluster: a kubeconfig, or several joined by ``:``, and one of its contexts."""
+    """Options of kubectl: a kubeconfig, or several joined by ``:``, and one of its contexts."""
 
     kubeconfig: str
     context: str | None = None
@@ -71,7 +71,7 @@ class _Pod(msgspec.Struct, frozen=True):
 
     @property
     def is_on_host_network(self) -> bool:
-        """Whether it is a scheduler that has its node's host name."""
+        """Whether it is a scheduler on the host network, where its host name is the node's."""
         words = [word for c in self.spec.containers for word in (c.image, *(c.command or ()))]
         return self.spec.host_network and any(_PROGRAM in word for word in words)
 
@@ -111,10 +111,10 @@ async def find_leaders(api: Transport, scheduler_name: str | None) -> list[Leade
 
 @contextlib.asynccontextmanager
 async def reached(lease: LeaderLease, api: Transport, kubectl: Kubectl) -> AsyncIterator[str]:
-    """A URL that leads to the endpoints of the lease's holder, for the length of the block. Raises NotReached."""
+    """A URL of the endpoints of the lease's holder, valid during the block. Raises NotReached."""
     where, leader = f"lease {lease.namespace}/{lease.name}", lease.leader
     if leader is None:
-        holder = f"{lease.holder}, which is no aiokube-scheduler" if lease.holder else "nobody"
+        holder = f"{lease.holder}, which is no aiokube-scheduler" if lease.holder else "no process"
         raise NotReached(f"{where} is held by {holder}")
     if not leader.server:
         raise NotReached(f"{where} is held by {leader.identity}, which serves no endpoints")

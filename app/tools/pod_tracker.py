@@ -1,13 +1,14 @@
-"""Follows pods of an embedded cluster: which are bound, where and when, which were rejected, and why.
-
-For whatever runs the scheduler on an embedded cluster in its own process and has to know how far it got.
-"""
+"""Tracks pods of an embedded cluster in this process: which are bound, where and when, which were rejected, and why."""
 
 import asyncio
+import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from app.sim import EmbeddedCluster
 from app.sim.resources.kinds import NODES, PODS
@@ -15,26 +16,26 @@ from app.sim.resources.pod_claims import missing_claim
 from app.sim.store import Change
 
 ZONE: Final = "topology.kubernetes.io/zone"
-#: Names the workload that a pod belongs to; None for pods that are not followed.
+#: The workload that a pod belongs to; None for pods that are not tracked.
 WorkloadOf = Callable[[dict[str, Any]], str | None]
 
 _LOOK_SECONDS: Final = 0.05
-_TURNED_DOWN: Final = frozenset({"Unschedulable", "SchedulingGated"})
+_REJECTED: Final = frozenset({"Unschedulable", "SchedulingGated"})
 
 
 @dataclasses.dataclass(slots=True)
-class Entry:
+class TrackedPod:
     """One pod."""
 
     pod: str
     """Its namespace and name: ``shop/cart-0``."""
     workload: str
     node: str = ""
-    """That it is bound to; empty while it is pending."""
+    """The node that it is bound to; empty while it is pending."""
     refusal: str = ""
-    """Why it is pending: the message of the FailedScheduling event and of the condition, or what it has to have first."""
+    """Why it is pending: the message of the condition PodScheduled, or the claim that it needs first."""
     error: str = ""
-    """What kept the scheduler from deciding about it the last time."""
+    """The error of the last attempt, if it ended with one."""
     bound_at: float = 0.0
     """When it was bound, in seconds; 0 while it is pending."""
     is_gone: bool = False
@@ -42,12 +43,12 @@ class Entry:
 
     @property
     def is_decided(self) -> bool:
-        """Whether it was bound or rejected, or needs no decision any more."""
+        """Whether it was bound, rejected or deleted."""
         return bool(self.node or self.refusal or self.is_gone)
 
 
 class PodTracker:
-    """What happens to the pods of an embedded cluster in this process. ``now`` tells the time in seconds."""
+    """Tracks the pods of an embedded cluster. ``now`` returns the time in seconds."""
 
     def __init__(
         self, cluster: EmbeddedCluster, now: Callable[[], float], workload_of: WorkloadOf
@@ -55,7 +56,7 @@ class PodTracker:
         self._cluster: Final = cluster
         self._now: Final = now
         self._workload_of: Final = workload_of
-        self._entries: Final[dict[str, Entry]] = {}
+        self._entries: Final[dict[str, TrackedPod]] = {}
         self._changed_at = now()
         self.bound_at: Final[list[float]] = []
         """When each binding happened, in order."""
@@ -69,26 +70,26 @@ class PodTracker:
             workload = self._workload_of(pod)
             if workload is None:
                 return
-            entry = self._entries[uid] = Entry("/".join(change.key), workload)
+            entry = self._entries[uid] = TrackedPod("/".join(change.key), workload)
         if change.type == "DELETED":
             entry.is_gone = True
         else:
-            self._take_over(entry, pod)
+            self._update(entry, pod)
         self._changed_at = self._now()
 
-    def _take_over(self, entry: Entry, pod: dict[str, Any]) -> None:
+    def _update(self, entry: TrackedPod, pod: dict[str, Any]) -> None:
         node = pod["spec"].get("nodeName")
         if node and not entry.node:
             entry.node, entry.refusal, entry.bound_at = node, "", self._now()
             self.bound_at.append(entry.bound_at)
         elif not node:
             api = self._cluster.api
-            entry.refusal = _message(pod, _TURNED_DOWN) or missing_claim(api, pod)
+            entry.refusal = _message(pod, _REJECTED) or missing_claim(api, pod)
             entry.error = _message(pod, {"SchedulerError"})
 
     @property
-    def entries(self) -> Collection[Entry]:
-        """All pods that are followed, in the order in which they came."""
+    def entries(self) -> Collection[TrackedPod]:
+        """All tracked pods, in the order of their creation."""
         return self._entries.values()
 
     @property
@@ -107,11 +108,11 @@ class PodTracker:
         return all(entry.is_decided for entry in self._entries.values())
 
     def settled(self, quiet_seconds: float) -> bool:
-        """Whether every pod was decided and nothing has changed for so long."""
+        """Whether every pod was bound or rejected and nothing has changed for this long."""
         return self._now() - self._changed_at >= quiet_seconds and self.is_decided
 
     async def wait(self, done: Callable[[], bool], look: Callable[[], None]) -> None:
-        """Returns when ``done``; calls ``look`` time and again."""
+        """Returns when ``done`` is true; calls ``look`` periodically."""
         while not done():
             look()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -124,15 +125,15 @@ class PodTracker:
         return str(labels.get(ZONE, "?"))
 
     def by_zone(self, workload: str) -> Counter[str]:
-        """How many pods of a workload are bound in each zone; those that are pending under the empty name."""
+        """The number of a workload's pods that are bound in each zone; pending pods have the empty name."""
         return Counter(self.zone(e.node) if e.node else "" for e in self._of(workload))
 
     def refusals(self, workload: str) -> Counter[str]:
-        """How many pods of a workload are pending for each reason."""
+        """The number of a workload's pods that are pending for each reason."""
         return Counter(entry.refusal for entry in self._of(workload) if not entry.node)
 
     def undecided(self) -> list[str]:
-        """For people: the pods that were neither bound nor rejected, by workload and error."""
+        """Lines about the pods that were neither bound nor rejected, by workload and error."""
         left = Counter(
             (entry.workload, entry.error or "not tried")
             for entry in self._entries.values()
@@ -140,7 +141,7 @@ class PodTracker:
         )
         return [f"{count} {workload}: {error}" for (workload, error), count in left.items()]
 
-    def _of(self, workload: str) -> Iterator[Entry]:
+    def _of(self, workload: str) -> Iterator[TrackedPod]:
         return (entry for entry in self._entries.values() if entry.workload == workload)
 
 
@@ -150,3 +151,19 @@ def _message(pod: dict[str, Any], reasons: frozenset[str] | set[str]) -> str:
         if condition["type"] == "PodScheduled" and condition.get("reason") in reasons:
             return str(condition.get("message", ""))
     return ""
+
+
+@contextlib.contextmanager
+def pods_bound(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Shows a progress bar; yields a function that takes the number of bound pods."""
+    columns = (
+        TextColumn(f"{title:<22}"),
+        BarColumn(
+            complete_style="green"
+        ),  # the usual red would tell of a mistake where pods stay pending
+        MofNCompleteColumn(),
+        TextColumn("pods bound"),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda bound: progress.update(task, completed=bound)

@@ -1,6 +1,6 @@
-"""Child processes that serve or schedule while something else looks on: for the demo, simulations, the benchmark and the tests.
+"""Runs child processes for the demo, simulations, the benchmark and the tests.
 
-Each child leads a process group of its own, so that nothing it started outlives it, and writes what it prints to a file.
+Each child has a process group of its own, so that nothing it started outlives it, and writes its output to a file.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-#: Seconds between asking a child to end and ending it.
+#: Seconds between SIGTERM and SIGKILL.
 GRACE: Final = 10.0
 
-#: Whatever follows the address says that it was written to its end.
+#: The character after the address shows that the address is complete.
 _LISTENING: Final = re.compile(r"(?i)\b(?:listening|running) on (https?://[^\s/]+)[\s/]")
 _POLL_SECONDS: Final = 0.02
 _TAIL_BYTES: Final = 4000
 
 
 class ChildFailed(Exception):  # noqa: N818 - says what happened
-    """A child ended, or did not get ready, when it should have run; the text holds the end of its log."""
+    """A child ended or did not become ready; the text has the end of its log."""
 
 
 class Child:
@@ -50,12 +50,12 @@ class Child:
         return self._process.returncode
 
     def send(self, number: signal.Signals) -> None:
-        """Sends a signal to the child alone. Harmless when it has ended."""
+        """Sends a signal to the child only. Does nothing if it has ended."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
     async def wait(self) -> int:
-        """Its exit status, when it has ended."""
+        """Waits for its end; returns its exit status."""
         return await self._process.wait()
 
     async def wait_unexpected_end(self) -> None:
@@ -74,7 +74,7 @@ class Child:
     async def wait_output(
         self, pattern: re.Pattern[str], problem: str, seconds: float
     ) -> re.Match[str]:
-        """What matches the pattern in its log. Raises ChildFailed; ``problem`` says what it means that nothing does."""
+        """Waits until the pattern matches in its log. Raises ChildFailed with ``problem`` if it does not."""
         try:
             async with asyncio.timeout(seconds):
                 while self.status is None:
@@ -93,7 +93,7 @@ class Child:
             return file.read().decode(errors="replace")
 
     async def stop(self, grace: float = GRACE) -> int:
-        """Asks it to end (SIGTERM), ends it if it does not within ``grace`` seconds; its exit status."""
+        """Sends SIGTERM, and SIGKILL after ``grace`` seconds; returns its exit status."""
         self.send(signal.SIGTERM)
         try:
             async with asyncio.timeout(grace):
@@ -109,7 +109,7 @@ class Child:
 
 
 async def _finished(work: Awaitable[T]) -> T:
-    """What it comes to, however often the caller is cancelled meanwhile. For what takes no time and must not end halfway."""
+    """Awaits short work to its end even if the caller is cancelled meanwhile."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with contextlib.suppress(asyncio.CancelledError):
@@ -118,7 +118,7 @@ async def _finished(work: Awaitable[T]) -> T:
 
 
 async def _started(starting: Coroutine[Any, Any, Process]) -> Process:
-    """The process, once it runs. Cancelled on the way, it is ended first: a start that is given up halfway leaves a zombie."""
+    """The process, once it runs. If cancelled, kills the process first: a start that is abandoned leaves a zombie."""
     task = asyncio.ensure_future(starting)
     try:
         return await asyncio.shield(task)
@@ -133,7 +133,7 @@ async def _started(starting: Coroutine[Any, Any, Process]) -> Process:
 async def child(
     command: Sequence[str], *, log: Path, name: str = "", env: Mapping[str, str] | None = None
 ) -> AsyncIterator[Child]:
-    """Starts a process; it is stopped at the end of the block, and ended at once where the block fails or is given up.
+    """Starts a process; it is stopped at the end of the block, and killed if the block raises.
 
     ``env`` adds to the environment.
     """
@@ -160,7 +160,7 @@ async def child(
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port of 127.0.0.1 that the system gives to nobody else in the block; a child that is told it can listen there."""
+    """A port of 127.0.0.1 that the system gives to no other process during the block; a child can listen on it."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
@@ -183,9 +183,9 @@ def scheduler(config: Path, *flags: str, log: Path) -> AbstractAsyncContextManag
 
 
 async def interruptible(work: Coroutine[Any, Any, T]) -> T | None:
-    """Runs to the end, or until SIGINT or SIGTERM cancels it: None. For the top of a program; blocks of ``child`` end their processes.
+    """The result, or None if SIGINT or SIGTERM cancels the work. For the top level of a program.
 
-    Once cancelled the program is about to end, and further requests are ignored.
+    After that the program is about to end, and further signals are ignored.
     """
     loop = asyncio.get_running_loop()
     running = asyncio.ensure_future(work)
@@ -205,7 +205,7 @@ async def interruptible(work: Coroutine[Any, Any, T]) -> T | None:
 
 @contextlib.asynccontextmanager
 async def watched(*children: Child) -> AsyncIterator[None]:
-    """While in the block, a child that ends interrupts it with a ChildFailed (in an exception group)."""
+    """Raises ChildFailed (in an exception group) if a child ends during the block."""
     async with asyncio.TaskGroup() as group:
         guards = [group.create_task(each.wait_unexpected_end()) for each in children]
         yield

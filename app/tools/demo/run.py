@@ -1,23 +1,24 @@
-"""Starts the cluster, the extender and the scheduler, shows the progress and then the tables."""
+"""Runs the demo: starts the cluster, the extender and the scheduler, shows the progress and then tables."""
 
 import asyncio
 import dataclasses
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-from rich.console import Console
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from app.runtime.clock import SystemClock
 from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions
 from app.sim.resources.kinds import NODES, PODS, PRIORITY_CLASSES
-from app.tools.demo.report import Figures, report
-from app.tools.demo.scenario import GPUS_PER_NODE, Scenario, configuration
-from app.tools.pod_tracker import PodTracker
-from app.tools.progress import pods_bound
+from app.tools.demo.scenario import GPUS_PER_NODE, ZONES, Scenario, Workload, configuration
+from app.tools.pod_tracker import PodTracker, pods_bound
 from app.tools.subprocesses import (
     Child,
     child,
@@ -30,31 +31,135 @@ from app.tools.subprocesses import (
 
 #: Seconds without a change after which nothing more is expected.
 _QUIET: Final = 0.4
-#: Seconds for everything to be decided before the demo gives up, and seconds more for each pod.
-_PATIENCE: Final = 120.0
-_PATIENCE_PER_POD: Final = 0.01
-#: Seconds the extender has to say how often it was asked.
+#: Seconds until the demo gives up, and additional seconds for each pod.
+_TIMEOUT: Final = 120.0
+_TIMEOUT_PER_POD: Final = 0.01
+#: Timeout in seconds for the extender's statistics.
 _STATISTICS_SECONDS: Final = 10.0
 
 
 class DemoFailed(Exception):  # noqa: N818 - says what happened
-    """The scheduler, or the extender, did not do its part; the text says what is missing."""
+    """The scheduler or the extender did not do what the demo needs; the text says what is missing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What can be chosen."""
+    """Options of the demo."""
 
     nodes: int = 60
     pods: int = 300
     keep: bool = False
     """Stay up after the tables, for kubectl, until SIGINT or SIGTERM."""
     port: int = 0
-    """Of the API server; 0 takes any free one."""
+    """The port of the API server; 0 takes any free one."""
 
 
-async def play(options: DemoOptions, console: Console) -> bool:
-    """Shows the demo; whether it came to its tables before SIGINT or SIGTERM.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """Measured times in seconds, and numbers of pods."""
+
+    pods: int
+    """Pods bound before the late node joined."""
+    binding: float
+    """From the first binding to the last."""
+    unasked: int
+    """Pods among them that do not concern the extender."""
+    unasked_binding: float
+    """From the first binding to the last of these."""
+    starting: float
+    """From starting the scheduler's process to the first binding."""
+    waking: float
+    """From the late node's arrival to the last binding that it made possible."""
+    woken: int
+    """The number of these bindings."""
+    total: float
+
+    @property
+    def pods_per_second(self) -> float:
+        """The rate at which pods that do not concern the extender were bound."""
+        return self.unasked / self.unasked_binding if self.unasked_binding > 0 else float("nan")
+
+
+def report(
+    workloads: Sequence[Workload],
+    tracker: PodTracker,
+    extender: Mapping[str, Any],
+    figures: Measurements,
+) -> RenderableType:
+    """All tables; ``extender``: its statistics."""
+    return Group(
+        *_titled("Where the pods went", _placement(workloads, tracker)),
+        *_titled("Pending, and why", _pending(workloads, tracker)),
+        *_titled("What the extender refused", _refused(extender)),
+        _asked(extender),
+        *_lines(figures),
+    )
+
+
+def _titled(title: str, table: Table) -> Iterator[RenderableType]:
+    yield Text(f"\n{title}", style="bold")
+    yield table
+
+
+def _table(*columns: tuple[str, bool]) -> Table:
+    """A plain table; a column is (title, whether it has numbers)."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for title, is_number in columns:
+        table.add_column(title, justify="right" if is_number else "left", overflow="fold")
+    return table
+
+
+def _placement(workloads: Sequence[Workload], tracker: PodTracker) -> Table:
+    numbers = ("pods", *ZONES, "pending")
+    table = _table(("workload", False), *((name, True) for name in numbers), ("", False))
+    total = dict.fromkeys(("pods", *ZONES, ""), 0)
+    for workload in workloads:
+        zones = {"pods": workload.count, **tracker.by_zone(workload.name)}
+        cells = [zones.get(zone, 0) for zone in total]
+        total = {
+            zone: before + now for (zone, before), now in zip(total.items(), cells, strict=True)
+        }
+        table.add_row(workload.name, *(str(cell or "-") for cell in cells), workload.about)
+    table.add_section()
+    table.add_row("all", *map(str, total.values()))
+    return table
+
+
+def _pending(workloads: Sequence[Workload], tracker: PodTracker) -> Table:
+    table = _table(("pods", True), ("workload", False), ("FailedScheduling", False))
+    for workload in workloads:
+        for message, count in tracker.refusals(workload.name).most_common():
+            table.add_row(str(count), workload.name, message)
+    return table
+
+
+def _refused(extender: Mapping[str, Any]) -> Table:
+    table = _table(("nodes", True), ("reason", False))
+    for reason, count in sorted(extender["refusals"].items()):
+        table.add_row(str(count), reason)
+    return table
+
+
+def _asked(extender: Mapping[str, Any]) -> Text:
+    calls = ", ".join(f"{count} {verb}" for verb, count in sorted(extender["calls"].items()))
+    seats = ", ".join(f"{used} in {zone}" for zone, used in extender["licences"].items())
+    return Text(f"Calls: {calls}; licences in use: {seats}.")
+
+
+def _lines(figures: Measurements) -> Iterator[RenderableType]:
+    yield Text(
+        f"\n{figures.unasked} pods bound in {figures.unasked_binding:.2f} s, "
+        f"{figures.pods_per_second:.0f} pods/s; the first one {figures.starting:.1f} s after the scheduler was started.\n"
+        f"{figures.pods - figures.unasked} pods that the extender allows and binds, within {figures.binding:.2f} s: "
+        "those whose licence was gone by then were tried again.\n"
+        f"A GPU node joined: {figures.woken} pods that had waited for it were bound within "
+        f"{figures.waking * 1000:.0f} ms.\n"
+        f"All in all {figures.total:.1f} s."
+    )
+
+
+async def run_demo(options: DemoOptions, console: Console) -> bool:
+    """Runs the demo; returns whether it showed its tables before SIGINT or SIGTERM.
 
     Raises DemoFailed, ChildFailed or OSError, some of them in groups.
     """
@@ -79,7 +184,7 @@ class _Demo:
         self.shown = False
 
     async def run(self) -> None:
-        """Starts everything, and shows it."""
+        """Runs the demo from start to finish."""
         settings = ClusterOptions(
             port=self._options.port,
             kubeconfig_out=self._kubeconfig,
@@ -132,12 +237,12 @@ class _Demo:
         flags = ("--bind-address=127.0.0.1", f"--secure-port={port}")
         return scheduler(file, *flags, log=self._folder / "scheduler.log")
 
-    # ------------------------------------------------------------ the play
+    # ------------------------------------------------------------ the run_demo
 
     async def _act(
         self, cluster: EmbeddedCluster, tracker: PodTracker, scheduler: Child
-    ) -> Figures:
-        """The pods are scheduled, then a node joins for which some have been waiting."""
+    ) -> Measurements:
+        """Waits until the pods are scheduled, then adds a node for which some have been waiting."""
         started = self._now()
         await self._wait(
             "The scheduler starts", tracker, scheduler, lambda: tracker.settled(_QUIET)
@@ -154,7 +259,7 @@ class _Demo:
             scheduler,
             lambda: tracker.bound >= first + GPUS_PER_NODE and tracker.settled(_QUIET),
         )
-        return Figures(
+        return Measurements(
             pods=first,
             binding=until - began,
             unasked=len(unasked),
@@ -168,8 +273,8 @@ class _Demo:
     async def _wait(
         self, title: str, tracker: PodTracker, scheduler: Child, done: Callable[[], bool]
     ) -> None:
-        """Shows how many pods are bound until ``done``. Raises DemoFailed."""
-        patience = _PATIENCE + _PATIENCE_PER_POD * self._options.pods
+        """Shows the number of bound pods until ``done`` is true. Raises DemoFailed."""
+        patience = _TIMEOUT + _TIMEOUT_PER_POD * self._options.pods
         with pods_bound(self._console, title, self._options.pods) as show:
             try:
                 async with asyncio.timeout(patience):
@@ -194,7 +299,7 @@ class _Demo:
 
 
 async def _statistics(extender: str) -> dict[str, Any]:
-    """What the extender says of itself."""
+    """The extender's statistics."""
     limit = aiohttp.ClientTimeout(total=_STATISTICS_SECONDS)
     try:
         async with (
@@ -208,7 +313,7 @@ async def _statistics(extender: str) -> dict[str, Any]:
 
 
 def _too_slow(patience: float, tracker: PodTracker, scheduler: Child) -> str:
-    """What was done when the demo gave up, and what was not."""
+    """The error when the demo gives up, with what was done and what was not."""
     left = tracker.undecided()
     return "\n".join(
         [

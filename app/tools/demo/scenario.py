@@ -1,7 +1,7 @@
-"""What the demo shows: 60 nodes in three zones, and pods that exercise one rule each.
+"""The demo's cluster: by default 60 nodes in three zones, and workloads that exercise one rule each.
 
-Two kinds cannot be placed completely on purpose, and a third depends on the extender: what is pending, and why, is the
-better half of a scheduler's work.
+Two workloads cannot be placed completely on purpose, and a third depends on the extender, so that pending pods and their
+reasons are shown too.
 """
 
 import dataclasses
@@ -16,14 +16,14 @@ Object = dict[str, Any]
 
 HOST: Final = "kubernetes.io/hostname"
 WORKLOAD: Final = "app"
-"""The label that tells the workloads apart."""
+"""The label with the workload's name."""
 GPU: Final = "example.com/gpu"
 LICENCE: Final = "example.com/licence"
 ZONES: Final = ("zone-0", "zone-1", "zone-2")
 
 GPUS_PER_NODE: Final = 2
 MIN_PODS: Final = 12
-"""With fewer, some workload would have none."""
+"""With fewer, some workload would have no pods."""
 _MANY_PODS: Final = 60
 _GPU_TAINT: Final = {"key": GPU, "value": "present", "effect": "NoSchedule"}
 _IMAGE: Final = "registry.example/demo:1"
@@ -65,10 +65,10 @@ class Workload:
 
 
 class Scenario:
-    """The cluster and its workloads, in sizes that follow from the number of nodes and pods."""
+    """The cluster and its workloads, sized by the number of nodes and pods."""
 
     licensed: Final = "solver"
-    """The workload that the extender is asked about."""
+    """The workload that concerns the extender."""
 
     def __init__(self, *, nodes: int = 60, pods: int = 300) -> None:
         """``pods``: at least MIN_PODS."""
@@ -77,7 +77,7 @@ class Scenario:
         self.workloads: Final = tuple(self._workloads(nodes, pods))
 
     def _workloads(self, nodes: int, pods: int) -> Iterator[Workload]:
-        # GPUs for all of them are there when a node joins, or never where there are many pods.
+        # Once the late node has joined there are GPUs for all of them, except with many pods.
         too_many, huge = (4, 2) if pods >= _MANY_PODS else (2, 1)
         training = GPUS_PER_NODE * self._gpu_nodes + too_many
         licensed = max(3, min(pods // 6, max(10, pods // 15)))
@@ -107,7 +107,7 @@ class Scenario:
         yield Workload("huge", "asks for more than any node has", huge, _cpu("64"))
 
     def workload_of(self, pod: Object) -> str | None:
-        """The workload that a pod belongs to; None for pods that are not of the demo."""
+        """The workload that a pod belongs to; None for other pods."""
         name = (pod["metadata"].get("labels") or {}).get(WORKLOAD)
         return name if name in {workload.name for workload in self.workloads} else None
 
@@ -124,11 +124,11 @@ class Scenario:
         yield from _gpu_nodes(self._gpu_nodes, 0, timestamp)
 
     def late_node(self, timestamp: str) -> Object:
-        """A GPU node that joins later, for which some pods have been waiting."""
+        """A GPU node that joins later, for which some pods wait."""
         return next(_gpu_nodes(1, self._gpu_nodes, timestamp))
 
     def priority_class(self) -> Object:
-        """What gives ``ingest`` its priority."""
+        """The PriorityClass of ``ingest``."""
         return {
             "apiVersion": "scheduling.k8s.io/v1",
             "kind": "PriorityClass",

@@ -1,6 +1,6 @@
-"""The user's configuration for an embedded cluster: as it is, but for where the API server is and who leads.
+"""Adapts the user's configuration to an embedded cluster: API server, no leader election, no extenders by default.
 
-Its extenders are left out unless they are wanted: real ones reserve things while they filter.
+Extenders are left out unless requested, because real ones reserve things while they filter.
 """
 
 from collections.abc import Iterable
@@ -22,16 +22,16 @@ from app.settings.models import (
 from app.settings.problems import ConfigurationError, Problem
 
 _FIT: Final = "NodeResourcesFit"
-#: Requests per second that the embedded cluster is asked for at most: it is here for nobody else.
+#: Limit of requests per second to the embedded cluster, which has no other clients.
 _RATE: Final = 5000
 
 
 class Configured(NamedTuple):
-    """A configuration, checked."""
+    """A valid configuration."""
 
     settings: Settings
     left_out: tuple[str, ...]
-    """The extenders that are not asked."""
+    """The extenders that are not called."""
     warnings: tuple[str, ...]
 
     @property
@@ -49,7 +49,7 @@ class Configured(NamedTuple):
 
 
 def configured(file: Path | None, *, extenders: bool) -> Configured:
-    """Reads and checks a file, with the installed plugins; the defaults without one. Raises ConfigurationError, RegistryError."""
+    """Reads and checks a file (None: the defaults) with the installed plugins. Raises ConfigurationError, RegistryError."""
     loaded = load(file) if file is not None else Loaded(Settings())
     classes = registry.registry(entry_points(group=registry.GROUP))
     problems: Iterable[Problem] = plugin_problems(loaded, classes)
@@ -63,7 +63,7 @@ def configured(file: Path | None, *, extenders: bool) -> Configured:
 
 
 def _without_extenders(settings: Settings) -> Settings:
-    """Nobody is asked; what the extenders check in place of the scheduler stays unchecked."""
+    """The settings without extenders; resources that only they check are not checked."""
     config = settings.configuration
     ignored = config.ignored_by_scheduler
     profiles = tuple(_ignoring(profile, ignored) for profile in config.profiles)

@@ -1,4 +1,4 @@
-"""Puts a dump into an embedded cluster, then a workload."""
+"""Loads a dump, and then a workload, into an embedded cluster."""
 
 import contextlib
 import dataclasses
@@ -11,9 +11,9 @@ from app.sim import EmbeddedCluster, ManifestError
 from app.sim.errors import ApiError
 from app.sim.resources.kinds import POD_DISRUPTION_BUDGETS, PODS, Kind
 from app.sim.store import Record
-from app.tools.simulate.manifests import Found, Mistakes, Reading
+from app.tools.simulate.manifests import Manifest, ManifestErrors, Manifests
 from app.tools.simulate.workloads import (
-    UNFOLDED,
+    EXPANDED,
     OwnerKey,
     WorkloadExpander,
     controller_of,
@@ -24,9 +24,9 @@ from app.wire.kube import DecodeError
 Object = dict[str, Any]
 
 CLUSTER_KINDS: Final = NAMES | {"PriorityClass", "ResourceClaimTemplate", "RuntimeClass"}
-"""What is taken from a dump: what the scheduler reads, what pods are admitted by, and what claims are made from."""
-WORKLOAD_KINDS: Final = CLUSTER_KINDS | UNFOLDED
-"""What is taken from a workload."""
+"""The kinds read from a dump: those that the scheduler reads, and those needed to admit pods and create claims."""
+WORKLOAD_KINDS: Final = CLUSTER_KINDS | EXPANDED
+"""The kinds read from a workload."""
 
 _FIRST: Final = ("Namespace", "PriorityClass", "RuntimeClass", "StorageClass")
 _LAST: Final = ("Node", "Pod")
@@ -39,19 +39,19 @@ PodKey = tuple[str, str]
 
 @dataclasses.dataclass(slots=True)
 class Group:
-    """The pods of one workload, by which it is told apart in the answer."""
+    """The pods of one workload, which the result shows together."""
 
     kind: str
     namespace: str
     name: str
     is_from_cluster: bool
-    """Whether its pods have been pending in the dump."""
+    """Whether its pods were pending in the dump."""
     existing: int = 0
-    """Pods that the cluster had of it, and that stay."""
+    """Pods of it that the cluster had, and that stay."""
 
     @property
     def title(self) -> str:
-        """Tells it from all others: ``Deployment shop/web``."""
+        """A unique name: ``Deployment shop/web``."""
         pending = " (pending in the cluster)" if self.is_from_cluster else ""
         return f"{self.kind} {self.namespace}/{self.name}{pending}"
 
@@ -66,27 +66,27 @@ class Loader:
         self._workloads: Final[dict[PodKey, Group]] = {}
         self._waiting: Final[dict[OwnerKey, Group]] = {}
         self.groups: Final[list[Group]] = []
-        """Workloads in the order in which they came, those of pending pods of the dump first."""
+        """Workloads in the order in which they were read; those of pending pods of the dump come first."""
         self.other_schedulers: Final[Counter[str]] = Counter()
-        """How many pods wait for schedulers that no profile names."""
+        """The number of pods of each scheduler that no profile names."""
 
     def group_of(self, pod: Object) -> Group | None:
-        """The workload that a pod is followed for."""
+        """The workload whose pods include this one."""
         metadata = pod["metadata"]
         return self._workloads.get((metadata["namespace"], metadata["name"]))
 
     # ------------------------------------------------------------ the dump
 
-    def load_cluster(self, reading: Reading) -> None:
-        """Restores what came from a server and applies the rest. Raises ManifestError with every mistake."""
-        mistakes = _ObjectMistakes()
+    def load_cluster(self, reading: Manifests) -> None:
+        """Restores objects that came from a server and applies the others. Raises ManifestError with all errors."""
+        errors = _ObjectErrors()
         for found in sorted(reading.objects, key=_order):
-            with mistakes.noted(found):
+            with errors.noted(found):
                 if found.kind is PODS:
                     self._note_pending(found.value)
                 value = _prepared(found)
                 self._put(found.kind, value, restored=bool(_part(value, "metadata").get("uid")))
-        mistakes.check()
+        errors.check()
 
     def _note_pending(self, pod: Object) -> None:
         spec, metadata = _part(pod, "spec"), _part(pod, "metadata")
@@ -105,7 +105,7 @@ class Loader:
         self._workloads[namespace, name] = group
 
     def _is_ours(self, spec: Object) -> bool:
-        """Whether a profile is in charge of a pod; others are counted."""
+        """Whether a profile schedules the pod; other pods are counted."""
         scheduler = spec.get("schedulerName") or _DEFAULT_SCHEDULER
         if scheduler in self._schedulers:
             return True
@@ -114,20 +114,20 @@ class Loader:
 
     # ------------------------------------------------------------ the workload
 
-    def load_workload(self, reading: Reading) -> None:
-        """Applies what pods depend on, then the pods, in the order of the files. Raises ManifestError with every mistake."""
-        mistakes = _ObjectMistakes()
-        unfolder = WorkloadExpander(self._cluster)
-        owners = {_key(found) for found in reading.objects if found.kind.kind in UNFOLDED}
+    def load_workload(self, reading: Manifests) -> None:
+        """Applies the objects that pods depend on, then the pods, in the order of the files. Raises ManifestError with all errors."""
+        errors = _ObjectErrors()
+        expander = WorkloadExpander(self._cluster)
+        owners = {_key(found) for found in reading.objects if found.kind.kind in EXPANDED}
         for found in sorted(reading.objects, key=_workload_order):
-            with mistakes.noted(found):
+            with errors.noted(found):
                 if not _is_workload(found):
                     self._put(found.kind, found.value)
                 elif controller_of(found.value) not in owners:  # which makes it
-                    self._add(found, unfolder)
-        mistakes.check()
+                    self._add(found, expander)
+        errors.check()
 
-    def _add(self, found: Found, unfolder: WorkloadExpander) -> None:
+    def _add(self, found: Manifest, expander: WorkloadExpander) -> None:
         key = _key(found)
         group = Group(*key, is_from_cluster=False)
         self.groups.append(group)
@@ -135,19 +135,19 @@ class Loader:
             self._add_pod(_as_new(found.value), group)
             return
         workload = self._put(found.kind, found.value).value
-        group.existing = len(unfolder.existing(workload))
-        self._add_parts(unfolder.parts(workload), unfolder, group)
+        group.existing = len(expander.existing(workload))
+        self._add_parts(expander.parts(workload), expander, group)
 
     def _add_parts(
-        self, parts: Iterator[tuple[Kind, Object]], unfolder: WorkloadExpander, group: Group
+        self, parts: Iterator[tuple[Kind, Object]], expander: WorkloadExpander, group: Group
     ) -> None:
         for kind, value in parts:
             if kind is PODS:
                 self._add_pod(value, group)
                 continue
             record = self._put(kind, value)
-            if kind.kind in UNFOLDED:
-                self._add_parts(unfolder.parts(record.value), unfolder, group)
+            if kind.kind in EXPANDED:
+                self._add_parts(expander.parts(record.value), expander, group)
 
     def _add_pod(self, pod: Object, group: Group) -> None:
         metadata = _part(pod, "metadata")
@@ -167,7 +167,7 @@ class Loader:
     # ------------------------------------------------------------ both
 
     def _put(self, kind: Kind, value: Object, *, restored: bool = False) -> Record:
-        """Stores an object, and makes sure that the scheduler can read it. Raises ApiError or DecodeError."""
+        """Stores an object, and checks that the scheduler can decode it. Raises ApiError or DecodeError."""
         record = (self._cluster.restore if restored else self._cluster.apply)(kind, value)
         decoder = self._decoders.get(kind.kind)
         if decoder is not None:
@@ -175,12 +175,12 @@ class Loader:
         return record
 
 
-class _ObjectMistakes(Mistakes):
-    """Mistakes in objects."""
+class _ObjectErrors(ManifestErrors):
+    """Errors of objects."""
 
     @contextlib.contextmanager
-    def noted(self, found: Found) -> Iterator[None]:
-        """Notes what is wrong with an object instead of raising it."""
+    def noted(self, found: Manifest) -> Iterator[None]:
+        """Collects the error of an object instead of raising it."""
         try:
             yield
         except ApiError as error:
@@ -192,28 +192,28 @@ class _ObjectMistakes(Mistakes):
             self.add(_said(found, f"a field is missing or has an unexpected form ({problem})"))
 
 
-def _order(found: Found) -> int:
-    """What others depend on comes first."""
+def _order(found: Manifest) -> int:
+    """Objects that others depend on come first."""
     name = found.kind.kind
     if name in _FIRST:
         return _FIRST.index(name)
     return len(_FIRST) + 1 + _LAST.index(name) if name in _LAST else len(_FIRST)
 
 
-def _workload_order(found: Found) -> int:
-    """What pods depend on, then what consists of pods as it comes."""
+def _workload_order(found: Manifest) -> int:
+    """Objects that pods depend on come first, then workloads in their order."""
     return len(_FIRST) + 1 if _is_workload(found) else _order(found)
 
 
-def _is_workload(found: Found) -> bool:
-    return found.kind is PODS or found.kind.kind in UNFOLDED
+def _is_workload(found: Manifest) -> bool:
+    return found.kind is PODS or found.kind.kind in EXPANDED
 
 
-def _prepared(found: Found) -> Object:
-    """An object of a dump as it is to be taken over.
+def _prepared(found: Manifest) -> Object:
+    """An object of a dump as it is to be stored.
 
-    Namespaces on their way out stay: what holds them is not known. Budgets are counted again, as preemptions go on to use
-    them up. Pending pods are to be decided about anew.
+    Terminating namespaces stay, because what blocks their deletion is unknown. Budgets are counted again, because preemptions
+    use them up. Pending pods are scheduled again.
     """
     value = found.value
     if found.kind is POD_DISRUPTION_BUDGETS:
@@ -229,7 +229,7 @@ def _prepared(found: Found) -> Object:
 
 
 def _as_new(pod: Object) -> Object:
-    """A pod as its owner would create it; one that comes from a server is to be decided about anew."""
+    """A pod as its owner would create it; one that comes from a server is scheduled again."""
     fresh = {part: value for part, value in pod.items() if part != "status"}
     if _part(pod, "metadata").get("uid"):
         fresh["spec"] = {p: v for p, v in _part(pod, "spec").items() if p != "nodeName"}
@@ -242,12 +242,12 @@ def _part(value: Mapping[str, Any], name: str) -> Object:
     return part if isinstance(part, dict) else {}
 
 
-def _key(found: Found) -> OwnerKey:
+def _key(found: Manifest) -> OwnerKey:
     metadata = _part(found.value, "metadata")
     return found.kind.kind, metadata.get("namespace") or "default", metadata.get("name", "")
 
 
-def _said(found: Found, text: str) -> str:
+def _said(found: Manifest, text: str) -> str:
     metadata = _part(found.value, "metadata")
     names = (metadata.get("namespace"), metadata.get("name"))
     name = "/".join(str(name) for name in names if name)

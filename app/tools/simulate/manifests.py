@@ -1,4 +1,4 @@
-"""Files and folders: the objects in them that matter here, and how many of which kinds do not."""
+"""Reads manifests from files and folders: objects of the relevant kinds, and counts of the others."""
 
 import dataclasses
 from collections import Counter
@@ -10,46 +10,46 @@ from app.sim.manifests import ManifestError, Placed, read_objects
 from app.sim.resources.kinds import BY_GROUP_KIND, Kind, is_stored
 
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
-#: What is read for "-", as kubectl does.
+#: File name for standard input, as for kubectl.
 STDIN: Path = Path("/dev/stdin")
-#: Mistakes told at once; who has more has one that explains them all.
+#: Errors reported at most; more usually have one cause.
 _MOST_MISTAKES: Final = 20
 
 
-class Found(NamedTuple):
-    """An object of a kind that matters."""
+class Manifest(NamedTuple):
+    """An object of a relevant kind."""
 
     kind: Kind
     value: dict[str, Any]
     place: str
-    """For people: file, document and item."""
+    """Where it was found, for messages: file, document and item."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Reading:
-    """What was found."""
+class Manifests:
+    """The objects that were read."""
 
-    objects: list[Found] = dataclasses.field(default_factory=list)
+    objects: list[Manifest] = dataclasses.field(default_factory=list)
     passed_over: Counter[str] = dataclasses.field(default_factory=Counter)
-    """How many objects of other kinds there were."""
+    """The number of objects of other kinds."""
 
-    def of(self, kind: str) -> Iterator[Found]:
+    def of(self, kind: str) -> Iterator[Manifest]:
         """The objects of one kind."""
         return (found for found in self.objects if found.kind.kind == kind)
 
 
-class Mistakes:
-    """Collects what is wrong with several files or objects, to tell it all at once."""
+class ManifestErrors:
+    """Collects the errors of several files or objects, to report them together."""
 
     def __init__(self) -> None:
         self._texts: Final[list[str]] = []
 
     def add(self, text: str) -> None:
-        """Notes a mistake; the text says where it is."""
+        """Adds an error; the text says where it is."""
         self._texts.append(text)
 
     def check(self) -> None:
-        """Raises ManifestError with all mistakes, if there are any."""
+        """Raises ManifestError with all errors, if there are any."""
         shown, more = self._texts[:_MOST_MISTAKES], len(self._texts) - _MOST_MISTAKES
         if more > 0:
             shown.append(f"and {more} more mistakes")
@@ -57,9 +57,9 @@ class Mistakes:
             raise ManifestError("\n".join(shown))
 
 
-def read(paths: Iterable[Path], kinds: Collection[str]) -> Reading:
-    """Reads the objects of these kinds, lists unpacked. Raises ManifestError with every mistake."""
-    reading, mistakes = Reading(), Mistakes()
+def read(paths: Iterable[Path], kinds: Collection[str]) -> Manifests:
+    """Reads the objects of these kinds, lists unpacked. Raises ManifestError with all errors."""
+    reading, mistakes = Manifests(), ManifestErrors()
     for path in paths:
         try:
             files = list(_files(path))
@@ -86,14 +86,14 @@ def _files(path: Path) -> Iterator[Path]:
     yield from found
 
 
-def _sort(placed: Placed, kinds: Collection[str], reading: Reading) -> None:
-    """Keeps an object or counts it. Raises ManifestError if it is none."""
+def _sort(placed: Placed, kinds: Collection[str], reading: Manifests) -> None:
+    """Keeps an object or counts it. Raises ManifestError if it is not an object."""
     value, place = placed
     name, version = value.get("kind"), value.get("apiVersion")
     if not isinstance(name, str) or not isinstance(version, str) or not name or not version:
         raise ManifestError(f"{place}: no object of Kubernetes: kind or apiVersion is missing")
     kind = BY_GROUP_KIND.get((version, name))
     if name in kinds and kind is not None and is_stored(kind):
-        reading.objects.append(Found(kind, value, place))
+        reading.objects.append(Manifest(kind, value, place))
     else:
         reading.passed_over[f"{name} ({version})" if name in kinds else name] += 1

@@ -1,19 +1,19 @@
-"""What a simulation has to tell. The JSON of these structs is what ``--output json`` prints (docs/simulate.md).
+"""The result of a simulation. ``--output json`` prints these structs as JSON (docs/simulate.md).
 
 Amounts are in the scheduler's units: thousandths for cpu, bytes for memory and storage, whole units for all else.
 """
 
 import msgspec
 
-#: Raised when a field of the JSON goes or changes its meaning; new fields may come at any time.
+#: Increased when a field of the JSON is removed or changes its meaning; fields may be added without that.
 VERSION = 1
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _JsonStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Names in the JSON are in camelCase."""
 
 
-class Placement(Struct, frozen=True, kw_only=True):
+class Placement(_JsonStruct, frozen=True, kw_only=True):
     """A pod that has a node."""
 
     pod: str
@@ -23,30 +23,30 @@ class Placement(Struct, frozen=True, kw_only=True):
     """Of the node, ``?`` where it has none."""
 
 
-class Reason(Struct, frozen=True, kw_only=True):
+class Reason(_JsonStruct, frozen=True, kw_only=True):
     """Why pods are pending."""
 
     pods: int
     message: str
-    """That of FailedScheduling; of the last error if the pods could not be decided about."""
+    """The message of FailedScheduling, or the last error of pods that were neither bound nor rejected."""
     is_decided: bool
-    """Whether the scheduler has rejected them; if not, it was still at it when the time was up."""
+    """Whether the scheduler rejected them; otherwise the simulation timed out first."""
 
 
-class Workload(Struct, frozen=True, kw_only=True):
-    """One object of the workload, or the pods of one owner that have been pending in the cluster."""
+class WorkloadResult(_JsonStruct, frozen=True, kw_only=True):
+    """One object of the workload, or the pods of one owner that were pending in the cluster."""
 
     kind: str
     namespace: str
     name: str
     existing: int
-    """Pods of it that the cluster had running or pending before, which are in no other number here."""
+    """Pods of it that the cluster had before, which are not in the other numbers."""
     pods: int
-    """That were to be placed."""
+    """Pods to be placed."""
     placed: int
     pending: int
     evicted: int
-    """Placed at first, then preempted for others."""
+    """Pods that were placed and then preempted for others."""
     zones: dict[str, int]
     """Pods placed in each zone."""
     nodes: dict[str, int]
@@ -56,25 +56,25 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """For people: ``Deployment shop/web``."""
+        """A name for tables: ``Deployment shop/web``."""
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
-class Preempted(Struct, frozen=True, kw_only=True):
-    """A pod that had to go."""
+class PreemptedPod(_JsonStruct, frozen=True, kw_only=True):
+    """A pod that was preempted."""
 
     pod: str
     """``namespace/name``."""
     owner: str
-    """Who would make it anew: ``ReplicaSet shop/web-5d8f``; empty for nobody."""
+    """Its controller, such as ``ReplicaSet shop/web-5d8f``; empty without one."""
     priority: int
     node: str
     by: str
-    """``namespace/name`` of the pod it had to make room for."""
+    """``namespace/name`` of the preemptor."""
 
 
-class Usage(Struct, frozen=True, kw_only=True):
-    """Of one resource of one node."""
+class Usage(_JsonStruct, frozen=True, kw_only=True):
+    """The usage of one resource of one node."""
 
     allocatable: int
     before: int
@@ -88,7 +88,7 @@ class Usage(Struct, frozen=True, kw_only=True):
         return self.after / self.allocatable if self.allocatable else 0.0
 
 
-class NodeUse(Struct, frozen=True, kw_only=True):
+class NodeUse(_JsonStruct, frozen=True, kw_only=True):
     """One node."""
 
     name: str
@@ -98,7 +98,7 @@ class NodeUse(Struct, frozen=True, kw_only=True):
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything came or went."""
+        """Whether the requests have changed."""
         return any(usage.before != usage.after for usage in self.resources.values())
 
     @property
@@ -107,19 +107,19 @@ class NodeUse(Struct, frozen=True, kw_only=True):
         return max((usage.share for usage in self.resources.values()), default=0.0)
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """All of it."""
+class SimulationResult(_JsonStruct, frozen=True, kw_only=True):
+    """The whole result."""
 
     version: int = VERSION
     is_complete: bool
-    """Whether everything was decided before the time was up."""
+    """Whether every pod was bound or rejected before the timeout."""
     seconds: float
     """How long it took, from the start of the scheduler."""
-    workloads: list[Workload]
+    workloads: list[WorkloadResult]
     """What was to be placed."""
-    pending_before: list[Workload]
-    """The pods that have been pending in the cluster, by owner."""
-    preempted: list[Preempted]
+    pending_before: list[WorkloadResult]
+    """The pods that were pending in the cluster, by owner."""
+    preempted: list[PreemptedPod]
     nodes: list[NodeUse]
     other_schedulers: dict[str, int]
     """Pods that wait for schedulers which the configuration has no profile for, by name."""

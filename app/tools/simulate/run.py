@@ -1,32 +1,34 @@
-"""Loads the dump, starts the scheduler, lets the workload come and looks where everything went."""
+"""Runs a simulation: loads the dump, starts the scheduler, applies the workload, and builds the result."""
 
 import asyncio
 import contextlib
 import dataclasses
+import re
 import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 from rich.console import Console
 
 from app.runtime.clock import SystemClock
 from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions, ManifestError, NodeOptions
-from app.sim.resources.kinds import NODES
-from app.tools.pod_tracker import Entry, PodTracker
-from app.tools.progress import pods_bound
+from app.sim.objects import is_being_deleted
+from app.sim.resources.kinds import EVENTS, NODES, PODS
+from app.sim.store import Change, Object
+from app.tools.pod_tracker import PodTracker, TrackedPod, pods_bound
 from app.tools.simulate.configuration import Configured
 from app.tools.simulate.loader import CLUSTER_KINDS, WORKLOAD_KINDS, Loader
-from app.tools.simulate.manifests import Reading, read
-from app.tools.simulate.preemptions import Preemptions
-from app.tools.simulate.quiescence import Settling
-from app.tools.simulate.result import Answer
+from app.tools.simulate.manifests import Manifests, read
+from app.tools.simulate.result import PreemptedPod, SimulationResult
 from app.tools.simulate.summary import node_uses, requested, workload
+from app.tools.simulate.workloads import controller_of
 from app.tools.subprocesses import interruptible, reserved_port, scheduler, watched
 
-#: Pods run as soon as they are bound. Victims stay for a while, as they do: what comes after their preemptor still finds
-#: them where they were.
+#: Pods run as soon as they are bound. Victims take some time to terminate, so that pods after their preemptor still see them.
 _KUBELETS: Final = KubeletOptions(start_delay=0.0, grace_factor=1.0, longest_grace=0.5)
 
 
@@ -38,15 +40,15 @@ class SimulationOptions:
     workload: tuple[Path, ...]
     configuration: Configured
     nodes: NodeOptions = dataclasses.field(default_factory=NodeOptions)
-    """Nodes beside those of the dump."""
+    """Nodes in addition to those of the dump."""
     port: int = 0
-    """Of the embedded API server; 0 takes any free one."""
+    """The port of the embedded API server; 0 takes any free one."""
     timeout: float = 120.0
-    """Seconds for everything to be decided."""
+    """Seconds until every pod must be bound or rejected."""
 
 
-async def simulate(options: SimulationOptions, console: Console) -> Answer | None:
-    """Whereverything goes; None if SIGINT or SIGTERM came first. ``console`` shows the progress.
+async def simulate(options: SimulationOptions, console: Console) -> SimulationResult | None:
+    """The result; None if SIGINT or SIGTERM came first. ``console`` shows the progress.
 
     Raises ManifestError, ChildFailed or OSError, some of them in groups.
     """
@@ -66,8 +68,8 @@ class _Simulation:
         self._folder: Final = folder
         self._now: Final[Callable[[], float]] = SystemClock().monotonic
 
-    async def run(self, dump: Reading, given: Reading) -> Answer:
-        """From the dump to the answer."""
+    async def run(self, dump: Manifests, given: Manifests) -> SimulationResult:
+        """Runs the simulation from the dump to the result."""
         kubeconfig = self._folder / "kubeconfig"
         settings = ClusterOptions(
             port=self._options.port,
@@ -83,10 +85,10 @@ class _Simulation:
             loader.load_cluster(dump)
             before, preemptions = requested(cluster), Preemptions(cluster)
             began = self._now()
-            async with self._scheduling(cluster, tracker, kubeconfig) as settling:
-                is_complete = await self._act(loader, tracker, given, settling)
+            async with self._scheduling(cluster, tracker, kubeconfig) as quiescence:
+                is_complete = await self._act(loader, tracker, given, quiescence)
             seconds = self._now() - began
-            return Answer(
+            return SimulationResult(
                 is_complete=is_complete,
                 seconds=round(seconds, 3),
                 **self._placed(cluster, loader, tracker),
@@ -101,7 +103,7 @@ class _Simulation:
     @contextlib.asynccontextmanager
     async def _scheduling(
         self, cluster: EmbeddedCluster, tracker: PodTracker, kubeconfig: Path
-    ) -> AsyncIterator[Settling]:
+    ) -> AsyncIterator["Quiescence"]:
         file = self._folder / "scheduler.yaml"
         file.write_text(self._options.configuration.text(kubeconfig), encoding="utf-8")
         log = self._folder / "scheduler.log"
@@ -111,28 +113,28 @@ class _Simulation:
                 "--authorization-always-allow-paths=/metrics",
             )
             async with scheduler(file, *flags, log=log) as child, watched(child):
-                yield Settling(cluster, tracker, port, self._now)
+                yield Quiescence(cluster, tracker, port, self._now)
 
     async def _act(
-        self, loader: Loader, tracker: PodTracker, given: Reading, settling: Settling
+        self, loader: Loader, tracker: PodTracker, given: Manifests, quiescence: "Quiescence"
     ) -> bool:
-        """First the pending pods of the dump are decided about, then the workload comes. Whether all was decided in time."""
+        """Lets the pending pods of the dump be scheduled, then the workload. Returns whether that was done in time."""
         began, limit = self._now(), self._options.timeout
-        is_decided = await self._settle("The cluster as it is", tracker, settling, limit / 2)
+        is_decided = await self._settle("The cluster as it is", tracker, quiescence, limit / 2)
         loader.load_workload(given)
         left = limit - (self._now() - began)
-        return await self._settle("The workload comes", tracker, settling, left) and is_decided
+        return await self._settle("The workload comes", tracker, quiescence, left) and is_decided
 
     async def _settle(
-        self, title: str, tracker: PodTracker, settling: Settling, limit: float
+        self, title: str, tracker: PodTracker, quiescence: "Quiescence", limit: float
     ) -> bool:
-        """Whether nothing happens any more within so many seconds."""
+        """Whether nothing changes any more within ``limit`` seconds."""
         total = len(tracker.entries)
         bar = pods_bound(self._console, title, total) if total else contextlib.nullcontext(_ignore)
         with bar as show:
             try:
                 async with asyncio.timeout(limit):
-                    await settling.wait(show)
+                    await quiescence.wait(show)
             except TimeoutError:
                 return False
         return True
@@ -140,7 +142,7 @@ class _Simulation:
     def _placed(
         self, cluster: EmbeddedCluster, loader: Loader, tracker: PodTracker
     ) -> dict[str, Any]:
-        entries: dict[str, list[Entry]] = defaultdict(list)
+        entries: dict[str, list[TrackedPod]] = defaultdict(list)
         for entry in tracker.entries:
             entries[entry.workload].append(entry)
         records = cluster.api.store[NODES.storage].records.values()
@@ -157,10 +159,154 @@ def _ignore(_bound: int) -> None:
 
 
 def _titles(loader: Loader) -> Callable[[dict[str, Any]], str | None]:
-    """What the tracker is to know of pods: the titles of their workloads."""
+    """The function with which the tracker finds the workload of a pod."""
 
     def title(pod: dict[str, Any]) -> str | None:
         group = loader.group_of(pod)
         return None if group is None else group.title
 
     return title
+
+
+_NOTE: Final = re.compile(r"Preempted by pod (\S+) on node (\S+?)(?: \(.*\)\.)?$")
+
+
+class Preemptions:
+    """Collects the preempted pods of an embedded cluster from the scheduler's events, each with its first preemptor.
+
+    There may be several preemptors before a victim has gone, whose events overtake each other. The first one is that with the
+    highest priority, because it was tried first, and among equals that with the oldest event.
+    """
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster: Final = cluster
+        self._pods: Final[dict[str, dict[str, Any]]] = {}
+        """All pods that have existed since the start, by uid."""
+        self._found: Final[dict[str, tuple[tuple[int, str], PreemptedPod]]] = {}
+        """The victim's uid -> (negative priority and time of the preemptor's event, the result)."""
+        store = cluster.api.store
+        for record in store[PODS.storage].ordered():
+            self._pods[record.value["metadata"]["uid"]] = record.value
+        store[PODS.storage].listeners[self._on_pod] = None
+        store[EVENTS.storage].listeners[self._on_event] = None
+
+    @property
+    def found(self) -> list[PreemptedPod]:
+        """The preempted pods, by priority of the preemptor and time."""
+        return [pod for _, pod in sorted(self._found.values(), key=itemgetter(0))]
+
+    def _on_pod(self, change: Change) -> None:
+        pod = change.record.value
+        self._pods[pod["metadata"]["uid"]] = pod
+
+    def _on_event(self, change: Change) -> None:
+        event = change.record.value
+        if change.type != "ADDED" or event.get("reason") != "Preempted":
+            return
+        note = _NOTE.match(str(event.get("note") or event.get("message", "")))
+        regarding = event.get("regarding") or event.get("involvedObject") or {}
+        victim = self._pods.get(regarding.get("uid", ""))
+        if note is None or victim is None:
+            return
+        by = self._pods.get(note[1])
+        priority = 0 if by is None else by["spec"].get("priority", 0)
+        rank = (-priority, str(event.get("eventTime") or event["metadata"]["creationTimestamp"]))
+        known = self._found.get(regarding["uid"])
+        if known is not None and known[0] <= rank:
+            return
+        owner = controller_of(victim)
+        self._found[regarding["uid"]] = (
+            rank,
+            PreemptedPod(
+                pod=_key(victim),
+                owner="" if owner is None else f"{owner[0]} {owner[1]}/{owner[2]}",
+                priority=victim["spec"].get("priority", 0),
+                node=note[2],
+                by=note[1] if by is None else _key(by),
+            ),
+        )
+
+
+def _key(pod: dict[str, Any]) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+#: Seconds without a write after which the cluster is quiescent; longer than the delays of its controllers.
+QUIET: Final = 0.3
+_LOOK_SECONDS: Final = 0.05
+_ANSWER_SECONDS: Final = 5.0
+
+#: Metrics that are above zero while the scheduler works, or will work without a change from outside.
+_BUSY: Final = re.compile(
+    r"^(?:"
+    r'scheduler_pending_pods\{queue="(?:active|backoff)"\}'
+    r"|scheduler_goroutines\{[^}]*\}"
+    r"|aiokube_scheduler_(?:pods_in_flight|unconfirmed_bindings|status_patches_pending|events_queued)"
+    r") (\S+)$",
+    re.MULTILINE,
+)
+
+
+def _has_finalizers(pod: Object) -> bool:
+    """Whether a deleted pod stays because of finalizers, which nothing here removes."""
+    return bool(pod["metadata"].get("finalizers"))
+
+
+def is_idle(metrics: str) -> bool:
+    """Whether a scheduler with these metrics does nothing, and will do nothing without a change from outside."""
+    counts = [float(count) for count in _BUSY.findall(metrics)]
+    return bool(counts) and not any(counts)
+
+
+class Quiescence:
+    """Waits until the scheduler and the cluster have nothing left to do.
+
+    The scheduler's metrics must show no pod that is active, in backoff, in flight or being bound, no pod may wait for
+    terminating victims, and nothing may have been written for QUIET seconds. ``port``: of the scheduler's metrics.
+    """
+
+    def __init__(
+        self, cluster: EmbeddedCluster, tracker: PodTracker, port: int, now: Callable[[], float]
+    ) -> None:
+        self._cluster: Final = cluster
+        self._tracker: Final = tracker
+        self._url: Final = f"http://127.0.0.1:{port}/metrics"
+        self._now: Final = now
+
+    async def wait(self, look: Callable[[int], None]) -> None:
+        """Returns when nothing changes any more; ``look`` gets the number of bound pods."""
+        limit = aiohttp.ClientTimeout(total=_ANSWER_SECONDS)
+        async with aiohttp.ClientSession(timeout=limit) as session:
+            settled = False
+            while not settled:
+                await asyncio.sleep(_LOOK_SECONDS)
+                settled = await self._is_settled(session, look)
+
+    async def _is_settled(
+        self, session: aiohttp.ClientSession, look: Callable[[int], None]
+    ) -> bool:
+        """Whether the scheduler is idle, still is after QUIET seconds, and nothing was written in between."""
+        look(self._tracker.bound)
+        store = self._cluster.api.store
+        revision = store.revision
+        if not self._tracker.is_decided or self._is_awaited():
+            return False
+        if not await self._is_idle(session):
+            return False
+        until = self._now() + QUIET
+        while self._now() < until:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if store.revision != revision:
+                return False
+        return await self._is_idle(session) and store.revision == revision
+
+    def _is_awaited(self) -> bool:
+        """Whether any pod is terminating: its preemptor may wait for that."""
+        pods = self._cluster.api.store[PODS.storage].records.values()
+        return any(is_being_deleted(pod.value) and not _has_finalizers(pod.value) for pod in pods)
+
+    async def _is_idle(self, session: aiohttp.ClientSession) -> bool:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            async with session.get(self._url) as answer:
+                return answer.ok and is_idle(await answer.text())
+        return False

@@ -1,4 +1,4 @@
-"""The state of the cluster and the tracker, as parts of an answer."""
+"""Computes parts of the result from the cluster and the tracker."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,9 +18,9 @@ from app.sim.resources.kinds import (
     RESOURCE_SLICES,
     Kind,
 )
-from app.tools.pod_tracker import ZONE, Entry
+from app.tools.pod_tracker import ZONE, TrackedPod
 from app.tools.simulate.loader import Group
-from app.tools.simulate.result import NodeUse, Placement, Reason, Usage, Workload
+from app.tools.simulate.result import NodeUse, Placement, Reason, Usage, WorkloadResult
 from app.wire.kube import NodeDecoder, PodDecoder
 
 Object = dict[str, Any]
@@ -29,7 +29,7 @@ Pool = tuple[str, str]
 
 
 def offered(cluster: EmbeddedCluster) -> dict[str, Amounts]:
-    """How many devices there are on each node."""
+    """The number of devices on each node, by driver."""
     counts: dict[str, Counter[str]] = {}
     for spec in _slices(cluster):
         if "nodeName" in spec:
@@ -40,7 +40,7 @@ def offered(cluster: EmbeddedCluster) -> dict[str, Amounts]:
 
 
 def taken(cluster: EmbeddedCluster) -> dict[str, Amounts]:
-    """How many of them claims have, not counting access for administration."""
+    """The number of allocated devices on each node, by driver, without administrative access."""
     places = {
         (_pool(spec), device["name"]): spec["nodeName"]
         for spec in _slices(cluster)
@@ -59,15 +59,15 @@ def taken(cluster: EmbeddedCluster) -> dict[str, Amounts]:
     return {node: dict(amounts) for node, amounts in counts.items()}
 
 
-def stand_ins(cluster: EmbeddedCluster) -> set[str]:
-    """The extended resources that stand for devices of a class."""
+def extended_resources(cluster: EmbeddedCluster) -> set[str]:
+    """The extended resources that are backed by device classes."""
     classes = list(_all(cluster, DEVICE_CLASSES))
     names = {CLASS_PREFIX + each["metadata"]["name"] for each in classes}
     return names | {each["spec"].get("extendedResourceName", "") for each in classes}
 
 
 def _slices(cluster: EmbeddedCluster) -> Iterator[Object]:
-    """What slices say, as far as they belong to the newest generation of their pool."""
+    """The specs of slices of the newest generation of each pool."""
     specs = [value["spec"] for value in _all(cluster, RESOURCE_SLICES)]
     newest: dict[Pool, int] = {}
     for spec in specs:
@@ -83,7 +83,7 @@ def _all(cluster: EmbeddedCluster, kind: Kind) -> Iterator[Object]:
     return (record.value for record in cluster.api.store[kind.storage].records.values())
 
 
-#: Always told, and in this order; others by name.
+#: Resources that are always shown, in this order; others follow by name.
 _USUAL: Final = ("cpu", "memory", POD_COUNT)
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _UNKNOWN: Final = "?"
@@ -91,7 +91,7 @@ _NOT_TRIED: Final = "not tried yet"
 
 
 def requested(cluster: EmbeddedCluster) -> dict[str, Amounts]:
-    """What the pods on each node request, their number and the devices of their claims included, by node."""
+    """The sums of requests on each node, with the number of pods and the devices of their claims."""
     decoder = PodDecoder()
     sums = taken(cluster)
     for record in cluster.api.store[PODS.storage].records.values():
@@ -110,7 +110,7 @@ def node_uses(
     """All nodes in the order of their names."""
     decoder = NodeDecoder()
     nodes = [decoder.decode(record.raw) for record in cluster.api.store[NODES.storage].ordered()]
-    devices, other_names = offered(cluster), stand_ins(cluster)
+    devices, other_names = offered(cluster), extended_resources(cluster)
     uses = []
     for node in nodes:
         allocatable = allocatable_units(node.status.allocatable) | devices.get(node.name, {})
@@ -146,12 +146,14 @@ def _node_use(node: Node, allocatable: Amounts, before: Amounts, after: Amounts)
     )
 
 
-def workload(group: Group, entries: Iterable[Entry], zones: Mapping[str, str]) -> Workload:
-    """What became of the pods of one workload. ``zones``: that of each node."""
+def workload(
+    group: Group, entries: Iterable[TrackedPod], zones: Mapping[str, str]
+) -> WorkloadResult:
+    """The result for one workload. ``zones``: zone of each node."""
     pods = list(entries)
     placed = [pod for pod in pods if pod.node and not pod.is_gone]
     pending = [pod for pod in pods if not pod.node and not pod.is_gone]
-    return Workload(
+    return WorkloadResult(
         kind=group.kind,
         namespace=group.namespace,
         name=group.name,
@@ -178,7 +180,7 @@ def _counted(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))
 
 
-def _reasons(pending: Iterable[Entry]) -> list[Reason]:
+def _reasons(pending: Iterable[TrackedPod]) -> list[Reason]:
     """The most frequent first."""
     counts = Counter(
         (pod.refusal or pod.error or _NOT_TRIED, pod.is_decided) for pod in pending

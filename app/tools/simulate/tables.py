@@ -1,7 +1,8 @@
-"""The result of a simulation as tables, for the terminal and for the page."""
+"""Shows the result of a simulation as tables on the terminal, and as an HTML page."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 from typing import Final
 
 from rich import box
@@ -10,14 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from app.model.requests import CPU, EPHEMERAL_STORAGE, MEMORY
-from app.tools.simulate.result import Answer, NodeUse, Reason, Usage, Workload
+from app.tools.simulate.result import NodeUse, Reason, SimulationResult, Usage, WorkloadResult
 
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 _STEP: Final = 1024
 
 
 def shown_amount(resource: str, amount: int) -> str:
-    """An amount in the scheduler's units, short.
+    """A short text for an amount in the scheduler's units.
 
     >>> shown_amount("cpu", 2500), shown_amount("memory", 3 * 2**29), shown_amount("example.com/gpu", 4)
     ('2.5', '1.5Gi', '4')
@@ -36,9 +37,9 @@ def _shown_bytes(amount: int) -> str:
     return f"{value:.1f}".removesuffix(".0") + _BINARY[step]
 
 
-#: Rows of long tables; the page and the JSON have all.
+#: Rows of long tables on the terminal; the page and the JSON have all rows.
 _MOST_ROWS: Final = 15
-#: Nodes that are named one by one; more are counted by zone.
+#: Up to this number nodes are named; more are counted by zone.
 _NAMED_NODES: Final = 3
 _USUAL: Final = ("pods", "cpu", "memory")
 
@@ -53,10 +54,10 @@ class ReportTable:
     numbers: frozenset[str] = frozenset()
     """Columns that hold numbers."""
     note: str = ""
-    """What is to be said below it."""
+    """A remark below the table."""
 
 
-def report_tables(answer: Answer, *, most: int | None = None) -> Iterator[ReportTable]:
+def report_tables(answer: SimulationResult, *, most: int | None = None) -> Iterator[ReportTable]:
     """The tables that have rows. ``most``: nodes and victims to show; only nodes that changed, or are full, if given."""
     yield _placement("Where the pods go", answer.workloads)
     if answer.pending_before:
@@ -70,7 +71,7 @@ def report_tables(answer: Answer, *, most: int | None = None) -> Iterator[Report
         yield _nodes(answer.nodes, most)
 
 
-def summary(answer: Answer) -> str:
+def summary(answer: SimulationResult) -> str:
     """One sentence.
 
     "12 of 14 pods get a node, 2 stay pending, 1 other pod is preempted."
@@ -93,8 +94,8 @@ def summary(answer: Answer) -> str:
     return f"{', '.join(parts)}."
 
 
-def warnings(answer: Answer) -> Iterator[str]:
-    """What makes the answer less than the whole truth."""
+def warnings(answer: SimulationResult) -> Iterator[str]:
+    """Warnings that limit the validity of the result."""
     if not answer.is_complete:
         undecided = [
             f"{reason.pods} of {each.title}: {reason.message}"
@@ -111,8 +112,8 @@ def warnings(answer: Answer) -> Iterator[str]:
     yield from answer.warnings
 
 
-def remarks(answer: Answer) -> Iterator[str]:
-    """What should be known beside the tables."""
+def remarks(answer: SimulationResult) -> Iterator[str]:
+    """Remarks after the tables."""
     for name, count in answer.other_schedulers.items():
         yield f"{_counted(count, 'pod')} {_is(count)} for {name}, which has no profile here."
     if answer.passed_over:
@@ -134,7 +135,7 @@ def _is(count: int) -> str:
 # ---------------------------------------------------------------- workloads
 
 
-def _placement(title: str, workloads: Sequence[Workload]) -> ReportTable:
+def _placement(title: str, workloads: Sequence[WorkloadResult]) -> ReportTable:
     """One row per workload; a column that is empty throughout is left out."""
     columns = {
         "workload": [each.title for each in workloads],
@@ -157,7 +158,7 @@ def _or_dash(count: int) -> str:
     return str(count or "-")
 
 
-def _where(workload: Workload) -> str:
+def _where(workload: WorkloadResult) -> str:
     """A few nodes by name, many by zone."""
     nodes, zones = workload.nodes, workload.zones
     if len(nodes) <= _NAMED_NODES:
@@ -171,7 +172,7 @@ def _listed(counts: dict[str, int]) -> str:
     return ", ".join(name if count == 1 else f"{name}: {count}" for name, count in counts.items())
 
 
-def _reasons(answer: Answer) -> Iterator[tuple[str, ...]]:
+def _reasons(answer: SimulationResult) -> Iterator[tuple[str, ...]]:
     for each in (*answer.workloads, *answer.pending_before):
         for reason in each.reasons:
             yield str(reason.pods), each.title, _reason(reason)
@@ -181,7 +182,7 @@ def _reason(reason: Reason) -> str:
     return reason.message if reason.is_decided else f"not decided: {reason.message}"
 
 
-def _preempted(answer: Answer, most: int | None) -> ReportTable:
+def _preempted(answer: SimulationResult, most: int | None) -> ReportTable:
     columns = ("pod", "of", "priority", "on node", "by")
     rows = [(p.pod, p.owner or "-", str(p.priority), p.node, p.by) for p in answer.preempted]
     shown = rows[:most]
@@ -196,7 +197,7 @@ def _preempted(answer: Answer, most: int | None) -> ReportTable:
 
 
 def _nodes(nodes: Sequence[NodeUse], most: int | None) -> ReportTable:
-    """Requested of each resource, before and after, and what there is."""
+    """Requests of each resource before and after, and the allocatable amount."""
     shown = nodes if most is None else _notable(nodes, most)
     left = len(nodes) - len(shown)
     note = (
@@ -224,7 +225,7 @@ def _node_row(node: NodeUse, *, has_others: bool) -> tuple[str, ...]:
 
 
 def _others(node: NodeUse) -> Iterator[str]:
-    """What is requested beside the usual."""
+    """Texts for requests of other resources."""
     for name, usage in node.resources.items():
         if name not in _USUAL and (usage.before or usage.after):
             yield f"{name} {_usage(name, usage)}"
@@ -237,8 +238,8 @@ def _usage(name: str, usage: Usage) -> str:
     return f"{shown_amount(name, usage.before)} → {after} of {there}"
 
 
-def as_tables(answer: Answer) -> RenderableType:
-    """What is worth a look."""
+def as_tables(answer: SimulationResult) -> RenderableType:
+    """The tables with the most important rows, and the summary."""
     parts: list[RenderableType] = []
     for table in report_tables(answer, most=_MOST_ROWS):
         parts += _shown(table)
@@ -257,3 +258,92 @@ def _shown(content: ReportTable) -> Iterator[RenderableType]:
     yield table
     if content.note:
         yield Text(f"({content.note})", style="dim")
+
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8882; --bar: #3b82f6; --bad: #dc2626; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+.sum { font-size: 1.1rem; font-weight: 600; }
+.warn { border-left: 4px solid var(--bad); padding: .3rem .8rem; margin: .5rem 0; background: var(--soft); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; }
+th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { font-weight: 600; white-space: nowrap; }
+.n { text-align: right; font-variant-numeric: tabular-nums; }
+.map { display: flex; flex-wrap: wrap; gap: 3px; margin: .5rem 0 1rem; }
+.map i { width: 14px; height: 22px; background: linear-gradient(to top, var(--bar) var(--p), var(--soft) var(--p)); }
+.map i.changed { outline: 1px solid currentColor; }
+details { margin: .3rem 0; } summary { cursor: pointer; }
+footer { margin-top: 3rem; opacity: .7; font-size: .85rem; }
+"""
+
+
+def as_page(answer: SimulationResult, title: str) -> str:
+    """The page; every text is escaped."""
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="sum">{escape(summary(answer))}</p>',
+        *(f'<p class="warn">{escape(text)}</p>' for text in warnings(answer)),
+        *_sections(answer),
+        *_placements(answer),
+        *(f"<p>{escape(text)}</p>" for text in remarks(answer)),
+        "<footer>aiokube-scheduler simulate</footer>",
+    ]
+    return "\n".join(
+        [
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
+            *body,
+            "</body></html>\n",
+        ]
+    )
+
+
+def _sections(answer: SimulationResult) -> Iterator[str]:
+    for sheet in report_tables(answer):
+        yield f"<h2>{escape(sheet.title)}</h2>"
+        if sheet.columns[0] == "node":
+            yield _map(answer.nodes)
+        yield _table(sheet)
+
+
+def _table(sheet: ReportTable) -> str:
+    classes = [' class="n"' if name in sheet.numbers else "" for name in sheet.columns]
+    head = _row("th", sheet.columns, classes)
+    rows = "\n".join(_row("td", row, classes) for row in sheet.rows)
+    return (
+        f'<div class="scroll"><table><thead>{head}</thead><tbody>\n{rows}\n</tbody></table></div>'
+    )
+
+
+def _row(tag: str, cells: Iterable[str], classes: Iterable[str]) -> str:
+    inner = (
+        f"<{tag}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, classes, strict=True)
+    )
+    return f"<tr>{''.join(inner)}</tr>"
+
+
+def _map(nodes: Iterable[NodeUse]) -> str:
+    """A chart with a column per node, as high as its fullest resource; changed nodes have a frame."""
+    return f'<div class="map">{"".join(map(_column, nodes))}</div>'
+
+
+def _column(node: NodeUse) -> str:
+    percent = min(100, round(100 * node.fullness))
+    mark = ' class="changed"' if node.is_changed else ""
+    said = escape(f"{node.name} ({node.zone}): {percent} %", quote=True)
+    return f'<i{mark} style="--p:{percent}%" title="{said}"></i>'
+
+
+def _placements(answer: SimulationResult) -> Iterator[str]:
+    """All pods with their nodes, collapsed."""
+    placed = [each for each in (*answer.workloads, *answer.pending_before) if each.placements]
+    if placed:
+        yield "<h2>Every pod</h2>"
+    for each in placed:
+        rows = [(p.pod, p.node, p.zone) for p in each.placements]
+        sheet = ReportTable("", ("pod", "node", "zone"), rows)
+        said = escape(f"{each.title} ({len(rows)})")
+        yield f"<details><summary>{said}</summary>{_table(sheet)}</details>"

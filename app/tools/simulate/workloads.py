@@ -1,7 +1,7 @@
-"""Workloads as the pods that their controllers would make.
+"""Expands workloads into the pods that their controllers would create.
 
-A workload that the cluster has already is scaled: its pods stay, and those are made that are missing. All pods of a
-workload are made at once, those of a StatefulSet too, and of a Job as many as run at the same time. Nothing is rolled out.
+A workload that the cluster already has is scaled: its pods stay, and the missing ones are created. All pods of a workload are
+created at once, also those of a StatefulSet; for a Job, as many as run at the same time. There are no rolling updates.
 """
 
 import hashlib
@@ -86,13 +86,13 @@ OwnerKey = tuple[str, str, str]
 
 
 def key_of(value: Object) -> OwnerKey:
-    """What owner references are compared by: uids of dumps may be gone."""
+    """The key by which owners are compared; uids are missing in some dumps."""
     metadata = value["metadata"]
     return value["kind"], metadata["namespace"], metadata["name"]
 
 
 def controller_of(value: Object) -> OwnerKey | None:
-    """Who controls an object."""
+    """The key of an object's controller; None without one."""
     metadata = value["metadata"]
     owners: Iterable[Object] = metadata.get("ownerReferences", ())
     for owner in owners:
@@ -102,7 +102,7 @@ def controller_of(value: Object) -> OwnerKey | None:
 
 
 def owner_reference(value: Object) -> Object:
-    """What an object's parts name it by."""
+    """The owner reference to an object."""
     names = {name: value["metadata"][name] for name in ("name", "uid")}
     types = {name: value[name] for name in ("apiVersion", "kind")}
     return types | names | {"controller": True, "blockOwnerDeletion": True}
@@ -112,7 +112,7 @@ _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 _HASH_LENGTH: Final = 10
 _SUFFIXES: Final = len(_LETTERS) ** _SUFFIX_LENGTH
-#: Shares no factor with the number of suffixes, so that numbers next to each other get suffixes that look unrelated.
+#: Coprime to the number of suffixes, so that consecutive numbers get different suffixes that look random.
 _STRIDE: Final = 6_180_341
 _LONGEST_PREFIX: Final = 58
 
@@ -130,7 +130,7 @@ def _digest(text: bytes) -> int:
 
 
 def pod_name(prefix: str, number: int) -> str:
-    """The name of an owner's pod: the prefix and five letters, other ones for each number below 14 million.
+    """The name of an owner's pod: the prefix and five letters, which differ for each number below 14 million.
 
     >>> pod_name("web-", 0)
     'web-dhvkz'
@@ -142,14 +142,14 @@ def pod_name(prefix: str, number: int) -> str:
 
 
 def template_hash(template: Any) -> str:
-    """Tells pod templates apart, as the label pod-template-hash does; not the value that Kubernetes would compute."""
+    """A hash of a pod template for the label pod-template-hash; not the value that Kubernetes computes."""
     text = msgspec.json.encode(template, order="sorted")
     return _spelled(_digest(text), _HASH_LENGTH)
 
 
 Made = Iterator[tuple[Kind, Object]]
 
-UNFOLDED: Final = frozenset(
+EXPANDED: Final = frozenset(
     {"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job"}
 )
 """The kinds that consist of pods."""
@@ -158,16 +158,16 @@ REPLICA_SETS: Final = BY_RESOURCE["replicasets.apps"]
 CLAIMS: Final = BY_RESOURCE["persistentvolumeclaims"]
 
 _SELECTING: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"})
-"""Kinds whose selector the API server insists on."""
+"""Kinds whose selector is required."""
 _REVISION: Final = "deployment.kubernetes.io/revision"
 _HASH: Final = "pod-template-hash"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class WorkloadExpander:
-    """Makes what a workload consists of, as far as the cluster does not have it.
+    """Yields the parts of a workload that the cluster does not have.
 
-    Knows the pods that the cluster has when it is made; the workload itself must have been stored (its uid is needed).
+    It reads the pods of the cluster when it is created. The workload itself must be stored, because its uid is needed.
     """
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
@@ -189,9 +189,9 @@ class WorkloadExpander:
                 self._owned[owner].append(pod)
 
     def parts(self, workload: Object) -> Made:
-        """What its controller would make: pods, claims, or ReplicaSets, which have parts of their own.
+        """What its controller would create: pods, claims, or ReplicaSets, which have parts of their own.
 
-        Raises ManifestError if there is no telling.
+        Raises ManifestError if that cannot be determined.
         """
         template = workload["spec"].get("template", {})
         if not template.get("spec", {}).get("containers"):
@@ -212,7 +212,7 @@ class WorkloadExpander:
     # ------------------------------------------------------------ kinds
 
     def _deployment(self, deployment: Object) -> Made:
-        """The newest ReplicaSet with what its siblings leave to it, or a new one."""
+        """The newest ReplicaSet with the replicas that the others leave to it, or a new one."""
         spec, sets = deployment["spec"], sorted(self._replica_sets(deployment), key=_revision)
         digest = template_hash(spec["template"])
         metadata: Object = {
@@ -319,7 +319,7 @@ def _revision(replica_set: Object) -> tuple[int, str]:
 
 
 def _replica_set(deployment: Object, metadata: Object, digest: str, replicas: int) -> Object:
-    """A ReplicaSet of a Deployment, told from its siblings by the hash; ``metadata``: its name and annotations."""
+    """A ReplicaSet of a Deployment with the hash of its template; ``metadata``: its name and annotations."""
     spec, marks = deployment["spec"], {_HASH: digest}
     template, selector = spec["template"], spec["selector"]
     given = template.get("metadata", {})

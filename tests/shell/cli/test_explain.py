@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
 from app.cli import explain as module
-from app.cli.explain import ExplainError, Target, ask, command, split_name
+from app.cli.explain import ExplainError, SchedulerTarget, ask, command, split_name
 from app.kube.errors import ConfigurationError
 from app.kube.leaders import LABELS, Leader
 from app.kube.reviews import User
@@ -79,7 +79,7 @@ async def scheduler(reviews, **options):
 
 
 async def explain(server, **target):
-    return json.loads(await ask(Target(server, **target), "shop", "cart-0"))
+    return json.loads(await ask(SchedulerTarget(server, **target), "shop", "cart-0"))
 
 
 async def test_with_a_token_and_blind_trust():
@@ -145,7 +145,7 @@ async def test_secrets_are_not_sent_in_the_open():
 async def test_settings_that_cannot_be(target):
     target = {k: Path(v) if k == "certificate_authority" else v for k, v in target.items()}
     with pytest.raises(ConfigurationError):
-        await ask(Target(**target), "shop", "cart-0")
+        await ask(SchedulerTarget(**target), "shop", "cart-0")
 
 
 @pytest.mark.parametrize(

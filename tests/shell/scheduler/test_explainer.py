@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from app.cli.story_view import render
+from app.cli.explain_view import render
 from app.extender.config import Verb
 from app.extender.errors import Outcome
 from app.extender.events import CallFinished, NodesRejected
@@ -59,8 +59,8 @@ async def test_a_pod_that_was_bound():
     assert [move.event for move in told.moves] == ["UnschedulablePodAdd", "Pop", "Done"]
     text = shown(told)
     assert "Pod default/p" in text
-    assert f"decided for {told.node}, being bound" in text
-    assert "one of 2 that would do, of 2" in text
+    assert f"assumed on {told.node}, being bound" in text
+    assert "one of 2 feasible nodes of 2" in text
 
 
 async def test_a_pod_that_fits_nowhere():
@@ -75,7 +75,7 @@ async def test_a_pod_that_fits_nowhere():
     assert told.now.message == "0/2 nodes are available: 2 Insufficient cpu."
     text = shown(told)
     assert "rejected by NodeResourcesFit" in text
-    assert "0 of 2 nodes would do" in text
+    assert "0 of 2 nodes are feasible" in text
     assert "Insufficient cpu" in text
 
 
@@ -112,7 +112,7 @@ async def test_the_best_nodes_come_with_what_each_plugin_gives():
     assert "NodeResourcesBalancedAllocation" in wide
     assert "Of which" in narrow
     assert "waiting for scheduling gates: [wait]" in wide
-    assert "No attempt is remembered" in wide
+    assert "No attempt is recorded" in wide
 
 
 async def test_pods_that_are_left_to_others_or_unknown():
@@ -132,7 +132,7 @@ async def test_a_pod_that_is_gone_is_remembered():
         world.change(Pod, pod, None)
         told = explainer(world).explain("default", "big")
         assert (told.place, len(told.attempts)) == ("gone", 1)
-        assert "gone; what follows is remembered" in shown(told)
+        assert "deleted; what follows is its history" in shown(told)
 
 
 async def test_a_successor_does_not_inherit_the_story():

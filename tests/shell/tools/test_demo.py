@@ -1,4 +1,4 @@
-"""The demo ends in words when its cast does not play."""
+"""The demo ends in words when its cast does not run_demo."""
 
 import io
 import sys
@@ -12,7 +12,7 @@ from app.sim import ClusterOptions, EmbeddedCluster
 from app.sim.nodes import NodeOptions, make_nodes
 from app.sim.resources.kinds import NODES, PODS
 from app.tools.demo import run as module
-from app.tools.demo.run import DemoFailed, DemoOptions, play
+from app.tools.demo.run import DemoFailed, DemoOptions, run_demo
 from app.tools.demo.scenario import GPUS_PER_NODE, MIN_PODS, Scenario
 from app.tools.pod_tracker import PodTracker
 from app.tools.subprocesses import child
@@ -30,11 +30,11 @@ async def test_pods_that_nobody_decides_about(tmp_path, monkeypatch):
     def idle(_self, *_arguments):
         return child([sys.executable, "-c", IDLE], log=tmp_path / "log", name="nobody")
 
-    monkeypatch.setattr(module, "_PATIENCE", 0.2)
+    monkeypatch.setattr(module, "_TIMEOUT", 0.2)
     for role in ("_extender", "_scheduler"):
         monkeypatch.setattr(module._Demo, role, idle)
     with pytest.raises(ExceptionGroup) as caught:
-        await play(DemoOptions(nodes=12, pods=60), Console(file=io.StringIO()))
+        await run_demo(DemoOptions(nodes=12, pods=60), Console(file=io.StringIO()))
     said = str(failed(caught.value))
     assert said.startswith("0 pods were bound within 1 s, and then:\n")
     assert "\n  10 solver: not tried\n" in said

@@ -6,8 +6,8 @@ import pytest
 
 from app.extender.config import Verb
 from app.tools.extender_checks import (
+    CheckFinding,
     Exchange,
-    Finding,
     Severity,
     compare_forms,
     compare_repeats,
@@ -273,7 +273,7 @@ def test_about(seen, about):
 
 
 class TestForms:
-    GOOD, BAD = (), (Finding(ERROR, "", "x"),)
+    GOOD, BAD = (), (CheckFinding(ERROR, "", "x"),)
 
     @pytest.mark.parametrize(
         ("capable", "words"),

@@ -139,7 +139,7 @@ async def test_without_kubectl(monkeypatch, tmp_path):
     ("held", "said"),
     [
         (lease(None, holder="n1_5"), "is held by n1_5, which is no aiokube-scheduler"),
-        (lease(None), "is held by nobody"),
+        (lease(None), "is held by no process"),
         (lease(leader("")), "is held by sched-0_1234, which serves no endpoints"),
     ],
 )

@@ -8,7 +8,7 @@ from app.sim import EmbeddedCluster
 from app.sim.resources.kinds import NAMESPACES, PODS, RESOURCE_CLAIMS
 from app.tools.pod_tracker import PodTracker
 
-Entry = dict[str, Any]
+TrackedPod = dict[str, Any]
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def cluster() -> EmbeddedCluster:
     return made
 
 
-def make_pod(cluster: EmbeddedCluster, *claims: Entry) -> None:
+def make_pod(cluster: EmbeddedCluster, *claims: TrackedPod) -> None:
     spec = {"containers": [{"name": "c", "image": "i"}], "resourceClaims": list(claims)}
     cluster.apply(PODS, {"metadata": {"name": "p"}, "spec": spec})
 
@@ -41,7 +41,7 @@ def make_claim(cluster: EmbeddedCluster, name: str) -> None:
     ],
 )
 def test_a_pod_without_its_claims_is_not_looked_at(
-    cluster: EmbeddedCluster, claim: Entry, why: str
+    cluster: EmbeddedCluster, claim: TrackedPod, why: str
 ) -> None:
     tracker = PodTracker(cluster, lambda: 0.0, lambda _pod: "w")
     make_pod(cluster, claim)

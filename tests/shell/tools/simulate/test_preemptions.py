@@ -3,7 +3,7 @@
 import pytest
 
 from app.sim.resources.kinds import EVENTS
-from app.tools.simulate.preemptions import Preemptions
+from app.tools.simulate.run import Preemptions
 from tests.shell.tools.simulate.world import World, pod
 
 

@@ -10,7 +10,7 @@ from app.sim import EmbeddedCluster
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import PODS
 from app.tools.pod_tracker import PodTracker
-from app.tools.simulate.quiescence import QUIET, Settling, is_idle
+from app.tools.simulate.run import QUIET, Quiescence, is_idle
 from tests.shell.responses import Response, Responses
 from tests.shell.tools.simulate.world import pod
 
@@ -66,7 +66,7 @@ def said():
 
 def settling(cluster, name_of_node):
     now = asyncio.get_running_loop().time
-    return Settling(cluster, PodTracker(cluster, now, name_of_node), PORT, now)
+    return Quiescence(cluster, PodTracker(cluster, now, name_of_node), PORT, now)
 
 
 pytestmark = pytest.mark.looptime

@@ -11,13 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from app.tools.pod_tracker import Entry
+from app.tools.pod_tracker import TrackedPod
 from app.tools.simulate.loader import Group
-from app.tools.simulate.page import as_page
-from app.tools.simulate.result import Answer, NodeUse, Preempted, Reason, Usage, Workload
+from app.tools.simulate.result import (
+    NodeUse,
+    PreemptedPod,
+    Reason,
+    SimulationResult,
+    Usage,
+    WorkloadResult,
+)
 from app.tools.simulate.summary import node_uses, requested, workload
 from app.tools.simulate.tables import (
     ReportTable,
+    as_page,
     as_tables,
     remarks,
     report_tables,
@@ -45,7 +52,7 @@ def made_workload(name="web", *, placed=0, pending=0, evicted=0, message="no roo
         "placements": [],
         "reasons": reasons,
     }
-    return Workload(**(given | fields))
+    return WorkloadResult(**(given | fields))
 
 
 def made_answer(*workloads, **fields):
@@ -61,7 +68,7 @@ def made_answer(*workloads, **fields):
         "extenders_left_out": [],
         "warnings": [],
     }
-    return Answer(**(given | fields))
+    return SimulationResult(**(given | fields))
 
 
 def made_node(name="n", before=0, after=0, **others):
@@ -73,7 +80,7 @@ def made_node(name="n", before=0, after=0, **others):
 
 
 def victim(by="shop/vip", owner="ReplicaSet shop/batch"):
-    return Preempted(pod="shop/batch-1", owner=owner, priority=-5, node="n", by=by)
+    return PreemptedPod(pod="shop/batch-1", owner=owner, priority=-5, node="n", by=by)
 
 
 def named(found, start) -> ReportTable:
@@ -85,13 +92,13 @@ def named(found, start) -> ReportTable:
 
 def test_pods_of_a_workload_by_what_became_of_them():
     entries = [
-        Entry("shop/a", "w", node="n1"),
-        Entry("shop/b", "w", node="n1"),
-        Entry("shop/c", "w", node="gone"),
-        Entry("shop/d", "w", node="n1", is_gone=True),
-        Entry("shop/e", "w", refusal="no room"),
-        Entry("shop/f", "w", error="no route"),
-        Entry("shop/g", "w"),
+        TrackedPod("shop/a", "w", node="n1"),
+        TrackedPod("shop/b", "w", node="n1"),
+        TrackedPod("shop/c", "w", node="gone"),
+        TrackedPod("shop/d", "w", node="n1", is_gone=True),
+        TrackedPod("shop/e", "w", refusal="no room"),
+        TrackedPod("shop/f", "w", error="no route"),
+        TrackedPod("shop/g", "w"),
     ]
     found = workload(Group("Job", "shop", "j", is_from_cluster=False), entries, {"n1": "z1"})
     assert (found.pods, found.placed, found.pending, found.evicted) == (7, 3, 3, 1)

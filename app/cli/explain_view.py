@@ -1,4 +1,4 @@
-"""An explanation as people read it on a terminal."""
+"""Prints an explanation of a pod on the terminal."""
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,10 +32,10 @@ _RESULTS: Final = {
 }
 _WAITING: Final = {
     "active": "is about to be tried",
-    "in flight": "is being tried right now",
+    "in flight": "is being tried now",
     "backoff": "was rejected and will be tried again after a pause",
     "error backoff": "met an error and will be tried again after a pause",
-    "unschedulable": "waits for something to change",
+    "unschedulable": "waits for a cluster event",
     "gated": "is not tried yet",
     "outside": "is not in the queue",
 }
@@ -55,7 +55,7 @@ def _parts(explanation: Explanation, now: float, width: int) -> Iterator[Rendera
         yield _section("Attempts", _attempts(explanation.attempts, now))
         yield from _details(explanation.attempts[-1])
     elif explanation.place != NOT_OURS:
-        yield Text("\nNo attempt is remembered: none was made, or it was long ago.")
+        yield Text("\nNo attempt is recorded: none was made, or it was long ago.")
     if explanation.now is not None:
         yield from _feasibility(explanation.now, width)
     if explanation.moves:
@@ -86,9 +86,9 @@ def _where(explanation: Explanation, now: float) -> str:
     if place == BOUND:
         return f"bound to {explanation.node}"
     if place == ASSUMED:
-        return f"decided for {explanation.node}, being bound"
+        return f"assumed on {explanation.node}, being bound"
     if place == GONE:
-        return "gone; what follows is remembered"
+        return "deleted; what follows is its history"
     if place == NOT_OURS:
         return f"left to the scheduler {explanation.scheduler_name!r}: none of this one's profiles"
     said = _WAITING.get(place, place)
@@ -107,9 +107,9 @@ def _waits(waiting: Waiting, now: float) -> str:
 
 
 def _standby(explanation: Explanation) -> Text:
-    holder = explanation.leadership.holder or "nobody"
+    holder = explanation.leadership.holder or "no process"
     return Text(
-        f"\nThis process is on standby and decides nothing; {holder} leads. Ask the leader for attempts.",
+        f"\nThis process is on standby and schedules no pods; {holder} leads. Ask the leader for attempts.",
         style="yellow",
     )
 
@@ -138,12 +138,12 @@ def _what(attempt: AttemptRecord) -> str:
             said += f" {_room(attempt)}"
         return said
     if attempt.node:
-        return f"{attempt.node}, one of {attempt.feasible} that would do, of {attempt.evaluated}"
+        return f"{attempt.node}, one of {attempt.feasible} feasible nodes of {attempt.evaluated}"
     return ""
 
 
 def _room(attempt: AttemptRecord) -> str:
-    """How room is made for a pod on the node that it is nominated for."""
+    """The preemption for a nominated pod."""
     if not attempt.victims:
         return f"It is nominated for {attempt.nominated_node}."
     pods = "1 pod" if attempt.victims == 1 else f"{attempt.victims} pods"
@@ -155,9 +155,9 @@ def _room(attempt: AttemptRecord) -> str:
 
 
 def _details(attempt: AttemptRecord) -> Iterator[RenderableType]:
-    """What is told of the last attempt only."""
+    """Details of the last attempt."""
     if attempt.refusals:
-        yield _section("Turned down by, in the last attempt", _refusals(attempt.refusals))
+        yield _section("Rejected by, in the last attempt", _refusals(attempt.refusals))
     if attempt.calls:
         yield _section("Calls to extenders in the last attempt", _calls(attempt.calls))
     if attempt.steps:
@@ -177,7 +177,7 @@ def _refusals(refusals: Iterable[Rejection]) -> Table:
 
 
 def _calls(calls: Iterable[ExtenderCall]) -> Table:
-    table = _table("Extender", "Verb", "Outcome", "Took", "Sent", "Received", "Nodes refused")
+    table = _table("Extender", "Verb", "Outcome", "Took", "Sent", "Received", "Nodes rejected")
     for call in calls:
         outcome = Text(call.outcome, style="green" if call.outcome == "success" else "red")
         if call.ignored_error:
@@ -195,18 +195,18 @@ def _calls(calls: Iterable[ExtenderCall]) -> Table:
 
 
 def _feasibility(now: Feasibility, width: int) -> Iterator[RenderableType]:
-    said = f"{now.feasible} of {now.evaluated} nodes would do"
-    title = f"If it were tried now, extenders not asked: {said}"
+    said = f"{now.feasible} of {now.evaluated} nodes are feasible"
+    title = f"If it were tried now, without extenders: {said}"
     if now.top:
         yield _section(title, _scores(now.top, width))
     else:
         yield _section(title, Text(now.message))
     if now.refusals:
-        yield _section("Turned down by, as things are now", _refusals(now.refusals))
+        yield _section("Rejected by, if it were tried now", _refusals(now.refusals))
 
 
 def _scores(top: Sequence[RankedNode], width: int) -> Table:
-    """A column per plugin where there is room, else all in one."""
+    """A table with a column per plugin if there is room, else with one for all."""
     plugins = list(top[0].scores)
     needed = sum(map(len, plugins)) + 3 * len(plugins) + 20 + max(len(each.node) for each in top)
     if needed > width:
