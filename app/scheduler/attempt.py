@@ -1,8 +1,8 @@
-"""One pod's scheduling attempt, in synchronous steps that the shell can pause between.
+"""One pod's scheduling attempt, in synchronous steps between which the shell can wait for extenders.
 
-``find`` judges every node as the table is now; ``rank`` scores the feasible nodes; ``choose`` takes the best. Without
-extenders the shell calls them in a row and nothing can change in between. With extenders it asks them between ``find``
-and ``choose``, and ``choose`` judges once more what is left: the table may have changed while the answers were on their way
+``find`` filters all nodes of the present table; ``rank`` scores the feasible nodes; ``choose`` takes the best. Without
+extenders the shell calls them one after another, and nothing can change in between. With extenders it calls them between
+``find`` and ``choose`` and filters the nodes that they left once more: the table may have changed in the meantime
 (docs/architecture.md, "Cycles overlap and decide late").
 """
 
@@ -24,7 +24,7 @@ from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
 from app.state.view import Rows, View
 
-#: By row: the pods nominated there with at least the given pod's priority.
+#: Returns, by row, the nominated pods with at least the given pod's priority.
 NominatedLookup = Callable[[Pod], PodsByRow]
 
 _MIN_FEASIBLE_NODES: Final = 100
@@ -46,7 +46,7 @@ class NoNodesError(Exception):
 
 
 class Unfit(Exception):  # noqa: N818 - a verdict, not a fault
-    """No node is feasible; ``diagnosis`` says why."""
+    """No node is feasible; ``diagnosis`` has the reasons."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(diagnosis)
@@ -57,18 +57,18 @@ class Unfit(Exception):  # noqa: N818 - a verdict, not a fault
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Where the pod goes."""
+    """The chosen node."""
 
     row: int
     node_name: str
-    #: How many nodes it was chosen from.
+    #: The number of feasible nodes.
     feasible: int
-    #: How many nodes were judged: all that there are.
+    #: The number of nodes that were evaluated: all nodes.
     evaluated: int
 
 
 class Attempt:
-    """The decision about one pod."""
+    """The scheduling decision for one pod."""
 
     def __init__(
         self,
@@ -81,11 +81,12 @@ class Attempt:
         nominated_node: str | None = None,
         latest: Callable[[Pod], Pod] = lambda pod: pod,
     ) -> None:
-        """``latest``: a pod as it is now. ``nominated_node``: where this pod itself was nominated last; None if only its status knows.
+        """``latest`` returns the current version of a pod. ``nominated_node``: the pod's last nomination; None to use
+        its status.
 
-        The status may not have been written yet when the pod's victims have gone already.
+        The status may not be written yet when the pod's victims are already gone.
         """
-        #: As it was when it was last judged.
+        #: The pod in the version that was last evaluated.
         self.pod = pod
         self.framework: Final = framework
         self.memo: TemplateMemo = framework.memo(pod)
@@ -96,14 +97,14 @@ class Attempt:
         self._rng = rng
         self._nominated_node = pod.nominated_node_name if nominated_node is None else nominated_node
         self._filtered: Filtered | None = None
-        #: What extenders said against nodes, by name; kept when the nodes are judged again.
+        #: The extenders' rejections by node name; kept when the nodes are evaluated again.
         self.extender_verdicts: dict[str, Status] = {}
         self._ranked: tuple[Rows, Int64] | None = None
 
     # ------------------------------------------------------------ steps
 
     def find(self) -> Rows:
-        """The rows where the pod may go as the table is now. Raises NoNodesError, Unfit, SchedulingError."""
+        """The feasible rows of the present table. Raises NoNodesError, Unfit, SchedulingError."""
         rows = self._prefer_nominated(self._judge().feasible(self._table.all_rows()))
         if not len(rows):
             raise Unfit(self.diagnosis())
@@ -122,7 +123,7 @@ class Attempt:
         return self._filtered.outcome
 
     def _prefer_nominated(self, rows: Rows) -> Rows:
-        """Only the node nominated for this pod, if it is feasible."""
+        """Only the pod's nominated node if it is feasible, else all ``rows``."""
         name = self._nominated_node
         row = self._table.row_of.get(name) if name else None
         if row is None or name in self.extender_verdicts:
@@ -133,7 +134,8 @@ class Attempt:
         return rows
 
     def still_fits(self, rows: Rows) -> Mask:
-        """bool[len(rows)]: whether the pod, as it is now, may go there as the table is now. Raises like ``find``."""
+        """bool[len(rows)]: whether the rows are feasible for the current version of the pod on the present table.
+        Raises like ``find``."""
         pod = self._latest(self.pod)
         if pod is not self.pod:
             self.pod, self.memo = pod, self.framework.memo(pod)
@@ -146,11 +148,11 @@ class Attempt:
         return self._table.names_of(rows)
 
     def rank(self, rows: Rows) -> Int64:
-        """int64[len(rows)]: the profile's weighted totals, normalised over ``rows``. Raises SchedulingError."""
+        """int64[len(rows)]: the weighted total scores, normalised over ``rows``. Raises SchedulingError."""
         return self.framework.score(self.state, self.pod, self.memo, View(self._table, rows))
 
     def choose(self, rows: Rows, extra: Int64 | None = None) -> Choice:
-        """The best of ``rows`` (all still fitting), with the extenders' ``extra`` scores added."""
+        """The best of ``rows`` (all feasible), with the extenders' ``extra`` scores added."""
         if len(rows) == 1:
             row = int(rows[0])
         else:
@@ -162,9 +164,10 @@ class Attempt:
         return Choice(row, self._table.names[row], len(rows), self._table.node_count)
 
     def scores(self) -> Scores:
-        """What ``choose`` compared: node names, weighted scores by plugin, and totals with the extenders' share.
+        """The scores that ``choose`` compared: node names, weighted scores by plugin, and totals with the extenders'
+        scores.
 
-        For the log and for people, while the table is as it was: empty where there was but one node. Raises SchedulingError.
+        Valid while the table is unchanged. Empty if only one node was feasible. Raises SchedulingError.
         """
         if self._ranked is None:
             return Scores([], {}, np.zeros(0, np.int64))
@@ -179,7 +182,7 @@ class Attempt:
     # ------------------------------------------------------------ why not
 
     def diagnosis(self) -> Diagnosis:
-        """Everything that was said against every node, the extenders included."""
+        """The verdicts on all nodes, extenders' included."""
         if self._filtered is None:
             return Diagnosis(node_count=self._table.node_count)
         filtered = self._filtered
@@ -198,7 +201,7 @@ class Attempt:
         return diagnosis
 
     def _extender_rows(self, outcome: FilterOutcome) -> Iterable[tuple[int, Status]]:
-        """The extenders' verdicts on nodes that are still there, whatever the filters say of them.
+        """The extenders' verdicts on nodes that still exist, whatever the filters' verdicts are.
 
         For a node that was left out without a reason, a filter's reason is kept.
         """
@@ -220,9 +223,9 @@ class Attempt:
 
 
 def feasible_nodes_to_find(nodes: int, percentage: int) -> int:
-    """How many feasible nodes kube-scheduler would look for among ``nodes``; percentage 0 is adaptive.
+    """The number of feasible nodes that kube-scheduler would search for among ``nodes``; percentage 0 is adaptive.
 
-    We judge and score every node; this many of the best are offered to extenders at a time.
+    This scheduler evaluates every node; it sends this many of the best to extenders at a time.
     """
     if nodes < _MIN_FEASIBLE_NODES or percentage >= 100:
         return nodes
@@ -232,16 +235,16 @@ def feasible_nodes_to_find(nodes: int, percentage: int) -> int:
 
 
 def best(totals: Int64, rng: np.random.Generator) -> int:
-    """The position of the highest total, any of them where several are equal. ``totals`` must not be empty."""
+    """The position of the highest total; a random one of equals. ``totals`` must not be empty."""
     winners = (totals == totals[totals.argmax()]).nonzero()[0]
     return int(winners[0] if len(winners) == 1 else winners[int(rng.random() * len(winners))])
 
 
 def best_first(rows: Rows, totals: Int64, limit: int, rng: np.random.Generator) -> Rows:
-    """At most ``limit`` rows in descending order of total, equals in random order. There must be some.
+    """At most ``limit`` rows in descending order of total, equals in random order. ``rows`` must not be empty.
 
-    Sorted twice by keys of 16 bits, for which NumPy has a radix sort: by random ones, then by how far each total is from the
-    highest.
+    Sorts twice by 16-bit keys, for which NumPy has a radix sort: by random keys, then by the distance from the
+    highest total.
     """
     n = len(rows)
     draws = rng.bit_generator.random_raw(n // _DRAWS_PER_WORD + 1).view(np.uint16)[:n]

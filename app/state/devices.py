@@ -38,7 +38,7 @@ class DeviceTracker:
         self.claims.follow(self._claim_changed)
 
     def in_flight(self, uid: str) -> bool:
-        """Whether a claim has an allocation that is not written yet."""
+        """Whether a claim has an allocation in flight."""
         return uid in self._in_flight
 
     def reserve(self, uid: str, allocation: AllocationResult) -> None:
@@ -48,7 +48,7 @@ class DeviceTracker:
         self.allocated.add(allocation)
 
     def release(self, uid: str) -> None:
-        """Removes a claim's allocation in flight, if there is one: it is written, or will not be."""
+        """Removes a claim's allocation in flight, if there is one: it was written or given up."""
         allocation = self._in_flight.pop(uid, None)
         if allocation is not None:
             self.allocated.remove(allocation)
@@ -65,7 +65,7 @@ class DeviceTracker:
 
 
 class ResourceClaims(AssumeCache[ResourceClaim]):
-    """The claims, each in the newest version that was seen in the watch or in an answer."""
+    """The claims, each in its newest version from the watch or from the response to a write."""
 
     def __init__(self, lister: Lister[ResourceClaim]) -> None:
         super().__init__(lister, "resourceclaims")
@@ -76,13 +76,14 @@ class ResourceClaims(AssumeCache[ResourceClaim]):
         self.follow(self._index)
 
     def for_extended_resources(self, pod_uid: str) -> ResourceClaim | None:
-        """The claim that an earlier attempt created for a pod's extended resources."""
+        """The claim that an earlier attempt created for a pod's extended resources, or None."""
         return self._extended.get(pod_uid)
 
     def written(self, claim: ResourceClaim) -> bool:
-        """Keeps the answer to a write, unless a newer version is known. False if the watch has not shown the claim yet.
+        """Stores the response to a write, unless a newer version is known. False if the watch has not shown the claim
+        yet.
 
-        Such a claim is not kept: if it is deleted before the watch shows it, no event would remove it.
+        Such a claim is not stored: if it were deleted before the watch shows it, no event would remove it.
         """
         stored = self.current(claim.name, claim.namespace)
         if stored is None or stored.uid != claim.uid:
@@ -103,7 +104,7 @@ class ResourceClaims(AssumeCache[ResourceClaim]):
 
 
 def _extended_for(claim: ResourceClaim) -> str | None:
-    """The uid of the pod whose extended resources a claim is for."""
+    """The uid of the pod for whose extended resources a claim was created."""
     if claim.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
         return None
     owners = claim.metadata.owner_references or ()
@@ -111,7 +112,7 @@ def _extended_for(claim: ResourceClaim) -> str | None:
 
 
 def _version(claim: ResourceClaim) -> int:
-    """The resourceVersion as a number; 0 if it is none, or one that no API server has."""
+    """The resourceVersion as a number; 0 if it is not a number of plausible length."""
     version = claim.resource_version
     return int(version) if version.isascii() and version.isdigit() and len(version) < 40 else 0
 
@@ -122,16 +123,17 @@ def may_be_devices(resource: str) -> bool:
 
 
 class ClassesByResource:
-    """Classes by the extended resources that they provide: the one that they name, and one with the class's own name.
+    """DeviceClasses by the extended resources that they provide: spec.extendedResourceName, and one with the class's
+    name.
 
-    If several classes name the same resource, the newest provides it; of equally old ones the first by name.
+    If several classes name the same resource, the newest provides it; of equally new ones the first by name.
     """
 
     def __init__(self, lister: Lister[DeviceClass]) -> None:
         self._lister: Final = lister
         self._named: Final[dict[str, list[DeviceClass]]] = {}
         self._count = 0
-        #: Grows when the class of a resource may have changed.
+        #: Incremented when the class of a resource may have changed.
         self.version = 0
         for known in lister:
             self._changed(None, known)
@@ -142,7 +144,7 @@ class ClassesByResource:
         return self._count > 0
 
     def get(self, resource: str) -> DeviceClass | None:
-        """The class that provides a resource."""
+        """The class that provides a resource, or None."""
         if resource.startswith(CLASS_PREFIX):
             return self._lister.get(resource.removeprefix(CLASS_PREFIX))
         named = self._named.get(resource)
@@ -168,16 +170,17 @@ PoolKey = tuple[str, str]
 
 
 class PoolUse:
-    """What is in use of one pool. Only AllocatedState changes it."""
+    """The devices in use of one pool. Only AllocatedState changes it."""
 
     __slots__ = ("capacity", "devices", "shares", "version")
 
     def __init__(self) -> None:
-        #: Devices that are allocated exclusively, and to how many claims: more than one if another scheduler allocates too.
+        #: Devices that are allocated exclusively, with the number of claims (more than one if another scheduler
+        #: allocates too).
         self.devices: Final[dict[str, int]] = {}
-        #: The ids of the shares of devices that several claims can have, each with a count as for ``devices``.
+        #: The share ids of devices that several claims can share, with the number of claims.
         self.shares: Final[dict[str, dict[str, int]]] = {}
-        #: Nano-units consumed of shared devices, by device and name of the capacity.
+        #: Consumed capacity of shared devices in nano-units, by device and capacity name.
         self.capacity: Final[dict[str, dict[str, int]]] = {}
         #: AllocatedState's version at the last change.
         self.version = 0
@@ -192,21 +195,21 @@ NOTHING: Final = PoolUse()
 
 
 class AllocatedState:
-    """Every device in use. Allocations with admin access use nothing."""
+    """All devices in use. Allocations with admin access are not counted."""
 
     def __init__(self) -> None:
-        #: Pools of which something is in use.
+        #: Pools with devices in use.
         self.pools: Final[dict[PoolKey, PoolUse]] = {}
-        #: Grows with every change.
+        #: Incremented with every change.
         self.version = 0
         self._followers: list[Callable[[PoolKey], None]] = []
 
     def pool(self, driver: str, pool: str) -> PoolUse:
-        """What is in use of one pool."""
+        """The devices in use of one pool."""
         return self.pools.get((driver, pool), NOTHING)
 
     def follow(self, follower: Callable[[PoolKey], None]) -> None:
-        """Calls ``follower((driver, pool))`` after every future change of a pool."""
+        """Calls ``follower((driver, pool))`` after every change of a pool, from now on."""
         self._followers.append(follower)
 
     def add(self, allocation: AllocationResult) -> None:
@@ -258,7 +261,7 @@ def _add(counts: dict[str, int], key: str, amount: int) -> None:
 
 
 def nanos_of(amount: str | float) -> int:
-    """A quantity in nano-units; 0 for one that cannot be read, which API servers do not accept."""
+    """A quantity in nano-units; 0 if it is invalid, which API servers do not accept."""
     try:
         return quantity.parse(amount)
     except quantity.QuantityError:

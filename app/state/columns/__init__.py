@@ -1,1 +1,1 @@
-"""Columns of the node table and the indexes behind them: what plugins ask about many nodes at once."""
+"""Columns of the node table, and indexes over the pods and labels on its rows."""

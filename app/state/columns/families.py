@@ -1,12 +1,11 @@
-"""Counting columns: how many pods that match a selector sit on each node.
+"""Counting columns: the number of pods on each row that match a selector.
 
-Pods come in families that share namespace and labels, so a selector is judged once per family and a counter is kept up
-to date by adding one number when a pod comes or goes. Plugins ask for a counter by a key of their own choosing; asking
-again with an equal key gives the same counter. Counters that were not used for a while are dropped.
+Pods with the same namespace and labels form a family. A selector is evaluated once per family, and a counter is updated by
+one addition when a pod is added or removed. Plugins get a counter by a key; equal keys give the same counter. Counters
+that were not used for a while are dropped.
 
-Neither a new counter nor a new family is checked against all: counters are found through an index over the labels they demand,
-families through an index over the labels they have. So thousands of selectors, or pods of which each
-is a family of its own, cost no more than a few.
+A new family finds its counters through an index over the labels that they require, and a new counter its families through
+an index over their labels. So neither thousands of selectors nor thousands of families slow down a change.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -26,12 +25,13 @@ Counts = npt.NDArray[np.int32]
 #: Whether pods of this namespace with these labels (and terminating or not) are counted.
 Predicate = Callable[[str, Mapping[str, str], bool], bool]
 
-#: Up to this many families are asked one by one rather than looked up by label.
+#: Up to this many families are evaluated one by one instead of through the index.
 _FEW: Final = 16
 
 
 class PodFamily:
-    """Pods with the same namespace and labels, all terminating or none: how many of them sit on each row, and who counts them."""
+    """Pods with the same namespace, labels and terminating state: their number per row, and the counters that count
+    them."""
 
     __slots__ = ("counted_by", "labels", "namespace", "rows", "terminating")
 
@@ -50,7 +50,7 @@ class PodFamily:
 class PodCounter:
     """int32 counts per row of the pods that a predicate matches; ``total`` is their sum.
 
-    ``within`` is a scope that no counted pod lies outside of.
+    All counted pods are within the scope ``within``.
     """
 
     __slots__ = ("counts", "last_used", "predicate", "total", "within")
@@ -68,12 +68,12 @@ class PodCounter:
         self.total += count
 
     def times(self, pod: Pod) -> int:
-        """How often the counter counts this pod: once or not at all, unless a subclass says otherwise."""
+        """How often the counter counts this pod: 0 or 1, except in subclasses."""
         return int(self.predicate(pod.namespace, pod.labels, pod.terminating))
 
 
 class _Namespace:
-    """The families of one namespace; where they are many, by label too once a selector was looked up."""
+    """The families of one namespace; if there are many, also indexed by label after the first selector."""
 
     __slots__ = ("_index", "families")
 
@@ -94,7 +94,7 @@ class _Namespace:
             self._index.remove(family)
 
     def within(self, selector: Selector) -> Iterable[PodFamily]:
-        """The families that the selector may match, by its narrowest requirement."""
+        """The families that the selector may match, from its most selective requirement."""
         if selector.nothing:
             return ()
         if len(self.families) <= _FEW:
@@ -107,7 +107,7 @@ class _Namespace:
 
 
 class PodFamilies:
-    """All families of pods on rows, and the counters over them."""
+    """All families of the pods on rows, and the counters."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -120,7 +120,7 @@ class PodFamilies:
     # ------------------------------------------------------------ pods
 
     def add(self, pod: Pod, row: int) -> None:
-        """Counts a pod that has come to a row."""
+        """Adds a pod to a row."""
         key = (pod.namespace, pod.labels, pod.terminating)
         family = self._families.get(key)
         if family is None:
@@ -130,7 +130,7 @@ class PodFamilies:
             counter.add(row, 1)
 
     def remove(self, pod: Pod, row: int) -> None:
-        """Takes a pod off a row; it must be there with the same labels and in the same state."""
+        """Removes a pod from a row; its labels and terminating state must be those with which it was added."""
         key = (pod.namespace, pod.labels, pod.terminating)
         family = self._families[key]
         family.rows[row] -= 1
@@ -162,10 +162,10 @@ class PodFamilies:
     def counter(
         self, key: Hashable, predicate: Predicate, *, within: Scope = EVERY_POD
     ) -> PodCounter:
-        """The counter known by ``key``; made from all pods present if there is none yet.
+        """The counter with this key; a new one counts all present pods.
 
-        ``predicate`` and ``within`` must follow from ``key``: they are used only when the counter is made. ``within`` is
-        a scope outside of which the predicate never holds; the narrower, the cheaper.
+        ``predicate`` and ``within`` must depend on ``key`` only: they are used when the counter is created. ``within`` is a scope
+        that contains all pods for which the predicate holds; a narrow one makes updates cheaper.
         """
         counter = self._counters.get(key)
         if counter is None:

@@ -14,7 +14,7 @@ from app.state.columns.sparse import clamp
 class Image:
     """One image name: its size in bytes, and the rows that have it.
 
-    The size is the one that the first of these rows reported; another one counts once its row alone has the image.
+    The size is the one reported by the first of these rows; another size replaces it when only its row has the image.
     """
 
     __slots__ = ("rows", "size")
@@ -29,7 +29,7 @@ class Image:
 
 
 class Images:
-    """Image names over all rows. ``version`` grows whenever any node's images change."""
+    """The image names of all rows. ``version`` is incremented whenever a node's images change."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Image] = {}
@@ -37,7 +37,8 @@ class Images:
         self._names: dict[int, frozenset[str]] = {}
 
     def set(self, row: int, images: Iterable[ContainerImage]) -> None:
-        """Stores the images of a row; of a name that stands there twice the first size counts, and the first MAX_IMAGE_NAMES names."""
+        """Sets the images of a row; only the first MAX_IMAGE_NAMES names, and the first size of a repeated name,
+        count."""
         sizes: dict[str, int] = {}
         reported = ((name, image.size_bytes) for image in images for name in image.names or ())
         for name, size in itertools.islice(reported, MAX_IMAGE_NAMES):
@@ -59,7 +60,7 @@ class Images:
         self.version += changed
 
     def clear(self, row: int) -> None:
-        """Forgets a row."""
+        """Removes the images of a row."""
         names = self._names.pop(row, frozenset())
         self._drop(row, names)
         self.version += bool(names)

@@ -1,4 +1,4 @@
-"""Finds items by their labels without asking all of them."""
+"""An index of items by their labels."""
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from itertools import chain
@@ -8,7 +8,7 @@ from app.model.selectors import Selector
 
 T = TypeVar("T", bound=Hashable)
 
-#: A key that at most so many items have, or at most so small a part of all, is rare.
+#: A key is rare if at most this many items have it, or at most this share of all items.
 _FEW: Final = 32
 _ITEMS_PER_HOLDER: Final = 24
 
@@ -16,22 +16,22 @@ _ITEMS_PER_HOLDER: Final = 24
 class LabelIndex(Generic[T]):
     """Items and their labels, by key and value.
 
-    Of rare keys it knows who has them. Of others it only counts, and sorts the items by value when that is first needed. So it takes
-    little for the labels that all items have, however many there are, and no pass over the items for any other.
+    For rare keys it keeps the items. For others it keeps only their number, and sorts the items by value at the first lookup. So
+    labels that all items have take little memory, and other labels need no pass over all items.
     """
 
     def __init__(self) -> None:
         self.items: Final[dict[T, Mapping[str, str]]] = {}
-        #: By key: the items that have it, with their values, or how many there are.
+        #: By key: the items that have it, with their values, or their number.
         self._keys: Final[dict[str, dict[T, str] | int]] = {}
-        #: Of keys that are not rare: the items by value, where that was needed.
+        #: For keys that are not rare: the items by value, once looked up.
         self._by_value: Final[dict[str, dict[str, dict[T, None]]]] = {}
 
     def __len__(self) -> int:
         return len(self.items)
 
     def add(self, item: T, labels: Mapping[str, str]) -> None:
-        """Adds an item, which must not be here. The labels must not change while it is."""
+        """Adds an item, which must not be in the index. Its labels must not change while it is."""
         self.items[item] = labels
         most = self._most_holders
         for key, value in labels.items():
@@ -48,7 +48,7 @@ class LabelIndex(Generic[T]):
                 self._keys[key] = len(known) + 1
 
     def remove(self, item: T) -> None:
-        """Takes an item out. Raises KeyError."""
+        """Removes an item. Raises KeyError."""
         for key, value in self.items.pop(item).items():
             known = self._keys[key]
             if not isinstance(known, int):
@@ -71,7 +71,8 @@ class LabelIndex(Generic[T]):
         return max(_FEW, len(self.items) // _ITEMS_PER_HOLDER)
 
     def holders(self, key: str) -> Mapping[T, str] | None:
-        """The items with a key, and their values; None where these are many. Good until an item is added or removed."""
+        """The items with a key, and their values; None if the key is not rare. Valid until an item is added or
+        removed."""
         known = self._keys.get(key)
         if known is None:
             return {}
@@ -85,7 +86,8 @@ class LabelIndex(Generic[T]):
         return known
 
     def within(self, selector: Selector) -> Iterable[T]:
-        """The items that a selector may match, by its narrowest requirement. Good until an item is added or removed."""
+        """The items that a selector may match, from its most selective requirement. Valid until an item is added or
+        removed."""
         if selector.nothing:
             return ()
         choices = [self._with(key, op, values) for key, op, values in selector.requirements]
@@ -94,7 +96,7 @@ class LabelIndex(Generic[T]):
         return self.items if narrowest is None else chain.from_iterable(narrowest)
 
     def _with(self, key: str, operator: str, values: tuple[str, ...]) -> list[Collection[T]] | None:
-        """The items that meet a requirement, in parts; None where that is not known or may be all."""
+        """The items that meet a requirement, in parts; None if this is not indexed or may be all items."""
         if operator not in {"In", "Exists"}:
             return None
         holders = self.holders(key)

@@ -1,7 +1,7 @@
 """Dictionary-encoded columns of the node table: label values and taint lists.
 
-A label column exists once a selector has asked for its key: one int32 code per row, 0 where the node lacks the label,
-and the list of values behind the codes. A requirement is then judged once per distinct value and looked up per row.
+A label column is created when a selector first uses its key: one int32 code per row, 0 for nodes without the label, and the
+list of values by code. A requirement is evaluated once per distinct value and looked up per row.
 """
 
 import itertools
@@ -22,36 +22,35 @@ Value = TypeVar("Value", bound=Hashable)
 #: Code of a row whose node lacks the label.
 MISSING: Final = 0
 _NO_LABELS: Final[Mapping[str, str]] = {}
-#: Stands for the code of a value that no node has; no row has it.
+#: The code of a value that no node has; no row has this code.
 NO_CODE: Final = -1
-#: So many values are kept before it is looked for those that no row has any more.
+#: The number of values up to which unused ones are not searched for.
 _FEW_VALUES: Final = 64
-#: Columns of int32 that may be kept on demand: so many, or what together takes so many bytes, but always some.
+#: The limits for columns that are created on demand: their number, their bytes together, and a minimum number.
 _MAX_COLUMNS: Final = 512
 _MAX_COLUMN_BYTES: Final = 2**25
 _MIN_COLUMNS: Final = 64
-#: What the truth of requirements may take that a label column remembers, a byte for each requirement and value.
+#: The limit in bytes for the results of requirements that a label column keeps, one byte per requirement and value.
 _MAX_TABLE_BYTES: Final = 2**18
 
 
 def most_columns(capacity: int) -> int:
-    """How many columns of int32[capacity] may be kept on demand; beyond, those that were not asked for lately are dropped."""
+    """The number of int32[capacity] columns that may be kept; beyond it the least recently used ones are dropped."""
     return min(_MAX_COLUMNS, max(_MIN_COLUMNS, _MAX_COLUMN_BYTES // (4 * capacity)))
 
 
 class EncodedColumn(Generic[Value]):
     """One value per row, as int32[capacity] ``codes``; ``values[code]`` is the value, ``values[0]`` that of unused rows.
 
-    Values that no row has any more are dropped from time to time, so that there are about as many as rows at most, however
-    many nodes come and go. The others are renumbered then, and ``epoch`` changes: codes, and arrays by code, mean
-    something only together with those of the same epoch. Within an epoch values are only added, at the end. Two columns
-    that share ``epochs`` never have the same one.
+    Unused values are dropped from time to time, so that there are at most about as many values as rows. The others are then
+    renumbered and ``epoch`` changes: codes, and arrays by code, must only be combined within one epoch. Within an epoch values
+    are only appended. Two columns that share ``epochs`` never have the same epoch.
     """
 
     def __init__(
         self, capacity: int, unused: Value, epochs: Callable[[], int] | None = None
     ) -> None:
-        """``epochs``: gives the next epoch; None for a column that shares none."""
+        """``epochs``: returns the next epoch; None for a column with its own numbering."""
         epochs = epochs or itertools.count().__next__
         self.codes: Codes = np.zeros(capacity, np.int32)
         self.values: list[Value] = [unused]
@@ -85,11 +84,11 @@ class EncodedColumn(Generic[Value]):
         self._room = max(_FEW_VALUES, 2 * len(kept))
 
     def code(self, value: Value) -> int:
-        """The code of a value; NO_CODE, which equals no row's, if there is none."""
+        """The code of a value; NO_CODE, which no row has, if there is none."""
         return self._code_of.get(value, NO_CODE)
 
     def grow(self, capacity: int) -> None:
-        """Makes room for more rows; does nothing where there is enough."""
+        """Extends the column to more rows."""
         if capacity > len(self.codes):
             fresh = np.zeros(capacity - len(self.codes), np.int32)
             self.codes = np.concatenate((self.codes, fresh))
@@ -101,7 +100,7 @@ class LabelColumn(EncodedColumn[str | None]):
     def __init__(self, key: str, capacity: int, epochs: Callable[[], int]) -> None:
         super().__init__(capacity, None, epochs)
         self.key: Final = key
-        #: When it was last asked for, as LabelColumns tells the time.
+        #: When the column was last used, by the counter of LabelColumns.
         self.asked = 0
         self._tables: dict[tuple[str, tuple[str, ...]], Mask] = {}
         self._tables_epoch = self.epoch
@@ -125,7 +124,7 @@ class LabelColumn(EncodedColumn[str | None]):
 
 
 class LabelColumns:
-    """The label columns in use, made on demand from the labels of the nodes."""
+    """The label columns in use, created on demand."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -133,14 +132,14 @@ class LabelColumns:
         self._labels: Final[LabelIndex[int]] = LabelIndex()
         self._columns: dict[str, LabelColumn] = {}
         self._epochs: Final = itertools.count().__next__
-        #: How many columns were made so far, which serves as a clock.
+        #: The number of columns created so far; serves as a clock.
         self._made = 0
 
     def __len__(self) -> int:
         return len(self._columns)
 
     def set(self, row: int, labels: Mapping[str, str]) -> None:
-        """Stores the labels of a row."""
+        """Sets the labels of a row."""
         before = self._labels.items.get(row, _NO_LABELS)
         if before == labels:
             return
@@ -154,11 +153,11 @@ class LabelColumns:
                 column.set(row, labels.get(key))
 
     def clear(self, row: int) -> None:
-        """Forgets a row."""
+        """Removes the labels of a row."""
         self.set(row, _NO_LABELS)
 
     def column(self, key: str) -> LabelColumn:
-        """The column of a key; made now if it was not used lately. Not to be kept while nodes may change."""
+        """The column of a key, created if necessary. Must not be kept when nodes may change."""
         column = self._columns.get(key)
         if column is None:
             column = self._make(key)
@@ -190,7 +189,7 @@ class LabelColumns:
 
 
 class TaintSets(EncodedColumn[tuple[Taint, ...]]):
-    """The distinct taint lists in the cluster and which one each row has. ``values[0]`` is the empty list."""
+    """The distinct taint lists, and the list of each row by code. ``values[0]`` is the empty list."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity, ())
@@ -198,7 +197,7 @@ class TaintSets(EncodedColumn[tuple[Taint, ...]]):
 
     @property
     def index(self) -> "TaintIndex":
-        """The taints of all lists; up to date, and good until a node changes."""
+        """The taints of all lists; valid until a node changes."""
         if self._index.epoch != self.epoch:
             self._index = TaintIndex(self.epoch)
         self._index.read(self.values)
@@ -206,7 +205,7 @@ class TaintSets(EncodedColumn[tuple[Taint, ...]]):
 
 
 class TaintIndex:
-    """The taints of the lists of an epoch, numbered in order of appearance.
+    """The distinct taints of the lists of one epoch, numbered in order of appearance.
 
     ``owners`` and ``numbers``: intp[m], the code of the list and the number of the taint for every entry of every list.
     """
@@ -230,16 +229,16 @@ class TaintIndex:
         self.owners: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self.numbers: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self._number_of: Final[dict[Taint, int]] = {}
-        #: Codes of the effects there are, and that of each taint.
+        #: Codes of the effects, and the code of each taint's effect.
         self._effect_codes: Final[dict[str, int]] = {}
         self._effects: Codes = np.zeros(0, np.int32)
         self._by_key: Final[dict[str, list[int]]] = {}
         self._by_pair: Final[dict[tuple[str, str], list[int]]] = {}
-        #: How many lists have been read.
+        #: The number of lists that have been read.
         self._read = 0
 
     def read(self, lists: Sequence[tuple[Taint, ...]]) -> None:
-        """Takes over the lists that are new."""
+        """Reads the new lists."""
         if len(lists) == self._read:
             return
         entries = [
@@ -275,7 +274,7 @@ class TaintIndex:
         return mask
 
     def like(self, key: str, value: str | None) -> Sequence[int]:
-        """The numbers of the taints with a key, or any if it is empty; None for any value."""
+        """The numbers of the taints with this key (empty: any) and this value (None: any)."""
         if not key:
             return range(len(self.taints))
         if value is None:

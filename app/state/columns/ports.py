@@ -1,18 +1,18 @@
 """Host ports in use, by row (docs/spec/matching.md#host-ports).
 
-Claims are counted: of two pods with the same port on one node (bound there by hand, say) the last to go frees it. kube-scheduler
-forgets the port with the first, until its next restart.
+Uses are counted: if two pods on one node have the same port (bound by hand, for example), the port is free when the last one
+is removed. kube-scheduler frees it with the first one.
 """
 
 from collections.abc import Collection, Iterable
 
 from app.model.pod import HostPort
 
-ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - how Kubernetes writes "every address"; nothing is bound here
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - Kubernetes' text for "every address"; no socket is bound
 
 
 def conflicts(wanted: HostPort, used: HostPort) -> bool:
-    """Whether two claims collide: same protocol and port, and the same address or either is every address."""
+    """Whether two host ports conflict: same protocol and port, and the same address or either has every address."""
     return (
         wanted.port == used.port
         and wanted.protocol == used.protocol
@@ -21,7 +21,7 @@ def conflicts(wanted: HostPort, used: HostPort) -> bool:
 
 
 class HostPorts:
-    """Which rows have a host port in use: ``(protocol, port) -> address -> row -> claims``."""
+    """The rows on which a host port is in use: ``(protocol, port) -> address -> row -> number of uses``."""
 
     def __init__(self) -> None:
         self._claims: dict[tuple[str, int], dict[str, dict[int, int]]] = {}
@@ -34,7 +34,7 @@ class HostPorts:
             rows[row] = rows.get(row, 0) + 1
 
     def remove(self, row: int, ports: Iterable[HostPort]) -> None:
-        """Frees ports on a row; they must be in use there."""
+        """Removes one use of each port on a row; they must be in use there."""
         for port in ports:
             by_ip = self._claims[port.protocol, port.port]
             rows = by_ip[port.ip]
@@ -47,7 +47,7 @@ class HostPorts:
                 del self._claims[port.protocol, port.port]
 
     def claimed_rows(self, ports: Iterable[HostPort]) -> list[Collection[int]]:
-        """The rows on which any of ``ports`` is taken: several collections, which may overlap, each quick to look a row up in."""
+        """The rows on which any of ``ports`` is in use: several collections, which may overlap, with fast lookup."""
         claimed: list[Collection[int]] = []
         for port in ports:
             by_ip = self._claims.get((port.protocol, port.port), {})

@@ -1,4 +1,4 @@
-"""Resource columns: how much of each resource there is, by row."""
+"""Resource columns: the amount of each resource by row."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
@@ -15,14 +15,14 @@ from app.state.columns.sparse import LIMIT, SparseColumn, clamp, largest_sum
 Int64 = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 
-#: Up to this many amounts are added one by one, which costs less than the calls for arrays.
+#: Up to this many amounts are added one by one, which is faster than array calls.
 _FEW: Final = 4
-#: The resources that have a row of the matrix.
+#: The resources that are rows of the matrix.
 _BASIC: Final[Mapping[str, int]] = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
 
 
 def _index(names: tuple[str, ...]) -> slice | Rows:
-    """How the matrix is indexed for these resources."""
+    """The index into the matrix for these resources."""
     positions = [_BASIC[name] for name in names]
     first, count = positions[0], len(positions)
     if positions == list(range(first, first + count)):
@@ -36,14 +36,14 @@ _BLOCKS: Final = {
 
 
 def offered_by(node: Node) -> dict[str, int]:
-    """What a node offers, by resource, the number of pods apart; nothing of which there is 0."""
+    """A node's allocatable amounts by resource, without the number of pods and without zeros."""
     amounts = allocatable_units(node.status.allocatable)
     amounts.pop(PODS, None)
     return {name: amount for name, amount in amounts.items() if amount}
 
 
 def requested_by(pods: Iterable[Pod]) -> dict[str, int]:
-    """What some pods ask for together, by resource; nothing of which there is 0."""
+    """The sum of the pods' requests by resource, without zeros."""
     total: dict[str, int] = {}
     for pod in pods:
         for name, amount in pod.resources.requested:
@@ -54,22 +54,22 @@ def requested_by(pods: Iterable[Pod]) -> dict[str, int]:
 class ResourceColumns:
     """Amounts per resource and row, in scheduler units (milli-CPUs, bytes, devices).
 
-    ``matrix`` is int64[3, capacity]: cpu, memory and ephemeral-storage. Every other resource has a column that takes room for
-    the rows that have some of it, and none once no row has. Sums are kept exactly and read within LIMIT.
+    ``matrix`` is int64[3, capacity]: cpu, memory and ephemeral-storage. Every other resource has a sparse column, which is dropped when no row has the resource. Sums are kept exactly and read
+    clamped to LIMIT.
     """
 
     def __init__(self, capacity: int) -> None:
         self.matrix: Int64 = np.zeros((len(_BASIC), capacity), np.int64)
         self._capacity = capacity
         self._others: Final[dict[str, SparseColumn]] = {}
-        #: Of the matrix, by position and row: the sums that are beyond LIMIT.
+        #: The sums of the matrix beyond LIMIT, by position and row.
         self._beyond: Final[dict[tuple[int, int], int]] = {}
-        #: No number in the matrix is larger, either way.
+        #: An upper bound of the absolute values in the matrix.
         self._bound = 0
 
     @property
     def names(self) -> Iterator[str]:
-        """The basic resources, and the others of which any row has some."""
+        """The resources of the matrix, and the others that any row has."""
         yield from _BASIC
         yield from self._others
 
@@ -79,7 +79,7 @@ class ResourceColumns:
         return bool(self._beyond) if column is None else bool(column.saturated)
 
     def exact(self, name: str, row: int) -> int:
-        """The amount of a resource on a row, however large."""
+        """The exact amount of a resource on a row."""
         position = _BASIC.get(name)
         if position is not None:
             known = self._beyond.get((position, row))
@@ -90,7 +90,7 @@ class ResourceColumns:
     # ------------------------------------------------------------ questions
 
     def column(self, name: str) -> Int64:
-        """int64[capacity]: the amounts of one resource. Not to be changed."""
+        """int64[capacity]: the amounts of one resource. Must not be changed."""
         position = _BASIC.get(name)
         if position is not None:
             basic: Int64 = self.matrix[position]
@@ -101,7 +101,7 @@ class ResourceColumns:
     def block(self, names: tuple[str, ...], at: Rows | slice) -> Int64:
         """int64[len(names), rows]: the amounts of several resources at some rows.
 
-        May share memory with the matrix where ``at`` is a slice: not to be changed.
+        May share memory with the matrix if ``at`` is a slice: must not be changed.
         """
         chosen = _BLOCKS.get(names)
         if chosen is None:
@@ -126,7 +126,7 @@ class ResourceColumns:
     # ------------------------------------------------------------ changes
 
     def add(self, row: int, amounts: Iterable[tuple[str, int]], sign: int = 1) -> None:
-        """Adds (or with sign -1 takes away) amounts on a row."""
+        """Adds (sign 1) or subtracts (sign -1) amounts on a row."""
         matrix = self.matrix
         for name, amount in amounts:
             position = _BASIC.get(name)
@@ -141,7 +141,7 @@ class ResourceColumns:
                 matrix[position, row] = total
 
     def add_at(self, name: str, rows: Rows, amounts: Int64) -> None:
-        """Adds an amount of one resource for each of ``rows``, which may name a row several times."""
+        """Adds one amount of a resource for each of ``rows``, which may contain a row several times."""
         position = _BASIC.get(name)
         if position is None:
             column = self._other(name)
@@ -155,7 +155,7 @@ class ResourceColumns:
                 self._add_basic(position, row, amount)
 
     def _fits(self, amounts: Int64) -> bool:
-        """Whether the amounts can be added wherever it may be without a sum beyond LIMIT. There are some."""
+        """Whether no sum can exceed LIMIT when these amounts (at least one) are added anywhere."""
         more = largest_sum(amounts)
         if self._bound + more > LIMIT:
             self._bound = max(-int(self.matrix.min()), int(self.matrix.max()))

@@ -1,4 +1,4 @@
-"""A column that costs what it holds: one number per row, most of them 0."""
+"""A sparse column: one number per row, most of them 0."""
 
 from typing import Final
 
@@ -8,39 +8,39 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 
-#: Numbers beyond this, either way, are read as this: two of them, or one and any amount, can be added in an int64.
+#: Numbers are clamped to plus or minus this when read: two of them can be added in an int64.
 LIMIT: Final = 2**62
-#: A column with numbers on at most this many rows is a dict; with more, once an array takes less memory, an array.
+#: Up to this many entries a column is a dict; beyond it an array, if that takes less memory.
 _FEW: Final = 32
 _ROWS_PER_ENTRY: Final = 24
 
 
 def clamp(number: int) -> int:
-    """The number, or the nearest one within LIMIT."""
+    """The number, clamped to LIMIT."""
     return max(-LIMIT, min(LIMIT, number))
 
 
 def largest_sum(amounts: Int64) -> int:
-    """An upper bound of the sum, either way, of any of these amounts. Raises ValueError if there are none."""
+    """An upper bound of the absolute sum of any of these amounts. Raises ValueError if there are none."""
     return max(-int(amounts.min()), int(amounts.max())) * len(amounts)
 
 
 class SparseColumn:
-    """One number per row; 0 for rows without an entry. A dict while few rows have a number, an array while many do.
+    """One number per row, 0 by default. A dict if few rows have a number, else an array.
 
-    Sums are kept exactly, however large: what was added can be taken away again. Readers see them within LIMIT.
+    Sums are kept exactly, so that what was added can be subtracted again. They are read clamped to LIMIT.
     """
 
     __slots__ = ("_array", "_capacity", "_numbers", "saturated", "used")
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        #: By row: every number other than 0; beside an array only those beyond LIMIT.
+        #: By row: every number other than 0; if there is an array, only those beyond LIMIT.
         self._numbers: dict[int, int] = {}
         self._array: Int64 | None = None
-        #: How many rows have a number other than 0.
+        #: The number of rows with a number other than 0.
         self.used = 0
-        #: How many rows have a number beyond LIMIT.
+        #: The number of rows with a number beyond LIMIT.
         self.saturated = 0
 
     @property
@@ -72,7 +72,7 @@ class SparseColumn:
                 self._to_dict()
 
     def add_at(self, rows: Rows, amounts: Int64) -> None:
-        """Adds an amount for each of ``rows``, which may name a row several times."""
+        """Adds one amount for each of ``rows``, which may contain a row several times."""
         if len(rows) > _FEW:
             array = self._to_array()
             held = max(-int(array.min()), int(array.max()))
@@ -106,14 +106,14 @@ class SparseColumn:
     # ------------------------------------------------------------ questions
 
     def exact(self, row: int) -> int:
-        """The number of a row, however large."""
+        """The exact number of a row."""
         number = self._numbers.get(row)
         if number is None:
             return 0 if self._array is None else self._array.item(row)
         return number
 
     def column(self) -> Int64:
-        """int64[capacity]: all rows. Not to be changed."""
+        """int64[capacity]: all rows. Must not be changed."""
         if self._array is not None:
             return self._array
         column = np.zeros(self._capacity, np.int64)
@@ -121,7 +121,7 @@ class SparseColumn:
         return column
 
     def at(self, rows: Rows | slice) -> Int64:
-        """int64[n]: the numbers of some rows, in their order. Not to be changed."""
+        """int64[n]: the numbers of some rows, in their order. Must not be changed."""
         if self._array is not None:
             return self._array[rows]
         if isinstance(rows, slice) or len(rows) > _FEW:

@@ -1,8 +1,8 @@
-"""The (anti-)affinity terms of the pods on rows: which of them concern a pod, and on which rows their owners sit.
+"""The affinity and anti-affinity terms of the pods on rows: which of them match a pod, and on which rows they are.
 
-Inter-pod affinity works both ways: a pod on a node may turn a new pod away, or attract it, by terms of its own. Equal
-terms are kept once, with the number of pods that have them per row. A new pod finds those that match it through an index
-over the labels they demand, and pods with the same namespace and labels share the answer until a term comes or goes.
+Inter-pod affinity is symmetric: terms of a pod on a node may reject or attract a new pod. Equal terms are kept once, with
+the number of their pods per row. A new pod finds the terms that match it through an index over the labels that they
+require; pods with the same namespace and labels share the result until a term is added or removed.
 (docs/spec/plugins/inter-pod-affinity.md#terms)
 """
 
@@ -21,11 +21,11 @@ from app.state.columns.families import Counts
 from app.state.columns.resources import Int64
 from app.state.columns.selector_index import Scope, SelectorIndex
 
-#: Namespaces at most for which something is kept for one template, or one set of labels, at a time.
+#: The most namespaces for which results are kept per template or set of labels.
 MAX_NAMESPACES: Final = 1024
-#: Sets of labels for which answers to "which terms match these pods" are kept at a time.
+#: The most sets of labels for which the matching terms are kept.
 _MAX_MATCHES: Final = 4096
-#: A term with fewer rows than this keeps a dict; with more, once an array takes less memory, an array.
+#: A term with fewer rows than this keeps a dict; with more an array, if that takes less memory.
 _SPARSE_ROWS: Final = 32
 _ROWS_PER_SPARSE_ENTRY: Final = 24
 
@@ -42,14 +42,14 @@ class AffinityTerm(msgspec.Struct, frozen=True):
     selector: Selector
 
     def matches(self, namespace: str, namespace_labels: Labels, labels: Labels) -> bool:
-        """Whether the term means a pod with these labels in this namespace."""
+        """Whether the term selects a pod with these labels in this namespace."""
         return (
             namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
         ) and self.selector.matches(labels)
 
     @property
     def scope(self) -> Scope:
-        """The pods the term can mean, as far as that can be said without namespace labels."""
+        """The pods that the term may select, as far as known without namespace labels."""
         anywhere = not self.namespace_selector.nothing
         return Scope(None if anywhere else self.namespaces, self.selector)
 
@@ -98,7 +98,7 @@ def parse_terms(affinity: Affinity | None, namespace: str) -> PodTerms:
 
 
 class _Reader:
-    """Parses the lists of a pod's terms and collects what is wrong with them, in kube-scheduler's words."""
+    """Parses a pod's terms and collects their errors, with kube-scheduler's texts."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace: Final = namespace
@@ -130,7 +130,7 @@ class _Reader:
 
 
 class TermKind(enum.Enum):
-    """Which of a pod's lists a term is in."""
+    """The kind of a term."""
 
     REQUIRED_AFFINITY = enum.auto()
     REQUIRED_ANTI_AFFINITY = enum.auto()
@@ -139,7 +139,7 @@ class TermKind(enum.Enum):
 
 
 class ExistingTerm:
-    """A term that pods on rows have, and how many of them, per row. ``weight`` is 0 for required terms."""
+    """A term of pods on rows, and the number of its pods per row. ``weight`` is 0 for required terms."""
 
     __slots__ = ("_dense", "_sparse", "kind", "term", "total", "weight")
 
@@ -153,11 +153,11 @@ class ExistingTerm:
 
     @property
     def key(self) -> tuple[TermKind, AffinityTerm, int]:
-        """What tells it from other terms."""
+        """The identity of the term."""
         return self.kind, self.term, self.weight
 
     def add(self, row: int, count: int, capacity: int) -> None:
-        """Counts ``count`` more (or fewer) pods with this term on a row of a table of ``capacity`` rows."""
+        """Adds ``count`` (may be negative) pods with this term on a row of a table with ``capacity`` rows."""
         self.total += count
         if self._dense is not None:
             self._dense[row] += count
@@ -194,15 +194,15 @@ class ExistingTerm:
 
 
 class MatchingTerms(NamedTuple):
-    """The terms of pods on rows that mean a certain pod."""
+    """The terms of pods on rows that select a given pod."""
 
     required_anti_affinity: tuple[ExistingTerm, ...]
-    #: Required affinity and preferred terms of both sorts: those that count when nodes are scored.
+    #: The terms that are scored: required affinity, preferred affinity and preferred anti-affinity.
     scoring: tuple[ExistingTerm, ...]
 
 
 class _Carrier:
-    """The pods on rows with one template in one namespace: their terms, one entry per entry of the pod's lists."""
+    """The pods on rows with one template in one namespace: their terms, one entry per term of the pod."""
 
     __slots__ = ("pods", "terms")
 
@@ -244,7 +244,7 @@ class Terms:
         return parsed
 
     def matching(self, pod: Pod, namespace_labels: Labels) -> MatchingTerms:
-        """The terms of pods on rows that mean ``pod``, whose namespace has these labels."""
+        """The terms of pods on rows that select ``pod``, whose namespace has these labels."""
         by_namespace = self._matching.get(pod.labels)
         if by_namespace is None:
             if len(self._matching) >= _MAX_MATCHES:
@@ -270,7 +270,7 @@ class Terms:
     # ------------------------------------------------------------ pods that come and go
 
     def add(self, pod: Pod, row: int) -> None:
-        """Counts the terms of a pod that has come to a row."""
+        """Adds the terms of a pod on a row."""
         if not pod.template.has_affinity:
             return
         key = (pod.template, pod.namespace)
@@ -282,7 +282,7 @@ class Terms:
             term.add(row, 1, self._capacity)
 
     def remove(self, pod: Pod, row: int) -> None:
-        """Takes the terms of a pod off a row; it must be there."""
+        """Removes the terms of a pod from a row; they must have been added."""
         if not pod.template.has_affinity:
             return
         key = (pod.template, pod.namespace)

@@ -1,6 +1,6 @@
-"""Which claims and in-tree disks the pods on each row use; what VolumeRestrictions looks up.
+"""The claims and in-tree disks that the pods on each row use, for VolumeRestrictions.
 
-Costs nothing for pods without volumes and a few dictionary entries per volume for the others
+Pods without volumes cost nothing, others a few dict entries per volume
 (docs/spec/plugins/volume-restrictions.md).
 """
 
@@ -15,28 +15,28 @@ from app.model.pod import Pod
 
 K = TypeVar("K", bound=Hashable)
 
-#: How many pods' volumes use something, by row; rows without a use are absent.
+#: The number of uses by row; rows without a use are absent.
 Uses = dict[int, int]
-#: What tells a disk from others: its kind and its identity within that.
+#: The identity of a disk: its kind and its name within the kind.
 DiskKey = tuple[str, ...]
 
 
 class Disk(msgspec.Struct, frozen=True):
-    """A disk that a pod names itself and that pods on one node cannot share, save where all of them only read.
+    """A disk in a pod's spec that pods on one node can share only if all of them mount it read-only.
 
-    Two are the same disk when they share a key: an RBD image has one per monitor, all others have one.
+    Two disks are the same if they have a key in common: an RBD image has one key per monitor, others have one key.
     """
 
     keys: frozenset[DiskKey]
     read_only: bool = False
 
     def clashes(self, other: "Disk") -> bool:
-        """Whether two pods with these disks cannot be on one node."""
+        """Whether pods with these disks cannot be on one node."""
         return not (self.read_only and other.read_only) and not self.keys.isdisjoint(other.keys)
 
 
 def disks_of(volumes: Iterable[Volume]) -> Iterator[Disk]:
-    """The disks among a pod's volumes: GCE, EBS (never shared), iSCSI and RBD."""
+    """The disks among a pod's volumes: GCE PD, EBS (never shared), iSCSI and RBD."""
     for volume in volumes:
         if (gce := volume.gce_persistent_disk) is not None:
             yield Disk(frozenset({("gce", gce.pd_name)}), gce.read_only)
@@ -50,7 +50,7 @@ def disks_of(volumes: Iterable[Volume]) -> Iterator[Disk]:
 
 
 def count_use(uses: dict[K, Uses], key: K, row: int, step: int) -> None:
-    """Counts ``step`` more (or fewer) uses of ``key`` on a row."""
+    """Adds ``step`` (1 or -1) to the uses of ``key`` on a row."""
     rows = uses.setdefault(key, {})
     count = rows.get(row, 0) + step
     if count:
@@ -70,12 +70,12 @@ class VolumeIndex:
         self._disk_writers: dict[DiskKey, Uses] = {}
 
     def add(self, pod: Pod, row: int) -> None:
-        """Counts a pod that has come to a row."""
+        """Adds a pod to a row."""
         if pod.template.volumes:
             self._count(pod, row, 1)
 
     def remove(self, pod: Pod, row: int) -> None:
-        """Takes a pod off a row."""
+        """Removes a pod from a row."""
         if pod.template.volumes:
             self._count(pod, row, -1)
 
@@ -90,13 +90,13 @@ class VolumeIndex:
                     count_use(self._disk_writers, key, row, step)
 
     def grow(self, capacity: int) -> None:
-        """There is nothing per row to make room for."""
+        """Does nothing: there are no arrays by row."""
 
     def claim_rows(self, key: ClaimKey) -> Collection[int]:
         """The rows with pods whose volumes name this claim (generic ephemeral volumes do not)."""
         return self._claims.get(key, {}).keys()
 
     def disk_rows(self, disk: Disk) -> set[int]:
-        """The rows where a pod with this disk cannot go because of the pods there."""
+        """The rows on which the present pods exclude a pod with this disk."""
         uses = self._disk_writers if disk.read_only else self._disk_uses
         return {row for key in disk.keys for row in uses.get(key, ())}

@@ -1,12 +1,11 @@
-"""The index behind NodeVolumeLimits: CSI volumes on every row, and whether more would fit.
+"""CSI volumes in use on every row, and whether more would fit, for NodeVolumeLimits.
 
 See docs/spec/plugins/node-volume-limits.md.
 
-Pods name claims, not volumes; which volume a claim stands for follows from the claim, its PersistentVolume and its
-class. The index follows all three and moves a claim's uses from one volume to another when that changes, so that no
-cycle has to walk over nodes and their pods.
+Pods name claims; the volume of a claim depends on the claim, its PersistentVolume and its StorageClass. The index follows
+changes of all three and then moves the claim's uses to the other volume, so that no attempt has to loop over pods.
 
-Made when a plugin first asks for it; from then on an event costs a step per use of what changed.
+It is created at the first use. After that an event costs one step per use of the changed object.
 """
 
 from collections import defaultdict
@@ -39,13 +38,13 @@ _NOBODY: Final[Uses] = {}
 
 
 class CsiCounts:
-    """Volumes in use or attached, by row."""
+    """Volumes in use by pods or attached, by row."""
 
     def __init__(self, names: RowNames, capacity: int) -> None:
         self._names = names
         self._capacity = capacity
         self._uses: dict[CsiVolume, Uses] = {}
-        #: How many attachments hold a volume, by node name.
+        #: The number of attachments of a volume, by node name.
         self._held: defaultdict[str, dict[CsiVolume, int]] = defaultdict(dict)
         #: By driver.
         self._counts: dict[str, SparseColumn] = {}
@@ -57,14 +56,14 @@ class CsiCounts:
             counts.grow(capacity)
 
     def use(self, volume: CsiVolume, row: int, step: int) -> None:
-        """Counts ``step`` more (or fewer) uses of a volume by pods on a row."""
+        """Adds ``step`` to the uses of a volume by pods on a row."""
         before = self._used(volume, row)
         count_use(self._uses, volume, row, step)
         if 0 in {before, before + step} and not self._held_on(row, volume):
             self._shift(volume.driver, row, 1 if step > 0 else -1)
 
     def hold(self, volume: CsiVolume, node_name: str, step: int) -> None:
-        """Counts one more (or fewer) attachment of a volume to a node."""
+        """Adds or removes an attachment of a volume to a node."""
         held = self._held[node_name]
         before = held.pop(volume, 0)
         if before + step:
@@ -76,7 +75,7 @@ class CsiCounts:
             self._shift(volume.driver, row, step)
 
     def sync(self, lost: Iterable[tuple[int, str]], found: Iterable[tuple[int, str]]) -> None:
-        """Follows rows to their new names (see RowNames.catch_up)."""
+        """Applies changes of the rows' node names (see RowNames.catch_up)."""
         for step, pairs in ((-1, lost), (1, found)):
             for row, name in pairs:
                 for volume in self._held.get(name, ()):
@@ -100,12 +99,12 @@ class CsiCounts:
     # ------------------------------------------------------------ questions
 
     def on(self, view: View, driver: str) -> Int64:
-        """int64[n]: how many volumes of a driver each row has, imagined pods left out of account."""
+        """int64[n]: the number of volumes of a driver on each row, without dry-run changes."""
         counts = self._counts.get(driver)
         return np.zeros(view.n, np.int64) if counts is None else counts.at(view.rows)
 
     def unused(self, view: View, volumes: Collection[CsiVolume]) -> Int64:
-        """int64[n]: how many of these volumes no pod on the row uses, imagined pods left out of account."""
+        """int64[n]: the number of these volumes that no pod on the row uses, without dry-run changes."""
         fresh = np.full(self._capacity, len(volumes), np.int64)
         for volume in volumes:
             rows = self._uses.get(volume, _NOBODY)
@@ -115,10 +114,10 @@ class CsiCounts:
     def changes(
         self, view: View, shifts: Mapping[tuple[int, CsiVolume], int]
     ) -> Iterable[tuple[int, CsiVolume, int, bool]]:
-        """What imagined uses change: (position, volume, +1 or -1, whether it changes the row's count too).
+        """The effect of a dry run: (position, volume, +1 or -1, whether the row's count changes too).
 
-        ``shifts``: by position and volume, how many more (or fewer) uses by pods are imagined. A volume is reported
-        where it gets its first use or loses its last.
+        ``shifts``: by position and volume, the change in the number of uses. A volume is reported if it gets its first use or loses
+        its last.
         """
         for (position, volume), shift in shifts.items():
             row = int(view.rows[position])
@@ -128,7 +127,7 @@ class CsiCounts:
 
 
 class _Links:
-    """Keys by the name of what they depend on; a single key, which is nearly always all there is, is kept bare."""
+    """Keys by the name of the object on which they depend; a single key is kept without a collection."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, ClaimKey | set[ClaimKey]] = {}
@@ -157,7 +156,7 @@ class _Links:
 
 
 class _Claim:
-    """A claim that pods on rows use, the volume it stands for now, and the names it was found by."""
+    """A claim in use by pods on rows, its present volume, and the names of the objects on which that depends."""
 
     __slots__ = ("class_name", "uses", "volume", "volume_name")
 
@@ -180,7 +179,7 @@ class CsiIndex:
         self._claims: dict[ClaimKey, _Claim] = {}
         self._by_volume = _Links()
         self._by_class = _Links()
-        #: Node and volume of every attachment, and the attachments by PersistentVolume.
+        #: The node and volume of every attachment, and the attachments by PersistentVolume.
         self._attachments: dict[str, tuple[str, CsiVolume | None]] = {}
         self._attachments_of = _Links()
         for attachment in cluster.attachments:
@@ -191,7 +190,7 @@ class CsiIndex:
         cluster.attachments.follow(self._attachment_changed)
 
     def sync(self) -> None:
-        """Follows rows that have got other names; to be called before asking anything."""
+        """Applies changes of the rows' node names; must be called before a query."""
         lost, found = self._names.catch_up()
         if lost or found:
             self._counts.sync(lost, found)
@@ -200,12 +199,12 @@ class CsiIndex:
     # ------------------------------------------------------------ pods
 
     def add(self, pod: Pod, row: int) -> None:
-        """Counts a pod that has come to a row."""
+        """Adds a pod to a row."""
         if pod.template.volumes:
             self._count(pod, row, 1)
 
     def remove(self, pod: Pod, row: int) -> None:
-        """Takes a pod off a row."""
+        """Removes a pod from a row."""
         if pod.template.volumes:
             self._count(pod, row, -1)
 
@@ -223,7 +222,7 @@ class CsiIndex:
                 self._use_claim((pod.namespace, name), row, step)
 
     def _use_inline(self, volume: Volume, row: int, step: int) -> None:
-        """A disk that no CSI driver could serve does not count: a pod that has it must not keep others from this node."""
+        """A disk that cannot be translated does not count: such a pod must not exclude others from the node."""
         try:
             found = inline_volume(volume)
         except TranslationError:
@@ -248,7 +247,7 @@ class CsiIndex:
     # ------------------------------------------------------------ what claims stand for
 
     def _resolve(self, key: ClaimKey, known: _Claim) -> None:
-        """Finds the claim's volume again and moves its uses there."""
+        """Determines the claim's volume again and moves the claim's uses to it."""
         self._unlink(key, known)
         namespace, name = key
         claim = self._cluster.claims.get(name, namespace)
@@ -313,7 +312,7 @@ class CsiIndex:
     # ------------------------------------------------------------ questions
 
     def overflow(self, view: View, wanted: Collection[CsiVolume]) -> Mask:
-        """bool[n]: where some driver's limit leaves no room for these distinct volumes of a new pod."""
+        """bool[n]: whether these distinct volumes of a new pod would exceed a driver's limit."""
         out = np.zeros(view.n, bool)
         limits = {v.driver: self.nodes.limit(v.driver, view.rows) for v in wanted}
         limited = {driver: limit for driver, limit in limits.items() if limit is not None}
@@ -337,7 +336,7 @@ class CsiIndex:
         counts: dict[str, Int64],
         fresh: dict[str, Int64],
     ) -> None:
-        """Corrects counts in place for the pods that the view imagines on rows or away from them."""
+        """Adds the view's dry-run changes to the counts, in place."""
         shifts: defaultdict[tuple[int, CsiVolume], int] = defaultdict(int)
         for position, pod, sign in view.changes():
             for volume in self.resolver.of_pod(pod):
@@ -355,7 +354,7 @@ def _source(attachment: VolumeAttachment) -> str:
 
 
 def csi_index(table: NodeTable, cluster: Cluster) -> CsiIndex:
-    """The one index of a table's CSI volumes, up to date; made when first asked for."""
+    """The table's index of CSI volumes, synchronised; created at the first use."""
     index = table.index(CsiIndex, lambda: CsiIndex(table, cluster))
     index.sync()
     return index

@@ -1,7 +1,7 @@
-"""What CSINode objects say of each row: how many volumes of each driver it takes, which in-tree plugins have migrated.
+"""The contents of CSINodes by row: volume limits by driver, and migrated in-tree plugins.
 
-CSINodes go by node name and come and go on their own, so rows are matched to names again whenever they are needed
-(``sync``); that costs one comparison of arrays and a step per row that changed since.
+CSINodes are named by node and change independently of nodes. Rows are therefore matched to names before each use (``sync``),
+which costs one array comparison and one step per changed row.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,14 +16,14 @@ from app.state.columns.sparse import SparseColumn
 from app.state.lister import Lister
 from app.state.table import NodeTable
 
-#: The limit of a driver that has none.
+#: The limit of a driver without a limit.
 NO_LIMIT: Final = 2**62
 
 _MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 
 
 def driver_limits(node: CSINode) -> dict[str, int]:
-    """How many volumes a node takes, by driver; drivers without a limit are absent."""
+    """The volume limits of a node by driver; drivers without a limit are absent."""
     return {
         driver.name: max(0, driver.allocatable.count)
         for driver in node.spec.drivers or ()
@@ -32,12 +32,12 @@ def driver_limits(node: CSINode) -> dict[str, int]:
 
 
 def migrated_plugins(node: CSINode) -> str:
-    """The in-tree plugins that a node has handed to CSI drivers: names joined by commas."""
+    """The in-tree plugins that are migrated to CSI on a node: names joined by commas."""
     return node.annotations.get(_MIGRATED_PLUGINS, "")
 
 
 class RowNames:
-    """Which node names the rows of a table had when last looked at."""
+    """The node names of a table's rows at the last ``catch_up``."""
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
@@ -46,7 +46,7 @@ class RowNames:
         self._rows: dict[str, int] = {}
 
     def name(self, row: int) -> str:
-        """The name of a row, empty if it had none."""
+        """The name of a row, empty if it has none."""
         return self._names.get(row, "")
 
     def row(self, name: str) -> int | None:
@@ -54,7 +54,7 @@ class RowNames:
         return self._rows.get(name)
 
     def catch_up(self) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-        """(row, name) pairs that are no more, and new ones; none is in both."""
+        """The (row, name) pairs that were removed, and those that were added."""
         table = self._table
         if table.last_generation == self._seen_generation:
             return [], []
@@ -73,7 +73,7 @@ class RowNames:
 
 
 class CsiNodes:
-    """Columns from CSINodes. Arrays have one entry per row of the table.
+    """CSINodes as columns. Arrays have one entry per row of the table.
 
     ``present``: rows with a CSINode. ``limited``: rows where it limits any driver.
     """
@@ -83,10 +83,10 @@ class CsiNodes:
         self._nodes = nodes
         self.present: Mask = np.zeros(capacity, bool)
         self.limited: Mask = np.zeros(capacity, bool)
-        #: By driver, one more than the limit of each row; 0 where there is none. And the limits of each row by driver.
+        #: By driver: each row's limit plus 1, 0 for no limit. And the limits of each row by driver.
         self._limits: dict[str, SparseColumn] = {}
         self._limits_on: dict[int, Mapping[str, int]] = {}
-        #: Each row's annotation.
+        #: The annotation of each row.
         self._migrated: Final = EncodedColumn(capacity, "")
         nodes.follow(self._changed)
 
@@ -100,7 +100,7 @@ class CsiNodes:
             limits.grow(capacity)
 
     def sync(self, found: Iterable[tuple[int, str]]) -> None:
-        """Follows rows to their new names (see RowNames.catch_up); rows that have lost theirs are in no view."""
+        """Applies changes of the rows' node names (see RowNames.catch_up)."""
         for row, name in found:
             self._set(row, self._nodes.get(name))
 
@@ -131,7 +131,7 @@ class CsiNodes:
             del self._limits[driver]
 
     def limit(self, driver: str, rows: Rows) -> Int64 | None:
-        """int64[n]: how many volumes of a driver each of these rows takes; None if no row limits it."""
+        """int64[n]: each row's limit for a driver; None if no row has one."""
         column = self._limits.get(driver)
         if column is None:
             return None
@@ -139,6 +139,6 @@ class CsiNodes:
         return np.where(limits == 0, NO_LIMIT, limits - 1)
 
     def migrated(self, plugin: str) -> Mask:
-        """bool[capacity]: the rows that have handed this in-tree plugin to its CSI driver."""
+        """bool[capacity]: whether the in-tree plugin is migrated to CSI on the row."""
         table = np.array([plugin in text.split(",") for text in self._migrated.values], bool)
         return table[self._migrated.codes]

@@ -1,4 +1,4 @@
-"""CSI volumes: which one stands behind a claim or an in-tree disk (docs/spec/plugins/node-volume-limits.md#filter)."""
+"""Determines the CSI volume of a claim or an in-tree disk (docs/spec/plugins/node-volume-limits.md#filter)."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from app.model.objects import (
 from app.model.pod import Pod
 from app.state.cluster import Cluster
 
-#: Begins the handle that stands for a volume yet to be made; no driver gives handles like it.
+#: Prefix of the handle of a volume that is not provisioned yet; no driver uses it.
 _PENDING = "\0"
 
 
@@ -32,30 +32,30 @@ class CsiVolume(NamedTuple):
 
 
 def inline_volume(volume: Volume) -> CsiVolume | None:
-    """The CSI volume behind a migrated in-tree disk that a pod names itself. Raises TranslationError."""
+    """The CSI volume of a migrated in-tree disk in a pod's spec. Raises TranslationError."""
     plugin = plugin_of(volume)
     return None if plugin is None else CsiVolume(plugin.driver, inline_handle(volume))
 
 
 def inline_fault(volume: Volume, problem: TranslationError) -> str:
-    """Why a pod's own in-tree disk cannot be counted."""
+    """The error text for an in-tree disk in a pod's spec that cannot be translated."""
     return f"converting volume({volume.name}) from inline to csi: {problem}"
 
 
 class VolumeResolver:
-    """Finds CSI volumes in the cluster as it is now."""
+    """Determines CSI volumes from the present objects."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def of_claim(self, claim: PersistentVolumeClaim) -> CsiVolume | None:
-        """The volume behind a claim; None if it does not count against any driver."""
+        """The volume of a claim; None if it does not count against a driver's limit."""
         bound = self._cluster.volumes.get(claim.spec.volume_name)
         found = self._to_be_made(claim) if bound is None else _of_volume(bound)
         return found if found is not None and found.driver and found.handle else None
 
     def _to_be_made(self, claim: PersistentVolumeClaim) -> CsiVolume | None:
-        """A claim without a volume counts as one more of its class's driver."""
+        """A claim without a volume counts as one volume of its class's driver."""
         storage_class = self._cluster.storage_classes.get(class_of_claim(claim))
         if storage_class is None:
             return None
@@ -63,7 +63,7 @@ class VolumeResolver:
         return CsiVolume(driver, f"{_PENDING}{claim.key}")
 
     def of_attachment(self, attachment: VolumeAttachment) -> CsiVolume | None:
-        """The volume that an attachment holds on its node; None if it does not count."""
+        """The volume of an attachment; None if it does not count."""
         spec = attachment.spec
         volume = self._cluster.volumes.get(spec.source.persistent_volume_name or "")
         if not spec.attacher or volume is None or volume.spec.csi is None:
@@ -71,7 +71,7 @@ class VolumeResolver:
         return CsiVolume(spec.attacher, volume.spec.csi.volume_handle)
 
     def of_pod(self, pod: Pod) -> Iterator[CsiVolume]:
-        """The volumes that a pod on a node counts for, one entry per use; what cannot be found is left out."""
+        """The volumes of a pod on a node, one entry per use; unknown ones are left out."""
         for volume in pod.template.volumes:
             found = self._of_pod_volume(pod, volume)
             if found is not None:
