@@ -35,7 +35,7 @@ from app.observe.metrics import gauges
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
 from app.runtime.clock import Clock, SystemClock, make_rng
-from app.runtime.limits import Limits, resident_memory, take_limits
+from app.runtime.limits import Limits, resident_memory, return_free_memory, take_limits
 from app.runtime.shortages import SHORTAGES
 from app.runtime.signals import StopRequest, handled
 from app.runtime.tasks import spawn_eternal
@@ -178,6 +178,7 @@ class Process:
             spawn_eternal(group, events.run(), name="events")
             spawn_eternal(group, lease_events.run(), name="lease events")
             spawn_eternal(group, self._telemetry.lag.run(), name="event loop lag")
+            spawn_eternal(group, return_free_memory(), name="free memory")
             return await self._lead(group, scheduler, leading, events, lease_events)
 
     async def _lead(

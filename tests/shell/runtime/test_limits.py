@@ -1,7 +1,9 @@
 """What the system allows: control groups of both versions, ulimit, descriptors."""
 
+import asyncio
 import os
 import resource
+from types import SimpleNamespace
 
 import pytest
 
@@ -115,3 +117,22 @@ def test_those_of_this_process():
 
 def test_connections_to_the_endpoints_follow_from_the_descriptors():
     assert ConnectionLimits().within(1024) == ConnectionLimits(128, 32)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("library", ["glibc", "one without malloc_trim"])
+async def test_free_memory_is_returned_each_minute(monkeypatch, library):
+    trims = []
+    functions = {"malloc_trim": trims.append} if library == "glibc" else {}
+    monkeypatch.setattr(limits.ctypes, "CDLL", lambda _name: SimpleNamespace(**functions))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(150):
+            await limits.return_free_memory()
+    assert trims == ([0, 0] if functions else [])
+
+
+@pytest.mark.looptime
+async def test_free_memory_is_returned_to_this_system():
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(61):
+            await limits.return_free_memory()
