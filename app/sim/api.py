@@ -31,6 +31,12 @@ from app.sim.patches.json_patch import apply_json_patch, apply_merge_patch
 from app.sim.patches.merge_keys import struct_of
 from app.sim.patches.strategic_merge import apply_strategic_merge
 from app.sim.resources.defaults import set_defaults
+from app.sim.resources.devices.strategies import (
+    DeviceClassStrategy,
+    ResourceClaimStrategy,
+    ResourceClaimTemplateStrategy,
+    ResourceSliceStrategy,
+)
 from app.sim.resources.event_versions import EVENTS_V1, event_mistakes, shown, stored
 from app.sim.resources.kinds import (
     EVENTS,
@@ -42,9 +48,38 @@ from app.sim.resources.kinds import (
     Kind,
     is_stored,
 )
-from app.sim.resources.strategies import strategy_of
+from app.sim.resources.pods import PodStrategy
+from app.sim.resources.strategy import (
+    WITH_STATUS,
+    WITHOUT_STATUS,
+    ClaimStrategy,
+    DisruptionBudgetStrategy,
+    FreshStatus,
+    KindStrategy,
+    PriorityClassStrategy,
+)
 from app.sim.resources.validation import metadata_mistakes, metadata_update_mistakes
-from app.sim.store import Key, Object, Record, Store
+from app.sim.store import Key, Object, ObjectStore, Record
+
+_STRATEGIES: Final[Mapping[str, KindStrategy]] = {
+    "pods": PodStrategy(),
+    "namespaces": FreshStatus({"phase": "Active"}),
+    "persistentvolumes": FreshStatus({"phase": "Pending"}),
+    "persistentvolumeclaims": ClaimStrategy(),
+    "poddisruptionbudgets.policy": DisruptionBudgetStrategy(),
+    "priorityclasses.scheduling.k8s.io": PriorityClassStrategy(),
+    "deviceclasses.resource.k8s.io": DeviceClassStrategy(),
+    "resourceclaims.resource.k8s.io": ResourceClaimStrategy(),
+    "resourceclaimtemplates.resource.k8s.io": ResourceClaimTemplateStrategy(),
+    "resourceslices.resource.k8s.io": ResourceSliceStrategy(),
+}
+
+
+def strategy_of(kind: Kind) -> KindStrategy:
+    """The rules of a kind."""
+    common = WITH_STATUS if kind.has_status else WITHOUT_STATUS
+    return _STRATEGIES.get(kind.resource, common)
+
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -69,7 +104,7 @@ class Api:
 
     def __init__(self, *, now: Callable[[], float], history_limit: int = 10_000) -> None:
         resources = {kind.storage for kind in KINDS if is_stored(kind)}
-        self.store = Store(resources, history_limit=history_limit)
+        self.store = ObjectStore(resources, history_limit=history_limit)
         self.now = now
 
     def timestamp(self) -> str:

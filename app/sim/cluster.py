@@ -2,10 +2,15 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
+
+import msgspec
+import yaml
+from aiohttp import web
 
 from app.sim.api import Api
 from app.sim.clock import wall_clock
@@ -20,12 +25,10 @@ from app.sim.controllers.garbage_collection import (
 from app.sim.controllers.kubelet import KubeletOptions, Kubelets
 from app.sim.controllers.persistent_volumes import PersistentVolumeController
 from app.sim.controllers.resource_claims import ResourceClaimController
-from app.sim.errors import ApiError
-from app.sim.http.debug import DebugSurface
-from app.sim.http.faults import Faults
-from app.sim.http.handlers import Handlers
+from app.sim.errors import ApiError, bad_request
+from app.sim.http.faults import Fault, Faults
+from app.sim.http.handlers import Handlers, json_response
 from app.sim.http.server import Server, WatchLimits
-from app.sim.kubeconfig import write_kubeconfig
 from app.sim.manifests import ManifestError, read_manifests
 from app.sim.nodes import DRIVER, NodeOptions, device_class, make_nodes, make_slices
 from app.sim.resources.kinds import (
@@ -246,3 +249,98 @@ async def serve(
         if ready is not None:
             ready(cluster)
         await (stop or asyncio.Event()).wait()
+
+
+def kubeconfig(url: str) -> str:
+    """Returns a kubeconfig, as YAML, for the server at ``url``."""
+    name = "embedded"
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": {"server": url}}],
+            "users": [{"name": ADMIN, "user": {"token": ADMIN_TOKEN}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": ADMIN}}],
+            "current-context": name,
+        },
+        sort_keys=False,
+    )
+
+
+def write_kubeconfig(path: Path, url: str) -> None:
+    """Writes the kubeconfig atomically, so that no reader sees a part of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(kubeconfig(url))
+    draft.chmod(0o600)
+    draft.replace(path)
+
+
+_ROOT: Final = "/debug/cluster"
+
+
+class DebugSurface:
+    """Answers requests below ``/debug/cluster``, for tests whose cluster runs in a process of its own.
+
+    ======  =========================  ===================================================
+    method  path                       does
+    ======  =========================  ===================================================
+    POST    /debug/cluster/faults      activates a fault (the fields of ``Fault``)
+    DELETE  /debug/cluster/faults      removes all faults; requests that wait for one continue
+    POST    /debug/cluster/cut         aborts every connection, also this one
+    POST    /debug/cluster/refuse      aborts, and refuses connections for ``{"seconds": n}``
+    POST    /debug/cluster/compact     drops the history of changes
+    GET     /debug/cluster             counts: revision, watchers, objects by resource
+    ======  =========================  ===================================================
+    """
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self._actions: Mapping[tuple[str, str], Callable[[bytes], Any]] = {
+            ("GET", _ROOT): self._statistics,
+            ("POST", f"{_ROOT}/faults"): self._add_fault,
+            ("DELETE", f"{_ROOT}/faults"): self._clear_faults,
+            ("POST", f"{_ROOT}/cut"): self._cut,
+            ("POST", f"{_ROOT}/refuse"): self._refuse,
+            ("POST", f"{_ROOT}/compact"): self._compact,
+        }
+
+    def __call__(self, method: str, path: str, body: bytes) -> web.Response | None:
+        """Answers a request; returns None for other paths. Raises 400."""
+        action = self._actions.get((method, path))
+        if action is None:
+            return None
+        try:
+            answer = action(body)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise bad_request(str(error)) from error
+        return json_response(msgspec.json.encode(answer))
+
+    def _statistics(self, _body: bytes) -> Any:
+        store = self._cluster.api.store
+        objects = {resource: len(items.records) for resource, items in store.items()}
+        return {
+            "revision": store.revision,
+            "watchers": self._cluster.watcher_count,
+            "objects": {resource: count for resource, count in objects.items() if count},
+        }
+
+    def _add_fault(self, body: bytes) -> Any:
+        self._cluster.faults.add(msgspec.json.decode(body, type=Fault))
+        return {"faults": len(list(self._cluster.faults))}
+
+    def _clear_faults(self, _body: bytes) -> Any:
+        self._cluster.faults.clear()
+        return {"faults": 0}
+
+    def _cut(self, _body: bytes) -> Any:
+        return {"cut": self._cluster.cut_connections()}
+
+    def _refuse(self, body: bytes) -> Any:
+        seconds = msgspec.json.decode(body, type=dict[str, float]).get("seconds", 1.0)
+        self._cluster.refuse_connections(seconds)
+        return {"seconds": seconds}
+
+    def _compact(self, _body: bytes) -> Any:
+        self._cluster.compact()
+        return {}

@@ -22,8 +22,8 @@ from app.sim.errors import (
     unsupported_value,
 )
 from app.sim.resources.kinds import Kind
-from app.sim.selectors import Selector, compile_selector
-from app.sim.store import Collection, Key, Record, Store
+from app.sim.selectors import ListSelector, compile_selector
+from app.sim.store import Collection, Key, ObjectStore, Record
 
 _TOKEN_VERSION: Final = "meta.k8s.io/v1"  # noqa: S105 - not a secret
 _LATEST: Final = -1
@@ -43,7 +43,7 @@ _VERSION_EXPIRED: Final = "The resourceVersion for the provided list is too old.
 class ListOptions:
     """The validated query of a list or watch."""
 
-    selector: Selector
+    selector: ListSelector
     limit: int = 0
     """Objects per page; 0 means all."""
     continue_token: str = ""
@@ -145,7 +145,7 @@ def _match_mistakes(options: ListOptions) -> list[Cause]:
     return []
 
 
-def list_page(store: Store, kind: Kind, namespace: str | None, options: ListOptions) -> Page:
+def list_page(store: ObjectStore, kind: Kind, namespace: str | None, options: ListOptions) -> Page:
     """Reads one page. Raises 410 if the requested revision is compacted, 504 if it does not exist yet."""
     current = store[kind.storage]
     if options.continue_token:
@@ -160,7 +160,9 @@ def list_page(store: Store, kind: Kind, namespace: str | None, options: ListOpti
     )
 
 
-def _at_version(store: Store, current: Collection, options: ListOptions) -> tuple[Collection, int]:
+def _at_version(
+    store: ObjectStore, current: Collection, options: ListOptions
+) -> tuple[Collection, int]:
     wanted = options.resource_version or 0
     if wanted > store.revision:
         raise too_large_resource_version(wanted, store.revision)
@@ -173,7 +175,7 @@ def _at_version(store: Store, current: Collection, options: ListOptions) -> tupl
 
 
 def _at_token(
-    store: Store, current: Collection, revision: int, after: Key
+    store: ObjectStore, current: Collection, revision: int, after: Key
 ) -> tuple[Collection, int]:
     if revision == _LATEST:
         return current, store.revision
@@ -186,7 +188,7 @@ def _at_token(
 def _read(
     collection: Collection,
     namespace: str | None,
-    selector: Selector,
+    selector: ListSelector,
     *,
     limit: int,
     after: Key | None,
@@ -211,7 +213,7 @@ def _read(
 
 
 def _single(
-    collection: Collection, namespace: str | None, selector: Selector
+    collection: Collection, namespace: str | None, selector: ListSelector
 ) -> list[Record] | None:
     """The only object that a selection by name in one namespace can match; None if there can be several."""
     if selector.only_name is None or namespace is None:

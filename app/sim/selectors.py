@@ -29,7 +29,7 @@ _REQUIREMENT: Final = re.compile(
 )
 
 
-class Selector:
+class ListSelector:
     """A compiled selection. ``only_name`` is set if only the object of that name can match."""
 
     __slots__ = ("only_name", "tests")
@@ -46,7 +46,7 @@ class Selector:
         return all(test(value) for test in self.tests)
 
 
-def compile_selector(kind: Kind, labels: str, fields: str) -> Selector:
+def compile_selector(kind: Kind, labels: str, fields: str) -> ListSelector:
     """Compiles the ``labelSelector`` and ``fieldSelector`` parameters. Raises 400 on a mistake."""
     tests: list[Test] = []
     if labels:
@@ -56,7 +56,7 @@ def compile_selector(kind: Kind, labels: str, fields: str) -> Selector:
         tests.append(_on_field(path, wanted, equal))
         if equal and path == _NAME:
             only_name = wanted
-    return Selector(tests, only_name)
+    return ListSelector(tests, only_name)
 
 
 def _on_labels(tests: list[LabelTest]) -> Test:

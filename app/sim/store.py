@@ -44,7 +44,7 @@ class Record:
         return self.value["metadata"]["name"]  # type: ignore[no-any-return]  # JSON
 
 
-class Change:
+class StoreChange:
     """One write: the object as it is now, and as it was before (None for ADDED).
 
     For DELETED ``record`` is the last state with the revision of the deletion, as etcd reports it.
@@ -77,7 +77,7 @@ def _stamped(value: Object, revision: int) -> Object:
     return value | {"metadata": metadata}
 
 
-Listener = Callable[[Change], None]
+Listener = Callable[[StoreChange], None]
 
 
 class Collection:
@@ -85,7 +85,7 @@ class Collection:
 
     def __init__(self, history_limit: int) -> None:
         self.records: dict[Key, Record] = {}
-        self.history: deque[Change] = deque()
+        self.history: deque[StoreChange] = deque()
         self.compacted = 0
         """Changes up to and including this revision are forgotten."""
         self.listeners: dict[Listener, None] = {}
@@ -116,7 +116,7 @@ class Collection:
             past._undo(change)
         return past
 
-    def _undo(self, change: Change) -> None:
+    def _undo(self, change: StoreChange) -> None:
         if change.previous is None:
             self._drop(change.key)
             return
@@ -128,7 +128,7 @@ class Collection:
         del self.records[key]
         del self._keys[bisect_left(self._keys, key)]
 
-    def changes_since(self, revision: int) -> list[Change]:
+    def changes_since(self, revision: int) -> list[StoreChange]:
         """Returns the changes after ``revision``, oldest first."""
         return list(self._newest_since(revision))[::-1]
 
@@ -139,7 +139,7 @@ class Collection:
         if keep == 0:
             self.compacted = revision
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: StoreChange) -> None:
         """Applies a change and calls the listeners."""
         if change.type == "DELETED":
             self._drop(change.key)
@@ -156,14 +156,14 @@ class Collection:
             except Exception:
                 log.exception("A listener failed: %s %s", change.type, "/".join(change.key))
 
-    def _newest_since(self, revision: int) -> Iterable[Change]:
+    def _newest_since(self, revision: int) -> Iterable[StoreChange]:
         for change in reversed(self.history):
             if change.revision <= revision:
                 return
             yield change
 
 
-class Store:
+class ObjectStore:
     """Every collection, and the revision that counts the writes to all of them."""
 
     def __init__(self, resources: Iterable[str], *, history_limit: int = 10_000) -> None:
@@ -183,7 +183,9 @@ class Store:
         self.revision += 1
         value["metadata"]["resourceVersion"] = str(self.revision)
         record = Record(value, self.revision)
-        collection.apply(Change("ADDED" if previous is None else "MODIFIED", key, record, previous))
+        collection.apply(
+            StoreChange("ADDED" if previous is None else "MODIFIED", key, record, previous)
+        )
         return record
 
     def remove(self, resource: str, key: Key) -> Record:
@@ -192,7 +194,7 @@ class Store:
         previous = collection.records[key]
         self.revision += 1
         record = Record(_stamped(previous.value, self.revision), self.revision)
-        collection.apply(Change("DELETED", key, record, previous))
+        collection.apply(StoreChange("DELETED", key, record, previous))
         return record
 
     def compact(self) -> None:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from app.sim import EmbeddedCluster
 from app.sim.resources.kinds import NODES, PODS
 from app.sim.resources.pod_claims import missing_claim
-from app.sim.store import Change
+from app.sim.store import StoreChange
 
 ZONE: Final = "topology.kubernetes.io/zone"
 #: The workload that a pod belongs to; None for pods that are not tracked.
@@ -62,7 +62,7 @@ class PodTracker:
         """When each binding happened, in order."""
         cluster.api.store[PODS.storage].listeners[self._on_pod] = None
 
-    def _on_pod(self, change: Change) -> None:
+    def _on_pod(self, change: StoreChange) -> None:
         pod = change.record.value
         uid = pod["metadata"]["uid"]
         entry = self._entries.get(uid)

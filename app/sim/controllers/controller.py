@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from app.sim.api import Api
 from app.sim.errors import ApiError
 from app.sim.resources.kinds import Kind
-from app.sim.store import Change, Listener
+from app.sim.store import Listener, StoreChange
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Controller(Generic[K]):
             collection = self._api.store[kind.storage]
             collection.listeners[handler] = None
             for key, record in list(collection.records.items()):
-                handler(Change("ADDED", key, record, None))
+                handler(StoreChange("ADDED", key, record, None))
 
     def stop(self) -> None:
         """Stops, and leaves all objects as they are."""

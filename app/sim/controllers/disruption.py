@@ -14,7 +14,7 @@ from app.sim.controllers.controller import Controller
 from app.sim.objects import is_being_deleted, is_true, with_condition
 from app.sim.resources.kinds import POD_DISRUPTION_BUDGETS, PODS
 from app.sim.selectors import selects_labels
-from app.sim.store import Change, Object, Record
+from app.sim.store import Object, Record, StoreChange
 
 _SETTLE_SECONDS: Final = 0.02
 """Changes within this time are counted together."""
@@ -31,11 +31,11 @@ class DisruptionController(Controller[str]):
         self._given: set[str] = set()
         """Uids of the budgets that were created with a status."""
 
-    def _on_pod(self, change: Change) -> None:
+    def _on_pod(self, change: StoreChange) -> None:
         if self._budgets.records:
             self.enqueue(change.key[0], _SETTLE_SECONDS)
 
-    def _on_budget(self, change: Change) -> None:
+    def _on_budget(self, change: StoreChange) -> None:
         uid = change.record.value["metadata"]["uid"]
         if change.type == "DELETED":
             self._given.discard(uid)

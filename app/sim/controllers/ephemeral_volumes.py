@@ -9,7 +9,7 @@ from app.sim.errors import ApiError
 from app.sim.objects import is_being_deleted
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import BY_RESOURCE, PODS
-from app.sim.store import Change, Key, Object, Record
+from app.sim.store import Key, Object, Record, StoreChange
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class EphemeralVolumeController(Controller[Key]):
     def __init__(self, api: Api) -> None:
         super().__init__(api, {PODS: self._on_pod})
 
-    def _on_pod(self, change: Change) -> None:
+    def _on_pod(self, change: StoreChange) -> None:
         if change.type == "ADDED":
             self._create_claims(change.record.value)
         elif change.type == "DELETED":

@@ -9,7 +9,7 @@ from app.sim.nodes import slice_name
 from app.sim.objects import is_being_deleted
 from app.sim.resources.deletion import DeleteOptions, delete, delete_collection
 from app.sim.resources.kinds import EVENTS, KINDS, NAMESPACES, NODES, RESOURCE_SLICES, is_stored
-from app.sim.store import Change, Key
+from app.sim.store import Key, StoreChange
 
 _RETRY_SECONDS: Final = 0.1
 _EXPIRY_CHECK_SECONDS: Final = 30.0
@@ -21,7 +21,7 @@ class NamespaceController(Controller[str]):
     def __init__(self, api: Api) -> None:
         super().__init__(api, {NAMESPACES: self._on_namespace})
 
-    def _on_namespace(self, change: Change) -> None:
+    def _on_namespace(self, change: StoreChange) -> None:
         if change.type != "DELETED" and is_being_deleted(change.record.value):
             self.enqueue(change.key[1])
 
@@ -60,7 +60,7 @@ class EventExpiry(Controller[str]):
         super().start()
         self.enqueue("expired")
 
-    def _on_event(self, change: Change) -> None:
+    def _on_event(self, change: StoreChange) -> None:
         if change.type != "DELETED":
             self._written.append((self._api.now(), change.key, change.revision))
 
@@ -80,7 +80,7 @@ class SliceGarbageCollector(Controller[str]):
     def __init__(self, api: Api) -> None:
         super().__init__(api, {NODES: self._on_node})
 
-    def _on_node(self, change: Change) -> None:
+    def _on_node(self, change: StoreChange) -> None:
         part = 0
         while change.type == "DELETED" and self._delete(slice_name(change.key[1], part)):
             part += 1

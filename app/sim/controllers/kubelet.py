@@ -18,7 +18,7 @@ from app.sim.objects import is_being_deleted, with_condition
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import NODES, PODS, RESOURCE_CLAIMS
 from app.sim.resources.pod_claims import may_start
-from app.sim.store import Change, Key, Object, Record
+from app.sim.store import Key, Object, Record, StoreChange
 
 RUN_FOR: Final = "sim.aiokube-scheduler.io/run-for"
 """Annotation with a duration (``5s``, ``1m30s``, ``250ms``) after which a running pod succeeds."""
@@ -77,20 +77,20 @@ class Kubelets(Controller[Key]):
             "remove": self._remove_pod,
         }
 
-    def _on_pod(self, change: Change) -> None:
+    def _on_pod(self, change: StoreChange) -> None:
         if change.type == "DELETED":
             self._drop_plan(change.key)
             self._forget_waiting(change.key, change.record.value)
         else:
             self._plan(change.key, change.record.value)
 
-    def _on_node(self, change: Change) -> None:
+    def _on_node(self, change: StoreChange) -> None:
         """The kubelet of a new node starts the pods that were bound to the node before."""
         if change.type == "ADDED":
             for key in self._without_node.pop(change.key[1], ()):
                 self._plan_again(key)
 
-    def _on_claim(self, change: Change) -> None:
+    def _on_claim(self, change: StoreChange) -> None:
         """Pods can start when their claims are reserved for them."""
         for consumer in change.record.value.get("status", {}).get("reservedFor", ()):
             if consumer["resource"] == "pods":

@@ -31,7 +31,7 @@ from app.sim.objects import is_being_deleted
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import BY_RESOURCE, NODES, STORAGE_CLASSES
 from app.sim.selectors import selects_labels
-from app.sim.store import Change, Key, Object
+from app.sim.store import Key, Object, StoreChange
 
 CLAIMS: Final = BY_RESOURCE["persistentvolumeclaims"]
 VOLUMES: Final = BY_RESOURCE["persistentvolumes"]
@@ -61,7 +61,7 @@ class PersistentVolumeController(Controller[str]):
 
     # ------------------------------------------------------------ changes
 
-    def _on_claim(self, change: Change) -> None:
+    def _on_claim(self, change: StoreChange) -> None:
         claim = change.record.value
         if change.type == "DELETED":
             self._unbound.pop(change.key, None)
@@ -72,11 +72,11 @@ class PersistentVolumeController(Controller[str]):
             self._unbound[change.key] = None
             self.enqueue(_ALL)
 
-    def _on_volume(self, change: Change) -> None:
+    def _on_volume(self, change: StoreChange) -> None:
         if change.type != "DELETED" and (self._unbound or _is_new(change.record.value)):
             self.enqueue(_ALL)
 
-    def _on_class(self, change: Change) -> None:
+    def _on_class(self, change: StoreChange) -> None:
         if change.type != "DELETED" and self._unbound:
             self.enqueue(_ALL)
 

@@ -30,7 +30,7 @@ from app.sim.resources.pod_claims import (
     made_name,
     owning_pod,
 )
-from app.sim.store import Change, Key, Object
+from app.sim.store import Key, Object, StoreChange
 
 Purpose = tuple[str, str]
 """(uid of a pod, entry in the pod) for which a claim is created."""
@@ -60,7 +60,7 @@ class ResourceClaimController(Controller[tuple[Kind, Key]]):
 
     # ------------------------------------------------------------ changes
 
-    def _on_pod(self, change: Change) -> None:
+    def _on_pod(self, change: StoreChange) -> None:
         pod = change.record.value
         if not has_claims(pod):
             return
@@ -78,7 +78,7 @@ class ResourceClaimController(Controller[tuple[Kind, Key]]):
                 self._enqueue_claim(claim)
         self._enqueue_pod(change.key)
 
-    def _on_claim(self, change: Change) -> None:
+    def _on_claim(self, change: StoreChange) -> None:
         before = None if change.previous is None else _purpose_of(change.previous.value)
         after = None if change.type == "DELETED" else _purpose_of(change.record.value)
         if before is not None and before != after:
@@ -92,7 +92,7 @@ class ResourceClaimController(Controller[tuple[Kind, Key]]):
         for pod in self._users.get(change.key, ()):
             self._enqueue_pod(pod)
 
-    def _on_template(self, change: Change) -> None:
+    def _on_template(self, change: StoreChange) -> None:
         if change.type != "DELETED" and change.key in self._waiting:
             for pod in self._waiting.pop(change.key):
                 self._enqueue_pod(pod)

@@ -26,15 +26,14 @@ from app.sim.http.protobuf_messages import WITH_STATUS
 from app.sim.http.representation import Representation
 from app.sim.http.routes import ResourcePath
 from app.sim.listing import ListOptions, list_page, parse_list_options
-from app.sim.resources.binding import bind, binding_name
 from app.sim.resources.deletion import (
     delete,
     delete_collection,
     parse_delete_options,
     parse_dry_run,
 )
-from app.sim.resources.eviction import evict
 from app.sim.resources.kinds import Kind, is_stored
+from app.sim.resources.pod_subresources import bind, binding_name, evict
 from app.sim.resources.reviews import Reviewer
 from app.sim.store import Record
 

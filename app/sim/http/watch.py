@@ -17,8 +17,8 @@ from app.sim.errors import ApiError, expired, too_large_resource_version
 from app.sim.http.representation import Representation
 from app.sim.listing import ListOptions
 from app.sim.resources.kinds import Kind
-from app.sim.selectors import Selector
-from app.sim.store import Change, Collection, EventType, Record, Store
+from app.sim.selectors import ListSelector
+from app.sim.store import Collection, EventType, ObjectStore, Record, StoreChange
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Watcher:
         representation: Representation,
         *,
         namespace: str | None,
-        selector: Selector,
+        selector: ListSelector,
         buffer_limit: int,
     ) -> None:
         self._collection = collection
@@ -73,11 +73,11 @@ class Watcher:
             batch = records[start : start + _INITIAL_BATCH]
             yield b"".join([self._event("ADDED", record) for record in batch])
 
-    def send_history(self, changes: Sequence[Change]) -> None:
+    def send_history(self, changes: Sequence[StoreChange]) -> None:
         """Queues earlier changes, without a limit. They are encoded when the client reads them."""
         self._initial = self._replayed(changes)
 
-    def _replayed(self, changes: Sequence[Change]) -> Iterator[bytes]:
+    def _replayed(self, changes: Sequence[StoreChange]) -> Iterator[bytes]:
         for start in range(0, len(changes), _INITIAL_BATCH):
             seen = map(self._seen, changes[start : start + _INITIAL_BATCH])
             events = [self._event(*found) for found in seen if found is not None]
@@ -87,7 +87,7 @@ class Watcher:
     def _event(self, type_: EventType, record: Record) -> bytes:
         return b"".join((_OPENING[type_], self._representation.one(record), _CLOSING))
 
-    def offer(self, change: Change) -> None:
+    def offer(self, change: StoreChange) -> None:
         """Queues a change if this watcher sees it. One that cannot be encoded ends the watch; the write succeeds."""
         if change.revision <= self._after:
             return
@@ -99,7 +99,7 @@ class Watcher:
             logger.exception("Closing a watch that cannot show %s", "/".join(change.key))
             self.close()
 
-    def _seen(self, change: Change) -> tuple[EventType, Record] | None:
+    def _seen(self, change: StoreChange) -> tuple[EventType, Record] | None:
         """The event of a change for this watcher, or None. A change can move an object into or out of the selection."""
         if self._namespace is not None and change.key[0] != self._namespace:
             return None
@@ -154,7 +154,7 @@ class Watcher:
 
 
 def open_watch(
-    store: Store,
+    store: ObjectStore,
     kind: Kind,
     namespace: str | None,
     options: ListOptions,
@@ -182,7 +182,7 @@ def open_watch(
     return watcher
 
 
-def _begin_with_state(store: Store, watcher: Watcher, options: ListOptions) -> None:
+def _begin_with_state(store: ObjectStore, watcher: Watcher, options: ListOptions) -> None:
     wanted = options.resource_version or 0
     if wanted > store.revision:
         raise too_large_resource_version(wanted, store.revision)

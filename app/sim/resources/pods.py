@@ -1,7 +1,7 @@
 """Pods as the API server treats them: admission, quality of service, what may change after creation."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from app.model.quantity import QuantityError, parse
 from app.sim.errors import (
@@ -15,9 +15,12 @@ from app.sim.errors import (
 from app.sim.resources.devices.pod_entries import entry_mistakes, entry_status_mistakes
 from app.sim.resources.priority import admit_priority
 from app.sim.resources.runtime_class import admit_runtime_class
-from app.sim.resources.strategy import Strategy, World
+from app.sim.resources.strategy import KindStrategy
 from app.sim.resources.validation import name_mistakes
 from app.sim.store import Object
+
+if TYPE_CHECKING:
+    from app.sim.api import Api
 
 _TOLERATED_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATION_SECONDS: Final = 300
@@ -33,21 +36,21 @@ _IMMUTABLE: Final = (
 _FREE_FIELDS: Final = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "schedulingGates")
 
 
-class PodStrategy(Strategy):
+class PodStrategy(KindStrategy):
     """The rules of pods: they are created as Pending with defaults from admission, and most of the spec is immutable."""
 
-    def prepare_for_create(self, value: Object, world: World) -> None:
-        admit_priority(value, world.priority_classes())
-        admit_runtime_class(value, world)
+    def prepare_for_create(self, value: Object, api: "Api") -> None:
+        admit_priority(value, api.priority_classes())
+        admit_runtime_class(value, api)
         _merge_label_keys(value)
         _tolerate_for_a_while(value["spec"])
         status: Object = {"phase": "Pending"}
         if value["spec"].get("schedulingGates"):
-            status["conditions"] = [_gated(world.timestamp())]
+            status["conditions"] = [_gated(api.timestamp())]
         value["status"] = status | {"qosClass": qos_class(value["spec"])}
 
-    def prepare_for_update(self, value: Object, old: Object, world: World) -> None:
-        super().prepare_for_update(value, old, world)
+    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:
+        super().prepare_for_update(value, old, api)
         spec = value["spec"]
         for name in ("priority", "preemptionPolicy", "priorityClassName"):
             if name in old["spec"]:
@@ -65,7 +68,7 @@ class PodStrategy(Strategy):
             return [forbidden_value("spec", _IMMUTABLE)]
         return []
 
-    def status_mistakes(self, value: Object, old: Object, world: World) -> list[Cause]:  # noqa: ARG002
+    def status_mistakes(self, value: Object, old: Object, api: "Api") -> list[Cause]:  # noqa: ARG002
         return entry_status_mistakes(value)
 
 

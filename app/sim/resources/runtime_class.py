@@ -1,15 +1,17 @@
 """RuntimeClass admission: the overhead of a pod's runtime, and the nodes that have it (KEP-585, KEP-688)."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.model.quantity import parse
 from app.sim.errors import forbidden
 from app.sim.resources.kinds import PODS
-from app.sim.resources.strategy import World
 from app.sim.store import Object
 
+if TYPE_CHECKING:
+    from app.sim.api import Api
 
-def admit_runtime_class(pod: Object, world: World) -> None:
+
+def admit_runtime_class(pod: Object, api: "Api") -> None:
     """Gives a new pod the overhead, the node selector and the tolerations of its runtime class.
 
     Raises 403 if the class does not exist, or the pod says otherwise than its class.
@@ -17,7 +19,7 @@ def admit_runtime_class(pod: Object, world: World) -> None:
     spec = pod["spec"]
     name, found = spec.get("runtimeClassName"), None
     if name:
-        found = world.runtime_class(name)
+        found = api.runtime_class(name)
         if found is None:
             raise _rejected(pod, f'pod rejected: RuntimeClass "{name}" not found')
     given = found or {}

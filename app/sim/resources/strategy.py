@@ -4,14 +4,17 @@
 decoding of a request and the write, without awaiting anything.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from app.sim.errors import Cause, forbidden, forbidden_value, invalid_value
 from app.sim.resources.kinds import PRIORITY_CLASSES
 from app.sim.resources.priority import HIGHEST_USER_PRIORITY, SYSTEM_CLASSES
 from app.sim.selectors import selects_labels
 from app.sim.store import Object
+
+if TYPE_CHECKING:
+    from app.sim.api import Api
 
 _BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 _DEFAULT_CLASS: Final = (
@@ -20,32 +23,13 @@ _DEFAULT_CLASS: Final = (
 )
 
 
-class World(Protocol):
-    """What a strategy can read besides the object."""
-
-    def timestamp(self) -> str:
-        """The present time, as RFC 3339."""
-
-    def priority_classes(self) -> Iterable[Object]:
-        """All PriorityClass objects."""
-
-    def runtime_class(self, name: str) -> Object | None:
-        """The RuntimeClass of this name, if there is one."""
-
-    def storage_classes(self) -> Iterable[Object]:
-        """All StorageClass objects."""
-
-    def namespace_labels(self, name: str) -> Mapping[str, str]:
-        """The labels of a namespace."""
-
-
-class Strategy:
+class KindStrategy:
     """The common rules: status is written through the status subresource only."""
 
-    def prepare_for_create(self, value: Object, world: World) -> None:
+    def prepare_for_create(self, value: Object, api: "Api") -> None:
         """Changes a new object before it is validated and stored."""
 
-    def prepare_for_update(self, value: Object, old: Object, world: World) -> None:  # noqa: ARG002
+    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:  # noqa: ARG002
         """Changes an updated object; ``old`` must not be changed."""
         value.pop("status", None)
         if "status" in old:
@@ -55,7 +39,7 @@ class Strategy:
         """Returns what is wrong with an object, new or updated."""
         return []
 
-    def create_mistakes(self, value: Object, world: World) -> list[Cause]:  # noqa: ARG002
+    def create_mistakes(self, value: Object, api: "Api") -> list[Cause]:  # noqa: ARG002
         """Returns what else is wrong with a new object."""
         return []
 
@@ -66,25 +50,25 @@ class Strategy:
     def prepare_status(self, value: Object, old: Object) -> None:
         """Changes an object with a new status; ``old`` must not be changed."""
 
-    def status_mistakes(self, value: Object, old: Object, world: World) -> list[Cause]:  # noqa: ARG002
+    def status_mistakes(self, value: Object, old: Object, api: "Api") -> list[Cause]:  # noqa: ARG002
         """Returns what is wrong with a new status."""
         return []
 
 
-class WithoutStatus(Strategy):
+class WithoutStatus(KindStrategy):
     """Kinds without a status subresource."""
 
-    def prepare_for_update(self, value: Object, old: Object, world: World) -> None:
+    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:
         """Keeps the object as given."""
 
 
-class FreshStatus(Strategy):
+class FreshStatus(KindStrategy):
     """Kinds whose status a client cannot give at creation."""
 
     def __init__(self, status: Mapping[str, object]) -> None:
         self._status = status
 
-    def prepare_for_create(self, value: Object, world: World) -> None:  # noqa: ARG002
+    def prepare_for_create(self, value: Object, api: "Api") -> None:  # noqa: ARG002
         value["status"] = dict(self._status)
 
 
@@ -94,12 +78,12 @@ class ClaimStrategy(FreshStatus):
     def __init__(self) -> None:
         super().__init__({"phase": "Pending"})
 
-    def prepare_for_create(self, value: Object, world: World) -> None:
-        super().prepare_for_create(value, world)
+    def prepare_for_create(self, value: Object, api: "Api") -> None:
+        super().prepare_for_create(value, api)
         if "storageClassName" in value["spec"] or _names_class(value):
             return
         found = sorted(
-            (each["metadata"] for each in world.storage_classes() if _is_default(each)),
+            (each["metadata"] for each in api.storage_classes() if _is_default(each)),
             key=lambda metadata: metadata["name"],
         )
         if found:
@@ -120,8 +104,8 @@ def _is_default(storage_class: Object) -> bool:
 class PriorityClassStrategy(WithoutStatus):
     """The value of a class is fixed, and bounded for all but the system's own; one class is the default."""
 
-    def prepare_for_create(self, value: Object, world: World) -> None:
-        for other in world.priority_classes():
+    def prepare_for_create(self, value: Object, api: "Api") -> None:
+        for other in api.priority_classes():
             if value.get("globalDefault") and other.get("globalDefault"):
                 why = f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist"
                 raise forbidden(PRIORITY_CLASSES, value["metadata"]["name"], why)
@@ -149,7 +133,7 @@ class PriorityClassStrategy(WithoutStatus):
         ]
 
 
-class DisruptionBudgetStrategy(Strategy):
+class DisruptionBudgetStrategy(KindStrategy):
     """A budget has one bound, which is a number or a percentage, and a valid selector."""
 
     def mistakes(self, value: Object) -> list[Cause]:
@@ -172,5 +156,5 @@ def _is_bound(value: object) -> bool:
     return isinstance(value, str) and value.endswith("%") and value[:-1].isdigit()
 
 
-WITH_STATUS: Final = Strategy()
+WITH_STATUS: Final = KindStrategy()
 WITHOUT_STATUS: Final = WithoutStatus()

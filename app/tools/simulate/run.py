@@ -18,7 +18,7 @@ from app.runtime.clock import SystemClock
 from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions, ManifestError, NodeOptions
 from app.sim.objects import is_being_deleted
 from app.sim.resources.kinds import EVENTS, NODES, PODS
-from app.sim.store import Change, Object
+from app.sim.store import Object, StoreChange
 from app.tools.pod_tracker import PodTracker, TrackedPod, pods_bound
 from app.tools.simulate.configuration import Configured
 from app.tools.simulate.loader import CLUSTER_KINDS, WORKLOAD_KINDS, Loader
@@ -195,11 +195,11 @@ class Preemptions:
         """The preempted pods, by priority of the preemptor and time."""
         return [pod for _, pod in sorted(self._found.values(), key=itemgetter(0))]
 
-    def _on_pod(self, change: Change) -> None:
+    def _on_pod(self, change: StoreChange) -> None:
         pod = change.record.value
         self._pods[pod["metadata"]["uid"]] = pod
 
-    def _on_event(self, change: Change) -> None:
+    def _on_event(self, change: StoreChange) -> None:
         event = change.record.value
         if change.type != "ADDED" or event.get("reason") != "Preempted":
             return

@@ -7,7 +7,6 @@ import pytest
 from app.model.devices import FINALIZER, POD_CLAIM_NAME
 from app.sim import RUN_FOR, ClusterOptions, EmbeddedCluster, KubeletOptions, NodeOptions
 from app.sim.objects import key_of
-from app.sim.resources.binding import bind
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import (
     EVENTS,
@@ -17,6 +16,7 @@ from app.sim.resources.kinds import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from app.sim.resources.pod_subresources import bind
 from tests.shell.sim.client import binding, pod
 
 REQUESTS = {

@@ -9,7 +9,7 @@ from app.sim.api import Api
 from app.sim.controllers.controller import Controller
 from app.sim.errors import ApiError
 from app.sim.resources.kinds import NAMESPACES, NODES
-from app.sim.store import Change
+from app.sim.store import StoreChange
 
 pytestmark = pytest.mark.looptime
 
@@ -22,7 +22,7 @@ class Recorder(Controller[str]):
         self.changes: list[tuple[str, str]] = []
         self.reconciled: list[tuple[str, float]] = []
 
-    def on_node(self, change: Change) -> None:
+    def on_node(self, change: StoreChange) -> None:
         self.changes.append((change.type, change.key[1]))
         self.enqueue(change.key[1])
 

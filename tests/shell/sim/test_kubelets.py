@@ -7,9 +7,9 @@ import pytest
 
 from app.sim import RUN_FOR, ClusterOptions, EmbeddedCluster, KubeletOptions, NodeOptions
 from app.sim.controllers.kubelet import parse_duration
-from app.sim.resources.binding import bind
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import NODES, PODS
+from app.sim.resources.pod_subresources import bind
 from tests.shell.sim.client import binding, node, pod
 
 EPOCH = 1_700_000_000.0

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.sim.store import Collection, Store
+from app.sim.store import Collection, ObjectStore
 
 LAW = settings(max_examples=50)
 
@@ -11,7 +11,7 @@ NAMES = st.sampled_from("abcd")
 WRITES = st.lists(st.tuples(st.sampled_from(["put", "remove"]), NAMES), max_size=30)
 
 
-def write(store: Store, verb: str, name: str) -> None:
+def write(store: ObjectStore, verb: str, name: str) -> None:
     key = ("ns", name)
     if verb == "put":
         metadata = {"name": name, "namespace": "ns"}
@@ -27,7 +27,7 @@ def content(collection: Collection) -> list[tuple[str, int]]:
 @LAW
 @given(WRITES)
 def test_every_past_revision_can_be_read(writes) -> None:
-    store = Store(["things"])
+    store = ObjectStore(["things"])
     seen = {store.revision: content(store["things"])}
     for verb, name in writes:
         write(store, verb, name)
@@ -39,7 +39,7 @@ def test_every_past_revision_can_be_read(writes) -> None:
 @LAW
 @given(WRITES)
 def test_the_history_replays_to_the_present(writes) -> None:
-    store = Store(["things"])
+    store = ObjectStore(["things"])
     replayed = {}
     for verb, name in writes:
         write(store, verb, name)
@@ -55,7 +55,7 @@ def test_the_history_replays_to_the_present(writes) -> None:
 @LAW
 @given(WRITES, st.integers(1, 5))
 def test_the_history_is_bounded(writes, limit) -> None:
-    store = Store(["things"], history_limit=limit)
+    store = ObjectStore(["things"], history_limit=limit)
     for verb, name in writes:
         write(store, verb, name)
     collection = store["things"]
@@ -65,7 +65,7 @@ def test_the_history_is_bounded(writes, limit) -> None:
 
 
 def test_order_is_by_namespace_then_name() -> None:
-    store = Store(["things"])
+    store = ObjectStore(["things"])
     for namespace, name in [("b", "a"), ("a", "z"), ("a", "b"), ("a-b", "c")]:
         store.put("things", (namespace, name), {"metadata": {"name": name, "namespace": namespace}})
     collection = store["things"]
@@ -81,7 +81,7 @@ def test_order_is_by_namespace_then_name() -> None:
 
 
 def test_a_removal_carries_its_own_revision() -> None:
-    store = Store(["things"])
+    store = ObjectStore(["things"])
     put = store.put("things", ("", "a"), {"metadata": {"name": "a"}})
     removed = store.remove("things", ("", "a"))
     assert removed.revision == put.revision + 1
@@ -90,7 +90,7 @@ def test_a_removal_carries_its_own_revision() -> None:
 
 
 def test_compaction_forgets_everything() -> None:
-    store = Store(["things", "others"])
+    store = ObjectStore(["things", "others"])
     store.put("things", ("", "a"), {"metadata": {"name": "a"}})
     store.compact()
     assert store["things"].compacted == store["others"].compacted == store.revision
@@ -98,7 +98,7 @@ def test_compaction_forgets_everything() -> None:
 
 
 def test_a_listener_that_fails_is_logged_and_the_others_are_told(caplog) -> None:
-    store, told = Store(["things"]), []
+    store, told = ObjectStore(["things"]), []
 
     def fails(_change) -> None:
         raise KeyError("app")

@@ -11,7 +11,7 @@ from app.sim.http.representation import Whole
 from app.sim.http.watch import open_watch
 from app.sim.listing import ListOptions
 from app.sim.resources.kinds import BY_RESOURCE
-from app.sim.selectors import Selector
+from app.sim.selectors import ListSelector
 from tests.shell.sim.client import (
     CONFIG_MAPS,
     EVENTS,
@@ -245,7 +245,7 @@ async def test_stopping_the_server_ends_the_stream(client: Client) -> None:
 
 async def test_a_watcher_too_far_behind_is_closed(cluster: EmbeddedCluster) -> None:
     kind = BY_RESOURCE["configmaps"]
-    options = ListOptions(selector=Selector([]), watch=True)
+    options = ListOptions(selector=ListSelector([]), watch=True)
     store = cluster.api.store
     watcher = open_watch(store, kind, None, options, Whole(kind), buffer_limit=1000)
     for number in range(10):
@@ -257,7 +257,7 @@ async def test_a_watcher_too_far_behind_is_closed(cluster: EmbeddedCluster) -> N
 async def test_a_long_absence_is_made_up_for_whatever_its_size(cluster: EmbeddedCluster) -> None:
     kind = BY_RESOURCE["configmaps"]
     store = cluster.api.store
-    options = ListOptions(selector=Selector([]), watch=True, resource_version=store.revision)
+    options = ListOptions(selector=ListSelector([]), watch=True, resource_version=store.revision)
     for number in range(1001):
         cluster.api.create(kind, "default", config_map(f"n{number}"))
     watcher = open_watch(store, kind, None, options, Whole(kind), buffer_limit=1000)

@@ -1,6 +1,6 @@
 """The rules of the kinds of resource.k8s.io/v1."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from app.sim.errors import Cause, forbidden_value, invalid_value
 from app.sim.resources.devices.allocation import drop_freed_devices, results_of, status_mistakes
@@ -11,9 +11,12 @@ from app.sim.resources.devices.requests import (
     spec_mistakes,
 )
 from app.sim.resources.devices.slices import slice_mistakes, slice_update_mistakes
-from app.sim.resources.strategy import FreshStatus, WithoutStatus, World
+from app.sim.resources.strategy import FreshStatus, WithoutStatus
 from app.sim.resources.validation import is_extended_resource, label_key_mistakes, label_mistakes
 from app.sim.store import Object
+
+if TYPE_CHECKING:
+    from app.sim.api import Api
 
 _ADMIN_ACCESS: Final = "resource.kubernetes.io/admin-access"
 """The label of namespaces ("true") in which claims may have admin access."""
@@ -23,7 +26,7 @@ _TEMPLATE_METADATA: Final = ("annotations", "labels")
 class DeviceClassStrategy(WithoutStatus):
     """A class selects and configures devices."""
 
-    def create_mistakes(self, value: Object, world: World) -> list[Cause]:  # noqa: ARG002
+    def create_mistakes(self, value: Object, api: "Api") -> list[Cause]:  # noqa: ARG002
         return _class_mistakes(value.get("spec", {}))
 
     def update_mistakes(self, value: Object, old: Object) -> list[Cause]:  # noqa: ARG002
@@ -36,9 +39,9 @@ class ResourceClaimStrategy(FreshStatus):
     def __init__(self) -> None:
         super().__init__({})
 
-    def create_mistakes(self, value: Object, world: World) -> list[Cause]:
+    def create_mistakes(self, value: Object, api: "Api") -> list[Cause]:
         spec = value.get("spec", {})
-        return _admin_mistakes(value, spec, world) + spec_mistakes(spec, "spec")
+        return _admin_mistakes(value, spec, api) + spec_mistakes(spec, "spec")
 
     def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
         return _spec_change(value, old)
@@ -49,18 +52,18 @@ class ResourceClaimStrategy(FreshStatus):
         value.setdefault("status", {})
         drop_freed_devices(value["status"], old.get("status", {}))
 
-    def status_mistakes(self, value: Object, old: Object, world: World) -> list[Cause]:
+    def status_mistakes(self, value: Object, old: Object, api: "Api") -> list[Cause]:
         granted = any(result.get("adminAccess") for result in results_of(old.get("status", {})))
-        causes = [] if granted else _admin_result_mistakes(value, world)
+        causes = [] if granted else _admin_result_mistakes(value, api)
         return causes + status_mistakes(value, old)
 
 
 class ResourceClaimTemplateStrategy(WithoutStatus):
     """A template is the spec of claims, which stays as it is, and their labels and annotations."""
 
-    def create_mistakes(self, value: Object, world: World) -> list[Cause]:
+    def create_mistakes(self, value: Object, api: "Api") -> list[Cause]:
         spec = value.get("spec", {})
-        return _admin_mistakes(value, spec.get("spec", {}), world) + _template_mistakes(spec)
+        return _admin_mistakes(value, spec.get("spec", {}), api) + _template_mistakes(spec)
 
     def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
         return _template_mistakes(value.get("spec", {})) + _spec_change(value, old)
@@ -69,11 +72,11 @@ class ResourceClaimTemplateStrategy(WithoutStatus):
 class ResourceSliceStrategy(WithoutStatus):
     """A slice's driver, pool and node are immutable; its devices are not."""
 
-    def prepare_for_create(self, value: Object, world: World) -> None:
-        _date_taints(value, world)
+    def prepare_for_create(self, value: Object, api: "Api") -> None:
+        _date_taints(value, api)
 
-    def prepare_for_update(self, value: Object, old: Object, world: World) -> None:  # noqa: ARG002
-        _date_taints(value, world)
+    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:  # noqa: ARG002
+        _date_taints(value, api)
 
     def mistakes(self, value: Object) -> list[Cause]:
         return slice_mistakes(value)
@@ -111,30 +114,30 @@ def _spec_change(value: Object, old: Object) -> list[Cause]:
     return [invalid_value("spec", value.get("spec", {}), "field is immutable")]
 
 
-def _date_taints(value: Object, world: World) -> None:
+def _date_taints(value: Object, api: "Api") -> None:
     for device in value.get("spec", {}).get("devices", ()):
         for taint in device.get("taints", ()):
-            taint.setdefault("timeAdded", world.timestamp())
+            taint.setdefault("timeAdded", api.timestamp())
 
 
-def _admin_mistakes(value: Object, spec: Object, world: World) -> list[Cause]:
+def _admin_mistakes(value: Object, spec: Object, api: "Api") -> list[Cause]:
     for index, request in enumerate(spec.get("devices", {}).get("requests", ())):
         if request.get("exactly", {}).get("adminAccess"):
-            return _unlabelled(value, f"spec.devices.requests[{index}].adminAccess", world)
+            return _unlabelled(value, f"spec.devices.requests[{index}].adminAccess", api)
     return []
 
 
-def _admin_result_mistakes(value: Object, world: World) -> list[Cause]:
+def _admin_result_mistakes(value: Object, api: "Api") -> list[Cause]:
     for index, result in enumerate(results_of(value["status"])):
         if result.get("adminAccess"):
             path = f"status.allocation.devices.results[{index}].adminAccess"
-            return _unlabelled(value, path, world)
+            return _unlabelled(value, path, api)
     return []
 
 
-def _unlabelled(value: Object, path: str, world: World) -> list[Cause]:
+def _unlabelled(value: Object, path: str, api: "Api") -> list[Cause]:
     """The mistakes of requests for admin access in a namespace without the label for it."""
-    if world.namespace_labels(value["metadata"]["namespace"]).get(_ADMIN_ACCESS) == "true":
+    if api.namespace_labels(value["metadata"]["namespace"]).get(_ADMIN_ACCESS) == "true":
         return []
     detail = (
         f"admin access to devices requires the `{_ADMIN_ACCESS}: true` label "
