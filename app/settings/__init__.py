@@ -1,1 +1,1 @@
-"""KubeSchedulerConfiguration and what this scheduler adds to it: read, checked, and handed on as plain values."""
+"""Reads and validates KubeSchedulerConfiguration and this scheduler's additions, and converts them to plain values."""

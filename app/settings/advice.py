@@ -1,4 +1,4 @@
-"""Warnings: what is legal and yet probably not meant, or legal here and not in kube-scheduler."""
+"""Warnings about settings that are valid but probably not intended, or not valid in kube-scheduler."""
 
 from collections.abc import Iterator
 
@@ -23,15 +23,15 @@ Findings = Iterator[Finding]
 def advise(
     config: KubeSchedulerConfiguration, extension: AiokubeSchedulerConfiguration
 ) -> Findings:
-    """What deserves a second look, in words of our own."""
+    """All warnings; the texts are our own."""
     if not extension.refuse_insecure_tls:
         for path, why in insecure_extenders(config):
             yield Finding(path, f"{why}; name a CA in tlsConfig")
     for index, extender in enumerate(config.extenders):
         yield from _odd_extender(("extenders", index), extender)
     if sum(bool(extender.bind_verb) for extender in config.extenders) > 1:
-        said = "several extenders bind, each for its managedResources; kube-scheduler refuses this"
-        yield Finding(("extenders",), said)
+        text = "several extenders bind, each for its managedResources; kube-scheduler refuses this"
+        yield Finding(("extenders",), text)
     resolved = resolve(config.profiles, IN_TREE_CAPABILITIES).profiles
     for index, profile in enumerate(config.profiles):
         yield from _unprepared(("profiles", index, "plugins"), resolved[index])
@@ -42,8 +42,8 @@ def advise(
 
 def _odd_extender(path: Path, extender: Extender) -> Findings:
     if extender.enable_https and extender.url_prefix.lower().startswith("http:"):
-        said = "urlPrefix decides: calls go over plain http all the same"
-        yield Finding((*path, "enableHTTPS"), said)
+        text = "urlPrefix decides: calls go over plain http all the same"
+        yield Finding((*path, "enableHTTPS"), text)
     verbs = (
         extender.filter_verb,
         extender.preempt_verb,
@@ -56,8 +56,8 @@ def _odd_extender(path: Path, extender: Extender) -> Findings:
     if tls is not None and bool(tls.cert_file or tls.cert_data) != bool(
         tls.key_file or tls.key_data
     ):
-        said = "a client certificate is used only if both the certificate and its key are given"
-        yield Finding((*path, "tlsConfig"), said)
+        text = "a client certificate is used only if both the certificate and its key are given"
+        yield Finding((*path, "tlsConfig"), text)
 
 
 def _reset_weights(path: Path, profile: KubeSchedulerProfile) -> Findings:
@@ -66,22 +66,22 @@ def _reset_weights(path: Path, profile: KubeSchedulerProfile) -> Findings:
         for index, plugin in enumerate(profile.plugins.at(point).enabled):
             usual = DEFAULT_WEIGHTS.get(plugin.name, 0)
             if not plugin.weight and usual > 1:
-                said = f"{plugin.name} is listed without a weight: it becomes 1, by default it is {usual}"
-                yield Finding((*path, point, "enabled", index), said)
+                text = f"{plugin.name} is listed without a weight: it becomes 1, by default it is {usual}"
+                yield Finding((*path, point, "enabled", index), text)
 
 
 def _unprepared(path: Path, plugins: ResolvedPlugins) -> Findings:
-    """Plugins kept at a point and left out where they prepare for it: kube-scheduler starts with them, and fails pods."""
+    """Plugins enabled at a point but not where they prepare for it: kube-scheduler starts, and then fails pods."""
     for point, names in plugins.points.items():
         for name in names:
             need = PREPARED_AT.get(name, {}).get(point)
             if need is not None and name not in plugins.points[need]:
-                said = f"{name} runs at {point} and cannot do without {need}, where it does not run: pods will fail"
-                yield Finding((*path, need), said)
+                text = f"{name} runs at {point} and cannot do without {need}, where it does not run: pods will fail"
+                yield Finding((*path, need), text)
 
 
 def _misspelt(path: Path, profile: KubeSchedulerProfile) -> Findings:
-    """Names that no plugin of the profile has, where kube-scheduler ignores them: in ``disabled``, in pluginConfig."""
+    """Unknown plugin names where kube-scheduler ignores them: in ``disabled`` and in pluginConfig."""
     known = enabled_names(merge_plugins(profile.plugins)) | DEFAULT_WEIGHTS.keys()
     uses: list[tuple[Path, str]] = [
         ((*path, "plugins", point, "disabled", index), plugin.name)
@@ -101,7 +101,7 @@ def _misspelt(path: Path, profile: KubeSchedulerProfile) -> Findings:
 def _replaced_resources(
     path: Path, profile: KubeSchedulerProfile, config: KubeSchedulerConfiguration
 ) -> Findings:
-    """The extenders' list of ignored resources takes the place of the user's own.
+    """The extenders' list of ignored resources replaces the user's own.
 
     See docs/spec/extenders.md#order-and-side-effects.
     """
@@ -110,6 +110,6 @@ def _replaced_resources(
             ignored = config.ignored_by_scheduler
             lost = set(entry.args.ignored_resources) - ignored
             if ignored and lost:
-                said = "is replaced by the resources that extenders mark ignoredByScheduler; lost: "
+                text = "is replaced by the resources that extenders mark ignoredByScheduler; lost: "
                 where = (*path, index, "args", "ignoredResources")
-                yield Finding(where, said + ", ".join(sorted(lost)))
+                yield Finding(where, text + ", ".join(sorted(lost)))

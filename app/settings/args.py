@@ -27,7 +27,7 @@ class Requirement(Model):
     """core/v1 NodeSelectorRequirement and metav1.LabelSelectorRequirement: a key, an operator and its values."""
 
     key: Str = ""
-    """The label (or field) that is looked at."""
+    """The label (or field) that is compared."""
     operator: Str = ""
     """``In``, ``NotIn``, ``Exists``, ``DoesNotExist``, ``Gt`` or ``Lt``; fields: ``In`` or ``NotIn``."""
     values: tuple[Str, ...] | None = None
@@ -54,7 +54,7 @@ class PreferredSchedulingTerm(Model):
     """A term that adds to a node's score."""
 
     weight: Int32 = 0
-    """What a matching node gains; a term of weight 0 does nothing."""
+    """Added to the score of a matching node; a term of weight 0 has no effect."""
     preference: NodeSelectorTerm = NodeSelectorTerm()
     """What the node must match."""
 
@@ -63,13 +63,13 @@ class NodeAffinity(Model):
     """core/v1 NodeAffinity."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    """What a node must match to be considered at all."""
+    """What a node must match to be feasible."""
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
-    """What makes a node better."""
+    """Terms that add to a node's score."""
 
 
 class LabelSelector(Model):
-    """metav1.LabelSelector; known here so that it can be refused by name."""
+    """metav1.LabelSelector; declared so that it can be rejected by name."""
 
     match_labels: dict[Str, Str] = Field(default_factory=dict)
     """Labels that must have exactly these values."""
@@ -81,7 +81,7 @@ class TopologySpreadConstraint(Model):
     """core/v1 TopologySpreadConstraint as a cluster default: without a selector."""
 
     max_skew: Int32 = 0
-    """How much fuller (in matching pods) a domain may be than the emptiest; at least 1."""
+    """How many more matching pods a domain may have than the one with the fewest; at least 1."""
     topology_key: Str = ""
     """The node label whose values are the domains."""
     when_unsatisfiable: Str = ""
@@ -89,7 +89,7 @@ class TopologySpreadConstraint(Model):
     label_selector: LabelSelector | None = None
     """Must be absent: it is deduced from each pod's services and owners."""
     min_domains: Int32 | None = None
-    """With fewer domains than this the emptiest counts as 0. Default: 1."""
+    """With fewer domains than this the smallest count is taken as 0. Default: 1."""
     node_affinity_policy: Str | None = None
     """``Honor`` (default) or ``Ignore`` the pod's node affinity when domains are counted."""
     node_taints_policy: Str | None = None
@@ -125,14 +125,14 @@ class UtilizationShapePoint(Model):
 
 
 class RequestedToCapacityRatioParam(Model):
-    """What only the strategy RequestedToCapacityRatio takes."""
+    """Arguments of the strategy RequestedToCapacityRatio."""
 
     shape: tuple[UtilizationShapePoint, ...] = ()
     """Points in strictly increasing order of utilization; at least one."""
 
 
 class ScoringStrategy(Model):
-    """How NodeResourcesFit turns free resources into a score."""
+    """How NodeResourcesFit computes a score from free resources."""
 
     type: Str = ""
     """``LeastAllocated``, ``MostAllocated`` or ``RequestedToCapacityRatio``; required when the strategy is given."""
@@ -188,7 +188,7 @@ class NodeAffinityArgs(PluginArgs):
 
 
 class NodeResourcesBalancedAllocationArgs(PluginArgs):
-    """Which resources are to be used in balance."""
+    """Which resources should be used in balance."""
 
     kind: Str = "NodeResourcesBalancedAllocationArgs"
     """``NodeResourcesBalancedAllocationArgs``."""
@@ -210,7 +210,7 @@ class NodeResourcesFitArgs(PluginArgs):
 
 
 class PodTopologySpreadArgs(PluginArgs):
-    """Spreading of pods that name no constraints of their own."""
+    """Default constraints for pods without topologySpreadConstraints."""
 
     kind: Str = "PodTopologySpreadArgs"
     """``PodTopologySpreadArgs``."""
@@ -221,7 +221,7 @@ class PodTopologySpreadArgs(PluginArgs):
 
 
 class VolumeBindingArgs(PluginArgs):
-    """Waiting for volumes."""
+    """Limits for waiting for volumes."""
 
     kind: Str = "VolumeBindingArgs"
     """``VolumeBindingArgs``."""

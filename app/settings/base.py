@@ -1,4 +1,4 @@
-"""What every configuration model shares: strictness, camelCase names, and Go's idea of an unset value."""
+"""The base of all configuration models: no unknown fields, camelCase names, and Go's notion of unset values."""
 
 import base64
 import binascii
@@ -25,7 +25,7 @@ V1: Final = "kubescheduler.config.k8s.io/v1"
 
 
 class Model(BaseModel):
-    """Frozen, without unknown fields; in files the camelCase names count, case and all. Null means absent, as in Go."""
+    """Frozen, without unknown fields; in files names are camelCase and case-sensitive. Null means absent, as in Go."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -80,7 +80,7 @@ Base64 = Annotated[Str, AfterValidator(_base64)]
 
 
 def unset_means(default: Any) -> AfterValidator:
-    """Go cannot tell an unset field from a zero one: zero, empty and missing all become the default."""
+    """A validator that replaces zero and empty by the default, because Go does not distinguish them from unset."""
     return AfterValidator(_replace_empty(default))
 
 

@@ -1,4 +1,4 @@
-"""What ``check-config`` prints: every warning and mistake with its place, or what the configuration amounts to."""
+"""The output of ``check-config``: all warnings and mistakes with their places, or the resulting configuration."""
 
 import json
 import re
@@ -14,11 +14,11 @@ from app.settings.load import ConfiguredExtender, Loaded
 from app.settings.models import KubeSchedulerProfile
 from app.settings.problems import ConfigurationError, Problem
 
-#: As PyYAML counts lines.
+#: Line breaks as PyYAML counts them.
 _LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-#: Keys and credentials, wherever they stand: a line of base64 may be part of a key.
+#: Keys and credentials in any position; a line of base64 may be part of a key.
 _MAY_BE_SECRET: Final = re.compile(rf"{'|'.join(SECRETS)}|://[^/\s]*@|[A-Za-z0-9+/=]{{48}}")
-#: Characters of a line that are shown, and how many of them at most before the place.
+#: Characters of a line that are shown, and at most how many of them before the place.
 _WIDTH: Final = 90
 _BEFORE: Final = 60
 
@@ -39,7 +39,7 @@ _POINTS_IN_RUNNING_ORDER = (
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """A file and what came of reading it."""
+    """A file with the result of reading it."""
 
     source: str
     """The name of the file, as the user gave it."""
@@ -47,7 +47,7 @@ class Checked(msgspec.Struct, frozen=True):
     """Its content; empty if it cannot be read."""
     result: Loaded | ConfigurationError
     profiles: tuple[Profile, ...] = ()
-    """Of a valid file."""
+    """The profiles of a valid file."""
 
     @property
     def is_valid(self) -> bool:
@@ -56,7 +56,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def as_text(checked: Checked) -> str:
-    """For people: each mistake with the line marked, or what the configuration amounts to."""
+    """Text: each mistake with its line and a mark, or the resulting configuration."""
     lines: list[str] = []
     warnings = checked.result.warnings
     excerpts = _Excerpts(checked.text)
@@ -77,7 +77,7 @@ def as_text(checked: Checked) -> str:
 
 
 def as_object(checked: Checked) -> Mapping[str, Any]:
-    """For programs."""
+    """The same as values for JSON."""
     result = checked.result
     problems = result.problems if isinstance(result, ConfigurationError) else ()
     return {
@@ -99,13 +99,13 @@ def _amounts_to(loaded: Loaded, profiles: Iterable[Profile]) -> Iterator[str]:
 
 
 class _Excerpts:
-    """Shows the lines that problems stand in."""
+    """Shows the lines of problems."""
 
     def __init__(self, text: str) -> None:
         self._lines: Final = _LINE_BREAK.split(text) if text else []
 
     def around(self, problem: Problem) -> Iterator[str]:
-        """The line and a mark below the place; nothing for problems without a place, and lines that may hold a secret."""
+        """The line with a mark below the place; nothing without a place, or if the line may have a secret."""
         if not 0 < problem.line <= len(self._lines):
             return
         line = "".join(c if c.isprintable() else " " for c in self._lines[problem.line - 1])

@@ -22,7 +22,7 @@ EXTENSION_POINTS: Final = (
     "placementGenerate",
     "placementScore",
 )
-"""Every extension point as it is called in the file, in the order in which kube-scheduler builds and checks them."""
+"""All extension points by their names in the file, in the order in which kube-scheduler builds and checks them."""
 
 DEFAULT_MULTI_POINT: Final[tuple[tuple[str, int], ...]] = (
     ("SchedulingGates", 0),
@@ -97,4 +97,4 @@ PREPARED_AT: Final[Mapping[str, Mapping[str, str]]] = {
 """Plugin name -> a point at which it fails every pod unless it runs at that other point too."""
 
 REMOVED_PLUGINS: Final = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
-"""Names that v1 once knew and refuses by name."""
+"""Plugins that were removed from v1, which rejects them by name."""

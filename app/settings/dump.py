@@ -1,6 +1,6 @@
-"""The effective configuration as kube-scheduler would print it: v1, complete, and without secrets.
+"""Formats the effective configuration as kube-scheduler does: v1, complete, and without secrets.
 
-For ``/configz`` and ``--write-config-to``. What is written can be read again, by kube-scheduler too.
+For ``/configz`` and ``--write-config-to``. The output can be loaded again, also by kube-scheduler.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def to_dict(settings: Settings, *, redact: bool = True) -> dict[str, Any]:
 
 
 def to_yaml(settings: Settings, *, redact: bool = True) -> str:
-    """The configuration as a file; the second document only if it says anything."""
+    """The configuration as a file; the second document only if it differs from the defaults."""
     documents = [to_dict(settings, redact=redact)]
     if settings.extension != AiokubeSchedulerConfiguration():
         documents.append(extension_to_dict(settings, redact=redact))
@@ -76,7 +76,7 @@ def _plugin_config(entry: PluginConfig[Any]) -> dict[str, Any]:
 
 
 def _tidy(value: Any) -> Any:
-    """Without what is null, an empty text or an empty list, as Go's omitempty does."""
+    """The value without nulls, empty texts and empty lists, as with Go's omitempty."""
     if isinstance(value, Mapping):
         items = {key: _tidy(item) for key, item in value.items()}
         return {key: item for key, item in items.items() if item not in (None, "", [])}

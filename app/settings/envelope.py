@@ -1,4 +1,4 @@
-"""The outside of a configuration: which document is what, and what is put right before the models see it."""
+"""Recognizes the documents of a file by apiVersion and kind, and prepares them for the models."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -22,19 +22,19 @@ _SHORTEST: Final = 1_000_000
 
 
 def is_extension(value: Mapping[str, Any]) -> bool:
-    """Whether a document is, or tries to be, ours."""
+    """Whether a document is, or is meant to be, an AiokubeSchedulerConfiguration."""
     group = str(value.get("apiVersion", "")).partition("/")[0]
     return value.get("kind") == EXTENSION_KIND or group == V1ALPHA1.partition("/")[0]
 
 
 def is_readable(value: Mapping[str, Any]) -> bool:
-    """Whether it is worth while to check a document beyond its apiVersion and kind."""
+    """Whether a document is to be checked beyond its apiVersion and kind."""
     version, kind = _text(value, "apiVersion"), _text(value, "kind")
     return kind in {KIND, ""} and version in {"", V1, *VERSIONS}
 
 
 def _text(value: Mapping[str, Any], key: str) -> str:
-    """The value as text, whatever it is; empty when absent."""
+    """The value as text; empty when absent."""
     found = value.get(key)
     return "" if found is None else str(found)
 
@@ -70,7 +70,7 @@ def _what_to_write(version: str, kind: str) -> str:
 
 
 def _excerpt(text: str) -> str:
-    """The text on one line, cut short."""
+    """The text on one line, cut to a length."""
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN_TEXT else f"{line[:_SHOWN_TEXT]}..."
 
@@ -87,7 +87,7 @@ def wrong_extension_type(value: Mapping[str, Any]) -> Iterable[Finding]:
 
 
 def wrong_args_types(value: dict[str, Any]) -> Iterable[Finding]:
-    """Arguments that say they are another plugin's; they are emptied, so that they are reported once."""
+    """Findings about arguments whose kind is another plugin's; they are emptied, so that they are reported once."""
     for index, profile in mappings(value, "profiles"):
         for number, entry in mappings(profile, "pluginConfig"):
             name, args = _text(entry, "name"), entry.get("args")

@@ -1,6 +1,6 @@
-"""AiokubeSchedulerConfiguration: what this scheduler can do and kube-scheduler's schema has no field for.
+"""AiokubeSchedulerConfiguration: options that kube-scheduler's schema does not have.
 
-It is a second document of the same file, so that the first stays valid for kube-scheduler. Every field is optional.
+It is a second document of the same file, so that the first one stays valid for kube-scheduler. All fields are optional.
 """
 
 from typing import Annotated, Any, Final
@@ -15,7 +15,7 @@ KIND: Final = "AiokubeSchedulerConfiguration"
 
 
 def _seconds_or_duration(value: Any) -> Any:
-    """A bare number counts seconds, as the names promise."""
+    """A number means seconds, as the names say."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Duration.of(value)
     return value
@@ -25,15 +25,15 @@ Seconds = Annotated[GoDuration, BeforeValidator(_seconds_or_duration)]
 """A number of seconds, or a duration such as 1m."""
 
 
-class Breaker(Model):
+class BreakerOptions(Model):
     """When to stop calling an extender that does not answer."""
 
     failures: Int32 = 3
-    """Calls in a row without an answer that open the breaker; 0 for no breaker. Default: 3."""
+    """Consecutive calls without an answer that open the breaker; 0 for no breaker. Default: 3."""
     open_seconds: Seconds = Duration.of(5)
-    """How long no call is made before one is tried again; doubles each time that fails too. Default: 5s."""
+    """Pause before a call is tried again; doubled after each failure. Default: 5s."""
     max_open_seconds: Seconds = Duration.of(60)
-    """Where the doubling ends. Default: 60s."""
+    """The longest pause. Default: 60s."""
 
 
 class ExtenderOptions(Model):
@@ -46,15 +46,15 @@ class ExtenderOptions(Model):
     calls overlap. Default: one pod after the other while it leaves just one of the nodes it is shown."""
     bearer_token_file: Str = ""
     """Path of a file whose content is sent as a bearer token; read again when it changes. Default: none."""
-    breaker: Breaker = Breaker()
+    breaker: BreakerOptions = BreakerOptions()
     """When to stop calling it."""
 
 
 class RequeueEndpoint(Model):
-    """The endpoint through which an extender wakes the pods it refused."""
+    """The endpoint with which an extender makes pods active that it rejected."""
 
     enabled: Bool = False
-    """Serve it, to whoever the API server authorises. Default: false."""
+    """Serve it to clients that the API server authorizes. Default: false."""
 
 
 class AiokubeSchedulerConfiguration(Model):
@@ -67,8 +67,8 @@ class AiokubeSchedulerConfiguration(Model):
     max_bindings_in_flight: Int32 = 32
     """Binding requests to the API server at the same time. Default: 32."""
     refuse_insecure_tls: Bool = Field(default=False, alias="refuseInsecureTLS")
-    """Refuse extenders whose certificate would not be verified, instead of warning. Default: false."""
+    """Reject extenders whose certificate would not be verified, instead of warning. Default: false."""
     requeue_endpoint: RequeueEndpoint = RequeueEndpoint()
-    """The endpoint through which an extender wakes the pods it refused."""
+    """The endpoint with which an extender makes pods active that it rejected."""
     extenders: tuple[ExtenderOptions, ...] = ()
     """Additions to extenders, by urlPrefix."""

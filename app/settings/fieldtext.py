@@ -1,4 +1,4 @@
-"""Findings in kube-scheduler's words: ``<path>: <Type>[: <value>][: <detail>]``."""
+"""Texts of findings as in kube-scheduler: ``<path>: <Type>[: <value>][: <detail>]``."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from app.model.gotext import Duration
 from app.settings.problems import Finding, Path
 
 REDACTED: Final = "REDACTED"
-"""Stands for a secret; valid base64, so that a dump can be read again."""
+"""Replaces a secret; valid base64, so that a dump can be loaded."""
 
 SECRETS: Final = frozenset({"keyData"})
 """Fields whose values are never shown."""
@@ -41,7 +41,7 @@ def duplicate(path: Path, value: Any, detail: str = "") -> Finding:
 
 
 def unsupported(path: Path, value: str, supported: Iterable[str]) -> Finding:
-    """The value is none of an enumeration."""
+    """The value is not in an enumeration."""
     names = ", ".join(show(name) for name in supported)
     return Finding(path, f"Unsupported value: {show(value)}: supported values: {names}")
 

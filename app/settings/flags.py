@@ -1,9 +1,9 @@
-"""kube-scheduler's command-line flags that say what a configuration could say.
+"""Applies kube-scheduler's command-line flags to the configuration.
 
 See docs/spec/configuration.md#decoding, docs/spec/endpoints.md#flags.
 
-Leader election's flags win over the file, where they are given. The deprecated flags count only without a file, but for
-``--kubeconfig``, which also counts when the file names none: kube-scheduler would ignore it, which nobody can mean.
+Flags of leader election override the file. The deprecated flags apply only without a file, except ``--kubeconfig``, which also
+applies if the file names none; kube-scheduler would ignore it.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ _TOP: Final[Mapping[str, str]] = {
 def apply_flags(loaded: Loaded | None, flags: Flags) -> Loaded:
     """The configuration with the flags applied; ``loaded`` is None without ``--config``.
 
-    Raises ConfigurationError when a flag cannot be read, or when the election no longer is valid.
+    Raises ConfigurationError if a flag cannot be parsed or the election is not valid with it.
     """
     base = loaded or Loaded(Settings(), source="flags")
     given = {
@@ -108,7 +108,7 @@ def _with_election(loaded: Loaded, given: Mapping[str, Any]) -> Loaded:
 
 
 def _election_changes(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
-    """Field -> value for each flag of the election, and the flags that cannot be read."""
+    """Field -> value for each flag of the election, and findings about flags that cannot be parsed."""
     changes: dict[str, Any] = {}
     problems: list[Problem] = []
     for flag, field in _ELECTION.items():

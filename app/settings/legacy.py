@@ -1,9 +1,9 @@
-"""Files of v1beta1, v1beta2 and v1beta3 become v1 before they are checked.
+"""Converts files of v1beta1, v1beta2 and v1beta3 to v1 before they are checked.
 
-The conversion keeps what the file meant: the old default weights, the old scoring plugins (now strategies of
-NodeResourcesFit), disabled plugins. Each field that changed or is gone is a warning that says what to write. It works
-on plain values and leaves alone what has not the expected shape: the checks that follow will name it. Where it moves
-things, it records their origin, so that those checks name the place in the user's file.
+The conversion preserves the meaning: the old default weights, the old scoring plugins (now strategies of NodeResourcesFit),
+disabled plugins. Each field that has changed or was removed gives a warning with what to write instead. Values with an
+unexpected shape are left as they are, because later checks report them. The origin of moved values is recorded, so that
+later checks name the place in the user's file.
 """
 
 import copy
@@ -20,7 +20,7 @@ from app.settings.rewrite import Rewrite, mappings
 
 GROUP: Final = "kubescheduler.config.k8s.io"
 VERSIONS: Final = {f"{GROUP}/{version}": version for version in ("v1beta1", "v1beta2", "v1beta3")}
-"""The old API versions that are read."""
+"""The old API versions that are supported."""
 
 _SERVED: Final = "is served at --bind-address and --secure-port, over HTTPS"
 _GONE: Final[Mapping[str, Mapping[str, str]]] = {
@@ -43,7 +43,7 @@ class Converted(msgspec.Struct, frozen=True):
     origins: Mapping[Path, Path]
     """For every subtree that moved: its path in ``value`` -> its path in the file."""
     causes: Mapping[Path, Path]
-    """For every subtree that was made: its path in ``value`` -> what in the file made it necessary."""
+    """For every generated subtree: its path in ``value`` -> the path in the file that caused it."""
     warnings: tuple[Finding, ...]
     """What changed; paths are those of the file."""
     mistakes: tuple[Finding, ...]
@@ -51,7 +51,7 @@ class Converted(msgspec.Struct, frozen=True):
 
 
 def convert(value: Mapping[str, Any]) -> Converted:
-    """The document as v1; one that is v1 already comes back unchanged."""
+    """The document as v1; a v1 document is returned unchanged."""
     version = VERSIONS.get(str(value.get("apiVersion")))
     rewrite = Rewrite(copy.deepcopy(dict(value)))
     if version is not None:
@@ -99,7 +99,7 @@ def _lock(rewrite: Rewrite) -> None:
 
 
 def _profiles(rewrite: Rewrite) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The profiles; a file without any gets the one that it means."""
+    """The profiles; a file without any gets a default one."""
     if not rewrite.value.get("profiles"):
         rewrite.value["profiles"] = [{}]
     yield from mappings(rewrite.value, "profiles")
@@ -120,7 +120,7 @@ def _disable_preemption(rewrite: Rewrite, version: str) -> None:
 
 
 def _keep_old_weights(rewrite: Rewrite, version: str) -> None:
-    """Default plugins weighed less before v1beta3; listed in multiPoint they keep that weight and their place."""
+    """Lists default plugins with lower weights before v1beta3 in multiPoint, so that they keep weight and order."""
     for index, profile in mappings(rewrite.value, "profiles"):
         listed = [plugin.get("name") for plugin in _multi_point(profile)]
         for name, weight in _OLD_WEIGHTS.items():

@@ -1,4 +1,4 @@
-"""The plugins of old files: names that are gone, points that were merged, scoring plugins that became strategies."""
+"""Converts plugins of old files: removed names, merged extension points, scoring plugins that became strategies."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from app.settings.base import V1
 from app.settings.models import FIELD_OF_POINT
 from app.settings.problems import Path
-from app.settings.rewrite import Entry, Rewrite, mappings
+from app.settings.rewrite import ListItem, Rewrite, mappings
 
 _VOLUME_LIMITS: Final = "volumes of this kind are CSI volumes now, which NodeVolumeLimits counts"
 _GONE: Final[Mapping[str, str]] = {
@@ -19,7 +19,7 @@ _GONE: Final[Mapping[str, str]] = {
     "EBSLimits": _VOLUME_LIMITS,
     "GCEPDLimits": _VOLUME_LIMITS,
 }
-"""Plugin that v1 does not have -> what takes its place."""
+"""Plugin that v1 does not have -> its replacement."""
 
 _LEAST: Final = "NodeResourcesLeastAllocated"
 _STRATEGIES: Final[Mapping[str, str]] = {
@@ -32,19 +32,19 @@ _FIT: Final = "NodeResourcesFit"
 
 
 class _Scorer(NamedTuple):
-    """The old plugin that goes on as NodeResourcesFit's scoring strategy."""
+    """The old plugin that becomes NodeResourcesFit's scoring strategy."""
 
     name: str | None
     """None when NodeResourcesFit does not score."""
     origin: Path
-    """What in the file chose it."""
+    """The path in the file that chose it."""
 
 
 _BY_DEFAULT: Final = _Scorer(_LEAST, ("apiVersion",))
 
 
 def convert_profile(rewrite: Rewrite, path: Path, profile: dict[str, Any], version: str) -> None:
-    """Bring the plugins and pluginConfig of one profile up to v1."""
+    """Converts the plugins and pluginConfig of one profile to v1."""
     plugins = profile.get("plugins")
     if isinstance(plugins, dict):
         _merge_unreserve(rewrite, (*path, "plugins"), plugins)
@@ -102,7 +102,7 @@ def _drop_gone_plugins(rewrite: Rewrite, path: Path, plugins: dict[str, Any]) ->
 
 
 def _convert_score(rewrite: Rewrite, path: Path, profile: dict[str, Any], version: str) -> _Scorer:
-    """Turn the scoring plugins into NodeResourcesFit; which one goes on.
+    """Replaces the scoring plugins by NodeResourcesFit; returns the one that becomes its strategy.
 
     In v1beta1 NodeResourcesLeastAllocated was on by default and NodeResourcesFit did not score; later versions did
     not know the old names.
@@ -127,8 +127,8 @@ def _convert_score(rewrite: Rewrite, path: Path, profile: dict[str, Any], versio
     return _Scorer(None, ()) if fit_is_off else chosen or _BY_DEFAULT
 
 
-def _choose(rewrite: Rewrite, enabled: list[Entry], *, default_is_on: bool) -> _Scorer | None:
-    """The scoring plugin that goes on as NodeResourcesFit: the first one enabled."""
+def _choose(rewrite: Rewrite, enabled: list[ListItem], *, default_is_on: bool) -> _Scorer | None:
+    """The scoring plugin that becomes NodeResourcesFit's strategy: the first one enabled."""
     scoring = [entry for entry in enabled if entry.name in _STRATEGIES]
     if not scoring:
         return None
@@ -142,21 +142,23 @@ def _choose(rewrite: Rewrite, enabled: list[Entry], *, default_is_on: bool) -> _
     return _Scorer(first.name, first.origin)
 
 
-def _as_fit(rewrite: Rewrite, entry: Entry) -> Entry:
+def _as_fit(rewrite: Rewrite, entry: ListItem) -> ListItem:
     strategy = _STRATEGIES[str(entry.name)]
     said = f"{entry.name} is NodeResourcesFit with scoringStrategy.type {strategy} in v1"
     rewrite.warn(entry.origin, said)
-    return Entry({**entry.value, "name": _FIT}, entry.origin)
+    return ListItem({**entry.value, "name": _FIT}, entry.origin)
 
 
-def _still_disabled(rewrite: Rewrite, disabled: list[Entry], fit_is_off: bool) -> Iterator[Entry]:
+def _still_disabled(
+    rewrite: Rewrite, disabled: list[ListItem], fit_is_off: bool
+) -> Iterator[ListItem]:
     """Disabling LeastAllocated without a successor means that NodeResourcesFit does not score."""
     for entry in disabled:
         if entry.name not in _STRATEGIES:
             yield entry
         elif entry.name == _LEAST and fit_is_off:
             rewrite.warn(entry.origin, f"{_LEAST} is NodeResourcesFit in v1")
-            yield Entry({**entry.value, "name": _FIT}, entry.origin)
+            yield ListItem({**entry.value, "name": _FIT}, entry.origin)
         else:
             rewrite.warn(entry.origin, f"the plugin {entry.name} is gone in v1 anyway")
 
@@ -178,8 +180,8 @@ def _convert_plugin_config(
 
 
 def _still_configured(
-    rewrite: Rewrite, entries: list[Entry], strategy: str | None
-) -> Iterator[Entry]:
+    rewrite: Rewrite, entries: list[ListItem], strategy: str | None
+) -> Iterator[ListItem]:
     for entry in entries:
         if entry.name in _GONE:
             said = f"the plugin {entry.name} is gone in v1: its arguments are ignored"
@@ -195,13 +197,13 @@ def _still_configured(
 
 
 def _with_strategy(
-    rewrite: Rewrite, path: Path, entries: list[Entry], scorer: _Scorer, old: Entry | None
-) -> list[Entry]:
-    """The entries with the old arguments inside NodeResourcesFit's, which are made if needed."""
+    rewrite: Rewrite, path: Path, entries: list[ListItem], scorer: _Scorer, old: ListItem | None
+) -> list[ListItem]:
+    """The entries with the old arguments inside NodeResourcesFit's, which is added if needed."""
     index = next((i for i, entry in enumerate(entries) if entry.name == _FIT), len(entries))
     if index == len(entries):
-        made = Entry({"name": _FIT}, scorer.origin, is_made=True)
-        entries = [*entries, Entry({"name": _FIT}, old.origin) if old else made]
+        made = ListItem({"name": _FIT}, scorer.origin, is_made=True)
+        entries = [*entries, ListItem({"name": _FIT}, old.origin) if old else made]
     fit = entries[index].value
     args = fit["args"] = fit.get("args") or {}
     if isinstance(args, dict) and "scoringStrategy" not in args:
@@ -210,8 +212,10 @@ def _with_strategy(
     return entries
 
 
-def _strategy(rewrite: Rewrite, target: Path, scorer: _Scorer, old: Entry | None) -> dict[str, Any]:
-    """NodeResourcesFit's strategy out of the old plugin's arguments; unknown ones come along to be refused."""
+def _strategy(
+    rewrite: Rewrite, target: Path, scorer: _Scorer, old: ListItem | None
+) -> dict[str, Any]:
+    """NodeResourcesFit's strategy from the old plugin's arguments; unknown ones are kept so that they are rejected."""
     made: dict[str, Any] = {"type": _STRATEGIES[scorer.name or _LEAST]}
     if old is None:
         rewrite.causes[target] = scorer.origin
@@ -235,7 +239,7 @@ def _modernise_type(args: Any) -> None:
 
 
 def _default_to_list(rewrite: Rewrite, path: Path, profile: dict[str, Any], version: str) -> None:
-    """In v1beta1 constraints alone meant ``defaultingType: List``."""
+    """Sets ``defaultingType: List``, which constraints implied in v1beta1."""
     for index, entry in mappings(profile, "pluginConfig"):
         args = entry.get("args")
         if (

@@ -1,4 +1,4 @@
-"""Reading a configuration: text in, settings or every mistake out.
+"""YamlText a configuration: text in, settings or every mistake out.
 
 The way of a file: documents with places (``yaml``) -> v1 (``legacy``) -> models (``structure``) -> rules
 (``validation``) -> warnings (``advice``).
@@ -31,11 +31,11 @@ from app.settings.plugins import resolve
 from app.settings.problems import ConfigurationError, Finding, Locator, Problem, render_path
 from app.settings.structure import Decoded, decode
 from app.settings.validation import refuse_insecure_tls, trimmed, validate, validate_extension
-from app.settings.yaml import Document, Reading, read_documents
+from app.settings.yaml import Document, YamlText, read_documents
 
 
 class ConfiguredExtender(NamedTuple):
-    """What the two documents say about one extender."""
+    """The parts of the two documents about one extender."""
 
     extender: Extender
     options: ExtenderOptions
@@ -43,16 +43,16 @@ class ConfiguredExtender(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that is configured: the two documents of a file, checked."""
+    """The two valid documents of a file."""
 
     configuration: KubeSchedulerConfiguration = dataclasses.field(
         default_factory=KubeSchedulerConfiguration
     )
-    """What kube-scheduler would read too."""
+    """The document that kube-scheduler reads too."""
     extension: AiokubeSchedulerConfiguration = dataclasses.field(
         default_factory=AiokubeSchedulerConfiguration
     )
-    """What only this scheduler knows."""
+    """The document of this scheduler only."""
 
     @property
     def extenders(self) -> tuple[ConfiguredExtender, ...]:
@@ -68,7 +68,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loaded:
-    """A valid configuration, and what should be said about it all the same."""
+    """A valid configuration with its warnings."""
 
     settings: Settings
     warnings: tuple[Problem, ...] = ()
@@ -99,7 +99,7 @@ def load(
 ) -> Loaded:
     """Read a configuration from a file (``pathlib.Path``) or from its text (``str``).
 
-    Raises ConfigurationError with every mistake at once; those that ``Loaded.to_plain`` would report are among them if
+    Raises ConfigurationError with all mistakes; those that ``Loaded.to_plain`` would report are among them if
     ``capabilities`` says what each registered plugin implements.
     """
     if isinstance(source, str):
@@ -131,17 +131,17 @@ def _load(text: str, name: str, capabilities: Capabilities | None) -> Loaded:
 
 
 class _Reader:
-    """Reads one text; mistakes and warnings of all stages pile up."""
+    """Reads one text; collects mistakes and warnings of all stages."""
 
     def __init__(self, text: str, capabilities: Capabilities | None) -> None:
         self._text = text
         self._capabilities = capabilities
-        self._reading: Reading = read_documents(text)
+        self._reading: YamlText = read_documents(text)
         self.problems: list[Problem] = list(self._reading.problems)
         self.warnings: list[Problem] = []
 
     def read(self, name: str) -> Loaded | None:
-        """The settings, or None when there is no first document to speak of."""
+        """The settings, or None without a usable first document."""
         main, other = self._sort_documents()
         if main is None:
             return None
@@ -164,7 +164,7 @@ class _Reader:
     # ------------------------------------------------------------ which document is what
 
     def _sort_documents(self) -> tuple[Document | None, Document | None]:
-        """The first document and ours, if they are there; anything else is a mistake."""
+        """The two documents, if present; any other document is a mistake."""
         mains: list[Document] = []
         others: list[Document] = []
         for document in self._reading.documents:
@@ -207,7 +207,7 @@ class _Reader:
     def _about_plugins(
         self, config: Decoded[KubeSchedulerConfiguration], locator: Locator, known: Capabilities
     ) -> Iterator[Finding]:
-        """What is wrong with the plugins, but for what follows from a mistake that is reported already."""
+        """Mistakes of the plugins, except those that follow from mistakes already reported."""
         cut = (path[2:3] for path in config.lost if path[:1] in {(), ("profiles",)})
         if any(part in {(), ("plugins",)} for part in cut):
             return

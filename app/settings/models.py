@@ -39,11 +39,11 @@ from app.settings.base import (
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
 OPAQUE: Final = "out-of-tree"
-"""The union tag of plugin configurations whose arguments we cannot know."""
+"""The union tag of plugin configurations with unknown arguments."""
 
 
 class LeaderElectionConfiguration(Model):
-    """Who of several replicas schedules. Durations of 0 mean the default."""
+    """Leader election among replicas. Durations of 0 mean the default."""
 
     leader_elect: Bool = True
     """Schedule only while holding the lease. Default: true."""
@@ -54,7 +54,7 @@ class LeaderElectionConfiguration(Model):
     retry_period: Annotated[GoDuration, unset_means(Duration.of(2))] = Duration.of(2)
     """The pause between attempts to acquire or renew. Default: 2s."""
     resource_lock: Annotated[Str, unset_means("leases")] = "leases"
-    """The kind of lock; ``leases`` is the only one left."""
+    """The kind of lock; only ``leases`` is supported."""
     resource_name: Annotated[Str, unset_means("kube-scheduler")] = "kube-scheduler"
     """The Lease's name; give a second scheduler its own. Default: kube-scheduler."""
     resource_namespace: Annotated[Str, unset_means("kube-system")] = "kube-system"
@@ -67,7 +67,7 @@ class ClientConnectionConfiguration(Model):
     kubeconfig: Str = ""
     """Path of a kubeconfig file. Default: none, the pod's own service account."""
     accept_content_types: Str = ""
-    """Accepted for compatibility; JSON is always asked for."""
+    """Accepted for compatibility; JSON is always requested."""
     content_type: Annotated[Str, unset_means("application/vnd.kubernetes.protobuf")] = (
         "application/vnd.kubernetes.protobuf"
     )
@@ -84,11 +84,11 @@ class Plugin(Model):
     name: Str = ""
     """The plugin's name; in ``disabled`` also ``*`` for all."""
     weight: Int32 = 0
-    """The weight of its score; means something in score and multiPoint only. Default: 1 (also for 0)."""
+    """The weight of its score; used only in score and multiPoint. Default: 1 (also for 0)."""
 
 
 class PluginSet(Model):
-    """What is enabled beside the default plugins, and which of those are disabled."""
+    """Plugins to enable in addition to the default plugins, and default plugins to disable."""
 
     enabled: tuple[Plugin, ...] = ()
     """Plugins to run, in this order; naming a default plugin again replaces its weight."""
@@ -104,7 +104,7 @@ class Plugins(Model):
     queue_sort: PluginSet = PluginSet()
     """The order of the queue: exactly one plugin, the same in all profiles."""
     pre_filter: PluginSet = PluginSet()
-    """Once per pod, before the nodes are looked at."""
+    """Once per pod, before the nodes are filtered."""
     filter: PluginSet = PluginSet()
     """Which nodes can run the pod."""
     post_filter: PluginSet = PluginSet()
@@ -116,7 +116,7 @@ class Plugins(Model):
     reserve: PluginSet = PluginSet()
     """When a node has been chosen, and when it has to be given up."""
     permit: PluginSet = PluginSet()
-    """May hold the pod back before it is bound."""
+    """May delay the binding."""
     pre_bind: PluginSet = PluginSet()
     """Before the pod is bound."""
     bind: PluginSet = PluginSet()
@@ -182,7 +182,7 @@ AnyPluginConfig = Annotated[
 
 
 class KubeSchedulerProfile(Model):
-    """A scheduler name that pods may ask for, with its plugins."""
+    """A scheduler name that pods may request, with its plugins."""
 
     scheduler_name: Str = ""
     """Pods with this ``spec.schedulerName`` are scheduled by the profile. Default: default-scheduler, with one profile."""
@@ -200,12 +200,12 @@ class KubeSchedulerProfile(Model):
 
 
 class ExtenderTLSConfig(Model):
-    """How to trust an extender, and how to be trusted by it. Data win over files."""
+    """TLS settings for an extender. Data override files."""
 
     insecure: Bool = False
     """Do not verify the extender's certificate; not together with a CA. Default: false."""
     server_name: Str = ""
-    """The name to ask for and to verify. Default: the host of urlPrefix."""
+    """The server name (SNI) to request and verify. Default: the host of urlPrefix."""
     cert_file: Str = ""
     """Path of the client certificate (PEM)."""
     key_file: Str = ""
@@ -221,7 +221,7 @@ class ExtenderTLSConfig(Model):
 
     @property
     def has_ca(self) -> bool:
-        """Whether it says whom to trust."""
+        """Whether it has a CA."""
         return bool(self.ca_file or self.ca_data)
 
     @property
@@ -241,7 +241,7 @@ class ExtenderTLSConfig(Model):
 
 
 class ExtenderManagedResource(Model):
-    """An extended resource that an extender looks after."""
+    """An extended resource that an extender manages."""
 
     name: Str = ""
     """The resource's name, such as ``example.com/gpu``."""
@@ -250,32 +250,32 @@ class ExtenderManagedResource(Model):
 
 
 class Extender(Model):
-    """A webhook that is asked while pods are scheduled (KEP-1819)."""
+    """A webhook that is called while pods are scheduled (KEP-1819)."""
 
     url_prefix: Str = ""
     """Where the extender is: each verb is appended with a slash between."""
     filter_verb: Str = ""
-    """Which nodes can run the pod. Default: not asked."""
+    """Which nodes can run the pod. Default: not called."""
     preempt_verb: Str = ""
-    """Which victims a preemption may have. Default: not asked."""
+    """Which victims a preemption may have. Default: not called."""
     prioritize_verb: Str = ""
-    """How good each node is. Default: not asked."""
+    """How good each node is. Default: not called."""
     weight: Int64 = 0
     """Multiplies the extender's scores; positive if there is a prioritizeVerb."""
     bind_verb: Str = ""
-    """Binds the pod instead of the scheduler. Default: not asked."""
+    """Binds the pod instead of the scheduler. Default: not called."""
     enable_https: Bool = Field(default=False, alias="enableHTTPS")
-    """Only says that a certificate which no CA is given for need not be verified; urlPrefix decides on HTTPS."""
+    """Without a CA, disables the verification of the certificate; urlPrefix decides on HTTPS."""
     tls_config: ExtenderTLSConfig | None = None
     """Certificates. Default: the system's trust store."""
     http_timeout: Annotated[GoDuration, unset_means(Duration.of(5))] = Duration.of(5)
-    """How long a call may take, answer included. Default: 5s (also for 0)."""
+    """Timeout of a call, including its answer. Default: 5s (also for 0)."""
     node_cache_capable: Bool = False
     """Send node names instead of whole nodes. Default: false."""
     managed_resources: tuple[ExtenderManagedResource, ...] = ()
-    """Ask only for pods that request one of these. Default: ask for all pods."""
+    """Call it only for pods that request one of these. Default: for all pods."""
     ignorable: Bool = False
-    """Go on without the extender when it fails. Default: false."""
+    """Ignore the extender if it fails. Default: false."""
 
 
 def _at_least_one(profiles: tuple[KubeSchedulerProfile, ...]) -> tuple[KubeSchedulerProfile, ...]:
@@ -297,7 +297,7 @@ class KubeSchedulerConfiguration(Model):
     parallelism: Int32 = 16
     """Cycles that may wait for extenders at the same time; 1 keeps a strict order. Default: 16."""
     leader_election: LeaderElectionConfiguration = LeaderElectionConfiguration()
-    """Who of several replicas schedules."""
+    """Leader election among replicas."""
     client_connection: ClientConnectionConfiguration = ClientConnectionConfiguration()
     """How to reach the API server."""
     enable_profiling: Bool = True
@@ -307,7 +307,7 @@ class KubeSchedulerConfiguration(Model):
     )
     """Accepted for compatibility. Default: as enableProfiling."""
     percentage_of_nodes_to_score: Int32 = 0
-    """Percent of the nodes to find before extenders are asked, 0 to 100; 0 for kube-scheduler's adaptive count."""
+    """Percent of the nodes that are sent to extenders at a time, 0 to 100; 0 for kube-scheduler's adaptive number."""
     pod_initial_backoff_seconds: Int64 = 1
     """Seconds a pod waits after its first failed attempt; doubled with each. Default: 1."""
     pod_max_backoff_seconds: Int64 = 10

@@ -1,4 +1,4 @@
-"""The grammar of Kubernetes names, with the messages that kube-scheduler prints (docs/spec/extenders.md#validation)."""
+"""Validates Kubernetes names, with kube-scheduler's messages (docs/spec/extenders.md#validation)."""
 
 import re
 from typing import Final
@@ -23,7 +23,7 @@ _MAX_SUBDOMAIN: Final = 253
 
 
 def qualified_name_errors(value: str) -> list[str]:
-    """What is wrong with a label key or qualified name, ``[prefix/]name``; empty when it is valid."""
+    """The errors of a label key or qualified name, ``[prefix/]name``; empty if it is valid."""
     parts = value.split("/")
     if len(parts) > 2:
         rule = _regex_error(_NAME_RULE, _LABEL_KEY, _NAME_EXAMPLES)
@@ -42,7 +42,7 @@ def qualified_name_errors(value: str) -> list[str]:
 
 
 def label_value_errors(value: str) -> list[str]:
-    """What is wrong with a label value; empty when it is valid."""
+    """The errors of a label value; empty if it is valid."""
     errors = []
     if len(value.encode()) > _MAX_NAME:
         errors.append(f"must be no more than {_MAX_NAME} bytes")

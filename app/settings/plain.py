@@ -1,4 +1,4 @@
-"""Plain structs of the configuration, for the parts of the program that must not know pydantic."""
+"""Converts the configuration to plain structs, for the parts of the program that do not use pydantic."""
 
 from typing import Any, Final, TypeVar
 

@@ -1,9 +1,8 @@
-"""Which plugins run where, in which order and with which weight.
+"""Resolves the plugins of each extension point, their order and weights.
 
-Step A merges the user's sets with the default one, step B spreads multiPoint over the extension points; both follow
-kube-scheduler 1.36 rule by rule
-(docs/spec/configuration.md#merging-with-the-defaults). Nothing here knows a plugin: what each implements is passed
-in. All mistakes of all profiles are reported together, with the texts of kube-scheduler's start-up errors.
+First the user's sets are merged with the default ones, then multiPoint is expanded to the extension points, both as in
+kube-scheduler 1.36 (docs/spec/configuration.md#merging-with-the-defaults). What each plugin implements is an argument. All
+mistakes of all profiles are reported together, with the texts of kube-scheduler's start-up errors.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ NOT_LOADED: Final = (
     "plugins in Go, built into other schedulers, cannot be loaded: take it out, or install one in Python by that name "
     "(docs/plugins.md)"
 )
-#: Names of other schedulers' plugins are made of the same words: Coscheduling is no misspelt SchedulingGates.
+#: Names of third-party plugins have similar words: Coscheduling is not a misspelt SchedulingGates.
 _MISSPELT: Final = 0.8
 _DEFAULT_SET: Final = PluginSet(
     enabled=tuple(Plugin(name=name, weight=weight) for name, weight in DEFAULT_MULTI_POINT)
@@ -41,7 +40,7 @@ class ResolvedPlugins(msgspec.Struct, frozen=True):
 
 
 class Resolution(msgspec.Struct, frozen=True):
-    """The plugins of every profile, in the order of the profiles, or what is wrong with them."""
+    """The plugins of every profile, in order, or the mistakes."""
 
     profiles: tuple[ResolvedPlugins, ...]
     findings: tuple[Finding, ...]
@@ -107,7 +106,7 @@ def resolve(profiles: Sequence[KubeSchedulerProfile], capabilities: Capabilities
 
 
 class _Builder:
-    """Builds the lists of one profile and collects what is wrong."""
+    """Builds the lists of one profile and collects mistakes."""
 
     def __init__(
         self, profile: KubeSchedulerProfile, path: Path, capabilities: Capabilities
@@ -176,7 +175,7 @@ class _Builder:
         return overridden, expanded
 
     def _does_not_exist(self, kind: str, name: str) -> str:
-        """kube-scheduler's words, and with a plugin's first mistake in the profile what to do about it."""
+        """kube-scheduler's text; for the first mistake of a plugin in a profile with advice."""
         said = f"{kind} {show(name)} does not exist"
         if name in self._missing:
             return said
@@ -201,7 +200,7 @@ class _Builder:
         name, path = show(self._name), (*self._path, "plugins")
         sorters, generators = len(points["queueSort"]), len(points["placementGenerate"])
         sorts = {plugin.name for plugin in self._plugins.queue_sort.enabled}
-        if sorters != 1 and not sorts & self._missing:  # else the missing one is what is wrong
+        if sorters != 1 and not sorts & self._missing:  # else the missing plugin is reported
             said = "only one queue sort plugin required for profile with scheduler name"
             self._fail((*path, "queueSort"), f"{said} {name}, but got {sorters}")
         if not points["bind"]:

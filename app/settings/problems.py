@@ -1,7 +1,7 @@
-"""What can be wrong with a configuration, and where in the file.
+"""Problems of a configuration and their places in the file.
 
-A rule yields a ``Finding``: a path into the configuration and kube-scheduler's words. A ``Locator`` knows the lines of
-the file and turns findings into ``Problem`` values, which is what people see.
+A rule yields a ``Finding``: a path into the configuration and kube-scheduler's text. A ``Locator`` has the lines of the file
+and converts findings into ``Problem`` values, which are reported.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ Path = tuple[str | int, ...]
 
 
 class Mark(NamedTuple):
-    """A place in a file; both count from 1, and line 0 stands for "not in the file"."""
+    """A place in a file; both count from 1, and line 0 means "not in the file"."""
 
     line: int
     column: int
@@ -24,7 +24,7 @@ NOWHERE = Mark(0, 0)
 
 
 class Finding(NamedTuple):
-    """One mistake, or one thing worth a warning, before it is known where in the file it stands."""
+    """One mistake or warning, without its place in the file."""
 
     path: Path
     message: str
@@ -51,7 +51,7 @@ class Problem(msgspec.Struct, frozen=True, order=True):
 
 
 class ConfigurationError(Exception):
-    """Everything that is wrong with a configuration, in the order of the file."""
+    """All mistakes of a configuration, in the order of the file."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ConfigurationError(Exception):
     ) -> None:
         self.problems: tuple[Problem, ...] = tuple(sorted(set(problems)))
         self.warnings: tuple[Problem, ...] = tuple(sorted(set(warnings)))
-        """What was found beside the mistakes; a conversion's warnings often explain them."""
+        """Warnings; those of a conversion often explain the mistakes."""
         self.source = source
         """The name of the file, as the user wrote it."""
         super().__init__(self.problems)
@@ -85,9 +85,9 @@ def render_path(path: Path) -> str:
 class Locator(msgspec.Struct, frozen=True):
     """Finds the place in the file of any path of one document.
 
-    A file of an older version is converted before it is checked. ``origins`` says, for each subtree that the
-    conversion moved, where it stood in the file, so that problems name what the user wrote; ``causes``, for each that
-    it made, what in the file made it necessary, so that problems at least point there.
+    A file of an older version is converted before it is checked. ``origins`` has the place in the file of each subtree that
+    the conversion moved, so that problems name what the user wrote; ``causes`` has, for each subtree that it generated, the
+    place that caused it, so that problems point there.
     """
 
     marks: Mapping[Path, Mark]
@@ -100,7 +100,7 @@ class Locator(msgspec.Struct, frozen=True):
         return cls(marks={})
 
     def origin(self, path: Path) -> Path:
-        """The path as it stands in the file."""
+        """The path in the file."""
         for length in range(len(path), 0, -1):
             prefix = path[:length]
             if prefix in self.origins:
@@ -110,7 +110,7 @@ class Locator(msgspec.Struct, frozen=True):
         return path
 
     def cause(self, path: Path) -> Path | None:
-        """What in the file made ``path`` necessary, if the conversion made it."""
+        """The path in the file that caused ``path``, if the conversion generated it."""
         return next(
             (
                 self.causes[path[:length]]

@@ -1,4 +1,4 @@
-"""Changing a tree of plain values while remembering where each part came from."""
+"""Changes a tree of plain values and records where each part came from."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,21 +9,21 @@ from app.settings.problems import Finding, Path
 
 
 def mappings(owner: Any, key: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The items of the list ``owner[key]`` that are mappings, with their indices; none if it is no such list."""
+    """The items of the list ``owner[key]`` that are mappings, with their indices; none if it is not a list."""
     items = owner.get(key) if isinstance(owner, Mapping) else None
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if isinstance(item, dict):
             yield index, item
 
 
-class Entry(msgspec.Struct):
+class ListItem(msgspec.Struct):
     """An item of a list that is being rebuilt."""
 
     value: Any
     origin: Path
-    """Its path in the file; for a made one, that of what made it necessary."""
+    """Its path in the file; for a generated one, the path that caused it."""
     is_made: bool = False
-    """Whether it is no part of the file."""
+    """Whether it was generated."""
 
     @property
     def name(self) -> str | None:
@@ -33,7 +33,7 @@ class Entry(msgspec.Struct):
 
 
 class Rewrite(msgspec.Struct):
-    """A document that is being changed, with the record of what was moved and what is to be said about it."""
+    """A document that is being changed, with the record of moved parts, warnings and mistakes."""
 
     value: dict[str, Any]
     origins: dict[Path, Path] = msgspec.field(default_factory=dict)
@@ -42,22 +42,22 @@ class Rewrite(msgspec.Struct):
     mistakes: list[Finding] = msgspec.field(default_factory=list)
 
     def warn(self, path: Path, message: str) -> None:
-        """Say something about a path of the file."""
+        """Adds a warning about a path of the file."""
         self.warnings.append(Finding(path, message))
 
     def refuse(self, path: Path, message: str) -> None:
-        """Report a mistake at a path of the file."""
+        """Adds a mistake at a path of the file."""
         self.mistakes.append(Finding(path, message))
 
     def rename(self, owner: dict[str, Any], path: Path, old: str, new: str) -> bool:
-        """Rename a key unless the new one is taken; whether it was there."""
+        """Renames a key unless the new one exists; returns whether the old one did."""
         if old not in owner or new in owner:
             return False
         owner[new] = owner.pop(old)
         self.origins[(*path, new)] = (*path, old)
         return True
 
-    def entries(self, owner: Mapping[str, Any], path: Path, key: str) -> list[Entry]:
+    def entries(self, owner: Mapping[str, Any], path: Path, key: str) -> list[ListItem]:
         """The items of a list with their origins, to be changed and put back with ``replace``."""
         items = owner.get(key)
         return [
@@ -65,13 +65,13 @@ class Rewrite(msgspec.Struct):
             for index, item in enumerate(items if isinstance(items, list) else ())
         ]
 
-    def _entry(self, item: Any, path: Path) -> Entry:
+    def _entry(self, item: Any, path: Path) -> ListItem:
         if path in self.causes:
-            return Entry(item, self.causes[path], is_made=True)
-        return Entry(item, self.origins.get(path, path))
+            return ListItem(item, self.causes[path], is_made=True)
+        return ListItem(item, self.origins.get(path, path))
 
-    def replace(self, owner: dict[str, Any], path: Path, key: str, entries: list[Entry]) -> None:
-        """Put a changed list back; an empty one takes the key with it, and what was no list stays as it was."""
+    def replace(self, owner: dict[str, Any], path: Path, key: str, entries: list[ListItem]) -> None:
+        """Stores a changed list; an empty one removes the key, and a value that was not a list is not changed."""
         here = (*path, key)
         if not isinstance(owner.get(key), list | None):
             return
@@ -95,7 +95,7 @@ class Rewrite(msgspec.Struct):
         entry: dict[str, Any],
         cause: Path,
     ) -> None:
-        """Append to a list of plugins of a profile, which is made if it is missing; bad shapes are left alone."""
+        """Appends to a list of plugins of a profile, which is added if missing; values of a wrong shape are not changed."""
         owner: Any = profile
         for name in ("plugins", point):
             if owner.get(name) is None:
@@ -104,5 +104,5 @@ class Rewrite(msgspec.Struct):
             if not isinstance(owner, dict):
                 return
         here = (*path, "plugins", point)
-        entries = [*self.entries(owner, here, kind), Entry(entry, cause, is_made=True)]
+        entries = [*self.entries(owner, here, kind), ListItem(entry, cause, is_made=True)]
         self.replace(owner, here, kind, entries)

@@ -1,8 +1,7 @@
-"""From plain values to models: the shape of a configuration, with every mistake found in one pass.
+"""Converts plain values to models, and reports all mistakes of shape together.
 
-Pydantic finds the mistakes; here they get kube-scheduler's words and the hint what was meant. Then the wrong parts are
-cut out and the rest is read again, so that the rules about values (``app.settings.validation``) can be applied to
-everything that can be read, and all mistakes are reported together.
+Pydantic finds the mistakes; here they get kube-scheduler's texts and hints. Then the wrong parts are removed and the rest is
+decoded again, so that the rules about values (``app.settings.validation``) apply to everything that can be decoded.
 """
 
 import copy
@@ -39,16 +38,16 @@ _MIN_SIMILARITY: Final = 0.7
 
 
 class Decoded(NamedTuple, Generic[M]):
-    """A model of what could be read, and what could not."""
+    """The model of what could be decoded, and the mistakes."""
 
     model: M
     findings: tuple[Finding, ...]
     """Every mistake of shape."""
     lost: frozenset[Path]
-    """The paths that were cut out: findings of later checks there are consequences, not mistakes."""
+    """The removed paths; findings of later checks there are consequences, not mistakes."""
 
     def genuine(self, findings: Iterable[Finding]) -> Iterator[Finding]:
-        """The findings that do not just repeat that something was cut out."""
+        """The findings that are not about removed paths."""
         for finding in findings:
             path = finding.path
             if not any(path[:length] in self.lost for length in range(1, len(path) + 1)):
@@ -56,7 +55,7 @@ class Decoded(NamedTuple, Generic[M]):
 
 
 def decode(model: type[M], value: dict[str, Any], locator: Locator) -> Decoded[M]:
-    """Read ``value`` as ``model``, whatever is wrong with it."""
+    """Decodes ``value`` as ``model``, with its mistakes."""
     value = copy.deepcopy(value)
     decoded, errors = _validate(model, value)
     findings = [_finding(model, error, locator) for error in errors]
@@ -80,7 +79,7 @@ def _validate(model: type[M], value: Any) -> tuple[M | None, list[ErrorDetails]]
 
 
 def _cut_all(value: dict[str, Any], paths: Iterable[Path]) -> None:
-    """Cut every path out of the value, the deepest first."""
+    """Removes all paths from the value, the deepest first."""
     for path in sorted(paths, key=len, reverse=True):
         if path:
             _cut(value, path)
@@ -89,7 +88,7 @@ def _cut_all(value: dict[str, Any], paths: Iterable[Path]) -> None:
 
 
 def _cut(value: Any, path: Path) -> None:
-    """Remove a key; an item of a list is emptied instead, so that the others keep their indices."""
+    """Removes a key; an item of a list is emptied instead, so that the others keep their indices."""
     for element in path[:-1]:
         value = value[element]
     if isinstance(value, list):
@@ -141,7 +140,7 @@ def _unknown_field(model: type[Model], location: Path, path: Path) -> str:
 
 
 def closest(name: str, known: Iterable[str], *, similarity: float = _MIN_SIMILARITY) -> str | None:
-    """The known name that was probably meant, if there is one: the same in another case, or nearly the same."""
+    """The known name that was probably meant: the same in another case, or a similar one; else None."""
     by_lower = {candidate.lower(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=similarity)
     return by_lower[matches[0]] if matches else None

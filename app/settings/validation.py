@@ -1,8 +1,8 @@
-"""The rules about values and how they go together, with kube-scheduler 1.36's texts.
+"""Validates values and their combinations, with kube-scheduler 1.36's texts.
 
 See docs/spec/configuration.md#validation-and-errors, docs/spec/extenders.md#validation.
 
-What is legal and yet probably not meant is in ``app.settings.advice``.
+Warnings about valid values are in ``app.settings.advice``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from app.model.gotext import Duration
 from app.settings.args import PluginArgs
 from app.settings.base import V1
 from app.settings.defaults import REMOVED_PLUGINS
-from app.settings.extension import AiokubeSchedulerConfiguration, Breaker
+from app.settings.extension import AiokubeSchedulerConfiguration, BreakerOptions
 from app.settings.fieldtext import duplicate, invalid, redact_url, required, show
 from app.settings.models import (
     FIELD_OF_POINT,
@@ -35,13 +35,13 @@ Findings = Iterator[Finding]
 _JITTER_FACTOR: Final = 1.2
 _MAX_INT32: Final = 2**31 - 1
 _MOST_COMPARED: Final = 100
-"""Extenders among which a misspelt urlPrefix is looked for."""
+"""Extenders that a misspelt urlPrefix is compared with."""
 _UNCHECKED_POINTS: Final = frozenset({"multiPoint", "placementGenerate", "placementScore"})
 """Where a removed plugin is merely an unknown one."""
 
 
 def validate(config: KubeSchedulerConfiguration) -> Findings:
-    """Everything wrong with the values of the first document."""
+    """The mistakes in the values of the first document."""
     yield from _client_connection(config.client_connection)
     yield from leader_election(config.leader_election)
     if config.parallelism <= 0:
@@ -168,7 +168,7 @@ def _plugin_config(path: Path, profile: KubeSchedulerProfile) -> Findings:
 
 
 def _queue_sort(profiles: Sequence[KubeSchedulerProfile]) -> Findings:
-    """One queue serves all profiles, so what sorts it must be the same in all of them."""
+    """All profiles share one queue, so their queue sort must be the same."""
     first = profiles[0]
     enabled = first.plugins.queue_sort.enabled
     if len(enabled) > 1:
@@ -218,7 +218,7 @@ def _extended_resource(path: Path, name: str) -> Findings:
 
 
 def _transport(path: Path, extender: Extender) -> Findings:
-    """What would fail when the client is built, and a timeout that would never end."""
+    """Values with which the client could not be built, and timeouts without an end."""
     if not _is_callable(extender.url_prefix):
         shown = redact_url(extender.url_prefix)
         detail = "must be an http:// or https:// URL with a host"
@@ -243,7 +243,7 @@ def _is_callable(url: str) -> bool:
 
 
 def _binders(extenders: Sequence[Extender]) -> Findings:
-    """One binder as in kube-scheduler, or several that each look after resources of their own."""
+    """One binder as in kube-scheduler, or several with different managed resources."""
     binders = [extender for extender in extenders if extender.bind_verb]
     if len(binders) > 1 and not all(extender.managed_resources for extender in binders):
         found = f"found {len(binders)} extenders implementing bind"
@@ -252,7 +252,7 @@ def _binders(extenders: Sequence[Extender]) -> Findings:
 
 
 def _ignored_resources(config: KubeSchedulerConfiguration) -> Findings:
-    """What extenders take off NodeResourcesFit's hands needs a NodeResourcesFit.
+    """Resources that only extenders check need NodeResourcesFit in the profile.
 
     See docs/spec/extenders.md#order-and-side-effects.
     """
@@ -275,7 +275,7 @@ def _ignored_resources(config: KubeSchedulerConfiguration) -> Findings:
 def validate_extension(
     extension: AiokubeSchedulerConfiguration, config: KubeSchedulerConfiguration
 ) -> Findings:
-    """Everything wrong with the values of the second document, given the first."""
+    """The mistakes in the values of the second document, given the first."""
     if (bindings := extension.max_bindings_in_flight) <= 0:
         yield invalid(("maxBindingsInFlight",), bindings, "must be greater than zero")
     known = {trimmed(extender.url_prefix) for extender in config.extenders}
@@ -288,7 +288,7 @@ def validate_extension(
 
 
 def _option_key(path: Path, prefix: str, *, known: set[str], seen: set[str]) -> Findings:
-    """Options belong to an extender of the first document, and each has them once."""
+    """Options must belong to an extender of the first document, at most once for each."""
     if not prefix:
         yield required(path)
     elif prefix in seen:
@@ -300,7 +300,7 @@ def _option_key(path: Path, prefix: str, *, known: set[str], seen: set[str]) -> 
         yield invalid(path, redact_url(prefix), detail)
 
 
-def _breaker(path: Path, breaker: Breaker) -> Findings:
+def _breaker(path: Path, breaker: BreakerOptions) -> Findings:
     if breaker.failures < 0:
         detail = "must be zero (no breaker) or positive"
         yield invalid((*path, "failures"), breaker.failures, detail)
@@ -326,7 +326,7 @@ def trimmed(url_prefix: str) -> str:
 
 
 def insecure_extenders(config: KubeSchedulerConfiguration) -> Iterator[tuple[Path, str]]:
-    """The extenders whose certificates would not be verified, each with the field that causes it, in words."""
+    """The extenders whose certificates would not be verified, each with the field that causes it, as a text."""
     for index, extender in enumerate(config.extenders):
         path: Path = ("extenders", index)
         tls = extender.tls_config

@@ -1,6 +1,6 @@
-"""The rules about plugin arguments, one function per plugin (docs/spec/configuration.md#plugin-arguments).
+"""Validates plugin arguments, one function per plugin (docs/spec/configuration.md#plugin-arguments).
 
-Paths given are those of ``args``; kube-scheduler's texts are kept. NodeResourcesFit, which kube-scheduler checks only
+Paths are relative to ``args``; the texts are kube-scheduler's. NodeResourcesFit, which kube-scheduler checks only
 when it builds the plugin, is checked here like the others.
 """
 
@@ -37,7 +37,7 @@ FIELD_OPERATORS: Final = ("In", "NotIn")
 
 
 def validate_args(path: Path, args: PluginArgs) -> Findings:
-    """Everything wrong with the values of typed arguments."""
+    """The mistakes in the values of typed arguments."""
     yield from _RULES[type(args)](path, args)
 
 

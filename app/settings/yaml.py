@@ -1,7 +1,7 @@
-"""YAML or JSON text as plain Python, with the line and column of everything in it.
+"""Parses YAML or JSON text into plain values with the line and column of each.
 
-PyYAML composes the nodes; scalars are resolved by the rules kube-scheduler's reader has (YAML 1.1 booleans and octals,
-no dates, no base-60 numbers), and nothing but JSON's types comes out. Keys that occur twice are refused.
+PyYAML composes the nodes; scalars are resolved as kube-scheduler's reader does (YAML 1.1 booleans and octals, no dates, no
+base-60 numbers), and the values have only JSON's types. Duplicate keys are mistakes.
 """
 
 import json
@@ -18,7 +18,7 @@ from app.settings.problems import Mark, Path, Problem, render_path
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = f"{_TAG}merge"
 _MAX_NODES: Final = 100_000
-"""No configuration is larger; aliases of aliases are ("billion laughs")."""
+"""Limit of nodes in a text, against aliases of aliases ("billion laughs")."""
 _TOO_MANY: Final = f"more than {_MAX_NODES} values"
 
 _INTEGER: Final = re.compile(
@@ -39,15 +39,15 @@ class Document(msgspec.Struct, frozen=True):
     """Where each key (for a value in a mapping) or item (in a list) starts."""
 
 
-class Reading(msgspec.Struct, frozen=True):
-    """What a text holds, and what is wrong with it as YAML."""
+class YamlText(msgspec.Struct, frozen=True):
+    """The documents of a text, and its YAML mistakes."""
 
     documents: tuple[Document, ...]
     problems: tuple[Problem, ...]
 
 
-def read_documents(text: str) -> Reading:
-    """Read every non-empty document of a YAML or JSON text; never raises for bad text."""
+def read_documents(text: str) -> YamlText:
+    """Parses all non-empty documents of a YAML or JSON text; never raises for invalid text."""
     problems: list[Problem] = []
     documents: list[Document] = []
     is_json = text.lstrip().startswith("{")
@@ -61,11 +61,11 @@ def read_documents(text: str) -> Reading:
         problems.append(_syntax_problem(text, error))
     except RecursionError:
         problems.append(Problem(0, 0, "", "yaml: nested too deeply"))
-    return Reading(tuple(documents), tuple(problems))
+    return YamlText(tuple(documents), tuple(problems))
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with other ideas of what a plain scalar means."""
+    """SafeLoader with kube-scheduler's rules for plain scalars."""
 
     yaml_implicit_resolvers: dict[Any, Any] = {  # noqa: RUF012 - PyYAML's own registry
         first: [pair for pair in pairs if not pair[0].endswith((":timestamp", ":int", ":float"))]
@@ -100,7 +100,7 @@ def _compose(text: str) -> Iterator[yaml.Node]:
 
 
 def _spaces_for_tabs(text: str) -> str:
-    """JSON may be indented with tabs, YAML may not; inside JSON's strings a tab cannot stand."""
+    """Replaces tabs by spaces: JSON may be indented with tabs, and cannot have them inside strings."""
     if "\t" not in text:
         return text
     try:
@@ -146,7 +146,7 @@ class _Reader:
         self._open: set[int] = set()
 
     def read(self, node: yaml.Node, path: Path) -> Any:
-        """The value of ``node``; what cannot be read is None and a problem."""
+        """The value of ``node``; None and a problem if it cannot be parsed."""
         self._nodes += 1
         if self._nodes > _MAX_NODES:
             raise yaml.YAMLError(f"{_TOO_MANY}: aliases repeat too much")
@@ -204,11 +204,11 @@ class _Reader:
             first = self.marks[here]
             self._refuse(key_node, here, f"{said} (first in line {first.line})")
             return
-        self.marks.setdefault(here, _mark(key_node))  # what is merged in does not count
+        self.marks.setdefault(here, _mark(key_node))  # merged keys are not duplicates
         values[key] = self.read(value_node, here)
 
     def _merge(self, values: dict[str, Any], source: yaml.Node, path: Path) -> None:
-        """YAML's ``<<``: what the mapping itself does not set comes from ``source``, first one first."""
+        """YAML's ``<<``: keys that the mapping does not set come from ``source``; earlier sources come first."""
         sources = source.value if isinstance(source, yaml.SequenceNode) else [source]
         for node in sources:
             if not isinstance(node, yaml.MappingNode):
@@ -227,7 +227,7 @@ def _mark(node: yaml.Node) -> Mark:
 
 
 def _syntax_problem(text: str, error: yaml.YAMLError) -> Problem:
-    """PyYAML's complaint as a problem."""
+    """PyYAML's error as a problem."""
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         said = " ".join(part for part in (error.context, error.problem) if part)

@@ -3,7 +3,7 @@
 import pytest
 
 from app.model.gotext import Duration
-from app.settings.extension import Breaker
+from app.settings.extension import BreakerOptions
 from app.settings.load import load
 from tests.core.settings.kit import HEAD, mistakes, warnings, with_extension
 
@@ -27,7 +27,7 @@ def test_defaults():
     assert extension.refuse_insecure_tls is False
     assert extension.requeue_endpoint.enabled is False
     assert extension.extenders == ()
-    assert Breaker() == Breaker(
+    assert BreakerOptions() == BreakerOptions(
         failures=3, open_seconds=Duration.of(5), max_open_seconds=Duration.of(60)
     )
 
@@ -49,7 +49,7 @@ def test_everything_is_read():
     (gpu, options), (other, no_options) = settings.extenders
     assert (gpu.url_prefix, other.url_prefix) == ("https://gpu/", "http://other")
     assert (options.serial, options.bearer_token_file) == (True, "/token")
-    assert options.breaker == Breaker(
+    assert options.breaker == BreakerOptions(
         failures=0, open_seconds=Duration.of(1.5), max_open_seconds=Duration.of(120)
     )
     assert (no_options.serial, no_options.bearer_token_file) == (None, "")
