@@ -1,6 +1,6 @@
-"""YamlText a configuration: text in, settings or every mistake out.
+"""Loads a configuration file: returns the settings, or raises an error with all mistakes.
 
-The way of a file: documents with places (``yaml``) -> v1 (``legacy``) -> models (``structure``) -> rules
+The steps: documents with places (``yaml``) -> v1 (``legacy``) -> models (``structure``) -> rules
 (``validation``) -> warnings (``advice``).
 """
 
