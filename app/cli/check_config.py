@@ -64,8 +64,8 @@ def _check(file: str, classes: Mapping[str, type]) -> Checked:
     except ConfigurationError as error:
         return Checked(name, text, error)
     if problems:
-        refused = ConfigurationError(problems, source=name, warnings=loaded.warnings)
-        return Checked(name, text, refused)
+        rejected = ConfigurationError(problems, source=name, warnings=loaded.warnings)
+        return Checked(name, text, rejected)
     return Checked(name, text, loaded, profiles)
 
 

@@ -1,6 +1,6 @@
-"""Time and chance for the shell: the only place that asks the machine for either.
+"""Clocks and random number generators: the only module that reads the machine's time or randomness.
 
-Everything else is given a Clock and a generator, so that tests can turn the hands and repeat the dice.
+All other code gets a Clock and a generator, so that tests can control the time and repeat random numbers.
 """
 
 import secrets
@@ -10,15 +10,15 @@ from typing import Final, Protocol
 
 import numpy as np
 
-# Keeps counting while a machine sleeps, as a lease that was held before must not be believed in after.
+# Keeps counting while the machine sleeps, so that a lease is not trusted after a long sleep.
 _ELAPSED: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Tells the time, in seconds."""
+    """Returns times in seconds."""
 
     def monotonic(self) -> float:
-        """Since some moment in the past; never goes back, and never stands still. Not the event loop's time."""
+        """Since an arbitrary moment; never goes back and never stops. Not the event loop's time."""
         ...
 
     def wall(self) -> float:
@@ -26,7 +26,7 @@ class Clock(Protocol):
         ...
 
     def steady(self) -> float:
-        """Since the epoch as the wall clock had it when this clock was made; never jumps. For spans whose ends people see."""
+        """Since the epoch, by the wall clock at the creation of this clock plus monotonic time; never jumps."""
         ...
 
 
@@ -37,7 +37,7 @@ class SystemClock:
         self._began: Final = self.wall() - self.monotonic()
 
     def monotonic(self) -> float:
-        """See Clock. Unlike ``loop.time()`` under uvloop it is never one that was read before the process was frozen."""
+        """See Clock. Unlike ``loop.time()`` of uvloop it is not cached, so it is right after the process was frozen."""
         return time.clock_gettime(_ELAPSED)
 
     def wall(self) -> float:
@@ -50,11 +50,11 @@ class SystemClock:
 
 
 def stopwatch() -> Callable[[], float]:
-    """The cheapest clock that never goes back, for spans too short for anybody to freeze the process in."""
+    """The cheapest clock that never goes back, for short durations; it may stop while the machine sleeps."""
     return time.perf_counter
 
 
 def make_rng(seed: int | None = None) -> tuple[np.random.Generator, int]:
-    """A generator and its seed, which belongs in the log: the same seed gives the same run."""
+    """A generator and its seed, which is logged: the same seed gives the same random numbers."""
     chosen = secrets.randbits(63) if seed is None else seed
     return np.random.default_rng(chosen), chosen

@@ -1,4 +1,4 @@
-"""How much memory and how many file descriptors this process may have; returns memory that is free to the system."""
+"""Reads the limits of memory and file descriptors of this process, raises the latter, and returns free memory to the system."""
 
 import asyncio
 import ctypes
@@ -10,28 +10,28 @@ from typing import Final
 
 import msgspec
 
-#: Descriptors that are asked for where the system would give more: nothing here needs as many.
+#: Largest limit of file descriptors that is set; more are never needed.
 _ENOUGH: Final = 65_536
-#: What cgroups of version 1 say for no limit is larger than this.
+#: A limit above this means no limit in cgroups version 1.
 _UNLIMITED: Final = 1 << 60
 #: Seconds between two returns of free memory to the system.
 _TRIM_SECONDS: Final = 60.0
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """``memory`` in bytes, that of the machine where nothing less is set; ``descriptors`` at the same time."""
+    """``memory`` in bytes, by default that of the machine; ``descriptors``: open at the same time."""
 
     memory: int
     descriptors: int
 
 
 def take_limits() -> Limits:
-    """The limits of this process, after its soft limit of descriptors was raised to the hard one, as Go's runtime does."""
+    """Raises the soft limit of file descriptors to the hard one, as Go's runtime does, and returns the limits."""
     return Limits(memory_limit(), _raised_descriptors())
 
 
 def memory_limit(root: Path = Path("/")) -> int:
-    """The least of what the machine has, what the control groups allow and what ulimit does, in bytes."""
+    """The smallest of the machine's memory, control group limits and ulimits, in bytes."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     ulimits = (resource.getrlimit(which)[0] for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
     set_ones = [limit for limit in ulimits if limit != resource.RLIM_INFINITY]
@@ -39,7 +39,7 @@ def memory_limit(root: Path = Path("/")) -> int:
 
 
 def resident_memory() -> int:
-    """Bytes of memory that the process takes, 0 where the system does not say."""
+    """Bytes of resident memory of the process; 0 if the system does not report it."""
     fields = _read(Path("/proc/self/statm")).split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0
 
@@ -58,7 +58,7 @@ async def return_free_memory() -> None:
 
 
 def _cgroup_limits(root: Path) -> Iterator[int]:
-    """The limits of this process's control groups and of those above them, of both versions."""
+    """The memory limits of this process's control groups and their parents, of both versions."""
     mounted = root / "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]

@@ -1,12 +1,12 @@
-"""Logging: text as klog writes it, or JSON; verbosity as ``-v`` has it in Kubernetes.
+"""Formats the log as klog's text or as JSON, with the verbosity of Kubernetes' ``-v``.
 
-Modules log as usual. What Kubernetes says in a structured way, a constant text with keys and values, goes through ``info``
-and ``error``; lines of a higher verbosity are asked for first, so that they cost nothing when nobody wants them::
+Modules log as usual. Structured messages, a constant text with keys and values, use ``info``, ``warning`` and ``error``. Callers
+check ``enabled`` before messages of a higher verbosity, so that these cost nothing when they are not logged::
 
     if logs.enabled(2):
         logs.info(log, "Successfully bound pod to node", v=2, pod=pod.key, node=node)
 
-Levels as in kube-scheduler: 2 for pods bound and pods that fit nowhere, 3 for every attempt, 4 for debugging, 10 for every score.
+Levels as in kube-scheduler: 2 for bound and unschedulable pods, 3 for every attempt, 4 for debugging, 10 for every score.
 Calls to extenders are logged at 5, the beginning of their bodies at 8, more of it at 9 and 10.
 """
 
@@ -29,18 +29,18 @@ _LETTERS: Final = {
 }
 #: Control characters and line separators but \n and \t.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-#: From this verbosity on, debugging messages are shown too.
+#: Lowest verbosity at which debug messages are logged.
 _DEBUGGING: Final = 4
 
 
 class _Verbosity:
-    """How much is logged, for the whole process."""
+    """The verbosity of the process."""
 
     level = 0
 
 
 def current_verbosity() -> int:
-    """How much is logged: ``-v``."""
+    """The current verbosity (``-v``)."""
     return _Verbosity.level
 
 
@@ -57,7 +57,7 @@ def set_verbosity(level: int) -> None:
 
 
 def info(logger: logging.Logger, message: str, /, *, v: int = 0, **pairs: object) -> None:
-    """Logs a constant text with keys and values. For ``v`` above 0 ask ``enabled`` first."""
+    """Logs a constant text with keys and values. For ``v`` above 0 check ``enabled`` first."""
     logger.info("%s", message, extra={"pairs": pairs, "v": v}, stacklevel=2)
 
 
@@ -106,7 +106,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(*, logging_format: str = "text", verbosity: int = 0) -> None:
-    """Sends the log to standard error. Verbosity 4 and above shows debugging messages too."""
+    """Sends the log to standard error. From verbosity 4 on it includes debug messages."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if logging_format == "json" else KlogFormatter())
     root = logging.getLogger()
@@ -127,14 +127,14 @@ def _text(record: logging.LogRecord) -> str:
 
 
 def _unforgeable(text: str) -> str:
-    """A text that may quote what others sent: further lines are indented, so that none looks like a record."""
+    """A text that may quote foreign input: further lines are indented, so that none looks like a record."""
     if text.isprintable():
         return text
     return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text).replace("\n", "\n\t")
 
 
 def _shown(value: object) -> str:
-    """A value as klog has it: texts quoted, those of several lines as a block, numbers bare, lists as JSON."""
+    """A value as klog formats it: texts quoted, texts of several lines as a block, lists as JSON."""
     plain = _plain(value)
     if isinstance(plain, str):
         if "\n" not in plain:
@@ -145,7 +145,7 @@ def _shown(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON can say, and text for anything else."""
+    """Values that JSON has, and text for others."""
     if isinstance(value, str | int | float | list | tuple | dict) or value is None:
         return value
     return str(value)

@@ -1,7 +1,7 @@
-"""When the system has no file descriptor or memory left for this process: counted, logged once, told while it lasts.
+"""Counts failures because file descriptors or memory ran out, logs the first, and reports a shortage while it lasts.
 
-Who meets a shortage waits and tries again; the object here, one for the process as descriptors are the process's, only
-keeps count. Times are those of the event loop, in seconds.
+The code that meets a shortage waits and retries. There is one counter per process, because file descriptors are per process.
+Times are the event loop's, in seconds.
 """
 
 import errno
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 #: Seconds without another failure after which a shortage is over.
 CALM: Final = 60.0
-#: Seconds before the first retry and the longest wait between two; each wait is twice the one before.
+#: Seconds before the first retry and the longest pause between two; each pause is twice the one before.
 FIRST_RETRY: Final = 0.05
 LAST_RETRY: Final = 1.0
 
@@ -21,7 +21,7 @@ _ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOB
 
 
 def shortage_in(error: BaseException) -> BaseException | None:
-    """The error, or what caused it, that says that the system has nothing left; None if none does."""
+    """The error or its cause that reports exhausted resources; None if there is none."""
     cause: BaseException | None = error
     while cause is not None and getattr(cause, "errno", None) not in _ERRNOS:
         cause = cause.__cause__
@@ -37,7 +37,7 @@ class Shortages:
         self._reason = ""
 
     def noted(self, error: BaseException, what: str, now: float) -> bool:
-        """Whether an error on the way to ``what`` is a shortage; then it is counted, and the first one is logged."""
+        """Whether an error while trying to do ``what`` is a shortage; if so counts it, and logs the first one."""
         cause = shortage_in(error)
         if cause is None:
             return False
@@ -49,11 +49,11 @@ class Shortages:
         return True
 
     def reason(self, now: float) -> str | None:
-        """What failed last, None if nothing has for CALM seconds."""
+        """What failed last; None if nothing failed for CALM seconds."""
         if self._last is None or now - self._last >= CALM:
             return None
         return self._reason
 
 
 SHORTAGES: Final = Shortages()
-"""Those of this process."""
+"""The shortages of this process."""

@@ -1,4 +1,4 @@
-"""Signals: those that ask the process to stop, and those that it answers and lives on."""
+"""Handles signals: SIGTERM and SIGINT stop the process, others are answered in the log."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-#: Signals that end a process by default and say nothing to this one.
+#: Signals that end a process by default and have no effect here.
 _MEANINGLESS: Final = {
     signal.SIGHUP: "SIGHUP has no effect: the configuration is read when the process starts, "
     "certificates and tokens whenever they change",
@@ -23,8 +23,8 @@ _MEANINGLESS: Final = {
 class StopRequest:
     """SIGTERM and SIGINT: the first asks to stop, the second ends the process at once with status 1.
 
-    SIGHUP does the same where the log goes to a terminal: it says that the terminal has been closed. Elsewhere people send
-    it to have files read again, or SIGUSR1 in place of SIGUSR2: neither may end a scheduler, so they are answered in the log.
+    SIGHUP does the same if the log goes to a terminal, because it means that the terminal was closed. Otherwise people send it
+    to reload files, or SIGUSR1 instead of SIGUSR2; these must not end a scheduler, so they are only logged.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class StopRequest:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator["StopRequest"]:
-        """Listens for the signals."""
+        """Handles the signals during the block."""
         loop = asyncio.get_running_loop()
         handlers = self._handlers()
         for number, handler in handlers.items():
@@ -43,13 +43,13 @@ class StopRequest:
             for number in handlers:
                 loop.remove_signal_handler(number)
                 if self.requested.is_set():
-                    # A second request must not turn a good end into a bad one.
+                    # A second signal must not change the exit status.
                     signal.signal(number, signal.SIG_IGN)
 
     def _handlers(self) -> dict[signal.Signals, Callable[[], None]]:
         handlers = {signal.SIGTERM: self._signalled, signal.SIGINT: self._signalled}
         for number, answer in _MEANINGLESS.items():
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it to stay ignored
+            if signal.getsignal(number) is not signal.SIG_IGN:  # keep it ignored under nohup
                 handlers[number] = functools.partial(log.warning, "%s", answer)
         if signal.SIGHUP in handlers and sys.stderr.isatty():
             handlers[signal.SIGHUP] = self._signalled
@@ -64,7 +64,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def handled(number: signal.Signals, handler: Callable[[], None]) -> Iterator[None]:
-    """Calls ``handler`` on the event loop whenever this signal comes, for the length of the block."""
+    """Calls ``handler`` on the event loop for each of these signals during the block."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(number, handler)
     try:

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Starts a coroutine as a task of this name, owned and guarded by whoever gave the function.
+#: Starts a coroutine as a task of this name, in the TaskGroup of the function's owner.
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 

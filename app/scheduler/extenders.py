@@ -1,4 +1,4 @@
-"""Builds the chain of extender clients from the settings, and tells which whole objects it sends."""
+"""Builds the chain of extender clients from the settings, and determines which whole objects it sends."""
 
 from collections.abc import Callable
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 #: Verbosity at which each patch is logged.
 _UPDATES: Final = 3
 #: Seconds for which a nomination is held back at most, and seconds between two checks whether it still has to be.
-PATIENCE: Final = 1.0
+HELD_BACK_SECONDS: Final = 1.0
 LOOK: Final = 0.05
 #: Seconds that a patch in progress has left, retries included, once its pod is about to be bound.
 LAST_SECONDS: Final = 5.0
@@ -89,7 +89,7 @@ def _no_backlog() -> bool:
 class StatusPatcher:
     """Writes patches with at most ``workers`` requests at a time.
 
-    While ``backlog`` says that pods wait for an attempt, nominations are held back, for PATIENCE seconds at most. At most
+    While ``backlog`` says that pods wait for an attempt, nominations are held back, for HELD_BACK_SECONDS seconds at most. At most
     MAX_PATCHES wait; further ones are dropped and counted: a later attempt writes the same again.
     """
 
@@ -140,7 +140,7 @@ class StatusPatcher:
         self._idle.clear()
         loop_time = asyncio.get_running_loop().time()
         if patch.nominated_node and self._holds_back():
-            self._held[key] = _Wanted(pod, patch, now, loop_time + PATIENCE)
+            self._held[key] = _Wanted(pod, patch, now, loop_time + HELD_BACK_SECONDS)
             if not self._holding:
                 self._holding = True
                 self._spawn(self._hold(), "nominations")

@@ -382,7 +382,7 @@ def _spelling(exchange: Exchange, value: Any, fields: Sequence[str]) -> Iterator
     for key in value:
         field = proper.get(key.casefold())
         if field is None:
-            yield _note(exchange, f'nobody reads the key "{key}"')
+            yield _note(exchange, f'the key "{key}" is not read')
         elif field != key:
             text = f'the key "{key}" should be spelled "{field}"; schedulers take any case, other clients may not'
             yield _note(exchange, text)
@@ -403,7 +403,7 @@ def _filter(exchange: Exchange, value: Any) -> Iterator[CheckFinding]:
     answer = wire.read_filter(exchange.body)
     yield from _spelling(exchange, value, _FILTER_FIELDS)
     if answer.error:
-        text = "answers with an Error, which fails the scheduling attempt whatever else is in the answer"
+        text = "answers with an Error, which fails the scheduling attempt regardless of the rest of the answer"
         yield _error(exchange, f"{text}. It said: {answer.error}")
         return
     kept, complaint = _kept(exchange, answer)
@@ -442,7 +442,7 @@ def _kept_names(exchange: Exchange, kept: Sequence[str]) -> Iterator[CheckFindin
         text = f"lets nodes pass that were not sent: {_some(strangers)}; kube-scheduler believes it"
         yield _warning(exchange, text)
     elif strangers:
-        text = f"NodeNames has names that were not sent: {_some(strangers)}; the whole answer is refused"
+        text = f"NodeNames has names that were not sent: {_some(strangers)}; the whole answer is rejected"
         yield _error(exchange, text)
     if twice := [name for name, count in Counter(kept).items() if count > 1]:
         yield _warning(exchange, f"nodes come more than once: {_some(twice)}")
@@ -469,7 +469,7 @@ def _reasons(
     if silent:
         yield _warning(
             exchange,
-            f"drops nodes without a reason: {_some(silent)}; users are told nothing, and preemption is not tried there",
+            f"drops nodes without a reason: {_some(silent)}; users do not see why, and preemption is not tried there",
         )
     if empty := [name for name, reason in given.items() if not reason.strip()]:
         yield _warning(exchange, f"gives an empty reason for {_some(empty)}")
@@ -531,7 +531,7 @@ def _bind(exchange: Exchange, value: Any) -> Iterator[CheckFinding]:
     yield from _spelling(exchange, value, ("Error",))
     error = wire.read_bind(exchange.body)
     if error:
-        yield _note(exchange, f"refused, as it should with a pod that does not exist: {error}")
+        yield _note(exchange, f"rejected, as it should be for a pod that does not exist: {error}")
     else:
         yield _error(exchange, "says that it bound a pod that does not exist")
 

@@ -32,7 +32,7 @@ class TrackedPod:
     workload: str
     node: str = ""
     """The node that it is bound to; empty while it is pending."""
-    refusal: str = ""
+    rejection: str = ""
     """Why it is pending: the message of the condition PodScheduled, or the claim that it needs first."""
     error: str = ""
     """The error of the last attempt, if it ended with one."""
@@ -44,7 +44,7 @@ class TrackedPod:
     @property
     def is_decided(self) -> bool:
         """Whether it was bound, rejected or deleted."""
-        return bool(self.node or self.refusal or self.is_gone)
+        return bool(self.node or self.rejection or self.is_gone)
 
 
 class PodTracker:
@@ -80,11 +80,11 @@ class PodTracker:
     def _update(self, entry: TrackedPod, pod: dict[str, Any]) -> None:
         node = pod["spec"].get("nodeName")
         if node and not entry.node:
-            entry.node, entry.refusal, entry.bound_at = node, "", self._now()
+            entry.node, entry.rejection, entry.bound_at = node, "", self._now()
             self.bound_at.append(entry.bound_at)
         elif not node:
             api = self._cluster.api
-            entry.refusal = _message(pod, _REJECTED) or missing_claim(api, pod)
+            entry.rejection = _message(pod, _REJECTED) or missing_claim(api, pod)
             entry.error = _message(pod, {"SchedulerError"})
 
     @property
@@ -128,9 +128,9 @@ class PodTracker:
         """The number of a workload's pods that are bound in each zone; pending pods have the empty name."""
         return Counter(self.zone(e.node) if e.node else "" for e in self._of(workload))
 
-    def refusals(self, workload: str) -> Counter[str]:
+    def rejections(self, workload: str) -> Counter[str]:
         """The number of a workload's pods that are pending for each reason."""
-        return Counter(entry.refusal for entry in self._of(workload) if not entry.node)
+        return Counter(entry.rejection for entry in self._of(workload) if not entry.node)
 
     def undecided(self) -> list[str]:
         """Lines about the pods that were neither bound nor rejected, by workload and error."""
@@ -160,7 +160,7 @@ def pods_bound(console: Console, title: str, total: int) -> Iterator[Callable[[i
         TextColumn(f"{title:<22}"),
         BarColumn(
             complete_style="green"
-        ),  # the usual red would tell of a mistake where pods stay pending
+        ),  # red, the default, would look like an error if pods stay pending
         MofNCompleteColumn(),
         TextColumn("pods bound"),
     )

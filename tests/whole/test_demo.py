@@ -80,7 +80,7 @@ def test_pending_pods_come_with_the_reason(
 
 
 def test_what_the_extender_refused_and_the_figures(shown: str) -> None:
-    refused = shown.partition("What the extender refused")[2]
+    refused = shown.partition("What the extender rejected")[2]
     assert re.search(r"^ +\d+ +no licence server in zone-2", refused, re.MULTILINE)
     assert re.search(r"^ +\d+ +the 6 licences of zone-1 are used up", refused, re.MULTILINE)
     assert "licences in use: 8 of 8 in zone-0, 6 of 6 in zone-1" in refused

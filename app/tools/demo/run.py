@@ -90,7 +90,7 @@ def report(
     return Group(
         *_titled("Where the pods went", _placement(workloads, tracker)),
         *_titled("Pending, and why", _pending(workloads, tracker)),
-        *_titled("What the extender refused", _refused(extender)),
+        *_titled("What the extender rejected", _rejections(extender)),
         _asked(extender),
         *_lines(figures),
     )
@@ -128,12 +128,12 @@ def _placement(workloads: Sequence[Workload], tracker: PodTracker) -> Table:
 def _pending(workloads: Sequence[Workload], tracker: PodTracker) -> Table:
     table = _table(("pods", True), ("workload", False), ("FailedScheduling", False))
     for workload in workloads:
-        for message, count in tracker.refusals(workload.name).most_common():
+        for message, count in tracker.rejections(workload.name).most_common():
             table.add_row(str(count), workload.name, message)
     return table
 
 
-def _refused(extender: Mapping[str, Any]) -> Table:
+def _rejections(extender: Mapping[str, Any]) -> Table:
     table = _table(("nodes", True), ("reason", False))
     for reason, count in sorted(extender["refusals"].items()):
         table.add_row(str(count), reason)
@@ -274,13 +274,13 @@ class _Demo:
         self, title: str, tracker: PodTracker, scheduler: Child, done: Callable[[], bool]
     ) -> None:
         """Shows the number of bound pods until ``done`` is true. Raises DemoFailed."""
-        patience = _TIMEOUT + _TIMEOUT_PER_POD * self._options.pods
+        limit = _TIMEOUT + _TIMEOUT_PER_POD * self._options.pods
         with pods_bound(self._console, title, self._options.pods) as show:
             try:
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(limit):
                     await tracker.wait(done, look=lambda: show(tracker.bound))
             except TimeoutError:
-                raise DemoFailed(_too_slow(patience, tracker, scheduler)) from None
+                raise DemoFailed(_too_slow(limit, tracker, scheduler)) from None
 
     async def _stay(self, tracker: PodTracker, scheduler: Child) -> None:
         pending = [entry for entry in tracker.entries if not entry.node]
@@ -309,15 +309,15 @@ async def _statistics(extender: str) -> dict[str, Any]:
             found: dict[str, Any] = await answer.json()
             return found
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise DemoFailed(f"the extender did not tell its statistics: {error!r}") from error
+        raise DemoFailed(f"the extender's statistics cannot be read: {error!r}") from error
 
 
-def _too_slow(patience: float, tracker: PodTracker, scheduler: Child) -> str:
+def _too_slow(limit: float, tracker: PodTracker, scheduler: Child) -> str:
     """The error when the demo gives up, with what was done and what was not."""
     left = tracker.undecided()
     return "\n".join(
         [
-            f"{tracker.bound} pods were bound within {patience:.0f} s, and then:",
+            f"{tracker.bound} pods were bound within {limit:.0f} s, and then:",
             *(f"  {line}" for line in left or ["more were expected to be, but nothing happened"]),
             f"The scheduler's log ends with\n{scheduler.tail()}",
         ]

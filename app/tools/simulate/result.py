@@ -20,7 +20,7 @@ class Placement(_JsonStruct, frozen=True, kw_only=True):
     """Its name, in the workload's namespace."""
     node: str
     zone: str
-    """Of the node, ``?`` where it has none."""
+    """The zone of the node, ``?`` without one."""
 
 
 class Reason(_JsonStruct, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class NodeUse(_JsonStruct, frozen=True, kw_only=True):
     name: str
     zone: str
     resources: dict[str, Usage]
-    """cpu, memory, pods and whatever else it has or is asked for."""
+    """cpu, memory, pods and any other resource that is allocatable or requested."""
 
     @property
     def is_changed(self) -> bool:

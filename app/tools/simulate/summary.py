@@ -183,7 +183,7 @@ def _counted(names: Iterable[str]) -> dict[str, int]:
 def _reasons(pending: Iterable[TrackedPod]) -> list[Reason]:
     """The most frequent first."""
     counts = Counter(
-        (pod.refusal or pod.error or _NOT_TRIED, pod.is_decided) for pod in pending
+        (pod.rejection or pod.error or _NOT_TRIED, pod.is_decided) for pod in pending
     ).most_common()
     return [
         Reason(pods=count, message=message, is_decided=is_decided)

@@ -108,7 +108,7 @@ def warnings(answer: SimulationResult) -> Iterator[str]:
         )
     if answer.extenders_left_out:
         names = ", ".join(answer.extenders_left_out)
-        yield f"extenders are left out, and what they would refuse is not known: {names}"
+        yield f"extenders are left out, and what they would reject is not known: {names}"
     yield from answer.warnings
 
 

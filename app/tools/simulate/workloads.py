@@ -46,7 +46,7 @@ def daemon_spec(spec: Object) -> Object:
 
 
 def pinned(spec: Object, node: str) -> Object:
-    """The spec of the pod for one node: its required node affinity is that node, whatever it was before."""
+    """The spec of the pod for one node: its required node affinity is replaced by that node."""
     affinity = spec.get("affinity", {})
     name = {"key": "metadata.name", "operator": "In", "values": [node]}
     required = {_REQUIRED: {"nodeSelectorTerms": [{"matchFields": [name]}]}}

@@ -12,9 +12,9 @@ from app.kube.errors import NotFound, ServerUnavailable
 from app.runtime.tasks import Spawn, spawn
 from app.scheduler import status_patches
 from app.scheduler.status_patches import (
+    HELD_BACK_SECONDS,
     LAST_SECONDS,
     LOOK,
-    PATIENCE,
     StatusPatch,
     StatusPatcher,
 )
@@ -109,7 +109,7 @@ async def test_a_nomination_waits_for_the_end_of_the_backlog():
         w.backlog = True
         w.put("preemptor", NOMINATED)
         w.put("other", UNFIT)
-        await asyncio.sleep(PATIENCE / 2)
+        await asyncio.sleep(HELD_BACK_SECONDS / 2)
         assert w.server.names() == ["other"]
         w.backlog = False
         await asyncio.sleep(LOOK + LATENCY)
@@ -120,12 +120,12 @@ async def test_a_nomination_waits_only_so_long():
     async with world() as w:
         w.backlog = True
         w.put("first", NOMINATED)
-        await asyncio.sleep(PATIENCE / 2)
+        await asyncio.sleep(HELD_BACK_SECONDS / 2)
         w.put("second", NOMINATED)
-        await asyncio.sleep(PATIENCE / 2 + 2 * LOOK)
+        await asyncio.sleep(HELD_BACK_SECONDS / 2 + 2 * LOOK)
         assert w.server.names() == ["first"]
         assert asyncio.get_running_loop().time() < 1.5, "people and tests look for the nomination"
-        await asyncio.sleep(PATIENCE / 2)
+        await asyncio.sleep(HELD_BACK_SECONDS / 2)
         assert w.server.names() == ["first", "second"]
 
 
@@ -163,7 +163,7 @@ async def test_nothing_is_written_about_a_pod_that_is_being_bound():
         assert w.server.names() == []
         await w.patcher.withdraw(make_pod("under way"))
         assert w.server.names() == ["under way"], "the binding must come behind it"
-        await asyncio.sleep(2 * PATIENCE)
+        await asyncio.sleep(2 * HELD_BACK_SECONDS)
         await w.patcher.finish()
     assert w.server.names() == ["under way"]
 

@@ -80,7 +80,7 @@ async def test_the_wrong_form():
 
     report = await checked(make_app(filter=whole), node_cache_capable=True, prioritize_verb="")
     assert found(report, Severity.ERROR) == [
-        "filter, 3 names: answers with an Error, which fails the scheduling attempt whatever else is in the answer. It "
+        "filter, 3 names: answers with an Error, which fails the scheduling attempt regardless of the rest of the answer. It "
         "said: this extender needs whole nodes: set nodeCacheCapable: false for it",
         "filter: needs whole nodes, but nodeCacheCapable is true, so it gets names: set nodeCacheCapable: false",
     ]
@@ -221,7 +221,7 @@ async def test_preempt_and_bind():
     )
     assert found(report, Severity.ERROR) == []
     assert [e.about for e in report.exchanges[-2:]] == ["preempt, 2 nodes, whole victims", "bind"]
-    assert "bind: refused, as it should with a pod that does not exist: no such pod" in found(
+    assert "bind: rejected, as it should be for a pod that does not exist: no such pod" in found(
         report, Severity.NOTE
     )
 

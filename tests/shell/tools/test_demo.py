@@ -42,11 +42,11 @@ async def test_pods_that_nobody_decides_about(tmp_path, monkeypatch):
 
 
 async def test_an_extender_that_does_not_tell():
-    with pytest.raises(DemoFailed, match="did not tell its statistics: ClientConnectorError"):
+    with pytest.raises(DemoFailed, match="statistics cannot be read: ClientConnectorError"):
         await module._statistics("http://127.0.0.1:1")
 
 
-async def test_the_ledger_tells_errors_from_refusals():
+async def test_the_tracker_separates_errors_from_rejections():
     pod = {"metadata": {"name": "p", "namespace": "default", "labels": {"app": "web"}}}
     async with EmbeddedCluster(ClusterOptions(port=0)) as cluster:
         for node in make_nodes(NodeOptions(count=1), timestamp=cluster.api.timestamp()):
@@ -63,7 +63,7 @@ async def test_the_ledger_tells_errors_from_refusals():
 
         assert write("SchedulerError", "no route") == (0, ["1 web: no route"])
         assert write("Unschedulable", "0/1 nodes") == (1, [])
-        assert tracker.refusals("web") == {"0/1 nodes": 1}
+        assert tracker.rejections("web") == {"0/1 nodes": 1}
 
 
 @given(st.integers(3, 5000), st.integers(MIN_PODS, 5000))

@@ -104,7 +104,7 @@ ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
             False,
             {"NodeNames": list(NAMES), "took": 3},
             NOTE,
-            'nobody reads the key "took"',
+            'the key "took" is not read',
         ),
         ("prioritize", False, [{"host": n, "Score": 1} for n in NAMES], NOTE, 'spelled "Host"'),
         # filter
@@ -131,7 +131,7 @@ ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
             False,
             {"NodeNames": [*NAMES, ""]},
             ERROR,
-            'not sent: ""; the whole answer is refused',
+            'not sent: ""; the whole answer is rejected',
         ),
         (
             "filter",

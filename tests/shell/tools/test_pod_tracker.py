@@ -46,7 +46,7 @@ def test_a_pod_without_its_claims_is_not_looked_at(
     tracker = PodTracker(cluster, lambda: 0.0, lambda _pod: "w")
     make_pod(cluster, claim)
     assert tracker.is_decided
-    assert tracker.refusals("w") == {why: 1}
+    assert tracker.rejections("w") == {why: 1}
 
 
 def test_a_pod_that_has_its_claims_is_undecided(cluster: EmbeddedCluster) -> None:

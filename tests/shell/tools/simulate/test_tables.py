@@ -96,7 +96,7 @@ def test_pods_of_a_workload_by_what_became_of_them():
         TrackedPod("shop/b", "w", node="n1"),
         TrackedPod("shop/c", "w", node="gone"),
         TrackedPod("shop/d", "w", node="n1", is_gone=True),
-        TrackedPod("shop/e", "w", refusal="no room"),
+        TrackedPod("shop/e", "w", rejection="no room"),
         TrackedPod("shop/f", "w", error="no route"),
         TrackedPod("shop/g", "w"),
     ]
