@@ -1,7 +1,7 @@
 """Profiles and plugin arguments as plain values, made from a validated configuration.
 
-Defaults are those of kube-scheduler 1.36 (docs/spec/configuration.md#plugin-arguments). Third-party plugins receive their
-arguments as they are in the file and validate them with PluginArgs.
+Defaults are those of kube-scheduler 1.36 (docs/spec/configuration.md#plugin-arguments). Third-party plugins receive
+their arguments as they are in the file and validate them with PluginArgs.
 """
 
 from collections.abc import Mapping

@@ -211,8 +211,8 @@ class CommitPoints:
     ) -> PostFilterResult | None:
         """Runs PostFilter; None if there is no such plugin.
 
-        Stops at Success, UnschedulableAndUnresolvable or an error. The reasons of other rejections are joined; the last one
-        that sets or clears the nomination counts.
+        Stops at Success, UnschedulableAndUnresolvable or an error. The reasons of other rejections are joined; the
+        last one that sets or clears the nomination counts.
         """
         if not self._post_filter:
             return None

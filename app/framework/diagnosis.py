@@ -65,7 +65,8 @@ class FilterOutcome:
         self.considered: Final = considered
 
     def feasible(self, every: npt.NDArray[np.intp] | None = None) -> npt.NDArray[np.intp]:
-        """The feasible rows, ascending. If all rows are feasible, ``every`` itself (if given) instead of a new array."""
+        """The feasible rows, ascending. If all rows are feasible, ``every`` itself (if given) instead of a new
+        array."""
         good: Mask = (self.plugin == NONE) & self.considered
         if every is not None and np.count_nonzero(good) == len(every):
             return every

@@ -367,9 +367,9 @@ class Plugin(Protocol):
 class NodeLocal:
     """Base of plugins whose result for a row depends only on that row, the pod's template and ``epoch()``.
 
-    Verdicts and raw scores are kept per template and computed again only for rows that changed. The plugin must not read
-    the pod's name, labels or namespace, nor other rows. ``pre_filter`` and ``pre_score`` run once per template, whatever
-    the epoch; what they write to the cycle state is kept with the template.
+    Verdicts and raw scores are kept per template and computed again only for rows that changed. The plugin must not
+    read the pod's name, labels or namespace, nor other rows. ``pre_filter`` and ``pre_score`` run once per template,
+    whatever the epoch; what they write to the cycle state is kept with the template.
     """
 
     def epoch(self) -> Hashable:
@@ -416,8 +416,8 @@ class PreFilterPlugin(Plugin, Protocol):
 class FilterPlugin(Plugin, Protocol):
     """Rejects nodes.
 
-    With ``UNDECIDED_ONLY = True`` the view leaves out rows that PreFilter or an earlier filter has rejected. The default
-    is all rows, because selecting rows costs more than a cheap filter.
+    With ``UNDECIDED_ONLY = True`` the view leaves out rows that PreFilter or an earlier filter has rejected. The
+    default is all rows, because selecting rows costs more than a cheap filter.
     """
 
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:

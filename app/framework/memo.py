@@ -167,8 +167,8 @@ def check_scores(name: str, scores: Int64) -> None:
 class FilterPlan(NamedTuple):
     """The plugins of Filter in attempts in which the same plugins are skipped.
 
-    ``skipped``: names of the skipped plugins. ``wide``: the other filters that are not NodeLocal, with their positions in
-    the profile; they run in each attempt.
+    ``skipped``: names of the skipped plugins. ``wide``: the other filters that are not NodeLocal, with their
+    positions in the profile; they run in each attempt.
     """
 
     skipped: frozenset[str]
@@ -178,8 +178,8 @@ class FilterPlan(NamedTuple):
 class TemplateMemo:
     """Verdicts and raw scores of the NodeLocal plugins for one template, for all rows of the table.
 
-    Each is kept with the generation of the table at which it was computed; only rows with a newer generation are computed
-    again. ``state`` has what PreFilter and PreScore of these plugins wrote.
+    Each is kept with the generation of the table at which it was computed; only rows with a newer generation are
+    computed again. ``state`` has what PreFilter and PreScore of these plugins wrote.
     """
 
     def __init__(self, plugins: NodeLocalPlugins, table: NodeTable) -> None:
@@ -189,8 +189,8 @@ class TemplateMemo:
         #: Plugins that do not apply to the template, and NodeLocal plugins whose PreFilter returned Skip.
         self.skipped: frozenset[str] = frozenset()
         self._plans: dict[tuple[str, ...], FilterPlan] = {}
-        #: PreFilter of an attempt, in profile order: plugins to call (with None), and NodeLocal plugins that restrict the nodes or
-        #: reject the pod, with their result for the whole template.
+        #: PreFilter of an attempt, in profile order: plugins to call (with None), and NodeLocal plugins that restrict
+        #: the nodes or reject the pod, with their result for the whole template.
         self.pre_filters: list[tuple[PreFilterPlugin, PreFilterResult | Status | None]] = []
         self.active_filters: list[tuple[int, FilterPlugin]] = []
         self.active_scores: list[tuple[ScorePlugin, int]] | None = None
@@ -205,7 +205,8 @@ class TemplateMemo:
         self._nominated = FilterArrays(0)
         self._nominated_at: Int64 = np.zeros(0, np.int64)
         self._nominated_with: Int64 = np.zeros(0, np.int64)
-        #: Weighted sum of the scores without ``normalize``, and of ZERO_NORMALIZED of plugins whose raw scores are all 0.
+        #: Weighted sum of the scores without ``normalize``, and of ZERO_NORMALIZED of plugins whose raw scores are
+        #: all 0.
         self._total: Int64 = np.zeros(0, np.int64)
         #: Raw scores of the other plugins with ``normalize``, by position in ``active_scores``.
         self._raw: dict[int, Int64 | None] = {}
@@ -315,7 +316,8 @@ class TemplateMemo:
             self._total[view.rows] = total
 
     def _keep_raw(self, number: int, scores: Int64 | None, view: View, worth: int | None) -> int:
-        """Keeps raw scores. Where all of them are 0 and that is ``worth`` something: returns it, and nothing is kept."""
+        """Keeps raw scores. Where all of them are 0 and that is ``worth`` something: returns it, and nothing is
+        kept."""
         whole = view.n == self._table.size
         if whole:
             self._raw.pop(number, None)

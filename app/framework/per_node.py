@@ -1,8 +1,8 @@
 """Base classes of plugins that evaluate one node at a time instead of columns.
 
 A Filter plugin derives from NodeFilter and has ``filter_node``, a Score plugin derives from NodeScore and has
-``score_node``; one may derive from both. The rest of the interface is the same (``app.framework.interface``), except that a plugin
-without arguments needs no constructor::
+``score_node``; one may derive from both. The rest of the interface is the same (``app.framework.interface``), except
+that a plugin without arguments needs no constructor::
 
     class NotOnMondays(NodeFilter):
         NAME = "NotOnMondays"
@@ -12,8 +12,8 @@ without arguments needs no constructor::
                 return unschedulable("node(s) were resting")
             return None
 
-Such a plugin costs a Python call per node and pod. If it also derives from ``NodeLocal``, whose rules it must then keep,
-only nodes that changed are evaluated.
+Such a plugin costs a Python call per node and pod. If it also derives from ``NodeLocal``, whose rules it must then
+keep, only nodes that changed are evaluated.
 """
 
 import abc
@@ -117,7 +117,8 @@ class _NodeByNode(abc.ABC):
     NAME: ClassVar[str]
 
     def __init__(self, args: object = None, _handle: Handle | None = None) -> None:
-        """For plugins without arguments; others have their own constructor. Raises ValueError if arguments are given."""
+        """For plugins without arguments; others have their own constructor. Raises ValueError if arguments are
+        given."""
         if args:
             raise ValueError("args: the plugin takes no arguments")
 

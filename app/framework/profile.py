@@ -26,7 +26,8 @@ from app.state.view import View
 
 
 class ProfilePlugins(msgspec.Struct, frozen=True):
-    """The plugin instances of a profile by extension point (configuration names), and the weights of Score plugins by name."""
+    """The plugin instances of a profile by extension point (configuration names), and the weights of Score plugins by
+    name."""
 
     by_point: Mapping[str, Sequence[Plugin]]
     weights: Mapping[str, int]

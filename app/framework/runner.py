@@ -1,4 +1,5 @@
-"""Runs a profile's plugins at PreFilter, Filter, PreScore and Score, by kube-scheduler's rules (docs/spec/framework.md)."""
+"""Runs a profile's plugins at PreFilter, Filter, PreScore and Score, by kube-scheduler's rules
+(docs/spec/framework.md)."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, cast

@@ -7,8 +7,8 @@
     assert cluster.judge(plugin, make_pod()) == {"b": unschedulable("node(s) were in another zone")}
     cluster.check(plugin, make_pod(), make_pod(labels={"app": "web"}))
 
-Plugins run in a real Framework, so results of NodeLocal plugins are kept and computed again as in the scheduler. docs/plugins.md
-shows more.
+Plugins run in a real Framework, so results of NodeLocal plugins are kept and computed again as in the scheduler.
+docs/plugins.md shows more.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -207,8 +207,8 @@ class FakeCluster:
         """Checks with these pods and the present cluster that the plugin keeps all rules that the scheduler relies
         on.
 
-        Raises ContractError with all findings. It finds only what these nodes and pods show: use nodes that differ, pods that
-        are rejected and pods that are not.
+        Raises ContractError with all findings. It finds only what these nodes and pods show: use nodes that differ,
+        pods that are rejected and pods that are not.
         """
         contract.check(plugin, self._table, pods)
 

@@ -1,4 +1,4 @@
-"""ImageLocality: prefers nodes that have the pod's images already (docs/spec/plugins/image-locality.md)."""
+"""ImageLocality: prefers nodes that already have the pod's images (docs/spec/plugins/image-locality.md)."""
 
 from collections.abc import Hashable
 from typing import ClassVar, Final
@@ -15,21 +15,22 @@ from app.state.table import NodeTable
 from app.state.view import View
 
 _MIB: Final = 1024 * 1024
-#: Sums of image sizes (bytes) below the first are worth nothing; the second, per container, is worth everything.
+#: Sums of image sizes (bytes) up to the first score 0; from the second, times the number of containers, they score
+#: 100.
 _MIN_BYTES: Final = 23 * _MIB
 _MAX_BYTES_PER_CONTAINER: Final = 1000 * _MIB
-#: What the scores that are kept may take together.
+#: The limit in bytes for all kept scores.
 _MAX_KEPT_BYTES: Final = 2**24
 
 Scores = npt.NDArray[np.int8]
 
 
 class ImageLocality:
-    """Scores the sizes of the pod's images on a node, each by the share of all nodes that have it.
+    """Scores the sizes of the pod's images on a node, each weighted by the share of nodes that have it.
 
-    The scores of one template are worked out for all rows at once and kept until the nodes or their images change.
-    Kubelets report images all the time, so this is not for the memo of the NodeLocal plugins: each report would have all of
-    them asked about every row again.
+    The scores of a template are computed for all rows at once and kept until nodes or their images change. The plugin
+    is not NodeLocal: kubelets report images all the time, and each report would change the epoch of all NodeLocal
+    plugins.
     """
 
     NAME: ClassVar[str] = "ImageLocality"
@@ -42,7 +43,7 @@ class ImageLocality:
         )
 
     def score(self, _state: CycleState, pod: Pod, view: View) -> Int64 | None:
-        """int64[n], 0 to 100; None where no node has any of the images."""
+        """int64[n], 0 to 100; None if no node has any of the images."""
         table = self._table
         epoch = (table.node_count, table.images.version, table.capacity)
         known = self._kept.get(pod.template)
@@ -55,7 +56,7 @@ class ImageLocality:
 
 
 def _scores(spec: PodSpec, table: NodeTable) -> Scores | None:
-    """int8[capacity]: the score of every row; None where every node scores 0."""
+    """int8[capacity]: the score of every row; None if every node scores 0."""
     if not any(name in table.images.by_name for name in _image_names(spec)):
         return None
     containers = len(spec.init_containers or ()) + len(spec.containers)
@@ -72,7 +73,7 @@ def _scores(spec: PodSpec, table: NodeTable) -> Scores | None:
 
 
 def _image_names(spec: PodSpec) -> list[str]:
-    """The names under which nodes report the pod's images, one entry per container and image volume."""
+    """The pod's images as nodes report them, one entry per container and image volume."""
     images = [container.image for container in (*(spec.init_containers or ()), *spec.containers)]
     images += [v.image.reference for v in spec.volumes or () if v.image is not None]
     return [normalized(image) for image in images]

@@ -1,4 +1,4 @@
-"""NodeAffinity: spec.nodeSelector, required and preferred node affinity, and the profile's own.
+"""NodeAffinity: spec.nodeSelector, node affinity, and the profile's added affinity.
 
 See docs/spec/plugins/node-affinity.md.
 """
@@ -49,7 +49,7 @@ _SCORE_STATE: Final = "NodeAffinity/score"
 
 
 class NodeAffinity(NodeLocal):
-    """Sends pods to nodes with certain labels or names."""
+    """Filters and scores nodes by their labels and names."""
 
     NAME: ClassVar[str] = "NodeAffinity"
 
@@ -62,7 +62,7 @@ class NodeAffinity(NodeLocal):
     # ------------------------------------------------------------ filter
 
     def pre_filter(self, state: CycleState, pod: Pod) -> PreFilterResult | Status:
-        """Narrows to the nodes that the pod's terms name, if each names some."""
+        """Restricts the nodes to those named by the pod's terms, if every term names some."""
         required = required_of(pod.spec)
         if required is None and pod.spec.node_selector is None and self._required is None:
             return SKIP
@@ -75,7 +75,7 @@ class NodeAffinity(NodeLocal):
         return PreFilterResult(SUCCESS, names)
 
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows that the profile's or the pod's own affinity does not match; PreFilter may be disabled."""
+        """Rejects rows that the profile's or the pod's affinity does not match. Works without PreFilter."""
         own: RequiredNodeAffinity | None = state.get(_FILTER_STATE)
         own = RequiredNodeAffinity.of(pod.spec) if own is None else own
         matched = own.matches(view)
@@ -92,7 +92,7 @@ class NodeAffinity(NodeLocal):
     # ------------------------------------------------------------ score
 
     def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
-        """Compiles the preferred terms; an error if one cannot be read."""
+        """Compiles the preferred terms; an Error if one is invalid."""
         preferred = preferred_of(pod.spec)
         if preferred is None and self._preferred is None:
             return SKIP
@@ -104,7 +104,8 @@ class NodeAffinity(NodeLocal):
         return SUCCESS
 
     def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
-        """int64[n]: the weights of the preferred terms that match, the profile's and the pod's; PreScore may be disabled."""
+        """int64[n]: the sum of the weights of the matching preferred terms of the profile and the pod. Works without
+        PreScore."""
         own: PreferredTerms | None = state.get(_SCORE_STATE)
         own = self._unprepared(pod) if own is None else own
         scores = np.zeros(view.n, np.int64)
@@ -122,13 +123,13 @@ class NodeAffinity(NodeLocal):
             ) from error
 
     def normalize(self, _state: CycleState, _pod: Pod, scores: Int64, _view: View) -> Int64:
-        """The largest sum becomes 100."""
+        """Scales the highest sum to 100."""
         return default_normalize(scores)
 
     # ------------------------------------------------------------ events
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Nodes that come to match."""
+        """Added and relabelled nodes."""
         node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeLabel)
         return (EventRegistration(node, self._node_came_to_match, template_only=True),)
 
@@ -171,7 +172,7 @@ def _compile_preferred(added: objects.NodeAffinity) -> PreferredTerms | None:
 
 
 def _node_names(terms: Iterable[NodeSelectorTerm]) -> frozenset[str] | None:
-    """The nodes that the terms name in ``matchFields``; None if some term names none, and without terms."""
+    """The node names in the terms' ``matchFields``; None without terms, or if a term names no node."""
     union: frozenset[str] | None = None
     for term in terms:
         named = [

@@ -1,4 +1,4 @@
-"""NodeDeclaredFeatures: pods that need a kubelet feature go where it is declared.
+"""NodeDeclaredFeatures: pods that need a kubelet feature run on nodes that declare it.
 
 See docs/spec/plugins/node-declared-features.md, KEP-5328.
 """
@@ -36,7 +36,7 @@ _STATE: Final = "NodeDeclaredFeatures/filter"
 
 
 def required_features(spec: PodSpec) -> frozenset[str]:
-    """The features that a pod with this spec needs, of those kube-scheduler infers."""
+    """The features that a pod with this spec needs, as far as kube-scheduler infers them."""
     features = set()
     containers = (*(spec.init_containers or ()), *spec.containers)
     rules = (rule for container in containers for rule in container.restart_policy_rules or ())
@@ -48,9 +48,9 @@ def required_features(spec: PodSpec) -> frozenset[str]:
 
 
 class _FeatureColumn:
-    """The declared features of every row as int32 codes of their distinct sets; brought up to date when asked.
+    """The declared features of every row, as int32 codes of the distinct sets; updated at each use.
 
-    Hardly any pod asks, so the table does not keep it: rows changed since the last question are read then.
+    Few pods need it, so it does not follow the table: rows changed since the last use are read at the next one.
     """
 
     def __init__(self, table: NodeTable) -> None:
@@ -59,7 +59,7 @@ class _FeatureColumn:
         self._sets: Final = EncodedColumn(table.capacity, _NO_FEATURES)
 
     def have(self, required: frozenset[str], rows: Rows) -> Mask:
-        """bool[len(rows)]: which rows declare all of ``required``."""
+        """bool[len(rows)]: whether the rows declare all of ``required``."""
         self._update()
         table = np.array([required <= declared for declared in self._sets.values])
         return table[self._sets.codes[rows]]
@@ -91,7 +91,7 @@ class NodeDeclaredFeatures(NodeLocal):
         self._column: Final = _FeatureColumn(handle.table)
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
-        """Skips pods that need none."""
+        """Skips pods that need no feature."""
         required = required_features(pod.spec)
         if not required:
             return SKIP
@@ -104,7 +104,7 @@ class NodeDeclaredFeatures(NodeLocal):
         return reject(~declared, Code.UnschedulableAndUnresolvable, ERR_REASON)
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Nodes that come or declare something else, and the pod's own changed needs."""
+        """Added nodes, changed declarations, and updates of the pod itself."""
         node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeDeclaredFeature)
         own = ClusterEvent(Resource.Pod, Action.Update)
         return (

@@ -1,4 +1,4 @@
-"""NodeName: a pod that names its node goes nowhere else (docs/spec/plugins/node-name.md)."""
+"""NodeName: a pod with spec.nodeName fits only the node of that name (docs/spec/plugins/node-name.md)."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Final
@@ -22,8 +22,8 @@ ERR_REASON: Final = "node(s) didn't match the requested node name"
 class NodeName(NodeLocal):
     """Compares spec.nodeName.
 
-    Row-local because the pods that are scheduled have none: one with a node name is bound, and never queued. Whoever
-    asks about such a pod nonetheless must not share a template's kept verdicts.
+    NodeLocal although it reads the pod's node name: pods with a node name are bound and never scheduled. A caller
+    that evaluates such a pod must not use the kept verdicts of its template.
     """
 
     NAME: ClassVar[str] = "NodeName"
@@ -32,12 +32,12 @@ class NodeName(NodeLocal):
         """Takes no arguments."""
 
     def filter(self, _state: CycleState, pod: Pod, view: View) -> Verdicts | None:
-        """Rejects every other row."""
+        """Rejects all other rows."""
         if not pod.node_name:
             return None
         row = view.table.row_of.get(pod.node_name, -1)
         return reject(view.rows != row, Code.UnschedulableAndUnresolvable, ERR_REASON)
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Any new node."""
+        """Added nodes."""
         return (EventRegistration(NODE_ADD),)

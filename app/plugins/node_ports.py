@@ -1,4 +1,4 @@
-"""NodePorts: a host port can be claimed once per node and address (docs/spec/plugins/node-ports.md)."""
+"""NodePorts: a host port can be used once per node and address (docs/spec/plugins/node-ports.md)."""
 
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
@@ -24,7 +24,7 @@ ERR_REASON: Final = "node(s) didn't have free ports for the requested pod ports"
 
 
 class NodePorts(NodeLocal):
-    """Rejects nodes where a host port of the pod is taken."""
+    """Rejects nodes on which a host port of the pod is in use."""
 
     NAME: ClassVar[str] = "NodePorts"
     NEEDS: ClassVar[Mapping[str, Need]] = {
@@ -39,12 +39,12 @@ class NodePorts(NodeLocal):
         return SUCCESS if pod.template.host_ports else SKIP
 
     def filter(self, _state: CycleState, pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows with a conflicting port; preempting its owner helps."""
+        """Rejects rows with a conflicting port; preemption may help."""
         taken = view.port_conflicts(pod.template.host_ports)
         return reject(taken, Code.Unschedulable, ERR_REASON) if np.count_nonzero(taken) else None
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Pods that free a port, and any new node."""
+        """Deleted pods, and added nodes."""
         deleted = ClusterEvent(Resource.Pod, Action.Delete)
         return (
             EventRegistration(deleted, _freed_a_port, template_only=True),

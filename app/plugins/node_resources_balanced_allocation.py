@@ -1,4 +1,4 @@
-"""NodeResourcesBalancedAllocation: prefers nodes whose resources are used evenly.
+"""NodeResourcesBalancedAllocation: prefers nodes on which the resources are used in equal proportion.
 
 See docs/spec/plugins/node-resources-balanced-allocation.md.
 """
@@ -32,7 +32,7 @@ _HUNDRED_PERCENT: Final = np.array(100.0)
 
 
 class NodeResourcesBalancedAllocation(NodeLocal):
-    """Scores how much evener (above 75) or less even (below) the pod makes the use of a node's resources."""
+    """Scores whether the pod makes the use of a node's resources more balanced (above 75) or less (below)."""
 
     NAME: ClassVar[str] = "NodeResourcesBalancedAllocation"
 
@@ -44,11 +44,11 @@ class NodeResourcesBalancedAllocation(NodeLocal):
         )
 
     def epoch(self) -> Hashable:
-        """Changes when other devices are there, where extended resources that are devices are scored."""
+        """Changes with the devices of scored extended resources."""
         return self._devices.epoch()
 
     def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
-        """Skips pods that ask for none of the resources."""
+        """Skips pods that request none of the resources."""
         names, worlds = self._worlds(pod)
         if not worlds.any():
             return SKIP
@@ -60,7 +60,7 @@ class NodeResourcesBalancedAllocation(NodeLocal):
         return scored.names, _with_and_without(scored.amounts)
 
     def score(self, state: CycleState, pod: Pod, view: View) -> Int64 | None:
-        """int64[n], 50 to 100: real requests, without stand-ins; PreScore may be disabled, then 0 for pods that it would skip."""
+        """int64[n], 50 to 100, from the actual requests. Without PreScore: 0 for pods that it would skip."""
         prepared = state.get(_SCORE_STATE)
         names, worlds = prepared or self._worlds(pod)
         if prepared is None and not worlds.any():
@@ -85,12 +85,12 @@ class NodeResourcesBalancedAllocation(NodeLocal):
 
 
 def _with_and_without(amounts: Int64) -> Int64:
-    """int64[2, k, 1]: what the pod adds in the world with it, and in the one without."""
+    """int64[2, k, 1]: the pod's amounts (with the pod) and zeros (without)."""
     return np.stack((amounts, np.zeros_like(amounts)))
 
 
 def _of_two(first: Float64, second: Float64) -> Float64:
-    """Standard deviation of two fractions, exactly as kube-scheduler rounds it."""
+    """Standard deviation of two fractions, with kube-scheduler's rounding."""
     deviation: Float64 = np.abs(first - second) / _TWO_PARTS
     return deviation
 

@@ -1,4 +1,4 @@
-"""NodeResourcesFit: what a pod asks for must be free, and how much is free makes the score.
+"""NodeResourcesFit: the pod's requests must fit into a node's free resources, which also give the score.
 
 See docs/spec/plugins/node-resources-fit.md.
 """
@@ -55,18 +55,19 @@ NO_RESOURCES: Final = "resources not found"
 _FILTER_STATE: Final = "NodeResourcesFit/filter"
 _SCORE_STATE: Final = "NodeResourcesFit/score"
 
-#: So many resources are compared at a time; a pod may name many thousands.
+#: The number of resources compared at a time; a pod may request many thousands.
 _MOST_AT_A_TIME: Final = 30
 _CROWDED: Final = np.int32(1)
 _BITS: Final = np.left_shift(np.int32(1), np.arange(1, _MOST_AT_A_TIME + 1, dtype=np.int32))
-#: A row that falls short of something in this many parts is not told what else is short there.
+#: For a row with insufficient resources in this many parts, further ones are not reported.
 _PARTS_TOLD: Final = 8
-#: Sets of reasons are numbered from the beginning after so many.
+#: The number of sets of reasons after which numbering starts again.
 _MAX_SETS: Final = 2**16
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """Some of what must be free: k resource names, amounts int64[k, 1], and the reasons where there is too little."""
+    """A part of the pod's requests: k resource names, amounts int64[k, 1], and the reason for each if it is
+    insufficient."""
 
     names: tuple[str, ...]
     amounts: Int64
@@ -82,13 +83,13 @@ class _Part(msgspec.Struct, frozen=True):
 class _Reasons:
     """int32 numbers for sets of reasons; 0 for none.
 
-    With one part a number is a mask: a bit for TOO_MANY_PODS, then one for each resource. What later parts add to a number is
-    numbered in order of appearance, below 0.
+    For the first part a number is a bit mask: TOO_MANY_PODS, then each resource. Sets with resources of later parts
+    have negative numbers in order of appearance.
     """
 
     def __init__(self, parts: Sequence[_Part]) -> None:
         self._parts: Final = parts
-        #: (number before, position of the part, its mask) by number, and the other way round.
+        #: (previous number, position of the part, its mask) by number, and the inverse.
         self._sets: Final[list[tuple[int, int, int]]] = []
         self._numbers: Final[dict[tuple[int, int, int], int]] = {}
 
@@ -98,7 +99,8 @@ class _Reasons:
     def add(
         self, numbers: npt.NDArray[np.int32], position: int, short: Mask
     ) -> npt.NDArray[np.int32]:
-        """int32[n] ``numbers``, with what a part (by position) falls ``short`` of: bool[k, n]."""
+        """int32[n] ``numbers``, extended by the insufficient resources of a part (by position): ``short`` is bool[k,
+        n]."""
         masks: npt.NDArray[np.int32] = _BITS[: len(short)] @ short
         if position == 0:
             return numbers | masks
@@ -122,7 +124,7 @@ class _Reasons:
         return number
 
     def text(self, number: int) -> tuple[str, ...]:
-        """The reasons behind a number, in kube-scheduler's order."""
+        """The reasons of a number, in kube-scheduler's order."""
         short: list[str] = []
         while number < 0:
             number, position, mask = self._sets[-1 - number]
@@ -137,7 +139,7 @@ class _Reasons:
 
 
 class _Request:
-    """What must be free, in parts of at most _MOST_AT_A_TIME resources."""
+    """The pod's requests, in parts of at most _MOST_AT_A_TIME resources."""
 
     __slots__ = ("parts", "reasons")
 
@@ -150,7 +152,7 @@ class _Request:
 
 
 class NodeResourcesFit(NodeLocal):
-    """Judges and ranks nodes by what is left of their allocatable resources."""
+    """Filters and scores nodes by their free resources."""
 
     NAME: ClassVar[str] = "NodeResourcesFit"
     NEEDS: ClassVar[Mapping[str, Need]] = {
@@ -168,28 +170,28 @@ class NodeResourcesFit(NodeLocal):
         self._devices: Final = DeviceCounts(
             handle.table, handle.cluster, [each.name for each in self._args.resources]
         )
-        #: How often some pod's sets of reasons have been numbered from the beginning.
+        #: How often the numbering of a pod's sets of reasons has started again.
         self._renumbered = 0
-        #: The node that was last asked about for some waiting pod, and what it offers: very many may wait for it.
+        #: The node of the last queueing hint, and its allocatable amounts: a hint runs for many pods with the same
+        #: node.
         self._latest: Node | None = None
         self._latest_offer: Amounts = {}
 
     def epoch(self) -> Hashable:
-        """Changes when other extended resources than before are devices, or other devices are there where these are scored.
-
-        And when the numbers of reasons change.
+        """Changes with the extended resources that DeviceClasses provide, with their devices if these are scored, and
+        when the numbering of reasons starts again.
         """
         return (self._classes.version, self._devices.epoch(), self._renumbered)
 
     # ------------------------------------------------------------ filter
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
-        """Works out what must be free; never skips, for the number of pods counts in any case."""
+        """Computes the pod's requests. Never skips: the number of pods is always checked."""
         state.write(_FILTER_STATE, _Request(self._wanted(pod)))
         return SUCCESS
 
     def _wanted(self, pod: Pod) -> Amounts:
-        """What must be free, in scheduler units, in the order of the reasons; nothing of which there is 0."""
+        """The pod's requests in scheduler units, in the order of the reasons, without zeros."""
         amounts = {n: a for n, a in pod.template.request.items() if a > 0 and not self._ignores(n)}
         first = [n for n in (CPU, MEMORY, EPHEMERAL_STORAGE) if n in amounts]
         return {n: amounts[n] for n in (*first, *sorted(amounts.keys() - first))}
@@ -201,10 +203,10 @@ class NodeResourcesFit(NodeLocal):
         )
 
     def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows where something is short: for good where a node would be too small even if empty.
+        """Rejects rows with insufficient resources; as unresolvable if even the empty node would be too small.
 
-        An extended resource that a node does not advertise, and that a DeviceClass stands behind, is left to
-        DynamicResources (KEP-5004).
+        Extended resources that a node does not advertise and a DeviceClass provides are left to DynamicResources
+        (KEP-5004).
         """
         request: _Request = state.read(_FILTER_STATE)
         crowded: Mask = view.pod_count() >= view.allocatable_pods()
@@ -237,7 +239,7 @@ class NodeResourcesFit(NodeLocal):
     # ------------------------------------------------------------ score
 
     def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
-        """Works out the pod's part of the resources that count."""
+        """Computes the pod's requests for the scored resources."""
         if not self._args.resources:
             return Status(Code.Error, (NO_RESOURCES,))
         state.write(_SCORE_STATE, self._scored(pod))
@@ -247,7 +249,7 @@ class NodeResourcesFit(NodeLocal):
         return ScoredResources.of(pod.template.fit_score_request, self._args.resources)
 
     def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
-        """int64[n], 0 to 100; PreScore may be disabled."""
+        """int64[n], 0 to 100. Works without PreScore."""
         scored: ScoredResources = state.get(_SCORE_STATE) or self._scored(pod)
         if not scored.names:
             return np.zeros(view.n, np.int64)
@@ -262,7 +264,8 @@ class NodeResourcesFit(NodeLocal):
     # ------------------------------------------------------------ events
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Pods that go or shrink, nodes that come or grow, extended resources that become devices."""
+        """Deleted pods and reduced requests, added and larger nodes, DeviceClasses that provide an extended
+        resource."""
         deleted = ClusterEvent(Resource.Pod, Action.Delete)
         smaller = ClusterEvent(Resource.Pod, Action.UpdatePodScaleDown)
         node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeAllocatable)
@@ -296,7 +299,7 @@ def _freed_resources(_pod: Pod, old: Pod, _new: object) -> bool:
 
 
 def _offers_devices(pod: Pod, old: DeviceClass | None, new: DeviceClass) -> bool:
-    """A class has come that stands behind something that the pod asks for, or stands behind it now."""
+    """Queue if a DeviceClass that provides a requested resource was added, or now provides it."""
     asked, named = pod.template.request, new.spec.extended_resource_name
     if old is None and CLASS_PREFIX + new.name in asked:
         return QueueingHint.QUEUE
@@ -347,9 +350,9 @@ def _most_allocated(requested: Int64, capacity: Int64, scored: ScoredResources) 
 
 
 def _average(part: Int64, capacity: Int64, scored: ScoredResources) -> Int64:
-    """Weighted average of ``part`` in percent of the capacity, over the resources that the node has.
+    """int64[n]: weighted average of ``part`` in percent of the capacity, over the resources that the node has.
 
-    ``part`` is overwritten; it is 0 where the capacity is.
+    ``part`` is overwritten; it is 0 where the capacity is 0.
     """
     part *= HUNDRED
     average: Int64
@@ -377,12 +380,13 @@ def _requested_to_capacity_ratio(table: Int64) -> _Strategy:
     return strategy
 
 
-#: Configured scores go up to this.
+#: The highest configured score.
 MAX_CUSTOM_PRIORITY_SCORE: Final = 10
 
 
 def broken_linear(points: Sequence[tuple[int, int]], x: int) -> int:
-    """The value at ``x`` of the function through ``points`` (ascending, at least one), flat beyond its ends.
+    """The value at ``x`` of the piecewise linear function through ``points`` (ascending, at least one), constant
+    outside.
 
     Slopes are integer divisions truncated toward zero, rising or falling.
     """

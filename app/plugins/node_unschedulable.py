@@ -1,4 +1,4 @@
-"""NodeUnschedulable: no pods on cordoned nodes, unless they tolerate it (docs/spec/plugins/node-unschedulable.md)."""
+"""NodeUnschedulable: rejects cordoned nodes, unless the pod tolerates it (docs/spec/plugins/node-unschedulable.md)."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Final
@@ -33,14 +33,14 @@ class NodeUnschedulable(NodeLocal):
         """Takes no arguments."""
 
     def filter(self, _state: CycleState, pod: Pod, view: View) -> Verdicts | None:
-        """Rejects cordoned rows for good, whatever pods are moved away."""
+        """Rejects cordoned rows as unresolvable."""
         cordoned = view.unschedulable()
         if not np.count_nonzero(cordoned) or _tolerates_cordon(pod):
             return None
         return reject(cordoned, Code.UnschedulableAndUnresolvable, ERR_REASON)
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Nodes that become schedulable, and the pod's own new tolerations."""
+        """Nodes that become schedulable, and new tolerations of the pod."""
         node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeTaint)
         toleration = ClusterEvent(Resource.Pod, Action.UpdatePodToleration)
         return (

@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: no more volumes of a CSI driver on a node than its CSINode allows.
+"""NodeVolumeLimits: limits the CSI volumes on a node as its CSINode says.
 
 Source of the rules: kube-scheduler 1.36 (docs/spec/plugins/node-volume-limits.md).
 """
@@ -29,7 +29,7 @@ ERR_REASON: Final = "node(s) exceed max volume count"
 
 
 class NodeVolumeLimits:
-    """Counts CSI volumes, and in-tree volumes that CSI drivers have taken over, against each node's limits."""
+    """Counts CSI volumes and migrated in-tree volumes against each node's limits."""
 
     NAME: ClassVar[str] = "NodeVolumeLimits"
 
@@ -39,15 +39,15 @@ class NodeVolumeLimits:
         self._cluster = handle.cluster
 
     def concerns(self, template: PodTemplate) -> bool:
-        """Pods with volumes that could count."""
+        """True for pods with volumes that may count."""
         return any(map(_counts, template.volumes))
 
     def pre_filter(self, _state: CycleState, pod: Pod) -> Status:
-        """Skips all others."""
+        """Skips pods without volumes that may count."""
         return SUCCESS if self.concerns(pod.template) else SKIP
 
     def filter(self, _state: CycleState, pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows where some driver would have more volumes than its limit."""
+        """Rejects rows on which a driver's limit would be exceeded."""
         index = csi_index(self._table, self._cluster)
         wanted = self._wanted(pod, index, migrated=True)
         if isinstance(wanted, Status):
@@ -57,7 +57,8 @@ class NodeVolumeLimits:
         return reject_first((index.overflow(view, wanted), Code.Unschedulable, ERR_REASON))
 
     def _refuse(self, pod: Pod, view: View, index: CsiIndex, status: Status) -> Verdicts | None:
-        """What is wrong with the pod itself; in-tree disks are looked at only on nodes with a CSINode."""
+        """The verdicts for a pod whose volumes cannot be determined; in-tree disks are only read on nodes with a
+        CSINode."""
         exists = self._table.exists[view.rows]
         present = index.nodes.present[view.rows]
         without = self._wanted(pod, index, migrated=False)
@@ -67,7 +68,7 @@ class NodeVolumeLimits:
         return reject_first(*cases)
 
     def _wanted(self, pod: Pod, index: CsiIndex, *, migrated: bool) -> set[CsiVolume] | Status:
-        """The volumes that a pod brings along, or why they cannot be told."""
+        """The pod's volumes, or why they cannot be determined."""
         wanted = set()
         for volume in pod.template.volumes:
             name = claim_name(pod, volume)
@@ -95,7 +96,7 @@ class NodeVolumeLimits:
         return index.resolver.of_claim(claim)
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """CSINodes, pods that go, claims that appear, volumes that are detached."""
+        """Changed CSINodes, deleted pods, added claims, deleted VolumeAttachments."""
         return (
             EventRegistration(ClusterEvent(Resource.CSINode, Action.Add)),
             EventRegistration(
@@ -118,7 +119,7 @@ class NodeVolumeLimits:
 
 
 def _counts(volume: Volume) -> bool:
-    """Whether a volume may count against a driver."""
+    """Whether a volume may count against a driver's limit."""
     return (
         volume.persistent_volume_claim is not None
         or volume.ephemeral is not None
@@ -134,24 +135,24 @@ def _inline(volume: Volume) -> CsiVolume | Status | None:
 
 
 def after_limits_changed(_pod: Pod, old: CSINode, new: CSINode) -> bool:
-    """A driver of some node takes more volumes; without a limit it counts as taking none."""
+    """Queue if a driver's limit on a node was raised; no limit counts as 0."""
     before, after = driver_limits(old), driver_limits(new)
     return any(limit > before.get(driver, 0) for driver, limit in after.items())
 
 
 def after_pod_deleted(_pod: Pod, old: Pod, _new: None) -> bool:
-    """A pod with volumes that count has left a node, or a nomination."""
+    """Queue if a pod with volumes that may count has left its node or nomination."""
     placed = bool(old.node_name or old.nominated_node_name)
     return placed and any(map(_counts, old.template.volumes))
 
 
 def after_claim_added(pod: Pod, _old: None, new: PersistentVolumeClaim) -> bool:
-    """A claim of this pod has appeared."""
+    """Queue if a claim of this pod was added."""
     return used_by(pod, new)
 
 
 def after_detached(pod: Pod, old: VolumeAttachment, _new: None) -> bool:
-    """A volume of a driver that may be this pod's has been detached; ephemeral volumes do not ask for it."""
+    """Queue if a volume was detached whose driver may be that of this pod's volumes; not for ephemeral volumes."""
     for volume in pod.template.volumes:
         if volume.persistent_volume_claim is not None:
             return QueueingHint.QUEUE

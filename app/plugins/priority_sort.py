@@ -1,4 +1,4 @@
-"""PrioritySort: pods of higher priority first, then those that wait longer (docs/spec/plugins/priority-sort.md)."""
+"""PrioritySort: higher priority first, then the longer wait (docs/spec/plugins/priority-sort.md)."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Which plugins there are: the in-tree ones, and those that installed distributions bring along.
+"""The registry of plugin classes: in-tree ones, and those of installed distributions.
 
 A third-party plugin is a class (see docs/plugins.md) announced by an entry point::
 
@@ -70,7 +70,7 @@ IN_TREE: Final[Mapping[str, PluginClass]] = types.MappingProxyType(
 
 
 class RegistryError(ValueError):
-    """Third-party plugins that cannot be used; the message names each with its distribution."""
+    """Some third-party plugins cannot be used; the message names each with its distribution."""
 
 
 def capabilities(plugins: Mapping[str, PluginClass] = IN_TREE) -> dict[str, frozenset[str]]:
@@ -79,10 +79,10 @@ def capabilities(plugins: Mapping[str, PluginClass] = IN_TREE) -> dict[str, froz
 
 
 def registry(entry_points: Iterable[EntryPoint] = ()) -> dict[str, PluginClass]:
-    """The in-tree plugins and those behind ``entry_points``, by name.
+    """The in-tree plugins and those of ``entry_points``, by name.
 
-    The shell passes ``importlib.metadata.entry_points(group=GROUP)``: finding them reads files, which is not for here.
-    Raises RegistryError for all entries at once that cannot be imported, are no plugins or take a name twice.
+    The shell passes ``importlib.metadata.entry_points(group=GROUP)``, which reads files. Raises RegistryError with
+    all entries that cannot be imported, are not plugins, or use a name twice.
     """
     plugins = dict(IN_TREE)
     owners = dict.fromkeys(IN_TREE, "aiokube-scheduler itself")
@@ -107,7 +107,7 @@ def registry(entry_points: Iterable[EntryPoint] = ()) -> dict[str, PluginClass]:
 
 
 class _BadEntryError(Exception):
-    """What is wrong with one entry point."""
+    """One entry point cannot be used."""
 
 
 def _distribution(entry: EntryPoint) -> str:
@@ -121,7 +121,7 @@ def _where(entry: EntryPoint) -> str:
 def _load(entry: EntryPoint) -> PluginClass:
     try:
         plugin = entry.load()
-    except Exception as error:  # importing runs code of strangers
+    except Exception as error:  # importing runs third-party code
         raise _BadEntryError(f"cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(plugin, type):
         raise _BadEntryError(f"is {_kind(plugin)}, not a class")

@@ -1,4 +1,4 @@
-"""SchedulingGates: a pod with gates is not queued (docs/spec/plugins/scheduling-gates.md)."""
+"""SchedulingGates: keeps pods with scheduling gates out of the queue (docs/spec/plugins/scheduling-gates.md)."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Final
@@ -12,7 +12,7 @@ ERR_REASON: Final = "waiting for scheduling gates: [{}]"
 
 
 class SchedulingGates:
-    """Turns pods away while spec.schedulingGates lists anything."""
+    """Rejects pods at PreEnqueue while spec.schedulingGates is not empty."""
 
     NAME: ClassVar[str] = "SchedulingGates"
 
@@ -20,14 +20,14 @@ class SchedulingGates:
         """Takes no arguments."""
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        """Success without gates."""
+        """Success for pods without gates."""
         gates = pod.spec.scheduling_gates
         if not gates:
             return SUCCESS
         return unresolvable(ERR_REASON.format(" ".join(gate.name for gate in gates)))
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """The removal of the pod's own last gate."""
+        """The removal of the pod's last gate."""
         event = ClusterEvent(Resource.Pod, Action.UpdatePodSchedulingGatesEliminated)
         return (EventRegistration(event, _own_gates_gone),)
 

@@ -1,4 +1,4 @@
-"""TaintToleration: nodes repel pods that do not tolerate their taints (docs/spec/plugins/taint-toleration.md)."""
+"""TaintToleration: rejects nodes with taints that the pod does not tolerate (docs/spec/plugins/taint-toleration.md)."""
 
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
@@ -34,7 +34,7 @@ _SCORE_STATE: Final = "TaintToleration/score"
 
 
 class TaintToleration(NodeLocal):
-    """NoSchedule and NoExecute keep a pod off, PreferNoSchedule makes a node worse."""
+    """NoSchedule and NoExecute taints reject a node, PreferNoSchedule taints lower its score."""
 
     NAME: ClassVar[str] = "TaintToleration"
     ZERO_NORMALIZED: ClassVar[int] = MAX_NODE_SCORE
@@ -65,16 +65,16 @@ class TaintToleration(NodeLocal):
         return SUCCESS
 
     def score(self, state: CycleState, _pod: Pod, view: View) -> Int64 | None:
-        """int64[n]: how many PreferNoSchedule taints are not tolerated; fewer is better once normalised."""
+        """int64[n]: the number of PreferNoSchedule taints that are not tolerated; ``normalize`` reverses it."""
         table: TaintTable = state.read(_SCORE_STATE)
         return table.rows(view)
 
     def normalize(self, _state: CycleState, _pod: Pod, scores: Int64, _view: View) -> Int64:
-        """The most taints become 0, none becomes 100."""
+        """Scales the highest number to 0 and no taints to 100."""
         return default_normalize(scores, reverse=True)
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Nodes that become tolerable, and the pod's own new tolerations."""
+        """Added nodes and changed taints, and new tolerations of the pod."""
         node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeTaint)
         toleration = ClusterEvent(Resource.Pod, Action.UpdatePodToleration)
         return (

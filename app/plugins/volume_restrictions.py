@@ -1,4 +1,4 @@
-"""VolumeRestrictions: disks that pods on one node cannot share, and claims that only one pod may use at all.
+"""VolumeRestrictions: disks that pods on one node cannot share, and claims that only one pod may use.
 
 Source of the rules: kube-scheduler 1.36 (docs/spec/plugins/volume-restrictions.md; KEP-2485 for ReadWriteOncePod).
 """
@@ -37,7 +37,7 @@ _KEY: Final = "VolumeRestrictions"
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """A pod's disks, and the names of its ReadWriteOncePod claims with how many of them are in use anywhere."""
+    """A pod's disks, and the names of its ReadWriteOncePod claims with the number of their uses on all nodes."""
 
     disks: tuple[Disk, ...]
     claims: frozenset[str]
@@ -45,7 +45,7 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 
 class VolumeRestrictions:
-    """Keeps pods apart that cannot share a volume."""
+    """Rejects nodes on which the pod cannot share a volume."""
 
     NAME: ClassVar[str] = "VolumeRestrictions"
     NEEDS: ClassVar[Mapping[str, Need]] = {
@@ -58,11 +58,12 @@ class VolumeRestrictions:
         self._claims = handle.cluster.claims
 
     def concerns(self, template: PodTemplate) -> bool:
-        """Pods with volumes."""
+        """True for pods with volumes."""
         return bool(template.volumes)
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
-        """Skips pods without such disks whose ReadWriteOncePod claims are not in use; claims must exist."""
+        """Skips pods without such disks and without ReadWriteOncePod claims in use; rejects pods with missing
+        claims."""
         exclusive = set()
         for name in pod.template.claim_names:
             claim = self._claims.get(name, pod.namespace)
@@ -82,7 +83,8 @@ class VolumeRestrictions:
         return any(exists[row] for row in self._table.volumes.claim_rows((namespace, name)))
 
     def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows with a clashing disk, and every row while an exclusive claim is in use; preemption may help."""
+        """Rejects rows with a conflicting disk, and every row while an exclusive claim is in use; preemption may
+        help."""
         wanted: _Wanted = state.read(_KEY)
         return reject_first(
             (_disk_clashes(view, wanted.disks), Code.Unschedulable, ERR_REASON_DISK),
@@ -90,7 +92,7 @@ class VolumeRestrictions:
         )
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Pods that go, new nodes, claims that appear."""
+        """Deleted pods, added nodes, added claims."""
         return (
             EventRegistration(ClusterEvent(Resource.Pod, Action.Delete), after_pod_deleted),
             EventRegistration(NODE_ADD),
@@ -101,7 +103,7 @@ class VolumeRestrictions:
 
 
 def _disk_clashes(view: View, disks: tuple[Disk, ...]) -> Mask:
-    """bool[n]: whether a pod on the row has a disk that these cannot be beside."""
+    """bool[n]: whether a pod on the row has a conflicting disk."""
     taken = {row for disk in disks for row in view.table.volumes.disk_rows(disk)}
     mask = np.isin(view.rows, np.fromiter(taken, np.intp, len(taken)))
     if disks:
@@ -115,15 +117,15 @@ def _has_disks(pod: Pod) -> bool:
 
 
 def _clash(disks: Iterable[Disk], other: Pod) -> bool:
-    """Whether a pod with these disks and the other pod cannot be on one node."""
+    """Whether a pod with these disks conflicts with the other pod on one node."""
     theirs = tuple(disks_of(other.template.volumes))
     return any(mine.clashes(disk) for mine in disks for disk in theirs)
 
 
 def _claim_clashes(view: View, wanted: _Wanted) -> Mask:
-    """bool[n]: whether an exclusive claim is in use; a pod imagined on or away from a row counts for that row.
+    """bool[n]: whether an exclusive claim is in use; dry-run changes count for their row.
 
-    As in kube-scheduler imagined pods are counted by claim name alone, whatever their namespace.
+    As in kube-scheduler, pods of a dry run are counted by claim name alone, whatever their namespace.
     """
     conflicts = np.full(view.n, wanted.conflicts, np.int64)
     if wanted.claims:
@@ -134,7 +136,7 @@ def _claim_clashes(view: View, wanted: _Wanted) -> Mask:
 
 
 def after_pod_deleted(pod: Pod, old: Pod, _new: None) -> bool:
-    """A pod of the same namespace that had a clashing disk or a claim of this pod has gone."""
+    """Queue if a pod of the same namespace with a conflicting disk or a claim of this pod was deleted."""
     if old.namespace != pod.namespace:
         return QueueingHint.SKIP
     mine = pod.template
@@ -144,5 +146,5 @@ def after_pod_deleted(pod: Pod, old: Pod, _new: None) -> bool:
 
 
 def after_claim_added(pod: Pod, _old: None, new: PersistentVolumeClaim) -> bool:
-    """A claim of this pod has appeared."""
+    """Queue if a claim of this pod was added."""
     return named_by(pod, new)

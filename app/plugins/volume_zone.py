@@ -1,4 +1,4 @@
-"""VolumeZone: a volume with zone or region labels is used from nodes of that zone or region only.
+"""VolumeZone: a volume with zone or region labels can only be used on nodes of that zone or region.
 
 Source of the rules: kube-scheduler 1.36 (docs/spec/plugins/volume-zone.md).
 """
@@ -27,21 +27,21 @@ from app.state.view import View
 ERR_REASON: Final = "node(s) had no available volume zone"
 
 _KEY: Final = "VolumeZone"
-#: The labels that matter, in the order in which they are looked at.
+#: The labels that are compared, in this order.
 _LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
-#: Today's name of a beta label.
+#: Beta label -> its current name.
 _SUCCESSOR: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
 class Topology(NamedTuple):
-    """What a label of a volume demands: the node's label must have one of these values."""
+    """A label that nodes must have, with one of these values."""
 
     key: str
     values: frozenset[str]
 
 
-def topologies_of(volume: PersistentVolume) -> list[Topology]:
-    """What a volume's zone and region labels demand; a label with an empty entry demands nothing."""
+def zone_requirements(volume: PersistentVolume) -> list[Topology]:
+    """The requirements of a volume's zone and region labels; a label with an empty entry requires nothing."""
     found = []
     for key in _LABELS:
         label = volume.labels.get(key)
@@ -53,7 +53,7 @@ def topologies_of(volume: PersistentVolume) -> list[Topology]:
 
 
 class VolumeZone:
-    """Keeps pods in the zones of their bound volumes."""
+    """Rejects nodes outside the zones and regions of the pod's bound volumes."""
 
     NAME: ClassVar[str] = "VolumeZone"
 
@@ -64,11 +64,11 @@ class VolumeZone:
         self._classes = handle.cluster.storage_classes
 
     def concerns(self, template: PodTemplate) -> bool:
-        """Pods with claims."""
+        """True for pods with claims."""
         return bool(template.claim_names)
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
-        """Finds what the pod's bound volumes demand; skips pods of which nothing is demanded."""
+        """Collects the requirements of the pod's bound volumes; skips pods without any."""
         topologies = self._demands(pod)
         if isinstance(topologies, Status):
             return topologies
@@ -97,7 +97,7 @@ class VolumeZone:
         volume = self._volumes.get(claim.spec.volume_name)
         if volume is None:
             return unresolvable(not_found("persistentvolume", claim.spec.volume_name))
-        return topologies_of(volume)
+        return zone_requirements(volume)
 
     def _unbound(self, claim: PersistentVolumeClaim) -> Iterable[Topology] | Status:
         """Nothing, for a claim that waits for its first consumer; any other should be bound by now."""
@@ -173,10 +173,10 @@ def after_class_added(_pod: Pod, _old: None, new: StorageClass) -> bool:
 def after_claim_changed(
     pod: Pod, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
 ) -> bool:
-    """A claim of this pod has appeared or changed."""
+    """Queue if a claim of this pod was added or changed."""
     return named_by(pod, new)
 
 
 def after_volume_changed(_pod: Pod, old: PersistentVolume | None, new: PersistentVolume) -> bool:
-    """A volume has appeared, or its zones or regions have changed."""
-    return old is None or topologies_of(old) != topologies_of(new)
+    """Queue if a volume was added, or its zones or regions changed."""
+    return old is None or zone_requirements(old) != zone_requirements(new)

@@ -1,9 +1,9 @@
 """One pod's scheduling attempt, in synchronous steps between which the shell can wait for extenders.
 
-``find`` filters all nodes of the present table; ``rank`` scores the feasible nodes; ``choose`` takes the best. Without
-extenders the shell calls them one after another, and nothing can change in between. With extenders it calls them between
-``find`` and ``choose`` and filters the nodes that they left once more: the table may have changed in the meantime
-(docs/architecture.md, "Cycles overlap and decide late").
+``find`` filters all nodes of the present table; ``rank`` scores the feasible nodes; ``choose`` takes the best.
+Without extenders the shell calls them one after another, and nothing can change in between. With extenders it calls
+them between ``find`` and ``choose`` and filters the nodes that they left once more: the table may have changed in the
+meantime (docs/architecture.md, "Cycles overlap and decide late").
 """
 
 from collections.abc import Callable, Iterable

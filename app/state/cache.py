@@ -9,8 +9,8 @@ States of a pod (docs/spec/cache.md#pod-states)::
        +------------------------- add --------------------+  v
                                                           Deleted
 
-An assumed pod does not expire: it stays until it is confirmed, forgotten or removed. A pod may arrive before its node and
-stay after it; the node table then keeps a row without a Node object, which is never feasible.
+An assumed pod does not expire: it stays until it is confirmed, forgotten or removed. A pod may arrive before its node
+and stay after it; the node table then keeps a row without a Node object, which is never feasible.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """All kinds except pods and nodes, as the watches last showed them.
 
-SchedulerState stores the objects; plugins read them. Each lister has a version, so that values derived from a kind can be
-kept until it changes.
+SchedulerState stores the objects; plugins read them. Each lister has a version, so that values derived from a kind
+can be kept until it changes.
 """
 
 from typing import Any, Final, TypeVar

@@ -17,8 +17,8 @@ _MAX_PRIORITIES: Final = 64
 class PodsByRow(dict[int, Sequence[Pod]]):
     """Row -> pods that are counted as if they were on that row's node.
 
-    ``stamps``: int64[size of the table], 0 for rows without pods. If a row's stamp is unchanged, so are its pods and what they
-    occupy.
+    ``stamps``: int64[size of the table], 0 for rows without pods. If a row's stamp is unchanged, so are its pods and
+    what they occupy.
     """
 
     __slots__ = ("stamps",)

@@ -63,8 +63,8 @@ class Nominator:
     def add(self, pod: Pod, info: NominatingInfo = NOOP) -> None:
         """Replaces the pod's nomination according to ``info``.
 
-        With Noop the pod's status decides; if it names no node, nothing is kept. A deleted or bound pod loses its nomination.
-        A cleared nomination (Override without node) is kept as such.
+        With Noop the pod's status decides; if it names no node, nothing is kept. A deleted or bound pod loses its
+        nomination. A cleared nomination (Override without node) is kept as such.
         """
         self.delete(pod)
         override = info.mode is _OVERRIDE

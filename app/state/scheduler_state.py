@@ -379,7 +379,8 @@ class SchedulerState:
         return queue.continue_waking() + queue.flush_backoff(now) + queue.flush_unschedulable(now)
 
     def activate(self, pods: Iterable[Pod], now: float) -> int:
-        """Activates pods whatever they wait for; returns the number of pods activated (see SchedulingQueue.activate)."""
+        """Activates pods whatever they wait for; returns the number of pods activated (see
+        SchedulingQueue.activate)."""
         activated = self.queue.activate(pods, now)
         self._notify()
         return activated
@@ -425,7 +426,8 @@ class SchedulerState:
         self.queue.done(uid)
 
     def drop(self, pod: Pod) -> None:
-        """Ends the pod's time in flight and removes its nomination: it will not be tried (docs/spec/queue.md#nominator)."""
+        """Ends the pod's time in flight and removes its nomination: it will not be tried
+        (docs/spec/queue.md#nominator)."""
         self.nominator.delete(pod)
         self.queue.done(pod.uid)
 

@@ -1,8 +1,8 @@
 """Views: selected rows of the node table; in a dry run with pods added or removed.
 
-Plugins see nodes only through views. So the same array code evaluates all nodes, the nodes that extenders left, the rows
-that changed since a pod of the same template was decided, and the candidates of a preemption, where each row is an
-independent dry run.
+Plugins see nodes only through views. So the same array code evaluates all nodes, the nodes that extenders left, the
+rows that changed since a pod of the same template was decided, and the candidates of a preemption, where each row is
+an independent dry run.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -150,8 +150,8 @@ class View:
 class DryRunView(View):
     """A view in which pods have been added to, or removed from, single rows; each row is an independent dry run.
 
-    Pods may be added and removed at any time, singly or in batches. Columns are updated at once; the pods of a row are computed
-    on request.
+    Pods may be added and removed at any time, singly or in batches. Columns are updated at once; the pods of a row
+    are computed on request.
     """
 
     def __init__(self, table: NodeTable, rows: Rows) -> None:

@@ -1,4 +1,4 @@
-"""Which victims a PodDisruptionBudget would rather keep (docs/spec/preemption.md#disruption-budgets)."""
+"""PodDisruptionBudgets that the eviction of victims would violate (docs/spec/preemption.md#disruption-budgets)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,7 +16,7 @@ from app.state.lister import Lister
 
 
 class _Budget(msgspec.Struct, frozen=True):
-    """A budget that can match anything. ``key``: its namespace and name."""
+    """A budget whose selector can match pods. ``key``: its namespace and name."""
 
     key: ClaimKey
     selector: Selector
@@ -25,16 +25,16 @@ class _Budget(msgspec.Struct, frozen=True):
 
 
 class Budgets:
-    """All disruption budgets, each compiled when it comes or changes.
+    """All disruption budgets, each compiled when it is added or changed.
 
-    ``epoch`` changes when budgets come to say something else; most updates of their status do not matter.
+    ``epoch`` changes when a budget changes in a relevant way; most updates of its status do not.
     """
 
     def __init__(self, lister: Lister[PodDisruptionBudget]) -> None:
         self.epoch = 0
         self._budgets: Final[dict[ClaimKey, _Budget]] = {}
         self._index: Final[SelectorIndex[ClaimKey]] = SelectorIndex()
-        #: By labels and namespace of pods: the budgets that concern them.
+        #: The budgets that match pods, by the pods' labels and namespace.
         self._of_family: Final[WeakKeyDictionary[LabelSet, dict[str, tuple[_Budget, ...]]]] = (
             WeakKeyDictionary()
         )
@@ -58,16 +58,17 @@ class Budgets:
 
     @property
     def any(self) -> bool:
-        """Whether there is any budget that could be broken."""
+        """Whether there is any budget that can be violated."""
         return bool(self._budgets)
 
     def violating(self, victims: Sequence[Pod]) -> list[bool]:
-        """For each victim on one node, most important first, whether evicting it and those before it breaks a budget."""
+        """For each victim on one node, most important first, whether evicting it and those before it violates a
+        budget."""
         left: dict[ClaimKey, int] = {}
         return [self._breaks(pod, left) for pod in victims]
 
     def _breaks(self, pod: Pod, left: dict[ClaimKey, int]) -> bool:
-        """Takes the pod off what its budgets have ``left``; whether any had nothing left."""
+        """Subtracts the pod from what its budgets have ``left``; returns whether any budget is exceeded."""
         broken = False
         for budget in self._concerning(pod):
             if pod.name in budget.disrupted:
@@ -95,7 +96,7 @@ class Budgets:
 
 
 def _compile(budget: PodDisruptionBudget) -> _Budget | None:
-    """None for a selector that is absent, empty or wrong: it matches no pod here."""
+    """None for a selector that is absent, empty or invalid: it matches no pod."""
     try:
         selector = compile_selector(budget.spec.selector)
     except SelectorError:

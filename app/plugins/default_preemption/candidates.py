@@ -1,7 +1,8 @@
-"""Which nodes are tried out, and what was found on them before (docs/spec/preemption.md#candidate-nodes).
+"""The search for preemption candidates, and the findings that are kept for it
+(docs/spec/preemption.md#candidate-nodes).
 
-Preemptors come in families, and between two of them little changes. As long as nothing but the rows themselves decides, the
-findings on a row are kept for all pods of a template, until the row, the pods nominated there or a budget changes.
+Between two preemptors of one template little changes. If all filters are NodeLocal, the findings on a row are kept
+for all pods of the template until the row, its nominated pods or a budget changes.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -21,12 +22,12 @@ from app.state.table import NodeTable
 from app.state.view import Rows
 from app.wire.extender_v1 import Victims
 
-#: What ``Findings.kinds`` says of a row.
+#: The values of ``Findings.kinds``.
 HOPELESS: Final = 0
 HARMLESS: Final = 1
 VIOLATING: Final = 2
 
-#: Rows tried out at once, at least, where the first ones disappoint.
+#: The least number of rows per dry run after the first one.
 _BLOCK: Final = 64
 _MAX_FAMILIES: Final = 16
 _UNKNOWN: Final = Loss(0, 0, 0, 0, 0.0)
@@ -35,9 +36,9 @@ Trial = Callable[[Rows], Sequence[Finding]]
 
 
 class Findings:
-    """What was found on rows: kinds (int8[size]), findings and the losses of candidates, by row.
+    """Findings by row: kinds (int8[size]), findings, and the losses of candidates.
 
-    They hold where a row is ``fresh``; rows that were never tried are taken for harmless.
+    They are valid where the row is ``fresh``; rows that were never tried count as harmless.
     """
 
     def __init__(self, epoch: Hashable, size: int) -> None:
@@ -46,21 +47,21 @@ class Findings:
         self.by_row: Final[list[Finding | None]] = [None] * size
         self.losses: Final[list[Loss]] = [_UNKNOWN] * size
         self._generation: Int64 = np.full(size, -1, np.int64)
-        #: By row: the stamp of the pods nominated there (PodsByRow).
+        #: By row: the stamp of its nominated pods (PodsByRow).
         self._nominated: Int64 = np.zeros(size, np.int64)
 
     def forget_changes(self, nominated: PodsByRow) -> None:
-        """Drops what was found beside other nominated pods than now."""
+        """Drops the findings on rows whose nominated pods have changed."""
         self._generation[self._nominated != nominated.stamps] = -1
         self._nominated = nominated.stamps.copy()
 
     def fresh(self, rows: Rows, table: NodeTable) -> Mask:
-        """bool[len(rows)]: whether what was found there still holds."""
+        """bool[len(rows)]: whether the row's finding is still valid."""
         mask: Mask = self._generation[rows] == table.generation[rows]
         return mask
 
     def put(self, rows: Rows, found: Sequence[Finding], table: NodeTable) -> None:
-        """Notes what was found on rows as they are now."""
+        """Stores findings on rows in their present state."""
         self._generation[rows] = table.generation[rows]
         self.kinds[rows] = [_kind(finding) for finding in found]
         for row, finding in zip(rows.tolist(), found, strict=True):
@@ -75,14 +76,14 @@ def _kind(finding: Finding) -> int:
 
 
 class FindingsByFamily:
-    """The findings of the families that preempted last."""
+    """The findings of the templates that preempted last."""
 
     def __init__(self, table: NodeTable) -> None:
         self._table: Final = table
         self._families: Final[dict[PodTemplate, Findings]] = {}
 
     def of(self, template: PodTemplate, epoch: Hashable) -> Findings:
-        """What is known for a template; nothing if ``epoch`` is another than it was, or the table has grown."""
+        """The findings for a template; new ones if ``epoch`` or the size of the table has changed."""
         known = self._families.pop(template, None)
         if known is None or known.epoch != epoch or len(known.kinds) != self._table.size:
             known = Findings(epoch, self._table.size)
@@ -92,12 +93,13 @@ class FindingsByFamily:
         return known
 
     def nothing(self) -> Findings:
-        """For pods whose findings cannot be kept."""
+        """New findings that are not kept."""
         return Findings(None, self._table.size)
 
 
 def wanted(potential: int, args: DefaultPreemptionArgs) -> int:
-    """How many candidates end the search among ``potential`` nodes: the configured share, but not less than the minimum."""
+    """The number of candidates that ends a search of ``potential`` nodes: the configured share, at least the
+    minimum."""
     share = potential * args.min_candidate_nodes_percentage // 100
     return min(potential, max(share, args.min_candidate_nodes_absolute))
 
@@ -105,10 +107,10 @@ def wanted(potential: int, args: DefaultPreemptionArgs) -> int:
 def search(
     rows: Rows, enough: int, findings: Findings, trial: Trial, table: NodeTable
 ) -> tuple[Rows, Rows]:
-    """Tries rows in their order until there are ``enough`` candidates, one of them violating no budget.
+    """Tries rows in order until there are ``enough`` candidates, one of which violates no budget.
 
-    Returns the candidates, those that violate nothing first, and the rows that were tried. How many rows that takes is
-    guessed first, from what they were the last time, so that those that have changed are tried all at once.
+    Returns the candidates, those without violations first, and the rows that were tried. The number of rows is first
+    estimated from the previous findings, so that all changed rows are tried in one dry run.
     """
     fresh = findings.fresh(rows, table)
     more = 0
@@ -128,7 +130,7 @@ def search(
 
 
 def _end(kinds: npt.NDArray[np.int8], enough: int) -> int:
-    """How many of the rows of these kinds, in their order, are to be looked at."""
+    """The number of rows, from the first on, that a search must examine if these are their kinds."""
     harmless = kinds == HARMLESS
     if not enough or not np.count_nonzero(harmless):
         return len(kinds)

@@ -1,8 +1,8 @@
-"""What evicting would take on each of some nodes, all of them at once (docs/spec/preemption.md#victims-on-a-node).
+"""Finds the victims on many nodes at once by a dry run (docs/spec/preemption.md#victims-on-a-node).
 
-Every row is a world of its own in one what-if view: first all pods of lower priority are imagined away from every row, then
-they are put back step by step. Step k tries the k-th victim of every row that has so many, with one pass of the filters over
-all of them; where the pod still fits the victim is spared, elsewhere it goes again.
+Every row is an independent dry run in one view. First all pods of lower priority are removed from every row. Then
+they are added again step by step: step k adds the k-th potential victim of every row that has that many and runs the
+filters once over these rows. Where the preemptor still fits the victim is reprieved, elsewhere it is removed again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from app.framework.interface import FilterPlugin
 from app.model.pod import Pod
 from app.model.status import Code, Status, unresolvable
 from app.plugins.default_preemption.budgets import Budgets
-from app.plugins.default_preemption.dry_run_views import DryRunViews, Judge
+from app.plugins.default_preemption.dry_run_views import DryRunViews, PodFilters
 from app.plugins.default_preemption.importance import by_importance
 from app.state.columns.labels import Mask
 from app.state.nominations import PodsByRow
@@ -28,15 +28,16 @@ from app.wire.extender_v1 import Victims
 NO_VICTIMS: Final = unresolvable("No preemption victims found for incoming pod")
 EXPECTED_A_VICTIM: Final = 'expected at least one victim pod on node "{}"'
 
-#: The victims on a node, or why evicting does not help there.
+#: The victims on a node, or why preemption does not help there.
 Finding = Victims | Status
 
 
 class _Potential(msgspec.Struct, frozen=True):
-    """All pods of lower priority on some rows, row by row, on each the most important first.
+    """All pods of lower priority on some rows, by row, most important first.
 
-    ``starts``: intp[n + 1], row i has the pods from starts[i] to starts[i + 1]. ``violating``: bool[m], whether evicting a
-    pod breaks a budget; None where nothing does. ``order``: intp[m], the pods of each row in the order of their reprieve.
+    ``starts``: intp[n + 1], row i has the pods from starts[i] to starts[i + 1]. ``violating``: bool[m], whether
+    evicting the pod violates a budget; None if none does. ``order``: intp[m], the pods of each row in the order of
+    reprieve.
     """
 
     batch: PodBatch
@@ -58,11 +59,11 @@ class _Potential(msgspec.Struct, frozen=True):
 
     @property
     def counts(self) -> Rows:
-        """intp[n]: how many there are on each row."""
+        """intp[n]: the number of pods on each row."""
         return np.diff(self.starts)
 
     def victims(self, evicted: Mask) -> list[Victims]:
-        """The evicted ones of each row, the most important first; of equal ones first those that break budgets."""
+        """The evicted pods of each row, most important first; of equal ones first those that violate budgets."""
         gone = evicted[self.order]
         bounds = np.concatenate(((0,), np.cumsum(gone)))[self.starts].tolist()
         chosen = self.order[gone]
@@ -77,19 +78,19 @@ class _Potential(msgspec.Struct, frozen=True):
 
 
 class DryRun:
-    """Tries out preemption for one pod."""
+    """The dry run of a preemption for one pod."""
 
     def __init__(
-        self, judge: Judge, table: NodeTable, budgets: Budgets, nominated: PodsByRow
+        self, filters: PodFilters, table: NodeTable, budgets: Budgets, nominated: PodsByRow
     ) -> None:
-        """``nominated``: the pods that go before this one."""
-        self._judge: Final = judge
+        """``nominated``: the nominated pods with at least this pod's priority, by row."""
+        self._filters: Final = filters
         self._table: Final = table
         self._budgets: Final = budgets
         self._nominated: Final = nominated
 
     def run(self, rows: Rows) -> list[Finding]:
-        """For each row the victims, most important first, or why there are none."""
+        """For each row the victims, most important first, or why preemption does not help."""
         potential = [self._lower(row) for row in rows.tolist()]
         positions = [position for position, pods in enumerate(potential) if pods]
         out: list[Finding] = [NO_VICTIMS] * len(rows)
@@ -101,33 +102,31 @@ class DryRun:
 
     @property
     def filters(self) -> Sequence[tuple[int, FilterPlugin]]:
-        """The filters that are asked, with their places in the profile."""
-        return self._judge.filters
+        """The filters, with their positions in the profile."""
+        return self._filters.filters
 
     def fits_without(self, row: int, victims: Iterable[Pod]) -> bool:
-        """Whether the pod fits on a row once these pods have gone; those that have left already do not matter."""
+        """Whether the pod fits on a row without these pods; those that are already gone are ignored."""
         there = [pod for pod in victims if pod.uid in self._table.pods[row]]
-        worlds = DryRunViews.of(
-            self._judge, self._table, np.array((row,), np.intp), self._nominated
+        views = DryRunViews.of(
+            self._filters, self._table, np.array((row,), np.intp), self._nominated
         )
-        worlds.remove(PodBatch(there), np.arange(len(there)), np.zeros(len(there), np.intp))
-        return not worlds.judge().failed[0]
+        views.remove(PodBatch(there), np.arange(len(there)), np.zeros(len(there), np.intp))
+        return not views.evaluate().failed[0]
 
     def _lower(self, row: int) -> list[Pod]:
-        """The pods on a row that may be evicted for this one, the most important first."""
-        priority = self._judge.pod.template.priority
+        """The pods of lower priority on a row, most important first."""
+        priority = self._filters.pod.template.priority
         pods = [p for p in self._table.pods[row].values() if p.template.priority < priority]
         return by_importance(pods)
 
     def _search(self, rows: Rows, by_row: Sequence[Sequence[Pod]]) -> Iterator[Finding]:
         potential = _Potential.of(by_row, self._budgets)
-        worlds = DryRunViews.of(self._judge, self._table, rows, self._nominated)
+        views = DryRunViews.of(self._filters, self._table, rows, self._nominated)
         everything = np.arange(len(potential.batch))
-        worlds.remove(
-            potential.batch, everything, np.repeat(np.arange(len(rows)), potential.counts)
-        )
-        verdicts = worlds.judge()
-        evicted = self._reprieve(potential, worlds, np.flatnonzero(~verdicts.failed))
+        views.remove(potential.batch, everything, np.repeat(np.arange(len(rows)), potential.counts))
+        verdicts = views.evaluate()
+        evicted = self._reprieve(potential, views, np.flatnonzero(~verdicts.failed))
         failed = verdicts.failed.tolist()
         for position, victims in enumerate(potential.victims(evicted)):
             if failed[position]:
@@ -135,25 +134,25 @@ class DryRun:
             else:
                 yield victims if victims.pods else self._nobody(int(rows[position]))
 
-    def _reprieve(self, potential: _Potential, worlds: DryRunViews, fitting: Rows) -> Mask:
-        """bool[m]: which potential victims have to go for good on the ``fitting`` rows."""
+    def _reprieve(self, potential: _Potential, views: DryRunViews, fitting: Rows) -> Mask:
+        """bool[m]: whether the potential victim must be evicted; for the ``fitting`` rows."""
         evicted = np.zeros(len(potential.batch), bool)
         if not len(fitting):
             return evicted
         counts, starts = potential.counts, potential.starts
         rows = fitting
-        worlds = worlds.take(rows)
+        views = views.take(rows)
         for step in range(int(counts[rows].max())):
             trying = np.flatnonzero(counts[rows] > step)
             if 2 * len(trying) < len(rows):
-                worlds, rows = worlds.take(trying), rows[trying]
+                views, rows = views.take(trying), rows[trying]
                 trying = np.arange(len(rows))
             tried = potential.order[starts[rows[trying]] + step]
-            worlds.add(potential.batch, tried, trying)
-            failed = worlds.judge().failed[trying]
+            views.add(potential.batch, tried, trying)
+            failed = views.evaluate().failed[trying]
             if np.count_nonzero(failed):
                 evicted[tried[failed]] = True
-                worlds.remove(potential.batch, tried[failed], trying[failed])
+                views.remove(potential.batch, tried[failed], trying[failed])
         return evicted
 
     def _nobody(self, row: int) -> Status:

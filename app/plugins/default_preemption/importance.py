@@ -1,7 +1,7 @@
-"""Which pods are spared first, and which node loses least (docs/spec/preemption.md#choice-of-the-node).
+"""The importance of pods, and the order of candidate nodes (docs/spec/preemption.md#choice-of-the-node).
 
-A pod without status.startTime counts as started last. (kube-scheduler takes the present moment for it, which is the same
-unless the clock of a node runs ahead.)
+A pod without status.startTime counts as started last. (kube-scheduler uses the current time, which is the same unless
+a node's clock is ahead.)
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from app.model.pod import Pod
 from app.wire.extender_v1 import Victims
 
-#: Added to every priority so that more victims always sum up to more.
+#: Added to every priority so that a sum grows with the number of victims.
 _PRIORITY_OFFSET: Final = 2**31
 
 
@@ -20,24 +20,24 @@ def _started(pod: Pod) -> float:
 
 
 def by_importance(pods: Iterable[Pod]) -> list[Pod]:
-    """The most important first: higher priority, then the earlier start."""
+    """Sorts pods by importance: higher priority first, then the earlier start."""
     return sorted(pods, key=lambda pod: (-pod.template.priority, _started(pod)))
 
 
 class Loss(NamedTuple):
-    """What a node loses with its victims; the smaller, the better. The fields decide in their order."""
+    """The sort key of candidate nodes, lowest first. Fields are compared in order."""
 
     violated_budgets: int
-    #: Of the first victim.
+    #: The priority of the first victim.
     priority: int
     priorities: int
     victims: int
-    #: When the first of the victims with the highest priority has started, negative: the later, the better.
+    #: Negative start time of the earliest victim with the highest priority: later is better.
     started: float
 
 
 def loss(victims: Victims) -> Loss:
-    """What evicting these pods (at least one) costs."""
+    """The loss of evicting these pods (at least one)."""
     pods = victims.pods
     priorities = [pod.priority for pod in pods]
     highest = max(priorities)

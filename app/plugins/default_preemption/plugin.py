@@ -1,4 +1,4 @@
-"""The plugin: preemption at the extension points."""
+"""The DefaultPreemption plugin."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from app.plugins.default_preemption.candidates import (
     wanted,
 )
 from app.plugins.default_preemption.dry_run import DryRun
-from app.plugins.default_preemption.dry_run_views import Judge
+from app.plugins.default_preemption.dry_run_views import PodFilters
 from app.plugins.default_preemption.importance import loss
 from app.state.nominations import Nominations, PodsByRow
 from app.state.table import NodeTable
@@ -52,7 +52,8 @@ _ROOM: Final = (
 
 
 class DefaultPreemption:
-    """Finds the node on which evicting pods of lower priority costs least, has them evicted, and nominates it."""
+    """Chooses the node on which evicting pods of lower priority costs least, starts the eviction, and nominates the
+    node."""
 
     NAME: ClassVar[str] = "DefaultPreemption"
 
@@ -68,16 +69,16 @@ class DefaultPreemption:
     # ------------------------------------------------------------ queue
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        """Holds a preemptor back until its last victim is going."""
+        """Rejects a preemptor until its last victim is gone or terminating."""
         return _HELD if self._running.holds(pod.uid) else SUCCESS
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """What may bring room, so that preemptors which were held are looked at again.
+        """Events that may free resources.
 
-        kube-scheduler registers deleted pods alone. There a preemptor that was once held, and whose victims take their time,
-        does not hear of a new node; here more of them are held, until the watch has shown that their victims are going. A
-        preemptor is woken when its last victim has left, whatever else it waits for: what happened while it was held has
-        not woken it.
+        kube-scheduler registers deleted pods alone. There a preemptor that was once held, and whose victims take
+        their time, does not hear of a new node; here more of them are held, until the watch has shown that their
+        victims are going. A preemptor is woken when its last victim has left, whatever else it waits for: what
+        happened while it was held has not woken it.
         """
         pods, nodes = _ROOM
         return [
@@ -98,7 +99,7 @@ class DefaultPreemption:
     async def post_filter(
         self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
     ) -> PostFilterResult:
-        """Success with the node where room is being made, or why there is none."""
+        """Success with the nominated node, or why preemption does not help."""
         try:
             result = await self._preempt(state, pod, diagnosis, effects)
         except SchedulingError as error:
@@ -134,7 +135,7 @@ class DefaultPreemption:
         return PostFilterResult(SUCCESS, node)
 
     def _on_nominated_node(self, pod: Pod, diagnosis: Diagnosis) -> Iterable[Pod]:
-        """The pods on the node nominated for this pod; none where no eviction could make that node fit."""
+        """The pods on the pod's nominated node; empty if preemption cannot help that node."""
         name = self._handle.nominator.node_of(pod.uid) or pod.nominated_node_name
         row = self._table.row_of.get(name)
         if row is None or diagnosis.status(row).code is Code.UnschedulableAndUnresolvable:
@@ -144,9 +145,10 @@ class DefaultPreemption:
     # ------------------------------------------------------------ candidates
 
     def _search(self, state: CycleState, pod: Pod, rows: Rows) -> tuple[Findings, Rows, Rows]:
-        """What was found, the candidate rows, and the rows that were tried, in random order.
+        """The findings, the candidate rows, and the rows that were tried, in random order.
 
-        Not from a random one on: neighbours in the table are often alike, and the best of a sample of them no good.
+        All rows are shuffled instead of starting at a random one: neighbours in the table are often alike, and a
+        sample of them would be a poor choice.
         """
         nominated = self._nominations.concerning(pod)
         dry_run = self._dry_run(state, pod, nominated)
@@ -163,16 +165,16 @@ class DefaultPreemption:
 
     def _dry_run(self, state: CycleState, pod: Pod, nominated: PodsByRow) -> DryRun:
         framework = self._handle.framework
-        judge = Judge(framework, framework.active_filters(state), state, pod)
-        return DryRun(judge, self._table, self._budgets, nominated)
+        filters = PodFilters(framework, framework.active_filters(state), state, pod)
+        return DryRun(filters, self._table, self._budgets, nominated)
 
     def _least(self, findings: Findings, candidates: Rows) -> tuple[str, Victims]:
-        """The node that loses least, the first of equals as they come in random order, and its victims."""
+        """The node with the least loss, a random one of equals, and its victims."""
         row: int = min(candidates.tolist(), key=findings.losses.__getitem__)
         return self._table.names[row], self._victims(findings, row)
 
     def _victims(self, findings: Findings, row: int) -> Victims:
-        """The victims found on a row, each as it was last seen."""
+        """The victims found on a row, in their latest versions."""
         found = findings.by_row[row]
         assert isinstance(found, Victims)  # noqa: S101 - the row is a candidate
         pods = self._table.pods[row]
@@ -187,9 +189,9 @@ class DefaultPreemption:
     async def _agree(
         self, pod: Pod, candidates: Mapping[str, Victims], effects: Effects
     ) -> tuple[str, Victims] | None:
-        """The node that loses least of those that the extenders leave, and its victims; None if they leave none.
+        """The node with the least loss of those that the extenders accept, and its victims; None if they accept none.
 
-        Other pods may have been scheduled while the extenders thought: where anything has changed, the pod must still fit.
+        Other pods may have been scheduled in the meantime: on nodes that changed, the pod must still fit.
         """
         before = self._stamps(pod, candidates)
         agreed = await effects.agree_on_victims(pod, candidates)
@@ -202,7 +204,7 @@ class DefaultPreemption:
         return None
 
     def _stamps(self, pod: Pod, names: Iterable[str]) -> dict[str, tuple[int, Sequence[Pod]]]:
-        """By node: what is another whenever the node, the pods on it or the pods nominated there are."""
+        """By node: a value that changes with the node, its pods or its nominated pods."""
         nominated, table = self._nominations.concerning(pod), self._table
         rows = {name: table.row_of[name] for name in names if name in table.row_of}
         return {
@@ -222,7 +224,7 @@ class DefaultPreemption:
 
 
 def _nowhere(node_count: int, statuses: Iterable[Status]) -> PostFilterResult:
-    """No candidate: an error if there were any, else a rejection that counts the reasons of all nodes."""
+    """The result without candidates: an error if there were any, else a rejection with the reasons of all nodes."""
     by_identity = {id(status): status for status in statuses}
     counts = Counter(map(id, statuses))
     reasons: Counter[str] = Counter()
@@ -252,7 +254,7 @@ PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 def why_not(pod: Pod, on_nominated_node: Iterable[Pod]) -> str:
     """Why a pod may not preempt; empty if it may.
 
-    ``on_nominated_node``: the pods on the node that is nominated for it already, none where preemption cannot help that node.
+    ``on_nominated_node``: the pods on its nominated node; empty if preemption cannot help that node.
     """
     if pod.spec.preemption_policy == "Never":
         return NEVER
@@ -264,7 +266,7 @@ def why_not(pod: Pod, on_nominated_node: Iterable[Pod]) -> str:
 
 
 def _being_preempted(pod: Pod) -> bool:
-    """Whether a scheduler has evicted the pod and it is on its way out; the first condition of the type decides."""
+    """Whether a scheduler has preempted the pod and it is terminating; the first condition of the type decides."""
     if not pod.terminating:
         return False
     condition = pod.condition(_DISRUPTION_TARGET)
@@ -275,29 +277,30 @@ def _being_preempted(pod: Pod) -> bool:
     )
 
 
-#: Preemptors beyond which those are forgotten that were not asked about since their victims left.
+#: The number of preemptors beyond which those whose victims are gone are removed.
 _MANY: Final = 256
 
 
 class HeldPreemptors:
-    """The preemptors whose victims are being evicted, by uid, with the last victim once its turn has come.
+    """Preemptors that are gated until their last victim is gone or terminating
+    (docs/spec/preemption.md#held-preemptors).
 
-    What an API server has confirmed comes from the watch a moment later. A preemptor that is tried in between fails once
-    more, so it is held back until the watch has shown that its last victim is going. kube-scheduler stops to wait when the
-    last request is answered; for a victim with grace there is no difference but that moment.
+    The watch shows an eviction only some time after the API server has answered. A preemptor that is tried in between
+    would fail again, so it is gated until the watch shows that its last victim is gone or terminating. kube-scheduler
+    only waits for the answer to the last request.
     """
 
     def __init__(self, table: NodeTable) -> None:
         self._table: Final = table
         self._last_victim: Final[dict[str, Pod | None]] = {}
-        #: The last victims of preemptions that have ended well, by preemptor.
+        #: The last victims of successful evictions, by uid of the preemptor.
         self._leaving: Final[dict[str, Pod]] = {}
 
     def __len__(self) -> int:
         return len(self._last_victim)
 
     def begin(self, uid: str) -> None:
-        """The victims of this preemptor are going to be evicted."""
+        """The eviction of this preemptor's victims begins."""
         self._leaving.pop(uid, None)
         self._last_victim[uid] = None
         if len(self._leaving) > _MANY:
@@ -305,13 +308,13 @@ class HeldPreemptors:
                 del self._leaving[each]
 
     def last(self, uid: str, victim: Pod) -> None:
-        """All victims but this one are evicted."""
+        """All victims except this one are evicted; this one is next."""
         self._last_victim[uid] = victim
 
     def end(self, uid: str, *, evicted: bool) -> bool:
-        """The eviction has ended, successfully or not; whether the preemptor has nothing to wait for any more.
+        """The eviction has ended, successfully or not. Returns whether the preemptor can be tried again at once.
 
-        Where the last victim has left already, the news may have come while the preemptor was held back for the others.
+        If the last victim is already gone, its deletion may have been handled while the preemptor was gated.
         """
         victim = self._last_victim.pop(uid, None)
         if not evicted or victim is None:
@@ -322,7 +325,7 @@ class HeldPreemptors:
         return False
 
     def holds(self, uid: str) -> bool:
-        """Whether it is too early for this pod to be tried: its last victim is neither gone nor going."""
+        """Whether the pod is gated: its last victim is neither gone nor terminating."""
         if uid in self._last_victim:
             victim = self._last_victim[uid]
             return victim is None or self._stays(victim)
@@ -334,7 +337,7 @@ class HeldPreemptors:
         return [uid for uid, victim in self._leaving.items() if victim.uid == victim_uid]
 
     def _stays(self, victim: Pod) -> bool:
-        """Whether it is worth waiting for news of this pod."""
+        """Whether the watch does not show yet that this pod is gone or terminating."""
         current = self._present(victim)
         return current is not None and (not current.terminating or current.leaves_at_once)
 

@@ -1,8 +1,8 @@
 """Finds devices for claims on all nodes at once (KEP-4381).
 
-Nodes whose devices have the same profiles in the same order, and the same usage, have the same answer. They are one *kind* of
-node, and there is one search per kind. Kinds and their answers are kept for claims with equal specs, such as those from one
-template: if one node changes, only its row is classified again.
+Nodes whose devices have the same profiles in the same order, and the same usage, have the same answer. They are one
+*kind* of node, and there is one search per kind. Kinds and their answers are kept for claims with equal specs, such
+as those from one template: if one node changes, only its row is classified again.
 """
 
 import math
@@ -64,7 +64,8 @@ _encode: Final = msgspec.json.Encoder().encode
 class _Answer(NamedTuple):
     """The result of a query for a kind of nodes.
 
-    It is valid while the usage of multi-node pools is that in ``stamp``, and before ``until`` (seconds on the budget's clock).
+    It is valid while the usage of multi-node pools is that in ``stamp``, and before ``until`` (seconds on the
+    budget's clock).
     """
 
     code: int
@@ -163,8 +164,8 @@ class _Kinds:
     def _look_of(self, pools: VisiblePools, budget: Budget) -> Hashable:
         """A key of the visible pools without their usage: equal if the search finds the same devices by position.
 
-        Of the attributes in constraints it has which devices have equal values. It also has which pools have the same name, because
-        these share counters.
+        Of the attributes in constraints it has which devices have equal values. It also has which pools have the same
+        name, because these share counters.
         """
         views = pools.views
         for view in views:
@@ -197,7 +198,8 @@ class _Kinds:
             yield tuple([numbers.setdefault(each, len(numbers)) for each in one])
 
     def answer(self, rows: Rows, claims: Sequence[ResourceClaim], budget: Budget) -> Answers:
-        """The kinds (int32[n]) and codes (int8[n]) of the rows, and the answers by kind. Searches where no answer is valid."""
+        """The kinds (int32[n]) and codes (int8[n]) of the rows, and the answers by kind. Searches where no answer is
+        valid."""
         numbers = self._of_row[rows]
         answers = {}
         usage, now = self._inventory.usage, budget.now

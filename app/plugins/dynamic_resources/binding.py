@@ -2,10 +2,10 @@
 
 See docs/spec/plugins/dynamic-resources.md#prebind.
 
-For each claim that is not reserved for the pod, in this order: create the claim, if it is for extended resources; add the
-finalizer of allocated claims; write the allocation and the reservation in one request. After a conflict the claim is read and
-the rest is tried again, a few times. If a write fails, its answer may have been lost: the devices stay allocated in flight
-until the claim has been read.
+For each claim that is not reserved for the pod, in this order: create the claim, if it is for extended resources; add
+the finalizer of allocated claims; write the allocation and the reservation in one request. After a conflict the claim
+is read and the rest is tried again, a few times. If a write fails, its answer may have been lost: the devices stay
+allocated in flight until the claim has been read.
 """
 
 from collections import Counter
@@ -64,7 +64,8 @@ class ClaimBinder:
     async def bind(
         self, pod_claims: PodResourceClaims, pod: Pod, node_name: str, effects: Effects
     ) -> None:
-        """Allocates claims, reserves them for the pod, and waits until their devices are ready. Raises SchedulingError."""
+        """Allocates claims, reserves them for the pod, and waits until their devices are ready. Raises
+        SchedulingError."""
         for at, claim in enumerate(pod_claims.claims):
             if not is_reserved_for(claim, pod) and _needed(pod_claims, at):
                 await self._bind_one(pod_claims, at, pod, effects)
@@ -167,7 +168,8 @@ class ClaimBinder:
         )
 
     async def _store_written(self, claim: ResourceClaim, effects: Effects) -> None:
-        """Stores a written claim. Waits until the watch has shown it, because its devices are in use by the stored claim."""
+        """Stores a written claim. Waits until the watch has shown it, because its devices are in use by the stored
+        claim."""
         waited = 0.0
         while not self._tracker.claims.written(claim) and waited < _SHOWN_SECONDS:
             await effects.sleep(_LOOK_SECONDS)
@@ -176,7 +178,8 @@ class ClaimBinder:
     # ------------------------------------------------------------ undoing PreBind
 
     async def undo(self, pod_claims: PodResourceClaims, pod: Pod, effects: Effects) -> None:
-        """Removes the pod's reservations, and deletes the claim created for it. Raises SchedulingError after the last claim."""
+        """Removes the pod's reservations, and deletes the claim created for it. Raises SchedulingError after the last
+        claim."""
         errors: list[Exception] = []
         for at in range(len(pod_claims.claims)):
             try:

@@ -1,9 +1,9 @@
 """Capacity of devices, and how much of it a request consumes (KEP-5075).
 
-The rules hold for all devices, shared by several claims or not. A device cannot serve a request that names a capacity which the
-device does not have. Of each capacity of the device the request consumes the amount that it asks for, rounded up by the
-capacity's policy. If it asks for none, it consumes the policy's default, or everything if there is no default. An amount that
-the policy does not allow, or that is more than what is left, does not fit.
+The rules hold for all devices, shared by several claims or not. A device cannot serve a request that names a capacity
+which the device does not have. Of each capacity of the device the request consumes the amount that it asks for,
+rounded up by the capacity's policy. If it asks for none, it consumes the policy's default, or everything if there is
+no default. An amount that the policy does not allow, or that is more than what is left, does not fit.
 """
 
 from collections.abc import Mapping

@@ -81,8 +81,8 @@ def _status_of(claim: ResourceClaim, result: DeviceResult) -> AllocatedDeviceSta
 class ConditionWaiter:
     """Waits until the devices of a pod's claims are ready.
 
-    ``timeout`` is in seconds: for one wait, and for a claim since its allocation. ``awaited`` counts devices by driver and
-    outcome (``success``, ``failure``, ``timeout`` or ``error``).
+    ``timeout`` is in seconds: for one wait, and for a claim since its allocation. ``awaited`` counts devices by
+    driver and outcome (``success``, ``failure``, ``timeout`` or ``error``).
     """
 
     def __init__(
@@ -95,7 +95,8 @@ class ConditionWaiter:
     async def wait(
         self, pod_claims: PodResourceClaims, pod: Pod, node_name: str, effects: Effects
     ) -> None:
-        """Returns when all conditions are true. Raises SchedulingError if one cannot become true, or after the timeout."""
+        """Returns when all conditions are true. Raises SchedulingError if one cannot become true, or after the
+        timeout."""
         if not _has_conditions(pod_claims.claims):
             return
         effects.event(

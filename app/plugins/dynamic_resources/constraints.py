@@ -1,12 +1,13 @@
-"""Constraints that the devices of an allocation have to keep together: their attributes, and the counters that they share.
+"""Constraints that the devices of an allocation have to keep together: their attributes, and the counters that they
+share.
 
-An attribute constraint demands equal or distinct attributes of a claim's devices (KEP-4381, KEP-5075). As in kube-scheduler, a
-distinct constraint remembers one value per request: of several devices for one request only the last one counts, and none once
-one of them is removed.
+An attribute constraint demands equal or distinct attributes of a claim's devices (KEP-4381, KEP-5075). As in
+kube-scheduler, a distinct constraint remembers one value per request: of several devices for one request only the
+last one counts, and none once one of them is removed.
 
-Counters are shared by the partitions of a device (KEP-4815). As in kube-scheduler, pools of the same name have one account,
-whatever their driver. What is left of it is taken from the first of these pools from which a device is tried; counters that the
-account does not have are not limited.
+Counters are shared by the partitions of a device (KEP-4815). As in kube-scheduler, pools of the same name have one
+account, whatever their driver. What is left of it is taken from the first of these pools from which a device is
+tried; counters that the account does not have are not limited.
 """
 
 from collections import defaultdict
@@ -39,7 +40,8 @@ def value_of(attribute: DeviceAttribute | None) -> Value:
 
 
 def look_up(device: Device, driver: str, name: str) -> Value:
-    """The value of the attribute with this full name. Devices may list the driver's own attributes without the domain."""
+    """The value of the attribute with this full name. Devices may list the driver's own attributes without the
+    domain."""
     attributes = device.attributes or {}
     if name in attributes:
         return value_of(attributes[name])

@@ -1,7 +1,7 @@
 """Extended resources that devices provide: the claim for a pod that requests them (KEP-5004).
 
-At first the claim exists in memory only, with a name that no object can have. PreBind creates it. Its requests depend on the
-node, because resources that the node advertises itself need no devices.
+At first the claim exists in memory only, with a name that no object can have. PreBind creates it. Its requests depend
+on the node, because resources that the node advertises itself need no devices.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -69,8 +69,9 @@ def requests_for(
 ) -> Requests:
     """The device requests of a pod's containers for these resources.
 
-    Containers and sidecars need devices of their own. An init container can use those of the containers that start after it. Of
-    what init containers need in addition only the largest number counts, because they run one after another.
+    Containers and sidecars need devices of their own. An init container can use those of the containers that start
+    after it. Of what init containers need in addition only the largest number counts, because they run one after
+    another.
     """
     spec = template.spec
     first = spec.init_containers or ()
@@ -132,7 +133,8 @@ def _later(requests: dict[int, tuple[str, int]], number: int) -> Iterator[tuple[
 
 
 def _request_name(one: _Numbered, resource: str) -> str:
-    """The name of a request, from the indexes of the container in the pod and of the resource in the container, by name."""
+    """The name of a request, from the indexes of the container in the pod and of the resource in the container, by
+    name."""
     return f"container-{one.number}-request-{sorted(_amounts(one.container)).index(resource)}"
 
 

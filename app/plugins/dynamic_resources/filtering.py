@@ -92,7 +92,8 @@ class _RowVerdicts:
 
 
 class ClaimFilter:
-    """PreFilter, Filter and Score of pods with claims. Created for the first such pod: it keeps columns for all nodes."""
+    """PreFilter, Filter and Score of pods with claims. Created for the first such pod: it keeps columns for all
+    nodes."""
 
     def __init__(self, args: DynamicResourcesArgs, handle: Handle) -> None:
         cluster, rng = handle.cluster, handle.rng
@@ -194,7 +195,8 @@ class ClaimFilter:
     ) -> tuple[list[_Part], Mask]:
         """Divides the rows by the extended resources that devices have to provide there.
 
-        Also returns bool[n]: the rows whose nodes advertise all the resources themselves, if the pod has no other claims.
+        Also returns bool[n]: the rows whose nodes advertise all the resources themselves, if the pod has no other
+        claims.
         """
         lacking = np.zeros(view.n, np.int64)
         with_class: list[str] = []
@@ -267,7 +269,8 @@ class ClaimFilter:
     def _check_allocated(
         self, verdicts: _RowVerdicts, pod_claims: PodResourceClaims, view: View, where: Mask
     ) -> None:
-        """Rejects rows that do not reach allocated devices, and all rows if devices failed or were not ready in time."""
+        """Rejects rows that do not reach allocated devices, and all rows if devices failed or were not ready in
+        time."""
         accepted = verdicts.accepted() & where
         for at, claim in enumerate(pod_claims.claims):
             if claim.status.allocation is None:

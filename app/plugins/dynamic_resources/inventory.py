@@ -1,9 +1,9 @@
 """Which pools of devices the node of each row sees, updated as slices, nodes and allocations change (KEP-4381).
 
-A slice says which nodes reach its devices: one node, the nodes that a selector matches, all nodes, or device by device. Most
-pools are *local*: only one node sees anything of them, and a change of the pool concerns only the row of that node. For the
-other, *multi-node* pools each distinct node selection is evaluated once for all rows, and rows that match the same selections
-share the same view objects.
+A slice says which nodes reach its devices: one node, the nodes that a selector matches, all nodes, or device by
+device. Most pools are *local*: only one node sees anything of them, and a change of the pool concerns only the row of
+that node. For the other, *multi-node* pools each distinct node selection is evaluated once for all rows, and rows
+that match the same selections share the same view objects.
 """
 
 from collections import defaultdict
@@ -51,7 +51,8 @@ _ALL_NODES: Final = NodeSelection()
 
 
 def _selection_of(where: Device | ResourceSliceSpec) -> NodeSelection | None:
-    """The nodes that reach a device or slice, by the first field that is set. None if none is set: no node reaches it."""
+    """The nodes that reach a device or slice, by the first field that is set. None if none is set: no node reaches
+    it."""
     if where.node_name:
         return NodeSelection(where.node_name)
     if where.all_nodes:
@@ -76,8 +77,8 @@ def _device_selections(spec: ResourceSliceSpec) -> list[NodeSelection]:
 def _only_node_of(pool: DevicePool) -> str | None:
     """The only node that sees anything of the pool; None if there can be others.
 
-    Every node sees slices with shared counters. A view of nothing else is not relevant, because it has no devices, unless the
-    pool is incomplete or invalid.
+    Every node sees slices with shared counters. A view of nothing else is not relevant, because it has no devices,
+    unless the pool is incomplete or invalid.
     """
     nodes = {
         one.spec.node_name or None for one in pool.slices.values() if not one.spec.shared_counters
@@ -211,7 +212,8 @@ class Inventory:
         self.visible: Final[list[VisiblePools]] = []
         #: Grows with every change of a row.
         self.version = 0
-        #: int64[capacity]: the version at which a row last changed: its visible pools, or the usage of one of its local pools.
+        #: int64[capacity]: the version at which a row last changed: its visible pools, or the usage of one of its
+        #: local pools.
         self.changed_at: Int64 = np.zeros(table.capacity, np.int64)
         for one in slices:
             self._slice_changed(None, one)

@@ -1,7 +1,7 @@
 """The extension points of DynamicResources, and the queueing hints.
 
-Most pods have no claims, and most clusters no pods with claims: the modules that do the work are loaded for the first pod
-that has some.
+Most pods have no claims, and most clusters no pods with claims: the modules that do the work are loaded for the first
+pod that has some.
 """
 
 import functools
@@ -62,7 +62,8 @@ class DynamicResources:
         ("filter", "score", "reserve", "preBind"), Need("preFilter", "not found")
     )
 
-    #: PostFilter may deallocate a claim because of Filter's verdicts, so these must not include nodes that others reject.
+    #: PostFilter may deallocate a claim because of Filter's verdicts, so these must not include nodes that others
+    #: reject.
     UNDECIDED_ONLY: ClassVar[bool] = True
 
     def __init__(self, args: DynamicResourcesArgs | None, handle: Handle) -> None:
@@ -71,8 +72,8 @@ class DynamicResources:
         self._tracker: Final = handle.cluster.devices
         #: Created claims for extended resources, by outcome: ``success`` or ``failure``.
         self.claims_created: Final[Counter[str]] = Counter()
-        #: Allocated devices with binding conditions that were waited for, by driver and outcome: ``success``, ``failure``,
-        #: ``timeout`` or ``error``.
+        #: Allocated devices with binding conditions that were waited for, by driver and outcome: ``success``,
+        #: ``failure``, ``timeout`` or ``error``.
         self.conditions_awaited: Final[Counter[tuple[str, str]]] = Counter()
 
     @functools.cached_property
@@ -118,7 +119,8 @@ class DynamicResources:
         return SUCCESS
 
     def _extended_resources(self, pod: Pod) -> Amounts:
-        """The extended resources that a pod requests, if a DeviceClass provides any of them, otherwise none (KEP-5004)."""
+        """The extended resources that a pod requests, if a DeviceClass provides any of them, otherwise none
+        (KEP-5004)."""
         classes = self._tracker.classes
         if not classes:
             return {}
@@ -127,7 +129,8 @@ class DynamicResources:
         return amounts if any(classes.get(name) is not None for name in amounts) else {}
 
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows that do not reach the allocated devices, and those where the other claims cannot be allocated."""
+        """Rejects rows that do not reach the allocated devices, and those where the other claims cannot be
+        allocated."""
         claims = self._claims(state)
         return None if claims is None else self._filter.judge(claims, pod, view)
 
@@ -219,7 +222,8 @@ class DynamicResources:
     # ------------------------------------------------------------ queueing hints
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Changes of claims, classes, slices, nodes, and of pods' generated claims (docs/spec/plugins/dynamic-resources.md#events)."""
+        """Changes of claims, classes, slices, nodes, and of pods' generated claims
+        (docs/spec/plugins/dynamic-resources.md#events)."""
         change = Action.Add | Action.Update
         nodes = Action.Add | Action.UpdateNodeLabel | Action.UpdateNodeAllocatable
         return (
@@ -238,7 +242,8 @@ class DynamicResources:
         )
 
     def _after_claim_changed(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim) -> bool:
-        """Queues a pod that has all its claims if devices were freed, or if one of its claims is new or changed its status."""
+        """Queues a pod that has all its claims if devices were freed, or if one of its claims is new or changed its
+        status."""
         try:
             claims = claims_of(pod, self._tracker.claims)
         except ClaimProblem:
@@ -263,7 +268,8 @@ class DynamicResources:
 def _pods_of_claim(
     template: PodTemplate, old: ResourceClaim | None, new: ResourceClaim
 ) -> Collection[str] | None:
-    """None, for any pod, if devices were freed or the template names the claim; otherwise the uid of the claim's owner."""
+    """None, for any pod, if devices were freed or the template names the claim; otherwise the uid of the claim's
+    owner."""
     entries = template.spec.resource_claims or ()
     if _freed(old, new) or any(entry.resource_claim_name == new.name for entry in entries):
         return None

@@ -28,7 +28,8 @@ class ClaimProblem(Exception):  # noqa: N818 - not an error: the pod has to wait
 
 
 def claims_of(pod: Pod, known: ResourceClaims) -> list[ResourceClaim]:
-    """The claims that the pod names or that were created for it, each once, in the order of the spec. Raises ClaimProblem.
+    """The claims that the pod names or that were created for it, each once, in the order of the spec. Raises
+    ClaimProblem.
 
     Entries of the spec that need no claim, by the pod's status, are left out.
     """
@@ -101,8 +102,8 @@ def with_requests(claim: ResourceClaim, requests: tuple[object, ...]) -> Resourc
 class NodeAllocations:
     """What can be allocated on some rows.
 
-    ``wanted`` has the claims that are allocated, by their index among the pod's claims. The claim for extended resources is as
-    these nodes need it; ``mappings`` says which container needs which of its requests.
+    ``wanted`` has the claims that are allocated, by their index among the pod's claims. The claim for extended
+    resources is as these nodes need it; ``mappings`` says which container needs which of its requests.
     """
 
     def __init__(
@@ -153,7 +154,8 @@ class PodResourceClaims:
 
         ``selectors`` match the nodes that reach the allocated claims, by the claim's index.
         """
-        #: The claims of the spec, then the one for extended resources. Replaced by newer versions when they are written.
+        #: The claims of the spec, then the one for extended resources. Replaced by newer versions when they are
+        #: written.
         self.claims: Final = [*claims, *([] if extended is None else [extended])]
         #: The index of the claim for extended resources.
         self.extended_at: Final = None if extended is None else len(claims)

@@ -1,11 +1,11 @@
 """Pools of devices as a node sees them (KEP-4381).
 
-A pool is what the slices of one driver and pool name describe together. A node sees the slices that it reaches, and all slices
-with shared counters. Only those of the highest generation count. If their number is the pool's ``resourceSliceCount``, the pool
-is complete. Otherwise all slices of the pool are compared: if some have a newer generation, the driver is replacing the visible
-slices, and the node sees nothing of the pool; if the number of all slices differs too, the pool is incomplete. A pool is invalid
-if two devices or two counter sets have the same name, or if a device consumes counters that do not exist. Devices of incomplete
-and invalid pools are not allocated.
+A pool is what the slices of one driver and pool name describe together. A node sees the slices that it reaches, and
+all slices with shared counters. Only those of the highest generation count. If their number is the pool's
+``resourceSliceCount``, the pool is complete. Otherwise all slices of the pool are compared: if some have a newer
+generation, the driver is replacing the visible slices, and the node sees nothing of the pool; if the number of all
+slices differs too, the pool is incomplete. A pool is invalid if two devices or two counter sets have the same name,
+or if a device consumes counters that do not exist. Devices of incomplete and invalid pools are not allocated.
 """
 
 import enum
@@ -91,9 +91,9 @@ class PoolState(enum.Enum):
 class ViewUsage:
     """What is in use of a PoolView, by the positions of its offers.
 
-    ``taken`` has the positions of devices that are allocated exclusively, ``consumed`` nano-units of the capacity of shared devices
-    by position (in the order of the capacities' names), ``left`` nano-units of every shared counter. ``key`` is equal for equal
-    usage.
+    ``taken`` has the positions of devices that are allocated exclusively, ``consumed`` nano-units of the capacity of
+    shared devices by position (in the order of the capacities' names), ``left`` nano-units of every shared counter.
+    ``key`` is equal for equal usage.
     """
 
     __slots__ = ("consumed", "key", "left", "taken")
@@ -113,9 +113,9 @@ class ViewUsage:
 class PoolView:
     """What some nodes see of a pool.
 
-    ``offers`` has the devices in the order in which they are tried: by name of the slice, then by position in it. ``reachable``
-    says of each device whether these nodes reach it, None if they reach all. ``late`` is set if a device has binding conditions:
-    then other pools are tried first.
+    ``offers`` has the devices in the order in which they are tried: by name of the slice, then by position in it.
+    ``reachable`` says of each device whether these nodes reach it, None if they reach all. ``late`` is set if a
+    device has binding conditions: then other pools are tried first.
     """
 
     __slots__ = (

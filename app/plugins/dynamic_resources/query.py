@@ -1,7 +1,8 @@
 """What claims request of devices, and what each device is to these requests (KEP-4381).
 
-The search only depends on what the claims' selectors, tolerations, capacities and constraints make of a device. Devices that do
-not differ in this have the same ``DeviceProfile``, and nodes with the same sequence of profiles get the same result.
+The search only depends on what the claims' selectors, tolerations, capacities and constraints make of a device.
+Devices that do not differ in this have the same ``DeviceProfile``, and nodes with the same sequence of profiles get
+the same result.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,8 @@ from app.state.lister import Lister
 
 
 class SelectorFault(NamedTuple):
-    """A selector that failed for a device. ``device_class`` is the class that has the selector, "" if the claim has it."""
+    """A selector that failed for a device. ``device_class`` is the class that has the selector, "" if the claim has
+    it."""
 
     device_class: str
     text: str
@@ -48,9 +50,9 @@ class _Test(NamedTuple):
 class RequestQuery:
     """A request without alternatives, or one alternative of a request.
 
-    ``claim`` is the index of the claim, ``place`` that of the request in the claim, ``alternative`` that of the alternative (None if
-    the request has none). ``tests`` are the selectors of the class and of the request. ``error`` is why the request is invalid,
-    the text after "claim <claim>, request <request>".
+    ``claim`` is the index of the claim, ``place`` that of the request in the claim, ``alternative`` that of the
+    alternative (None if the request has none). ``tests`` are the selectors of the class and of the request. ``error``
+    is why the request is invalid, the text after "claim <claim>, request <request>".
     """
 
     __slots__ = (
@@ -160,8 +162,9 @@ class ClaimQuery:
 class DeviceProfile:
     """What a device is to the claims, except for its attributes in constraints. Equal devices share one object.
 
-    The tuples are by position in ``Query.requests``: ``verdicts`` of the selectors, whether the taints are ``tolerated``, and
-    ``needs``, the nano-units of each capacity that the request consumes (None if the device cannot serve it).
+    The tuples are by position in ``Query.requests``: ``verdicts`` of the selectors, whether the taints are
+    ``tolerated``, and ``needs``, the nano-units of each capacity that the request consumes (None if the device cannot
+    serve it).
     """
 
     __slots__ = ("needs", "tolerated", "traits", "verdicts")
@@ -175,7 +178,8 @@ class DeviceProfile:
         self.needs: Final = terms.needs
 
     def may_serve(self, request: int) -> bool:
-        """Whether the device is a candidate: selectors accept it, or one fails for it, which the search has to report."""
+        """Whether the device is a candidate: selectors accept it, or one fails for it, which the search has to
+        report."""
         verdict = self.verdicts[request]
         return isinstance(verdict, SelectorFault) or (verdict and self.needs[request] is not None)
 
@@ -218,7 +222,8 @@ class Query:
         self._profiles: Final[dict[tuple[DeviceTraits, tuple[Verdict, ...]], DeviceProfile]] = {}
 
     def profiles(self, view: PoolView, budget: Budget) -> tuple[DeviceProfile, ...]:
-        """The profiles of the devices in a view, by position. Raises AllocationTimeout: a selector can take long for a device."""
+        """The profiles of the devices in a view, by position. Raises AllocationTimeout: a selector can take long for
+        a device."""
         reachable = view.reachable or (True,) * len(view.offers)
         profiles = []
         for offer, each in zip(view.offers, reachable, strict=True):
@@ -278,7 +283,8 @@ class Query:
     def _verdict(
         self, request: RequestQuery, offer: Offer, driver: str, budget: Budget, *, reachable: bool
     ) -> Verdict:
-        """Evaluates the selectors of the class, then those of the request; also for devices that the node does not reach."""
+        """Evaluates the selectors of the class, then those of the request; also for devices that the node does not
+        reach."""
         if request.device_class is None:
             return False
         for test in request.tests:

@@ -1,4 +1,5 @@
-"""AllocationResults, as they are written to claims: the devices, their configuration, and the nodes that reach them (KEP-4381)."""
+"""AllocationResults, as they are written to claims: the devices, their configuration, and the nodes that reach them
+(KEP-4381)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -128,8 +129,8 @@ def _claim_config(
 def _node_selector(chosen: Iterable[ChosenDevice], node_name: str) -> NodeSelector | None:
     """A selector of the nodes that reach all devices; None for all nodes.
 
-    It selects the one node if a device is only reached from there or binds to its node, and otherwise nodes with everything that
-    the slices or devices demand.
+    It selects the one node if a device is only reached from there or binds to its node, and otherwise nodes with
+    everything that the slices or devices demand.
     """
     fields: list[Requirement] = []
     expressions: list[Requirement] = []

@@ -1,11 +1,13 @@
 """The search for devices on one node. It finds the first solution in kube-scheduler's order (KEP-4381).
 
-The search backtracks over claims, requests and devices. It tries the candidates of a request in the order of pools, slices and
-devices. The devices of one request are tried in ascending order only, because their order does not matter. It tries the
-alternatives of a request one after the other, each with everything that follows. The number of devices of a claim is limited.
-If a choice leaves too few for the requests after it, all other choices with the same number of devices are skipped.
+The search backtracks over claims, requests and devices. It tries the candidates of a request in the order of pools,
+slices and devices. The devices of one request are tried in ascending order only, because their order does not matter.
+It tries the alternatives of a request one after the other, each with everything that follows. The number of devices
+of a claim is limited. If a choice leaves too few for the requests after it, all other choices with the same number of
+devices are skipped.
 
-The frames of the search are on a stack of its own, because claims with many devices would exceed Python's recursion limit.
+The frames of the search are on a stack of its own, because claims with many devices would exceed Python's recursion
+limit.
 """
 
 import enum
@@ -42,8 +44,8 @@ class AllocationError(Exception):
 class Solution(NamedTuple):
     """The devices for all claims.
 
-    ``chosen`` has for each claim pairs of a request (position in ``Query.requests``) and a device (position on the node), ``picks``
-    for each claim and request the chosen alternative (position in ``Query.requests``).
+    ``chosen`` has for each claim pairs of a request (position in ``Query.requests``) and a device (position on the
+    node), ``picks`` for each claim and request the chosen alternative (position in ``Query.requests``).
     """
 
     chosen: tuple[tuple[tuple[int, int], ...], ...]
@@ -94,7 +96,8 @@ class _Step(enum.Enum):
 
 
 class _ClaimEnd:
-    """The frame between two claims. It turns TOO_MANY into NO: other devices of the first claim may leave more for the second."""
+    """The frame between two claims. It turns TOO_MANY into NO: other devices of the first claim may leave more for
+    the second."""
 
     __slots__ = ()
 
@@ -115,8 +118,8 @@ class _Choice:
 class _Slot:
     """The frame of one device for a request.
 
-    ``number`` is the request's position in the query, ``index`` the number of devices that it has before this one. ``cursor`` is the
-    index of the next candidate, ``position`` the device that is tried now.
+    ``number`` is the request's position in the query, ``index`` the number of devices that it has before this one.
+    ``cursor`` is the index of the next candidate, ``position`` the device that is tried now.
     """
 
     __slots__ = ("cursor", "in_vain", "index", "number", "position")
@@ -246,7 +249,8 @@ class DeviceSearch:
         return len(everything)
 
     def _leaves_no_trace(self) -> bool:
-        """Whether trying a device in vain changes nothing, so that a device with the same key does not have to be tried.
+        """Whether trying a device in vain changes nothing, so that a device with the same key does not have to be
+        tried.
 
         As in kube-scheduler, not everything is given back: see ``_take``, ``_give_back`` and DistinctAttribute.
         """
@@ -431,8 +435,8 @@ class DeviceSearch:
     def _take(self, request: RequestQuery, number: int, position: int, *, must: bool) -> bool:
         """Takes a device for a request, if it is available.
 
-        As in kube-scheduler, counters that were consumed are not given back if a later check fails, and values that were added
-        to constraints are not removed if the capacity does not suffice.
+        As in kube-scheduler, counters that were consumed are not given back if a later check fails, and values that
+        were added to constraints are not removed if the capacity does not suffice.
         """
         profile = self._node.profiles[position]
         shared, taking = profile.traits.shared, self._taking.get(position, ())

@@ -1,6 +1,7 @@
-"""Extended resources that are devices, as resource scores see them: how many a node reaches, and how many are in use (KEP-5004).
+"""Extended resources that are devices, for resource scores: how many a node can access, and how many are in use
+(KEP-5004).
 
-Here every slice counts, whatever its pool's generation, as kube-scheduler counts for scores
+As in kube-scheduler's scores, every slice counts, whatever its pool's generation
 (docs/spec/plugins/node-resources-fit.md#score).
 """
 
@@ -23,7 +24,7 @@ from app.state.view import View
 
 
 class _Reach(NamedTuple):
-    """Who reaches some devices: the node of this name, or those that the selector matches; all nodes where both are None."""
+    """The nodes that can access some devices: by name, or by selector; all nodes if both are None."""
 
     node: str | None = None
     selector: NodeSelector | None = None
@@ -38,7 +39,7 @@ class _Reach(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Devices of one pool that the same nodes reach: how many, and which are told apart by use."""
+    """Devices of one pool that the same nodes can access."""
 
     pool: PoolKey
     rows: int | Mask
@@ -46,12 +47,12 @@ class _Part(NamedTuple):
 
 
 class _Counts:
-    """Of the devices of one class, by row."""
+    """The devices of one class by row."""
 
     def __init__(
         self, table: NodeTable, parts: Iterable[_Part], broken: Iterable[int | Mask]
     ) -> None:
-        """``broken``: rows where the class's selectors have no answer for some device; they count as having none."""
+        """``broken``: rows with a device for which a selector of the class fails; they count as having no device."""
         self._by_pool: Final[defaultdict[PoolKey, list[_Part]]] = defaultdict(list)
         self._broken: Final = tuple(broken)
         self.capacity: Final = np.zeros(table.size, np.int64)
@@ -65,11 +66,11 @@ class _Counts:
 
     @property
     def pools(self) -> Iterable[PoolKey]:
-        """The pools that have such devices."""
+        """The pools with devices of the class."""
         return self._by_pool
 
     def use(self, pool: PoolKey, devices: frozenset[str]) -> None:
-        """Of a pool these devices are in use now."""
+        """Sets the devices of a pool that are in use."""
         parts = self._by_pool.get(pool, ())
         now = [len(part.names & devices) for part in parts]
         before = self._used.get(pool) or [0] * len(parts)
@@ -79,15 +80,15 @@ class _Counts:
 
 
 class DeviceCounts:
-    """Counts for the resources that a plugin scores."""
+    """The device counts for the resources that a plugin scores."""
 
     def __init__(self, table: NodeTable, cluster: Cluster, resources: Iterable[str]) -> None:
-        """``resources``: the names that are scored, whatever they are."""
+        """``resources``: the names of the scored resources."""
         self._table: Final = table
         self._slices: Final = cluster.resource_slices
         self._classes: Final = cluster.devices.classes
         self._allocated: Final = cluster.devices.allocated
-        #: Those that a class may stand behind.
+        #: Those that a DeviceClass can provide.
         self._names: Final = frozenset(name for name in resources if may_be_devices(name))
         self._selectors: Final = Selectors()
         self._counts: Final[dict[str, _Counts]] = {}
@@ -100,7 +101,7 @@ class DeviceCounts:
             self._allocated.follow(self._changed.add)
 
     def epoch(self) -> Hashable:
-        """Changes whenever counts may: never, where no class stands behind a scored resource."""
+        """Changes whenever counts may change; constant if no DeviceClass provides a scored resource."""
         if not self._names or all(self._classes.get(name) is None for name in self._names):
             return None
         return (self._slices.version, self._classes.version, self._allocated.version)
@@ -108,7 +109,8 @@ class DeviceCounts:
     def fill_in(
         self, names: Sequence[str], view: View, capacity: Int64, used: Int64
     ) -> tuple[Int64, Int64]:
-        """The two int64[k, n] with counts of devices for those of k resources that nodes reach but do not advertise."""
+        """Both int64[k, n] with the device counts filled in for resources that nodes can access but do not
+        advertise."""
         if not self._names:
             return capacity, used
         devices = [
@@ -143,7 +145,7 @@ class DeviceCounts:
         self._changed.clear()
 
     def _look_at_nodes(self) -> None:
-        """Notes whether any node has come, gone or changed its labels."""
+        """Checks whether any node was added, removed or relabelled."""
         table = self._table
         if table.last_generation == self._nodes_at:
             return
@@ -194,7 +196,7 @@ class DeviceCounts:
 
 
 def _reaches(one: ResourceSlice) -> Iterator[tuple[_Reach, Sequence[Device]]]:
-    """The devices of a slice by who reaches them."""
+    """The devices of a slice by the nodes that can access them."""
     spec = one.spec
     devices = spec.devices or ()
     if not spec.per_device_node_selection:

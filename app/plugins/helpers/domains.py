@@ -1,7 +1,7 @@
-"""Topology domains: the rows that share a value of a node label, and what sits in them as a whole.
+"""Topology domains: sums over the rows that share a value of a node label.
 
-A domain is a code of the key's label column; rows that lack the label (code MISSING) are in no domain. Whatever is known
-per row becomes an array by code with ``totals``, and whatever is known by code goes back to the rows with ``by_row``.
+A domain is a code of the key's label column; rows without the label (code MISSING) are in no domain. ``totals`` sums
+values per row into an array by code, ``by_row`` looks up an array by code for each row.
 """
 
 from typing import Any, TypeVar
@@ -16,14 +16,14 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 def by_row(by_code: npt.NDArray[_Scalar], codes: Codes) -> npt.NDArray[_Scalar]:
-    """What ``by_code`` (one entry per code) says of each row."""
+    """``by_code`` (one entry per code) looked up for each row."""
     return by_code.take(
         codes, mode="clip"
-    )  # all codes are valid: clipping spares NumPy a pass of checks
+    )  # all codes are valid; "clip" avoids NumPy's bounds check
 
 
 def totals(column: LabelColumn, codes: Codes, amounts: npt.NDArray[Any]) -> Int64:
-    """int64[len(column.values)]: the sum of whole-numbered ``amounts`` (one per row) over each domain; 0 for MISSING."""
+    """int64[len(column.values)]: the sum of the integers ``amounts`` (one per row) over each domain; 0 for MISSING."""
     sums = np.bincount(codes, weights=amounts, minlength=len(column.values)).astype(np.int64)
     sums[MISSING] = 0
     return sums

@@ -1,10 +1,10 @@
-"""Node selectors over views: which rows a nodeSelector, a required node affinity or a volume's affinity allows.
+"""Node selectors over views: the rows that a nodeSelector, a node affinity or a volume's affinity matches.
 
-A selector is compiled once per distinct value and judged with a few array operations: a requirement is looked up in
-the dictionary of its label column and spread over the rows by their codes (docs/spec/matching.md#node-selector-terms).
+A selector is compiled once per distinct value and evaluated with a few array operations: a requirement is evaluated
+per value of its label column and looked up per row (docs/spec/matching.md#node-selector-terms).
 
-Rules kept from kube-scheduler: terms are alternatives; a term without expressions and fields matches nothing; a term
-that cannot be read never matches and leaves the other terms alone; a list without a usable term matches no node.
+As in kube-scheduler, terms are alternatives; a term without expressions and fields matches nothing; an invalid term
+never matches and does not affect other terms; a list without a valid term matches no node.
 """
 
 import functools
@@ -34,7 +34,7 @@ from app.state.columns.labels import MISSING, NO_CODE, Codes, LabelColumn, Mask
 from app.state.columns.resources import Int64
 from app.state.view import View
 
-#: The only field of a node that a selector can name.
+#: The only field that a node selector supports.
 NAME_FIELD: Final = "metadata.name"
 
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
@@ -47,7 +47,7 @@ _NO_LABEL_VALUE: Final = (
     f"validation is '{_LABEL_VALUE.pattern}')"
 )
 
-#: Expressions and values of a small selector.
+#: The most expressions and values of a small selector.
 _SMALL: Final = 64
 
 #: (key, operator, values).
@@ -55,13 +55,13 @@ _Triple = tuple[str, str, tuple[str, ...]]
 
 
 class NodeMatcher(Protocol):
-    """Something that nodes satisfy or not, asked by view or by single object."""
+    """A condition on nodes, evaluated by view or for a single Node object."""
 
     def matches(self, view: View) -> Mask:
         """bool[n]: a fresh array."""
 
     def matches_node(self, node: Node) -> bool:
-        """The same for one node object, which need not be in the table (queueing hints)."""
+        """The same for one Node object, which need not be in the table (queueing hints)."""
 
 
 # ---------------------------------------------------------------- requirements
@@ -154,7 +154,7 @@ class _FieldRequirement:
 
 
 class UnreadableTermsError(SelectorError):
-    """Terms that kube-scheduler would not read. ``faults``: what is wrong, each with its place, in its words."""
+    """Terms that kube-scheduler cannot parse. ``faults``: its error texts, each with the path."""
 
     def __init__(self, faults: Iterable[str]) -> None:
         self.faults: Final = tuple(faults)
@@ -228,7 +228,7 @@ class _AllOf:
 
 
 class NodeSelectorMatcher:
-    """A compiled NodeSelector. ``errors``: what is wrong with the terms that cannot be read."""
+    """A compiled NodeSelector. ``errors``: the errors of invalid terms."""
 
     __slots__ = ("_terms", "errors")
 
@@ -246,7 +246,7 @@ class NodeSelectorMatcher:
         self.errors: Final = tuple(errors)
 
     def matches(self, view: View) -> Mask:
-        """bool[n]: the rows that some term matches; a fresh array."""
+        """bool[n]: whether any term matches the row; a fresh array."""
         mask: Mask | None = None
         for term in self._terms:
             own = term.matches(view)
@@ -254,12 +254,12 @@ class NodeSelectorMatcher:
         return np.zeros(view.n, bool) if mask is None else mask
 
     def matches_node(self, node: Node) -> bool:
-        """Whether some term matches a node object."""
+        """Whether any term matches a Node object."""
         return any(term.matches_node(node) for term in self._terms)
 
 
 def _compile_term(term: NodeSelectorTerm, number: int) -> _AllOf | None:
-    """The requirements of the term at this place in its list; None for an empty term. Raises UnreadableTermsError."""
+    """The requirements of the term with this index; None for an empty term. Raises UnreadableTermsError."""
     expressions, fields = term.match_expressions or (), term.match_fields or ()
     if not expressions and not fields:
         return None
@@ -279,7 +279,7 @@ def _compile_term(term: NodeSelectorTerm, number: int) -> _AllOf | None:
 
 
 def is_small(selector: NodeSelector) -> bool:
-    """Whether a selector is short enough for what follows from it to be remembered."""
+    """Whether a selector is small enough to keep values derived from it."""
     return (
         sum(
             1 + len(requirement.values or ())
@@ -291,7 +291,7 @@ def is_small(selector: NodeSelector) -> bool:
 
 
 def compile_node_selector(selector: NodeSelector) -> NodeSelectorMatcher:
-    """Compiles a NodeSelector; never fails, see ``NodeSelectorMatcher.errors``."""
+    """Compiles a NodeSelector. Does not raise; see ``NodeSelectorMatcher.errors``."""
     if is_small(selector):
         return _compiled(selector)
     return NodeSelectorMatcher(selector.node_selector_terms or ())
@@ -308,9 +308,9 @@ def match_node_selector(view: View, selector: NodeSelector) -> Mask:
 
 
 class RequiredNodeAffinity:
-    """Where a pod may go by its own word: every pair of spec.nodeSelector, and its required node affinity.
+    """A pod's spec.nodeSelector and required node affinity; both must match.
 
-    ``everything``: it has neither, so every node matches.
+    ``everything``: the pod has neither, so every node matches.
     """
 
     __slots__ = ("_all", "everything")
@@ -329,15 +329,15 @@ class RequiredNodeAffinity:
 
     @classmethod
     def of(cls, spec: PodSpec) -> "RequiredNodeAffinity":
-        """What a pod's spec demands."""
+        """Compiles the selectors of a pod's spec."""
         return cls(spec.node_selector, required_of(spec))
 
     def matches(self, view: View) -> Mask:
-        """bool[n]: the rows where the pod may go; a fresh array."""
+        """bool[n]: whether the row matches; a fresh array."""
         return self._all.matches(view)
 
     def matches_node(self, node: Node) -> bool:
-        """Whether the pod may go to a node, judged by the object alone."""
+        """Whether a Node object matches."""
         return self._all.matches_node(node)
 
 
@@ -354,7 +354,8 @@ def preferred_of(spec: PodSpec) -> tuple[PreferredSchedulingTerm, ...] | None:
 
 
 class PreferredTerms:
-    """Weighted terms. Those of weight 0 and empty ones are dropped. Raises UnreadableTermsError if some cannot be read."""
+    """Preferred terms with weights, without those of weight 0 and empty ones. Raises UnreadableTermsError for invalid
+    terms."""
 
     __slots__ = ("_terms",)
 

@@ -1,4 +1,4 @@
-"""What the resource scores share: which resources of a pod count, and what nodes have of them.
+"""Common parts of the resource scores: the scored resources of a pod, and the nodes' amounts.
 
 See docs/spec/plugins/node-resources-fit.md#score.
 """
@@ -15,10 +15,10 @@ from app.state.columns.resources import Int64
 from app.state.table import CPU_ROW, MEMORY_ROW
 from app.state.view import View
 
-#: Amounts beyond int64 are as good as the largest one: no node has either.
+#: Amounts beyond int64 are clamped: no node has as much.
 MAX_INT64: Final = 2**63 - 1
 
-# Arrays without dimensions meet small arrays in half the time that Python numbers need.
+# Operations of small arrays with 0-d arrays take half the time of those with Python numbers.
 ZERO: Final = np.array(0)
 HUNDRED: Final = np.array(100)
 
@@ -27,14 +27,14 @@ _CPU_AND_MEMORY: Final = (CPU, MEMORY)
 
 
 def column_of(amounts: Iterable[int]) -> Int64:
-    """int64[k, 1]: amounts that meet every row of a block."""
+    """int64[k, 1]: amounts, to be broadcast over the rows."""
     return np.array([[min(amount, MAX_INT64)] for amount in amounts], np.int64).reshape(-1, 1)
 
 
 class ScoredResources(msgspec.Struct, frozen=True):
-    """The resources that count for one pod: k names, its amounts int64[k, 1] in scheduler units, weights int64[k].
+    """The scored resources of one pod: k names, the pod's amounts int64[k, 1] in scheduler units, weights int64[k].
 
-    ``total_weight``: int64 without dimensions.
+    ``total_weight``: int64, 0-d.
     """
 
     names: tuple[str, ...]
@@ -44,7 +44,8 @@ class ScoredResources(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, nanos: Mapping[str, int], configured: Iterable[ResourceSpec]) -> "ScoredResources":
-        """Leaves out the scalar resources that the pod does not ask for. ``nanos``: exact requests by name."""
+        """Leaves out scalar resources that the pod does not request. ``nanos``: exact requests in nano-units by
+        name."""
         counted = [
             (resource.name, to_units(resource.name, nanos.get(resource.name, 0)), resource.weight)
             for resource in configured
@@ -60,7 +61,8 @@ class ScoredResources(msgspec.Struct, frozen=True):
 
 
 def nonzero_allocated(view: View, names: tuple[str, ...]) -> Int64:
-    """int64[k, n]: what pods on each node ask for, for cpu and memory with stand-ins for those that ask for nothing."""
+    """int64[k, n]: the pods' requests on each node; for cpu and memory with kube-scheduler's defaults for containers
+    without a request."""
     if names == _CPU_AND_MEMORY:
         return view.nonzero_of_both()
     allocated = view.requested_of(names).copy()

@@ -1,6 +1,6 @@
 """Taints and tolerations (docs/spec/matching.md#tolerations).
 
-Nodes share taint lists, so a pod judges each list once and looks the answer up per row.
+Nodes share taint lists, so each distinct list is evaluated once and looked up per row.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -19,15 +19,15 @@ NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 
-#: Effects that keep a pod off a node.
+#: Effects for which a node is rejected.
 DO_NOT_SCHEDULE: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
-#: What cordoning a node amounts to.
+#: The taint that corresponds to spec.unschedulable.
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 
 
 def tolerates(toleration: Toleration | DeviceToleration, taint: Taint | DeviceTaint) -> bool:
-    """Whether a toleration tolerates a taint. Operators other than Equal (or none) and Exists never do."""
+    """Whether a toleration tolerates a taint. Unknown operators never do."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -55,7 +55,7 @@ def find_untolerated(
 
 
 class TaintTable:
-    """Of each distinct taint list, how many taints with one of some effects one pod template does not tolerate."""
+    """For each distinct taint list, the number of taints with given effects that a pod template does not tolerate."""
 
     __slots__ = ("_all_zero", "_effects", "_epoch", "_known", "_table", "_tolerations")
 
@@ -78,7 +78,7 @@ class TaintTable:
         self._all_zero = not np.count_nonzero(self._table)
 
     def _count(self, index: TaintIndex, lists: int) -> npt.NDArray[np.int32]:
-        """int32[lists]; each taint is looked at once, however many lists have it."""
+        """int32[lists]; each distinct taint is evaluated once."""
         taints = index.taints
         counted = index.with_effect(self._effects)
         for toleration in self._tolerations:
@@ -90,12 +90,12 @@ class TaintTable:
         return np.bincount(owners, minlength=lists).astype(np.int32)
 
     def rows(self, view: View) -> Int64 | None:
-        """int64[n]: the counts of each row; None where all of them are 0 without looking."""
+        """int64[n]: the counts of each row; None if all are known to be 0."""
         self._update(view)
         return None if self._all_zero else self._table[view.taints()].astype(np.int64)
 
     def nonzero(self, view: View) -> Mask | None:
-        """bool[n]: the rows with a count other than 0; None where there are none."""
+        """bool[n]: whether the row's count is not 0; None if all are 0."""
         self._update(view)
         if self._all_zero:
             return None

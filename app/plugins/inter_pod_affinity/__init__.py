@@ -1,4 +1,4 @@
-"""InterPodAffinity: pods go near, or stay away from, other pods (docs/spec/plugins/inter-pod-affinity.md)."""
+"""InterPodAffinity: affinity and anti-affinity between pods (docs/spec/plugins/inter-pod-affinity.md)."""
 
 from app.plugins.inter_pod_affinity.plugin import (
     ERR_REASON_AFFINITY_RULES_NOT_MATCH,

@@ -1,4 +1,4 @@
-"""Required terms, both ways: what the pod demands of its neighbours, and what pods on nodes hold against it."""
+"""Required terms: the incoming pod's affinity and anti-affinity, and the anti-affinity of existing pods."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from app.model.selectors import Labels
 from app.plugins.helpers.domains import by_row, totals
 from app.plugins.inter_pod_affinity.incoming import (
     Incoming,
-    pods_meant,
-    pods_meant_by_all,
+    pods_selected_by,
+    pods_selected_by_all,
 )
 from app.state.columns.families import PodCounter
 from app.state.columns.labels import MISSING, Mask
@@ -23,24 +23,24 @@ from app.state.view import View
 
 
 class _Domains(msgspec.Struct, frozen=True):
-    """Pods (or terms) by domain of a topology key. ``by_code``: int64, 0 for MISSING."""
+    """The number of pods (or terms) by domain of a topology key. ``by_code``: int64, 0 for MISSING."""
 
     topology_key: str
     by_code: Int64
 
     @classmethod
     def count(cls, everything: View, topology_key: str, amounts: Int64) -> "_Domains":
-        """Sums what lies on each row of the table."""
+        """Sums ``amounts`` (one per row of the table) by domain."""
         column, codes = everything.label(topology_key)
         return cls(topology_key, totals(column, codes, amounts))
 
     def present(self, view: View) -> Mask:
-        """bool[n]: the rows that have the key."""
+        """bool[n]: whether the row has the key."""
         mask: Mask = view.label(self.topology_key)[1] != MISSING
         return mask
 
     def occupied(self, view: View, delta: Int64 | None) -> Mask:
-        """bool[n]: the rows with anything in their domain, ``delta`` (by row, if any) being imagined on the row itself."""
+        """bool[n]: whether the row's domain has a count above 0; ``delta`` is the dry-run change on the row itself."""
         codes = view.label(self.topology_key)[1]
         if delta is None:
             return by_row(self.by_code > 0, codes)
@@ -49,17 +49,18 @@ class _Domains(msgspec.Struct, frozen=True):
 
 
 class IncomingAffinity:
-    """The pods that all required affinity terms mean, by domain of each term's key."""
+    """The pods that all required affinity terms of the incoming pod select, by domain of each term's key."""
 
     def __init__(self, incoming: Incoming, pod: Pod, everything: View) -> None:
-        self._counter: Final = pods_meant_by_all(everything.table.families, incoming)
+        self._counter: Final = pods_selected_by_all(everything.table.families, incoming)
         counts = everything.counts(self._counter)
         keys = dict.fromkeys(term.topology_key for term in incoming.affinity)
         self._domains: Final = [_Domains.count(everything, key, counts) for key in keys]
         self._own: Final = incoming.matches_all_affinity(pod.namespace, pod.labels)
 
     def failed(self, view: View) -> Mask:
-        """bool[n]: the rows that lack such neighbours, unless the pod would be the first of its kind."""
+        """bool[n]: whether such pods are missing in a domain of the row, unless the pod would be the first of its
+        kind."""
         delta = view.count_delta(self._counter)
         met = _all(domains.occupied(view, delta) for domains in self._domains)
         if self._own:
@@ -68,7 +69,7 @@ class IncomingAffinity:
         return ~met
 
     def _nobody(self, view: View, delta: Int64 | None) -> Mask | bool:
-        """Whether no pod is meant anywhere (in a place that has any of the keys); by row where worlds differ."""
+        """Whether no pod on any row with a key is selected; by row in a dry run."""
         known = sum(int(domains.by_code.sum()) for domains in self._domains)
         if delta is None:
             return known == 0
@@ -81,17 +82,17 @@ class IncomingAffinity:
 
 
 class IncomingAntiAffinity:
-    """The pods that each required anti-affinity term means, by domain of the term's key."""
+    """The pods that each required anti-affinity term of the incoming pod selects, by domain of the term's key."""
 
     def __init__(self, incoming: Incoming, everything: View) -> None:
         self._terms: Final[list[tuple[_Domains, PodCounter]]] = []
         for term in incoming.anti_affinity:
-            counter = pods_meant(everything.table.families, term)
+            counter = pods_selected_by(everything.table.families, term)
             domains = _Domains.count(everything, term.topology_key, everything.counts(counter))
             self._terms.append((domains, counter))
 
     def failed(self, view: View) -> Mask:
-        """bool[n]: the rows with a neighbour that some term means."""
+        """bool[n]: whether a domain of the row has a pod that a term selects."""
         return _any(
             (domains.occupied(view, view.count_delta(counter)) for domains, counter in self._terms),
             view.n,
@@ -99,7 +100,7 @@ class IncomingAntiAffinity:
 
 
 class _TermsAgainst:
-    """The required anti-affinity terms of any pod that mean a certain pod: their topology keys, once per template."""
+    """The topology keys of other pods' required anti-affinity terms that select the incoming pod, by template."""
 
     def __init__(self, pod: Pod, namespace_labels: Labels, terms: Terms) -> None:
         self._pod: Final = pod
@@ -108,7 +109,7 @@ class _TermsAgainst:
         self._known: Final[dict[tuple[PodTemplate, str], tuple[str, ...]]] = {}
 
     def keys(self, other: Pod) -> tuple[str, ...]:
-        """One topology key per term of ``other``."""
+        """One topology key per term of ``other`` that selects the incoming pod."""
         if not other.template.has_affinity:
             return ()
         family = (other.template, other.namespace)
@@ -122,11 +123,11 @@ class _TermsAgainst:
         return known
 
 
-class _ImaginedTerms(PodCounter):
-    """Counts for imagined pods only: the required anti-affinity terms of a pod that mean the incoming one.
+class _DryRunTerms(PodCounter):
+    """A counter for dry runs: counts the required anti-affinity terms of a pod that select the incoming pod.
 
-    With ``inside`` those with one of these topology keys, else those with any other key. It has no counts by row (those of
-    pods on rows are in ``_Domains``): views ask it, as any counter, how often it counts each pod that they imagine.
+    With ``inside`` the terms with one of these topology keys, else those with any other key. It has no counts by row
+    (``_Domains`` has those): views use it only to count the pods that a dry run adds or removes.
     """
 
     __slots__ = ("_against", "_inside", "_keys")
@@ -138,12 +139,12 @@ class _ImaginedTerms(PodCounter):
         self._inside = inside
 
     def times(self, pod: Pod) -> int:
-        """How many terms of ``pod`` are counted."""
+        """The number of terms of ``pod`` that are counted."""
         return sum((key in self._keys) is self._inside for key in self._against.keys(pod))
 
 
 class ExistingAntiAffinity:
-    """Required anti-affinity terms of pods on rows that mean the pod, by domain of the terms' keys."""
+    """The required anti-affinity terms of pods on rows that select the incoming pod, by domain of the terms' keys."""
 
     def __init__(
         self, matching: Iterable[ExistingTerm], pod: Pod, namespace_labels: Labels, everything: View
@@ -155,19 +156,19 @@ class ExistingAntiAffinity:
         self._domains: Final = [
             (
                 _Domains.count(everything, key, _sum(terms, everything.n)),
-                _ImaginedTerms(self._against, frozenset((key,)), inside=True),
+                _DryRunTerms(self._against, frozenset((key,)), inside=True),
             )
             for key, terms in by_key.items()
         ]
         self._keys: Final = frozenset(by_key)
-        self._elsewhere: Final = _ImaginedTerms(self._against, self._keys, inside=False)
+        self._elsewhere: Final = _DryRunTerms(self._against, self._keys, inside=False)
 
     def __bool__(self) -> bool:
-        """Whether any term holds anywhere."""
+        """Whether any domain has such a term."""
         return any(np.count_nonzero(domains.by_code) for domains, _ in self._domains)
 
     def failed(self, view: View) -> Mask:
-        """bool[n]: the rows in a domain that some term keeps the pod out of."""
+        """bool[n]: whether a term excludes the incoming pod from a domain of the row."""
         failed = _any(
             (d.occupied(view, view.count_delta(terms)) for d, terms in self._domains), view.n
         )
@@ -177,7 +178,7 @@ class ExistingAntiAffinity:
         return failed
 
     def _failed_elsewhere(self, view: View) -> Mask:
-        """The same for topology keys that no term on a row has: only pods imagined on the row itself bring them."""
+        """The same for topology keys that only pods added by the dry run have."""
         failed = np.zeros(view.n, bool)
         for position, pod, _added in view.changes():
             for key in set(self._against.keys(pod)) - self._keys:
@@ -193,7 +194,7 @@ def _sum(terms: Iterable[ExistingTerm], rows: int) -> Int64:
 
 
 def _all(masks: Iterable[Mask]) -> Mask:
-    """Rows where each of the masks (at least one, all fresh) is true."""
+    """The conjunction of the masks (at least one); overwrites the first one."""
     out: Mask | None = None
     for mask in masks:
         out = mask if out is None else np.logical_and(out, mask, out=out)
@@ -202,7 +203,7 @@ def _all(masks: Iterable[Mask]) -> Mask:
 
 
 def _any(masks: Iterable[Mask], n: int) -> Mask:
-    """Rows where one of the fresh masks is true."""
+    """The disjunction of the masks; overwrites the first one."""
     out: Mask | None = None
     for mask in masks:
         out = mask if out is None else np.logical_or(out, mask, out=out)

@@ -1,4 +1,4 @@
-"""The terms of the pod that is being scheduled, with namespace selectors turned into namespaces."""
+"""The terms of the incoming pod, with namespace selectors resolved to namespaces."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -17,25 +17,26 @@ from app.state.columns.terms import MAX_NAMESPACES, AffinityTerm, PodTerms, Term
 
 
 class IncomingTerm(msgspec.Struct, frozen=True):
-    """A term that means the pods in ``namespaces`` (None: in any) that ``selector`` matches."""
+    """A term that selects the pods in ``namespaces`` (None: any) that ``selector`` matches."""
 
     topology_key: str
     namespaces: frozenset[str] | None
     selector: Selector
 
     def matches(self, namespace: str, labels: Labels) -> bool:
-        """Whether the term means a pod with these labels in this namespace."""
+        """Whether the term selects a pod with these labels in this namespace."""
         in_scope = self.namespaces is None or namespace in self.namespaces
         return in_scope and self.selector.matches(labels)
 
     @property
     def scope(self) -> Scope:
-        """Whom the term means."""
+        """The pods that the term selects."""
         return Scope(self.namespaces, self.selector)
 
 
 class Incoming(msgspec.Struct, frozen=True):
-    """What a pod asks for. ``preferred``: with the weight, negative for anti-affinity. ``error``: why it cannot be read."""
+    """The terms of a pod. ``preferred``: with weights, negative for anti-affinity. ``error``: why the terms are
+    invalid."""
 
     affinity: tuple[IncomingTerm, ...] = ()
     anti_affinity: tuple[IncomingTerm, ...] = ()
@@ -43,7 +44,7 @@ class Incoming(msgspec.Struct, frozen=True):
     error: str = ""
 
     def matches_all_affinity(self, namespace: str, labels: Labels) -> bool:
-        """Whether all required affinity terms mean such a pod; not to be asked where there are none."""
+        """Whether all required affinity terms (at least one) select such a pod."""
         return all(t.matches(namespace, labels) for t in self.affinity)
 
 
@@ -51,17 +52,18 @@ _NOTHING: Final = Incoming()
 
 
 class IncomingTerms:
-    """The terms of pods as PreFilter and PreScore see them, worked out once per template and namespace."""
+    """The terms of pods for PreFilter and PreScore, computed once per template and namespace."""
 
     def __init__(self, terms: Terms, cluster: Cluster) -> None:
         self._terms = terms
         self._namespaces = cluster.namespaces
-        #: The names of the namespaces by their labels.
+        #: The names of namespaces by their labels.
         self._by_label: Final[LabelIndex[str]] = LabelIndex()
         for known in cluster.namespaces:
             self._namespace_changed(None, known)
         cluster.namespaces.follow(self._namespace_changed)
-        #: By template and namespace: the version of the namespaces they follow from, None if from none of them.
+        #: By template and namespace: the version of the namespaces on which the terms depend (None: none), and the
+        #: terms.
         self._kept: WeakKeyDictionary[PodTemplate, dict[str, tuple[int | None, Incoming]]] = (
             WeakKeyDictionary()
         )
@@ -73,7 +75,7 @@ class IncomingTerms:
             self._by_label.add(new.name, new.labels)
 
     def of(self, pod: Pod) -> Incoming:
-        """The pod's terms as the namespaces are now."""
+        """The pod's terms with the present namespaces."""
         if not pod.template.has_affinity:
             return _NOTHING
         by_namespace = self._kept.get(pod.template)
@@ -101,10 +103,11 @@ class IncomingTerms:
         )
 
     def _expand_term(self, term: AffinityTerm) -> IncomingTerm:
-        """Adds the namespaces that the namespace selector matches now.
+        """Adds the namespaces that the namespace selector matches.
 
-        kube-scheduler means to drop the selector after that but keeps it, and asks it about a namespace without labels. So
-        one that bears with missing labels, like the empty one, means the pods of every namespace, existing or not.
+        kube-scheduler means to drop the selector after that but keeps it, and asks it about a namespace without
+        labels. So one that bears with missing labels, like the empty one, means the pods of every namespace, existing
+        or not.
         """
         selector = term.namespace_selector
         if selector.matches({}):
@@ -129,18 +132,18 @@ def _all_terms(terms: PodTerms) -> Iterable[AffinityTerm]:
 # ---------------------------------------------------------------- counters
 
 
-def pods_meant(families: PodFamilies, term: IncomingTerm) -> PodCounter:
-    """Counts the pods that a term means, those being deleted included."""
+def pods_selected_by(families: PodFamilies, term: IncomingTerm) -> PodCounter:
+    """The counter of the pods that a term selects, terminating ones included."""
     key = ("InterPodAffinity", term.namespaces, term.selector)
     return families.counter(
         key, lambda ns, labels, _terminating: term.matches(ns, labels), within=term.scope
     )
 
 
-def pods_meant_by_all(families: PodFamilies, incoming: Incoming) -> PodCounter:
-    """Counts the pods that all required affinity terms mean; there is at least one."""
+def pods_selected_by_all(families: PodFamilies, incoming: Incoming) -> PodCounter:
+    """The counter of the pods that all required affinity terms (at least one) select."""
     if len(incoming.affinity) == 1:
-        return pods_meant(families, incoming.affinity[0])
+        return pods_selected_by(families, incoming.affinity[0])
     key = ("InterPodAffinity", *((t.namespaces, t.selector) for t in incoming.affinity))
     return families.counter(
         key,

@@ -1,4 +1,4 @@
-"""The plugin: affinity between pods at the extension points."""
+"""The InterPodAffinity plugin."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Final
@@ -47,7 +47,7 @@ _NO_LABELS: Final[Labels] = {}
 
 
 class _Required(msgspec.Struct, frozen=True):
-    """What must hold, as counted by PreFilter; None where nothing is asked."""
+    """The required terms with the counts of PreFilter; None if the pod has no such terms."""
 
     affinity: IncomingAffinity | None
     anti_affinity: IncomingAntiAffinity | None
@@ -55,9 +55,9 @@ class _Required(msgspec.Struct, frozen=True):
 
 
 class InterPodAffinity:
-    """Required terms filter, preferred ones score; those of pods on nodes as well as the pod's own.
+    """Filters by required terms and scores by preferred terms, of the incoming pod and of existing pods.
 
-    Counts are taken in PreFilter and PreScore and hold until the table changes.
+    The counts are made in PreFilter and PreScore and are valid until the table changes.
     """
 
     NAME: ClassVar[str] = "InterPodAffinity"
@@ -83,7 +83,7 @@ class InterPodAffinity:
     # ------------------------------------------------------------ filter
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
-        """Counts whom the terms mean, by domain; Skip if no term concerns the pod either way."""
+        """Counts the selected pods by domain; Skip if there are no required terms of or against the pod."""
         incoming = self._incoming.of(pod)
         if incoming.error:
             return unresolvable(f"parsing pod: {incoming.error}")
@@ -104,7 +104,7 @@ class InterPodAffinity:
         return SUCCESS
 
     def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows for the pod's affinity, for its anti-affinity, then for that of pods already there."""
+        """Rejects rows by the pod's affinity, then its anti-affinity, then the anti-affinity of existing pods."""
         required: _Required = state.read(_FILTER_STATE)
         cases: list[tuple[Mask, Code, str]] = []
         if required.affinity is not None:
@@ -124,7 +124,7 @@ class InterPodAffinity:
     # ------------------------------------------------------------ score
 
     def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
-        """Sums the weights of all terms that draw the pod somewhere; Skip if there are none."""
+        """Sums the weights of all scored terms by domain; Skip if there are none."""
         incoming = self._incoming.of(pod)
         if incoming.error:
             return Status(Code.Error, (f"failed to parse pod: {incoming.error}",))
@@ -145,12 +145,12 @@ class InterPodAffinity:
         return SUCCESS
 
     def score(self, state: CycleState, _pod: Pod, view: View) -> Int64:
-        """int64[n]: the weights of the terms that hold in the row's domains, anti-affinity's negative."""
+        """int64[n]: the sum of the weights in the row's domains, negative for anti-affinity."""
         scores: scoring.TopologyScores = state.read(_SCORE_STATE)
         return scores.of(view)
 
     def normalize(self, _state: CycleState, _pod: Pod, scores: Int64, _view: View) -> Int64:
-        """int64[n]: from 0 for the lowest to 100 for the highest; 0 everywhere if they are equal."""
+        """int64[n]: scaled from 0 (lowest) to 100 (highest); 0 if all are equal."""
         return scoring.normalize(scores)
 
     # ------------------------------------------------------------ events
@@ -188,7 +188,8 @@ class InterPodAffinity:
     def _after_node_change(self, pod: Pod, old: Node | None, new: Node) -> bool:
         """Queue if a node entered a domain of an affinity term, or left one of an anti-affinity term.
 
-        Queue also if a node was added and ``pod`` has no required affinity: no pod in the node's domain may exclude ``pod``.
+        Queue also if a node was added and ``pod`` has no required affinity: its domain may be free of pods that
+        exclude ``pod``.
         """
         terms = self._table.terms.of(pod)
         if terms.error or (old is None and not terms.required_affinity):

@@ -1,4 +1,4 @@
-"""Preferred terms, both ways, and required affinity of pods on nodes: where the pod is wanted.
+"""Scores by preferred terms of the incoming pod and of existing pods, and by required affinity of existing pods.
 
 See docs/spec/plugins/inter-pod-affinity.md#score.
 """
@@ -10,22 +10,22 @@ import numpy as np
 
 from app.framework.interface import MAX_NODE_SCORE
 from app.plugins.helpers.domains import by_row, totals
-from app.plugins.inter_pod_affinity.incoming import Incoming, pods_meant
+from app.plugins.inter_pod_affinity.incoming import Incoming, pods_selected_by
 from app.state.columns.labels import MISSING
 from app.state.columns.resources import Int64
 from app.state.columns.terms import ExistingTerm, TermKind
 from app.state.view import View
 
 
-class _Pull(msgspec.Struct, frozen=True):
-    """A term that draws the pod to (or, with a negative weight, from) the domains of its topology key."""
+class _ScoredTerm(msgspec.Struct, frozen=True):
+    """A term with its weight (negative for anti-affinity) and the pods that it counts."""
 
     topology_key: str
     weight: int
     counted: ExistingTerm | Int64
 
     def add_to(self, column: Int64, weight: int) -> None:
-        """Adds ``weight`` for every pod behind the term, by row."""
+        """Adds ``weight`` per counted pod to int64[n] by row."""
         if isinstance(self.counted, ExistingTerm):
             self.counted.add_to(column, weight)
         else:
@@ -33,9 +33,9 @@ class _Pull(msgspec.Struct, frozen=True):
 
 
 class TopologyScores:
-    """What terms add up to in each domain: int64 by code of the label column, for each topology key.
+    """The sums of the weights by domain: for each topology key int64 by code of the label column.
 
-    ``nothing``: no term has a pod behind it on any node with the term's key, so there is nothing to score.
+    ``nothing``: no term counts a pod on a node with the term's key.
     """
 
     def __init__(
@@ -70,15 +70,17 @@ class TopologyScores:
         return total
 
 
-def _of_incoming(incoming: Incoming, everything: View) -> Iterator[_Pull]:
+def _of_incoming(incoming: Incoming, everything: View) -> Iterator[_ScoredTerm]:
     families = everything.table.families
     for term, weight in incoming.preferred:
-        counter = pods_meant(families, term)
+        counter = pods_selected_by(families, term)
         if counter.total:
-            yield _Pull(term.topology_key, weight, everything.counts(counter))
+            yield _ScoredTerm(term.topology_key, weight, everything.counts(counter))
 
 
-def _of_existing(matching: Iterable[ExistingTerm], hard_affinity_weight: int) -> Iterator[_Pull]:
+def _of_existing(
+    matching: Iterable[ExistingTerm], hard_affinity_weight: int
+) -> Iterator[_ScoredTerm]:
     for existing in matching:
         weight = {
             TermKind.REQUIRED_AFFINITY: hard_affinity_weight,
@@ -86,18 +88,18 @@ def _of_existing(matching: Iterable[ExistingTerm], hard_affinity_weight: int) ->
             TermKind.PREFERRED_ANTI_AFFINITY: -existing.weight,
         }[existing.kind]
         if weight or existing.kind is not TermKind.REQUIRED_AFFINITY:
-            yield _Pull(existing.term.topology_key, weight, existing)
+            yield _ScoredTerm(existing.term.topology_key, weight, existing)
 
 
-def _concerns_any_node(pull: _Pull, everything: View) -> bool:
-    """Whether any pod behind the term sits on a node with the topology key, even if the weights cancel out."""
+def _concerns_any_node(pull: _ScoredTerm, everything: View) -> bool:
+    """Whether the term counts a pod on any node with the topology key, even if the weights cancel out."""
     column = np.zeros(everything.n, np.int64)
     pull.add_to(column, 1)
     return bool(column[everything.label(pull.topology_key)[1] != MISSING].any())
 
 
 def normalize(scores: Int64) -> Int64:
-    """int64[n]: stretched so that the lowest becomes 0 and the highest 100, in floating point and cut off, as in Go."""
+    """int64[n]: scaled from 0 (lowest) to 100 (highest) in floating point and truncated, as in kube-scheduler."""
     if not len(scores):
         return scores
     lowest = scores.min()

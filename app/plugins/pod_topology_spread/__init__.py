@@ -1,4 +1,4 @@
-"""PodTopologySpread: matching pods are kept evenly spread over topology domains.
+"""PodTopologySpread: spreads matching pods evenly over topology domains.
 
 See docs/spec/plugins/pod-topology-spread.md.
 """

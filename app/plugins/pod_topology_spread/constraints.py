@@ -1,4 +1,4 @@
-"""Which spread constraints a pod has: its own, or the default ones with a selector found for it."""
+"""The spread constraints of a pod: its own, or the default ones with a derived selector."""
 
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -12,31 +12,31 @@ from app.model.selectors import Labels, Selector, compile_selector
 from app.plugins.pod_topology_spread.default_selector import DefaultSelectors
 from app.state.cluster import Cluster
 
-#: Values of whenUnsatisfiable: constraints that filter, and constraints that score.
+#: Values of whenUnsatisfiable, for constraints that filter and constraints that score.
 HARD: Final = "DoNotSchedule"
 SOFT: Final = "ScheduleAnyway"
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
 
-#: What pods without constraints get when the configuration leaves it to the system.
+#: The default constraints for defaultingType System.
 SYSTEM_DEFAULTS: Final = (
     DefaultConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SOFT),
     DefaultConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SOFT),
 )
 
-#: Compiled constraints kept per template: they differ by the values of matchLabelKeys.
+#: The most compiled lists of constraints kept per template; they differ by the values of matchLabelKeys.
 _MAX_KEPT: Final = 1024
 
 
 class Constraint(msgspec.Struct, frozen=True):
-    """A constraint with its defaults filled in and its selector compiled."""
+    """A constraint with defaults and a compiled selector."""
 
     topology_key: str
     max_skew: int
     selector: Selector
     min_domains: int = 1
-    #: Whether nodes that the pod's node affinity, or its lack of tolerations, rules out are left out of the count.
+    #: Whether nodes are not counted that the pod's node affinity or its missing tolerations exclude.
     honor_affinity: bool = True
     honor_taints: bool = False
 
@@ -67,10 +67,10 @@ def _complete(
 
 
 class ConstraintSource:
-    """The constraints of pods under one configuration."""
+    """The constraints of pods for one set of plugin arguments."""
 
     def __init__(self, args: PodTopologySpreadArgs, cluster: Cluster) -> None:
-        #: Whether the system's defaults apply; they alone bear with nodes that lack a topology key.
+        #: Whether the system's defaults apply; only for these, nodes without a topology key are scored.
         self.system_defaulted: Final = args.defaulting_type == "System"
         defaults = SYSTEM_DEFAULTS if self.system_defaulted else args.default_constraints
         self._defaults: Final = {
@@ -84,11 +84,11 @@ class ConstraintSource:
 
     @property
     def defaults_filter(self) -> bool:
-        """Whether pods without constraints may be rejected by default ones."""
+        """Whether default constraints can reject pods."""
         return bool(self._defaults[HARD])
 
     def of(self, pod: Pod, action: str) -> Constraints:
-        """The pod's constraints with whenUnsatisfiable ``action``. Raises SelectorError for one that cannot be read."""
+        """The pod's constraints with whenUnsatisfiable ``action``. Raises SelectorError for an invalid one."""
         if pod.template.spread_constraints:
             return self._own_of(pod, action)
         if not self._defaults[action]:
@@ -99,7 +99,7 @@ class ConstraintSource:
         return tuple([_complete(c, selector) for c in self._defaults[action]])
 
     def needs_all_keys(self, pod: Pod) -> bool:
-        """Whether scoring ignores nodes that lack a topology key."""
+        """Whether nodes without a topology key are not scored."""
         return bool(pod.template.spread_constraints) or not self.system_defaulted
 
     def _own_of(self, pod: Pod, action: str) -> Constraints:

@@ -1,6 +1,6 @@
-"""How pods are spread now: counts per row from the counting columns, summed over domains.
+"""Counts of matching pods by row, and the rows that are counted for a constraint.
 
-Rows count for a constraint if their node has the topology keys in question and the pod's inclusion policies let it in.
+A row is counted for a constraint if its node has the topology keys and the node inclusion policies include it.
 """
 
 import functools
@@ -24,9 +24,9 @@ from app.state.view import View
 
 
 def matching_pods(families: PodFamilies, namespace: str, selector: Selector) -> PodCounter | None:
-    """Counts the pods of a namespace that a selector matches and that are not being deleted.
+    """The counter of the pods of a namespace that a selector matches and that are not terminating.
 
-    None for the selector that matches everything: it counts nothing, as in kube-scheduler.
+    None for the selector that matches everything: as in kube-scheduler it counts nothing.
     """
     if selector.everything:
         return None
@@ -40,10 +40,10 @@ def matching_pods(families: PodFamilies, namespace: str, selector: Selector) -> 
 
 @functools.lru_cache(maxsize=128)
 def moved_pods(namespace: str, selector: Selector) -> PodCounter:
-    """Says which pods change the count when they are imagined added or removed.
+    """The predicate of the pods that a dry run counts when it adds or removes them.
 
-    As in kube-scheduler these are not quite the ones that ``matching_pods`` counts: pods being deleted are among them, and
-    the selector that matches everything does match.
+    As in kube-scheduler, they differ from those of ``matching_pods``: terminating pods are counted, and so are those
+    of the selector that matches everything.
     """
 
     def counts(pod_namespace: str, labels: Labels, _terminating: bool) -> bool:
@@ -54,12 +54,12 @@ def moved_pods(namespace: str, selector: Selector) -> PodCounter:
 
 # ---------------------------------------------------------------- rows that count
 
-#: How many judgements of a template on a list of taints are kept.
+#: The number of results of a template on a taint list that are kept.
 _MAX_KEPT: Final = 2**20
 
 
 class _Policies:
-    """Which nodes a template's node affinity and tolerations let in."""
+    """The node affinity and the tolerations of a template."""
 
     __slots__ = ("affinity", "taints")
 
@@ -69,13 +69,13 @@ class _Policies:
 
 
 class Inclusion:
-    """Node inclusion policies, compiled once per template and kept for a while."""
+    """Node inclusion policies, compiled once per template; recently used ones are kept."""
 
     def __init__(self) -> None:
         self._policies: WeakKeyDictionary[PodTemplate, _Policies] = WeakKeyDictionary()
 
     def of(self, pod: Pod, everything: View) -> "IncludedRows":
-        """The policies of one pod over the view of all rows."""
+        """The policies of a pod for the view of all rows."""
         policies = self._policies.get(pod.template)
         if policies is None:
             lists = len(everything.table.taints.values)
@@ -86,7 +86,7 @@ class Inclusion:
 
 
 class IncludedRows:
-    """The policies of one pod as masks over all rows, each worked out at most once."""
+    """The policies of a pod as masks over all rows, each computed at most once."""
 
     def __init__(self, policies: _Policies, everything: View) -> None:
         self._policies = policies
@@ -94,7 +94,7 @@ class IncludedRows:
         self._by_policy: dict[tuple[bool, bool], Mask | None] = {}
 
     def by(self, constraint: Constraint) -> Mask | None:
-        """bool[n]: the rows that the constraint's policies let in; None if those are all."""
+        """bool[n]: whether the constraint's policies include the row; None if all rows are included."""
         key = (constraint.honor_affinity, constraint.honor_taints)
         if key not in self._by_policy:
             self._by_policy[key] = self._judge(constraint)
@@ -112,7 +112,7 @@ class IncludedRows:
 
 
 def with_all_keys(view: View, constraints: Constraints) -> Mask:
-    """bool[n]: the rows whose node has every topology key of the constraints."""
+    """bool[n]: whether the row has every topology key of the constraints."""
     mask: Mask | None = None
     for key in dict.fromkeys(c.topology_key for c in constraints):
         present: Mask = view.label(key)[1] != MISSING
@@ -121,5 +121,5 @@ def with_all_keys(view: View, constraints: Constraints) -> Mask:
 
 
 def row_counts(view: View, counter: PodCounter | None) -> Int64:
-    """int64[n]: pods per row that ``matching_pods`` counts."""
+    """int64[n]: the number of pods per row that ``matching_pods`` counts."""
     return np.zeros(view.n, np.int64) if counter is None else view.counts(counter)

@@ -1,4 +1,4 @@
-"""The selector of default constraints: what the Services and the controller of a pod select.
+"""The selector of default constraints, from the Services and the controller of a pod.
 
 See docs/spec/plugins/pod-topology-spread.md#default-selector.
 """
@@ -23,7 +23,7 @@ from app.state.columns.selector_index import Scope, SelectorIndex
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Sets of labels for which answers are kept, and answers for each of them.
+#: The number of label sets for which selectors are kept, and of selectors for each of them.
 _MAX_KEPT: Final = 4096
 _KINDS: Final[Mapping[tuple[str, str], type[Named]]] = {
     ("v1", "ReplicationController"): ReplicationController,
@@ -33,7 +33,7 @@ _KINDS: Final[Mapping[tuple[str, str], type[Named]]] = {
 
 
 class DefaultSelectors:
-    """Selectors of pods by what selects them; answers are kept until the Services or the controller change."""
+    """The default selectors of pods; kept until the Services or the controller change."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -45,7 +45,7 @@ class DefaultSelectors:
         self._kept: WeakKeyDictionary[
             LabelSet, dict[tuple[str, OwnerReference], tuple[Named, Selector]]
         ] = WeakKeyDictionary()
-        #: The names of the Services that select anything, by what they select.
+        #: The names of the Services with a selector, by their scope.
         self._names: Final[SelectorIndex[tuple[str, str]]] = SelectorIndex()
         for known in cluster.services:
             self._service_changed(None, known)
@@ -63,7 +63,8 @@ class DefaultSelectors:
                 self._names.remove(name)
 
     def of(self, pod: Pod) -> Selector:
-        """Everything that Services in the pod's namespace and its controller select by; the empty selector if nothing."""
+        """The requirements of all Services that select the pod and of its controller; the empty selector if there are
+        none."""
         if self._services_version != self._cluster.services.version:
             self._services_version = self._cluster.services.version
             self._by_services.clear()
@@ -79,7 +80,7 @@ class DefaultSelectors:
         return kept[1]
 
     def _services(self, pod: Pod) -> tuple[dict[str, str], Selector]:
-        """The selectors of all Services that select the pod, as one."""
+        """The joint requirements of all Services that select the pod."""
         by_namespace = _entry(self._by_services, pod.labels)
         kept = by_namespace.get(pod.namespace)
         if kept is None:
@@ -93,7 +94,7 @@ class DefaultSelectors:
         return kept
 
     def _controller(self, pod: Pod) -> Named | None:
-        """The object that the controlling owner reference names, if it is of a kind that counts."""
+        """The object of the controlling owner reference, if its kind has a selector."""
         kind = None if pod.owner is None else _KINDS.get((pod.owner.api_version, pod.owner.kind))
         if pod.owner is None or kind is None:
             return None
@@ -101,7 +102,7 @@ class DefaultSelectors:
 
 
 def _entry(kept: WeakKeyDictionary[LabelSet, dict[K, V]], labels: LabelSet) -> dict[K, V]:
-    """What is kept for pods with these labels, with room for one more."""
+    """The kept selectors for pods with these labels, below the limit."""
     entry = kept.get(labels)
     if entry is None:
         if len(kept) >= _MAX_KEPT:

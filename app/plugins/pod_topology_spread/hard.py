@@ -1,4 +1,4 @@
-"""Hard constraints: no domain may have more than maxSkew pods above the emptiest one.
+"""Hard constraints: no domain may exceed the one with the fewest pods by more than maxSkew.
 
 See docs/spec/plugins/pod-topology-spread.md#filter.
 """
@@ -24,19 +24,20 @@ from app.state.columns.labels import MISSING, Codes, LabelColumn, Mask
 from app.state.columns.resources import Int64
 from app.state.view import View
 
-#: The code of rows without the topology key, and of rows whose domain would get too many pods.
+#: The codes for rows without the topology key, and for rows whose domain would exceed maxSkew.
 KEY_MISSING: Final = np.int8(Code.UnschedulableAndUnresolvable)
 SKEWED: Final = np.int8(Code.Unschedulable)
 
-#: Stands for the count of a domain where there is none.
+#: The global minimum if there is no domain.
 _NO_DOMAIN: Final = 2**31 - 1
 
 
 class HardCount(msgspec.Struct, frozen=True):
-    """The domains of one hard constraint as they are now.
+    """The domains of one hard constraint and their counts.
 
-    ``totals``: int64 by code; ``domains``: bool by code, the codes that are domains. ``included``: bool by row of the
-    table, the rows that count. ``allowed``: how far the own domain may lie above the emptiest before the pod is added.
+    ``totals``: int64 by code; ``domains``: bool by code, whether the code is a domain. ``included``: bool by row of
+    the table, whether the row is counted. ``allowed``: the allowed excess of the row's domain over the global
+    minimum, without the incoming pod.
     """
 
     constraint: Constraint
@@ -65,15 +66,16 @@ class HardCount(msgspec.Struct, frozen=True):
 
     @property
     def _too_few(self) -> bool:
-        """Whether there are fewer domains than minDomains, so that the global minimum counts as 0."""
+        """Whether there are fewer domains than minDomains; the global minimum is then 0."""
         return bool(np.count_nonzero(self.domains) < self.constraint.min_domains)
 
     def _in_worlds(
         self, among: Int64, codes: Codes, delta: Int64, included: Mask
     ) -> tuple[Int64, Int64 | int]:
-        """(own domain's count, global minimum) per row, where each row is a world in which only it has changed.
+        """(count of the row's domain, global minimum) per row of a dry run, in which each row changes alone.
 
-        The own count is in the minimum even where it is that of no domain: it is 0 then, and 0 never exceeds the minimum.
+        The minimum includes the row's count even if the row is in no domain: the count is then 0, which never exceeds
+        the minimum.
         """
         own = by_row(self.totals, codes) + delta * included
         if self._too_few:
@@ -111,7 +113,7 @@ def _count(
 
 
 def _present(column: LabelColumn, codes: Codes) -> Mask:
-    """bool by code: which values occur; MISSING is none."""
+    """bool by code: whether the value occurs; False for MISSING."""
     present: Mask = np.bincount(codes, minlength=len(column.values)) > 0
     present[MISSING] = False
     return present

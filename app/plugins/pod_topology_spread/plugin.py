@@ -1,4 +1,4 @@
-"""The plugin: spread constraints at the extension points."""
+"""The PodTopologySpread plugin."""
 
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
@@ -55,9 +55,9 @@ _NODE_ACTIONS: Final = Action.Add | Action.Delete | Action.UpdateNodeLabel | Act
 
 
 class PodTopologySpread:
-    """Keeps pods of a kind evenly spread: hard constraints filter, soft ones score.
+    """Filters by hard constraints (DoNotSchedule) and scores by soft ones (ScheduleAnyway).
 
-    Counts are taken in PreFilter and PreScore and hold until the table changes.
+    The counts are made in PreFilter and PreScore and are valid until the table changes.
     """
 
     NAME: ClassVar[str] = "PodTopologySpread"
@@ -91,7 +91,7 @@ class PodTopologySpread:
         return SUCCESS
 
     def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows without a topology key, and those whose domain would get too many pods."""
+        """Rejects rows without a topology key, and rows whose domain would exceed maxSkew."""
         counts: tuple[HardCount, ...] = state.read(_HARD_STATE)
         codes = counts[0].judge(view)
         for count in counts[1:]:
@@ -123,12 +123,12 @@ class PodTopologySpread:
         return SUCCESS
 
     def score(self, state: CycleState, _pod: Pod, view: View) -> Int64:
-        """int64[n]: weighted counts of matching pods in the domains of each row; 0 where a needed key is missing."""
+        """int64[n]: the weighted numbers of matching pods in the row's domains; 0 for rows that are not scored."""
         counts: SoftCounts = state.read(_SOFT_STATE)
         return counts.score(view)
 
     def normalize(self, state: CycleState, _pod: Pod, scores: Int64, view: View) -> Int64:
-        """int64[n]: the fewest pods become the best score; rows without a needed key get 0."""
+        """int64[n]: 0 to 100, highest for the fewest pods; 0 for rows that are not scored."""
         counts: SoftCounts = state.read(_SOFT_STATE)
         return counts.normalize(scores, view)
 

@@ -1,4 +1,4 @@
-"""Soft constraints: the fewer matching pods a node's domains have, the better.
+"""Soft constraints: nodes in domains with fewer matching pods score higher.
 
 See docs/spec/plugins/pod-topology-spread.md#score.
 """
@@ -32,10 +32,10 @@ Float64 = npt.NDArray[np.float64]
 
 
 class SoftCount(msgspec.Struct, frozen=True):
-    """What one soft constraint adds to a row's score.
+    """The contribution of one soft constraint to the scores.
 
-    ``weight`` makes small topologies count as much as large ones. ``by_code``: float64, what rows of each domain get, 0 for
-    MISSING; None for the hostname key, where every row counts its own pods.
+    ``weight`` depends on the number of domains. ``by_code``: float64, the contribution by domain, 0 for MISSING; None
+    for the hostname key, for which each row counts its own pods.
     """
 
     constraint: Constraint
@@ -59,9 +59,9 @@ def _credit(counts: Int64, weight: float, constraint: Constraint) -> Float64:
 
 
 class SoftCounts(msgspec.Struct, frozen=True):
-    """All soft constraints of a pod. ``needs_all_keys``: rows that lack a topology key are not scored.
+    """All soft constraints of a pod. ``needs_all_keys``: rows without a topology key are not scored.
 
-    ``all_keys``: bool by row of ``feasible``, the rows that have all keys; spares a second look when these are scored.
+    ``all_keys``: bool by row of ``feasible``, whether the row has all keys.
     """
 
     counts: tuple[SoftCount, ...]
@@ -70,7 +70,7 @@ class SoftCounts(msgspec.Struct, frozen=True):
     all_keys: Mask
 
     def ignored(self, view: View) -> Mask | None:
-        """bool[n]: rows that are not scored; None if there are none."""
+        """bool[n]: whether the row is not scored; None if all are scored."""
         if not self.needs_all_keys:
             return None
         all_keys = self.all_keys
@@ -88,7 +88,7 @@ class SoftCounts(msgspec.Struct, frozen=True):
         return scores
 
     def normalize(self, scores: Int64, view: View) -> Int64:
-        """int64[n]: the scores turned round and brought within 0 to 100."""
+        """int64[n]: the reversed scores, scaled to 0 to 100."""
         ignored = self.ignored(view)
         if ignored is None:
             return _turn_round(scores)
@@ -120,7 +120,7 @@ def count_soft(
     *,
     needs_all_keys: bool,
 ) -> SoftCounts:
-    """Counts the domains of each constraint over all rows, and weighs them by the domains of the feasible ones."""
+    """Counts the domains of each constraint over all rows; the weights depend on the domains of the feasible rows."""
     scored, counted = np.ones(feasible.n, bool), everything.table.exists[: everything.n]
     if needs_all_keys:
         scored = with_all_keys(feasible, constraints)
@@ -159,7 +159,7 @@ def _count(
 
 
 def _missing_as_empty(column: LabelColumn, codes: Codes) -> Codes:
-    """A node without the label shares a domain with those where it is empty, though it gets no credit for it."""
+    """A node without the label is in one domain with nodes that have it empty, but gets no score for it."""
     empty = column.code("")
     return codes if empty == NO_CODE else np.where(codes == MISSING, np.int32(empty), codes)
 

@@ -1,9 +1,9 @@
 """Finds volumes that exist already for claims that wait: for every node the smallest that is large enough.
 
 The rules are those of binding a claim to a volume anywhere in Kubernetes
-(docs/spec/plugins/volume-binding.md#choice-of-a-volume). A volume
-whose claimRef is the claim is the only choice where it can be reached from, and no other is taken where it cannot. Claims
-of one pod do not take the same volume on the same node.
+(docs/spec/plugins/volume-binding.md#choice-of-a-volume). A volume whose claimRef is the claim is the only choice
+where it can be reached from, and no other is taken where it cannot. Claims of one pod do not take the same volume on
+the same node.
 """
 
 from collections.abc import Sequence
@@ -95,7 +95,8 @@ class Matcher:
         self._unbound = UnboundVolumes(volumes)
 
     def match(self, view: View, claims: Sequence[Delayed]) -> list[Match]:
-        """Chooses for each claim in turn, the smallest first. Raises SchedulingError for a claim that cannot be read."""
+        """Chooses for each claim in turn, the smallest first. Raises SchedulingError for a claim that cannot be
+        read."""
         pools: dict[str, CandidateVolumes] = {}
         matches = []
         for wanted in sorted(claims, key=lambda delayed: delayed.size or 0):

@@ -34,7 +34,8 @@ def volume_limit(capacity: CSIStorageCapacity) -> int | None:
 
 
 class _ClassCapacities:
-    """The capacities of one class as columns: bytes of the largest volume (-1 for none) and the number of the topology."""
+    """The capacities of one class as columns: bytes of the largest volume (-1 for none) and the number of the
+    topology."""
 
     def __init__(self) -> None:
         self._slots: dict[str, int] = {}
@@ -97,7 +98,8 @@ class Capacities:
         return mask
 
     def _known_classes(self) -> dict[str, _ClassCapacities]:
-        """All capacities by class; read from the lister at first, and again when too many topologies have gone since."""
+        """All capacities by class; read from the lister at first, and again when too many topologies have gone
+        since."""
         if self._classes is None:
             self._lister.follow(self._changed)
         elif not self._topologies.is_wasteful(len(self._lister)):

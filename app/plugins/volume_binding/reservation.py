@@ -25,8 +25,9 @@ Changes = Mapping[str, Any]
 class Binding(msgspec.Struct):
     """A volume to bind to a claim.
 
-    ``stored``: the volume as it is now; ``assumed``: as it will be; ``changes``: what has to be written, None for nothing.
-    ``mine``: whether it was assumed for this pod; ``written``: whether the API server has accepted the changes.
+    ``stored``: the volume as it is now; ``assumed``: as it will be; ``changes``: what has to be written, None for
+    nothing. ``mine``: whether it was assumed for this pod; ``written``: whether the API server has accepted the
+    changes.
     """
 
     stored: PersistentVolume
@@ -170,7 +171,8 @@ class Waiter:
         self._timeout = timeout_seconds
 
     async def wait_bound(self, pod: Pod, reservation: Reservation, effects: Effects) -> None:
-        """Returns once all claims are bound. Raises SchedulingError after the timeout, or if it cannot happen any more."""
+        """Returns once all claims are bound. Raises SchedulingError after the timeout, or if it cannot happen any
+        more."""
         left = self._timeout
         while left > _POLL_SECONDS:
             await effects.sleep(_POLL_SECONDS)

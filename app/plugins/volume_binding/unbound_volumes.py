@@ -1,7 +1,7 @@
 """The volumes that claims can be bound to, by storage class, as columns.
 
-Follows the assume cache, so that a volume assumed for one claim is not offered to other claims. A class is made when first
-asked for; after that a change costs one insertion into sorted columns.
+Follows the assume cache, so that a volume assumed for one claim is not offered to other claims. A class is made when
+first asked for; after that a change costs one insertion into sorted columns.
 """
 
 import bisect

@@ -1,8 +1,8 @@
 """Which nodes can reach a volume, or a pool of storage: by node labels only, many volumes at a time.
 
-Volumes come in thousands, each tied to one node by a label, or in a few groups, each tied to a zone. So what they demand of
-nodes is numbered (``Topologies``) and answers are worked out per number, then spread over the rows: numbers that stand for one
-value of a label all at once by the codes of its column, any other selector one by one.
+Volumes come in thousands, each tied to one node by a label, or in a few groups, each tied to a zone. So what they
+demand of nodes is numbered (``Topologies``) and answers are worked out per number, then spread over the rows: numbers
+that stand for one value of a label all at once by the codes of its column, any other selector one by one.
 """
 
 import functools
@@ -168,7 +168,8 @@ class Topologies:
         return len(self._numbers)
 
     def is_wasteful(self, used: int) -> bool:
-        """Whether so many have numbers, of which at most ``used`` are needed, that their owner had better start afresh."""
+        """Whether so many have numbers, of which at most ``used`` are needed, that their owner had better start
+        afresh."""
         return len(self._numbers) > _SPARE_TOPOLOGIES + 2 * used
 
     def number(self, topology: Topology) -> int:

@@ -1,11 +1,11 @@
 """Counting columns: the number of pods on each row that match a selector.
 
-Pods with the same namespace and labels form a family. A selector is evaluated once per family, and a counter is updated by
-one addition when a pod is added or removed. Plugins get a counter by a key; equal keys give the same counter. Counters
-that were not used for a while are dropped.
+Pods with the same namespace and labels form a family. A selector is evaluated once per family, and a counter is
+updated by one addition when a pod is added or removed. Plugins get a counter by a key; equal keys give the same
+counter. Counters that were not used for a while are dropped.
 
-A new family finds its counters through an index over the labels that they require, and a new counter its families through
-an index over their labels. So neither thousands of selectors nor thousands of families slow down a change.
+A new family finds its counters through an index over the labels that they require, and a new counter its families
+through an index over their labels. So neither thousands of selectors nor thousands of families slow down a change.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -164,8 +164,9 @@ class PodFamilies:
     ) -> PodCounter:
         """The counter with this key; a new one counts all present pods.
 
-        ``predicate`` and ``within`` must depend on ``key`` only: they are used when the counter is created. ``within`` is a scope
-        that contains all pods for which the predicate holds; a narrow one makes updates cheaper.
+        ``predicate`` and ``within`` must depend on ``key`` only: they are used when the counter is created.
+        ``within`` is a scope that contains all pods for which the predicate holds; a narrow one makes updates
+        cheaper.
         """
         counter = self._counters.get(key)
         if counter is None:

@@ -16,8 +16,8 @@ _ITEMS_PER_HOLDER: Final = 24
 class LabelIndex(Generic[T]):
     """Items and their labels, by key and value.
 
-    For rare keys it keeps the items. For others it keeps only their number, and sorts the items by value at the first lookup. So
-    labels that all items have take little memory, and other labels need no pass over all items.
+    For rare keys it keeps the items. For others it keeps only their number, and sorts the items by value at the first
+    lookup. So labels that all items have take little memory, and other labels need no pass over all items.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Dictionary-encoded columns of the node table: label values and taint lists.
 
-A label column is created when a selector first uses its key: one int32 code per row, 0 for nodes without the label, and the
-list of values by code. A requirement is evaluated once per distinct value and looked up per row.
+A label column is created when a selector first uses its key: one int32 code per row, 0 for nodes without the label,
+and the list of values by code. A requirement is evaluated once per distinct value and looked up per row.
 """
 
 import itertools
@@ -40,11 +40,12 @@ def most_columns(capacity: int) -> int:
 
 
 class EncodedColumn(Generic[Value]):
-    """One value per row, as int32[capacity] ``codes``; ``values[code]`` is the value, ``values[0]`` that of unused rows.
+    """One value per row, as int32[capacity] ``codes``; ``values[code]`` is the value, ``values[0]`` that of unused
+    rows.
 
-    Unused values are dropped from time to time, so that there are at most about as many values as rows. The others are then
-    renumbered and ``epoch`` changes: codes, and arrays by code, must only be combined within one epoch. Within an epoch values
-    are only appended. Two columns that share ``epochs`` never have the same epoch.
+    Unused values are dropped from time to time, so that there are at most about as many values as rows. The others
+    are then renumbered and ``epoch`` changes: codes, and arrays by code, must only be combined within one epoch.
+    Within an epoch values are only appended. Two columns that share ``epochs`` never have the same epoch.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Host ports in use, by row (docs/spec/matching.md#host-ports).
 
-Uses are counted: if two pods on one node have the same port (bound by hand, for example), the port is free when the last one
-is removed. kube-scheduler frees it with the first one.
+Uses are counted: if two pods on one node have the same port (bound by hand, for example), the port is free when the
+last one is removed. kube-scheduler frees it with the first one.
 """
 
 from collections.abc import Collection, Iterable

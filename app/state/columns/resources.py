@@ -54,8 +54,8 @@ def requested_by(pods: Iterable[Pod]) -> dict[str, int]:
 class ResourceColumns:
     """Amounts per resource and row, in scheduler units (milli-CPUs, bytes, devices).
 
-    ``matrix`` is int64[3, capacity]: cpu, memory and ephemeral-storage. Every other resource has a sparse column, which is dropped when no row has the resource. Sums are kept exactly and read
-    clamped to LIMIT.
+    ``matrix`` is int64[3, capacity]: cpu, memory and ephemeral-storage. Every other resource has a sparse column,
+    which is dropped when no row has the resource. Sums are kept exactly and read clamped to LIMIT.
     """
 
     def __init__(self, capacity: int) -> None:

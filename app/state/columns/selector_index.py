@@ -1,7 +1,7 @@
 """An index of selectors: finds the ones that may match a pod.
 
-An item (a counter, or an affinity term of existing pods) is stored in the bucket of one requirement of its selector: the one
-with the fewest items at that time. A pod's labels then lead to few candidates, whatever the number of items.
+An item (a counter, or an affinity term of existing pods) is stored in the bucket of one requirement of its selector:
+the one with the fewest items at that time. A pod's labels then lead to few candidates, whatever the number of items.
 """
 
 from collections.abc import Iterator, Mapping

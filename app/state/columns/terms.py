@@ -1,8 +1,8 @@
 """The affinity and anti-affinity terms of the pods on rows: which of them match a pod, and on which rows they are.
 
-Inter-pod affinity is symmetric: terms of a pod on a node may reject or attract a new pod. Equal terms are kept once, with
-the number of their pods per row. A new pod finds the terms that match it through an index over the labels that they
-require; pods with the same namespace and labels share the result until a term is added or removed.
+Inter-pod affinity is symmetric: terms of a pod on a node may reject or attract a new pod. Equal terms are kept once,
+with the number of their pods per row. A new pod finds the terms that match it through an index over the labels that
+they require; pods with the same namespace and labels share the result until a term is added or removed.
 (docs/spec/plugins/inter-pod-affinity.md#terms)
 """
 

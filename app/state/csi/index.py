@@ -2,8 +2,9 @@
 
 See docs/spec/plugins/node-volume-limits.md.
 
-Pods name claims; the volume of a claim depends on the claim, its PersistentVolume and its StorageClass. The index follows
-changes of all three and then moves the claim's uses to the other volume, so that no attempt has to loop over pods.
+Pods name claims; the volume of a claim depends on the claim, its PersistentVolume and its StorageClass. The index
+follows changes of all three and then moves the claim's uses to the other volume, so that no attempt has to loop over
+pods.
 
 It is created at the first use. After that an event costs one step per use of the changed object.
 """
@@ -116,8 +117,8 @@ class CsiCounts:
     ) -> Iterable[tuple[int, CsiVolume, int, bool]]:
         """The effect of a dry run: (position, volume, +1 or -1, whether the row's count changes too).
 
-        ``shifts``: by position and volume, the change in the number of uses. A volume is reported if it gets its first use or loses
-        its last.
+        ``shifts``: by position and volume, the change in the number of uses. A volume is reported if it gets its
+        first use or loses its last.
         """
         for (position, volume), shift in shifts.items():
             row = int(view.rows[position])

@@ -1,7 +1,7 @@
 """The contents of CSINodes by row: volume limits by driver, and migrated in-tree plugins.
 
-CSINodes are named by node and change independently of nodes. Rows are therefore matched to names before each use (``sync``),
-which costs one array comparison and one step per changed row.
+CSINodes are named by node and change independently of nodes. Rows are therefore matched to names before each use
+(``sync``), which costs one array comparison and one step per changed row.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,9 @@
 """Queueing hints: which cluster events may make which pods schedulable (docs/spec/cluster-events.md#matching).
 
-A plugin registers the events that may make pods schedulable which it rejected, each with a hint: a function of a rejected pod and
-the changed object that returns whether to try the pod again. Calling hints is the expensive part. So the registrations that
-match an event are computed once, and pods whose rejecting plugins have no matching registration are not examined.
+A plugin registers the events that may make pods schedulable which it rejected, each with a hint: a function of a
+rejected pod and the changed object that returns whether to try the pod again. Calling hints is the expensive part. So
+the registrations that match an event are computed once, and pods whose rejecting plugins have no matching
+registration are not examined.
 """
 
 import enum
@@ -37,9 +38,9 @@ IMMEDIATELY: Final = QueueingStrategy.IMMEDIATELY
 class HintRegistration(msgspec.Struct, frozen=True):
     """An event that a plugin has registered.
 
-    Without a ``hint`` every such event counts as Queue. ``template_only``: the hint depends on the pod's template only, so one
-    result holds for all pods with this template. ``narrow`` returns the uids of the pods of a template for which the hint may
-    return Queue, None for all.
+    Without a ``hint`` every such event counts as Queue. ``template_only``: the hint depends on the pod's template
+    only, so one result holds for all pods with this template. ``narrow`` returns the uids of the pods of a template
+    for which the hint may return Queue, None for all.
     """
 
     event: ClusterEvent

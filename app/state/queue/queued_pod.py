@@ -17,9 +17,9 @@ A pod is in exactly one place, and only the moves of TRANSITIONS exist::
      │                            ▼                                                     │
      └─────────────────────── gated ────────────────────────────────────────────────────┘
 
-PreEnqueue plugins run before a pod enters a queue, so ``gated`` can replace any destination.
-A pod leaves with Done when its binding begins; if the binding fails, it returns (Failure, from outside). Pop does not take
-pods from error backoff, whose attempts failed without a rejecting plugin.
+PreEnqueue plugins run before a pod enters a queue, so ``gated`` can replace any destination. A pod leaves with Done
+when its binding begins; if the binding fails, it returns (Failure, from outside). Pop does not take pods from error
+backoff, whose attempts failed without a rejecting plugin.
 """
 
 import enum
@@ -143,8 +143,8 @@ class InvalidTransition(Exception):  # noqa: N818 - named for what it is, as in 
 class QueuedPod(msgspec.Struct, eq=False):
     """A pod and its attempts. Times are seconds since the epoch.
 
-    Exists from the pod's arrival until it is bound or gone. The attempt that popped it owns it until it returns it; then it sets
-    ``pod`` and the rejectors (see ``reject``).
+    Exists from the pod's arrival until it is bound or gone. The attempt that popped it owns it until it returns it;
+    then it sets ``pod`` and the rejectors (see ``reject``).
     """
 
     pod: Pod

@@ -5,8 +5,8 @@ from typing import Any
 
 from app.model.pod import Pod
 
-#: ``hint(pod, old, new)``: whether the change of an object may make ``pod`` schedulable (True: Queue, False: QueueSkip).
-#: ``old`` is None if the object was added, ``new`` if it was deleted.
+#: ``hint(pod, old, new)``: whether the change of an object may make ``pod`` schedulable (True: Queue, False:
+#: QueueSkip). ``old`` is None if the object was added, ``new`` if it was deleted.
 HintFunction = Callable[[Pod, Any, Any], bool]
 
 

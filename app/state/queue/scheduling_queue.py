@@ -227,8 +227,8 @@ class SchedulingQueue:
     def pop(self, now: float, admits: Admits | None = None) -> QueuedPod | None:
         """Returns the pod to try next; it is in flight until ``done`` or ``add_unschedulable_if_not_present``.
 
-        That is the first active pod whose lane is open (``admits``; None: all are) or, if no pod is active, the rejected
-        pod whose backoff ends first.
+        That is the first active pod whose lane is open (``admits``; None: all are) or, if no pod is active, the
+        rejected pod whose backoff ends first.
         """
         queued = self.peek(admits)
         if queued is None:
