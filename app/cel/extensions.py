@@ -1,5 +1,4 @@
-"""Functions of lists, sets, maps and strings beyond the language's own, from cel-go's extensions and Kubernetes'
-libraries."""
+"""Functions of lists, sets, maps and strings beyond the language's own, from cel-go's extensions and Kubernetes' libraries."""
 
 import functools
 import itertools

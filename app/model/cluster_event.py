@@ -6,8 +6,7 @@ import msgspec
 
 
 class Action(enum.IntFlag):
-    """What happened to an object; the bits are kube-scheduler's. ``Update`` has all bits from 4 to 4096, ``All``
-    every bit."""
+    """What happened to an object; the bits are kube-scheduler's. ``Update`` has all bits from 4 to 4096, ``All`` every bit."""
 
     Add = 1
     Delete = 2

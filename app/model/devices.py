@@ -1,7 +1,7 @@
 """The kinds of resource.k8s.io/v1 (KEP-4381), as far as a scheduler reads and writes them.
 
-Structs as in ``app.model.objects``: frozen, unknown fields ignored, None for absent. An AllocationResult goes back to
-the API server as it stands here, so its structs have every field that kube-scheduler fills in.
+Structs as in ``app.model.objects``: frozen, unknown fields ignored, None for absent. An AllocationResult goes back to the API
+server as it stands here, so its structs have every field that kube-scheduler fills in.
 """
 
 import msgspec

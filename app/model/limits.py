@@ -17,8 +17,7 @@ MAX_LIMITED: Final = 64
 MAX_PORTS: Final = 10_000
 #: Values of one requirement of a selector: these are looked up, not tried one by one.
 MAX_VALUES: Final = 20_000
-#: Resources that a node offers, or that a container or a pod asks for, and characters of a resource's name (253 + 1 +
-#: 63).
+#: Resources that a node offers, or that a container or a pod asks for, and characters of a resource's name (253 + 1 + 63).
 MAX_RESOURCES: Final = 256
 MAX_RESOURCE_NAME: Final = 320
 #: Devices of a slice, of which Kubernetes allows 128; results of a claim and its consumers (32 and 256).
@@ -27,12 +26,12 @@ MAX_DEVICES: Final = 512
 MAX_EXPRESSION: Final = 16_384
 #: Names of images of a node that are looked at; the rest is ignored.
 MAX_IMAGE_NAMES: Final = 10_000
-#: Bytes of an object that are read, with little for each container and nothing for what is not read, such as
-#: managedFields. Objects smaller than this are read without a look at it.
+#: Bytes of an object that are read, with little for each container and nothing for what is not read, such as managedFields.
+#: Objects smaller than this are read without a look at it.
 MAX_READ_BYTES: Final = 512 * 1024
 MAX_UNCHECKED_BYTES: Final = 256 * 1024
-#: Bytes of what is read of a pod's spec, as JSON, and the objects in it: containers, terms, requirements, and so on,
-#: but not ports without a port of the host.
+#: Bytes of what is read of a pod's spec, as JSON, and the objects in it: containers, terms, requirements, and so on, but not
+#: ports without a port of the host.
 MAX_SPEC_BYTES: Final = 256 * 1024
 MAX_SPEC_OBJECTS: Final = 1000
 

@@ -416,8 +416,7 @@ class NodeStatus(Object, frozen=True):
     declared_features: Many[str] | None = None
 
 
-#: Fields of a node's status.nodeInfo (NodeSystemInfo). Generated clients require all of them, and Go writes empty
-#: ones too.
+#: Fields of a node's status.nodeInfo (NodeSystemInfo). Generated clients require all of them, and Go writes empty ones too.
 NODE_INFO_FIELDS: Final = (
     *("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion"),
     *("kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture"),

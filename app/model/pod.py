@@ -131,8 +131,7 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
     generation: int = 0
     #: metadata.deletionTimestamp as text, None while the pod is not being deleted.
     deletion_timestamp: str | None = None
-    #: Whether it is being deleted without grace period or finalizer: the next that the watch says of it is that it is
-    #: gone.
+    #: Whether it is being deleted without grace period or finalizer: the next that the watch says of it is that it is gone.
     leaves_at_once: bool = False
     #: The controlling owner reference.
     owner: OwnerReference | None = None
@@ -181,8 +180,7 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
     def same_on_node(self, earlier: "Pod") -> bool:
         """Whether no column of the node table tells this version of a pod from the earlier one.
 
-        The same template, labels and resources, and being deleted or not: the rest of a pod's status does not matter
-        there.
+        The same template, labels and resources, and being deleted or not: the rest of a pod's status does not matter there.
         """
         return (
             self.template is earlier.template

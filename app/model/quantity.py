@@ -67,8 +67,7 @@ def decimal_exponent(suffix: str) -> int | None:
 def cut_digits(whole: str, fraction: str, most: int) -> tuple[int, int, int]:
     """``whole.fraction`` as (number, places, digits): ``number`` times 10^-``places``, with that many digits.
 
-    Of more than ``most`` significant digits the rest is rounded up; ``places`` is negative where it lay before the
-    point.
+    Of more than ``most`` significant digits the rest is rounded up; ``places`` is negative where it lay before the point.
     """
     digits = (whole + fraction).lstrip("0")
     kept, rest = digits[:most], digits[most:]
@@ -80,8 +79,8 @@ def parse(text: str | float) -> int:
     """Returns the quantity in nano-units (10^-9), finer fractions rounded away from zero.
 
     Numbers, as JSON allows them in place of strings, are read by their decimal text. Binary suffixes are capped at
-    2^63-1 whole units as in Kubernetes, all others at LARGEST. Takes time linear in the length of the text, whatever
-    the amount. Raises QuantityError.
+    2^63-1 whole units as in Kubernetes, all others at LARGEST. Takes time linear in the length of the text, whatever the
+    amount. Raises QuantityError.
     """
     if type(text) is str and len(text) > _MAX_REMEMBERED:
         return _parse(text)

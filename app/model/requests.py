@@ -25,8 +25,8 @@ PODS: Final = "pods"
 DEFAULT_MILLI_CPU: Final = 100
 DEFAULT_MEMORY: Final = 200 * 1024 * 1024
 
-#: What nodes offer is cut here, and what pods ask for just above it, so that more than this fits nowhere. A
-#: hundredfold (scores are percentages) and the sum of a hundred stay within int64. No machine comes near.
+#: What nodes offer is cut here, and what pods ask for just above it, so that more than this fits nowhere. A hundredfold (scores
+#: are percentages) and the sum of a hundred stay within int64. No machine comes near.
 LARGEST: Final = 2**56
 
 _NONZERO_DEFAULTS: Final = {
@@ -129,9 +129,9 @@ class StatusResources(msgspec.Struct, frozen=True):
 class PodResources(msgspec.Struct, frozen=True):
     """What a pod occupies on a node.
 
-    ``requested``: scheduler units by resource name, sorted; an explicit 0 is an entry too (kube-scheduler's
-    Requested). ``nonzero_cpu`` (milli) and ``nonzero_memory`` (bytes): the same, with DEFAULT_MILLI_CPU and
-    DEFAULT_MEMORY standing in for each container that asks for none (kube-scheduler's NonZeroRequested).
+    ``requested``: scheduler units by resource name, sorted; an explicit 0 is an entry too (kube-scheduler's Requested).
+    ``nonzero_cpu`` (milli) and ``nonzero_memory`` (bytes): the same, with DEFAULT_MILLI_CPU and DEFAULT_MEMORY standing in
+    for each container that asks for none (kube-scheduler's NonZeroRequested).
     """
 
     requested: tuple[tuple[str, int], ...]
@@ -205,8 +205,8 @@ class _Sum:
     def pod(self, spec: PodSpec) -> Amounts:
         """The sum over containers and sidecars, or the most that any step of the initialisation takes if that is more.
 
-        A step is an init container together with the sidecars started before it. Of a resource it takes what it took
-        in the step before, unless the container asks for it.
+        A step is an init container together with the sidecars started before it. Of a resource it takes what it took in the step
+        before, unless the container asks for it.
         """
         total: Amounts = {}
         for container in spec.containers:
@@ -284,8 +284,7 @@ def pod_requests(
 
 
 def pod_limits(spec: PodSpec) -> Amounts:
-    """The pod's exact limits in nano-units by resource name; overhead counts where there is a limit. Raises
-    QuantityError."""
+    """The pod's exact limits in nano-units by resource name; overhead counts where there is a limit. Raises QuantityError."""
     total = _LimitSum(None, {}).pod(spec)
     if spec.resources is not None:
         limits = exact(spec.resources.limits)

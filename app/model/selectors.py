@@ -30,8 +30,8 @@ class SelectorError(ValueError):
     """A selector that Kubernetes would not accept."""
 
 
-# What ``strconv.ParseInt(s, 10, 64)`` accepts: ASCII digits and a sign, no blanks, no underscores. An int64 has at
-# most 19 digits after the leading zeros, of which there may be any number.
+# What ``strconv.ParseInt(s, 10, 64)`` accepts: ASCII digits and a sign, no blanks, no underscores. An int64 has at most 19 digits
+# after the leading zeros, of which there may be any number.
 _INTEGER = re.compile(r"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
 
 

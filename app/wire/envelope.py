@@ -36,9 +36,9 @@ class ApiStatus(msgspec.Struct, frozen=True):
 class DecodeError(ValueError):
     """An object, watch line or list that cannot be read.
 
-    ``named``: metadata of the object with what tells it from others; None if that cannot be read either. ``event``:
-    the type of the watch line. ``instead``: an object of the kind that is to be used in its place, None for none.
-    ``outcome``: what becomes of the object, as in "cannot be read and is ignored".
+    ``named``: metadata of the object with what tells it from others; None if that cannot be read either. ``event``: the type of
+    the watch line. ``instead``: an object of the kind that is to be used in its place, None for none. ``outcome``: what becomes of
+    the object, as in "cannot be read and is ignored".
     """
 
     def __init__(
@@ -138,10 +138,10 @@ def nothing_instead_of(_raw: msgspec.Raw) -> None:
 class ObjectDecoder(Generic[T]):
     """Decodes objects of one kind: alone, in watch lines and in lists.
 
-    ``kind`` is the name for messages; ``decode_object`` turns one object's JSON into the model. Whatever it raises
-    concerns this one object. ``check_size`` is asked first about large objects, and raises ValueError for those of
-    which too much would be read. ``instead_of`` is asked about objects that cannot be read, of any size: what is to
-    be used in their place, and what becomes of them for the log; None for nothing. It may raise as well.
+    ``kind`` is the name for messages; ``decode_object`` turns one object's JSON into the model. Whatever it raises concerns this
+    one object. ``check_size`` is asked first about large objects, and raises ValueError for those of which too much would be read.
+    ``instead_of`` is asked about objects that cannot be read, of any size: what is to be used in their place, and what becomes of
+    them for the log; None for nothing. It may raise as well.
     """
 
     def __init__(

@@ -25,8 +25,7 @@ AnswerError = GoJSONError
 
 T = TypeVar("T")
 
-#: Bytes of an answer that are decoded in one go, the strict way and Go's way; and of one with whole nodes, which are
-#: skipped.
+#: Bytes of an answer that are decoded in one go, the strict way and Go's way; and of one with whole nodes, which are skipped.
 ONE_GO: Final = 1024 * 1024
 SLOWLY: Final = 16 * 1024
 #: Entries of a list whose length is not known.
@@ -192,16 +191,15 @@ def _bare_node(name: str) -> bytes:
 
 
 class FilterAnswer(msgspec.Struct, frozen=True):
-    """ExtenderFilterResult. The two lists are None when absent or null; ``nodes`` holds names, "" for a nameless
-    node."""
+    """ExtenderFilterResult. The two lists are None when absent or null; ``nodes`` holds names, "" for a nameless node."""
 
     node_names: list[str] | None = None
     nodes: list[str] | None = None
     failed: Mapping[str, str] = {}
     failed_and_unresolvable: Mapping[str, str] = {}
     error: str = ""
-    #: What the client adds. The names of the nodes that are left, in the extender's order and as it answered: a name
-    #: may come twice, and one of a whole node may not have been sent. If it is what was sent, it is that very list.
+    #: What the client adds. The names of the nodes that are left, in the extender's order and as it answered: a name may
+    #: come twice, and one of a whole node may not have been sent. If it is what was sent, it is that very list.
     kept: list[str] = []
     #: Seconds until the extender wants to be called again, from the header Retry-After.
     retry_after: float | None = None
@@ -217,9 +215,8 @@ class MetaVictims(msgspec.Struct, frozen=True):
 class AnswerReader(Generic[T]):
     """How the answers to one kind of question are read: in one go where that is quick, else in short steps.
 
-    ``strictly`` reads a body in one go, None if anything about it is unusual or wrong; ``meaning`` tells what a value
-    of ``into`` says. Both raise AnswerError. ``asked`` is the question about nodes, None where there is none or it is
-    not known.
+    ``strictly`` reads a body in one go, None if anything about it is unusual or wrong; ``meaning`` tells what a value of ``into``
+    says. Both raise AnswerError. ``asked`` is the question about nodes, None where there is none or it is not known.
     """
 
     def __init__(
@@ -277,8 +274,7 @@ def _check_size(asked: ExtenderArgs | None, *lists: Sized | None) -> None:
 
 
 def _read_echo(body: bytes, asked: ExtenderArgs | None) -> FilterAnswer | None:
-    """Reads an answer by names. If it repeats all as they were written, they are not decoded: it gets that very
-    list."""
+    """Reads an answer by names. If it repeats all as they were written, they are not decoded: it gets that very list."""
     if asked is None or len(body) < len(asked.names_json):
         return _read_filter(body, asked)
     answer = _strictly(_FAST_ECHO, body)
@@ -368,8 +364,8 @@ def _meta_victims(name: str, entry: dict[str, Any] | None) -> MetaVictims:
     return MetaVictims(uids, entry.get("NumPDBViolations", 0))
 
 
-# The strict way: the keys of kube-scheduler's own types, as Go spells them or as their old tags did, and no others;
-# else the answer is read again below.
+# The strict way: the keys of kube-scheduler's own types, as Go spells them or as their old tags did, and no others; else
+# the answer is read again below.
 
 
 class _Meta(msgspec.Struct, gc=False):

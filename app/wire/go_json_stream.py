@@ -1,9 +1,8 @@
 """One JSON value of a Go type, read from chunks in short steps and without ever holding much of it.
 
-Only the containers that the type knows are opened. Where their members end is found by counting brackets outside
-strings, with arrays over a window of the text at a time; the members are then decoded some at a time. So a step takes
-some milliseconds at most, whatever the text holds, and memory is what is kept of it. What the type does not know is
-skipped without being checked.
+Only the containers that the type knows are opened. Where their members end is found by counting brackets outside strings,
+with arrays over a window of the text at a time; the members are then decoded some at a time. So a step takes some milliseconds at
+most, whatever the text holds, and memory is what is kept of it. What the type does not know is skipped without being checked.
 """
 
 import re
@@ -45,8 +44,7 @@ Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class _Marks(NamedTuple):
-    """The brackets and commas outside strings in a window: where they are, which they are, and the depth behind
-    each."""
+    """The brackets and commas outside strings in a window: where they are, which they are, and the depth behind each."""
 
     at: Ints
     byte: Bytes
@@ -102,8 +100,7 @@ class Stream:
     """Reads one value. ``feed`` it until it is ``done`` or the text ends, then ``finish`` it."""
 
     def __init__(self, into: GoType, *, most: int) -> None:
-        """``most``: members that an array or a map may have. Beyond that, and for other limits, GoJSONError is
-        raised."""
+        """``most``: members that an array or a map may have. Beyond that, and for other limits, GoJSONError is raised."""
         self._into: Final = into
         self._most: Final = most
         self._frames: Final[list[_Fields | _Members]] = [_Fields(None, Where())]

@@ -1,10 +1,10 @@
 """Pods from the wire: decoded once, with everything that siblings have in common shared.
 
-The spec of a pod is decoded, stripped of what differs between siblings without concerning the scheduler (the node,
-the volumes no plugin looks at, such as the projected token that every pod of a real cluster has under a name of its
-own) and encoded again in a canonical form. Those bytes are the key under which the family's PodTemplate is found.
-Labels, which API servers write in that form already, are looked up as they came. Templates and label sets are held
-weakly: they live as long as a pod of theirs.
+The spec of a pod is decoded, stripped of what differs between siblings without concerning the scheduler (the node, the
+volumes no plugin looks at, such as the projected token that every pod of a real cluster has under a name of its own) and
+encoded again in a canonical form. Those bytes are the key under which the family's PodTemplate is found. Labels, which API
+servers write in that form already, are looked up as they came. Templates and label sets are held weakly: they live as long
+as a pod of theirs.
 """
 
 import datetime as dt
@@ -136,8 +136,7 @@ _EVERY_POD = PodAffinityTerm(
     label_selector=LabelSelector(),
     namespace_selector=LabelSelector(),
 )
-#: Takes all of a node, whatever its size: no pod with requests fits beside it, and it keeps away the others. It is
-#: never preempted.
+#: Takes all of a node, whatever its size: no pod with requests fits beside it, and it keeps away the others. It is never preempted.
 _WHOLE_NODE = PodSpec(
     priority=2**31 - 1,
     containers=(
@@ -281,8 +280,7 @@ def _taken_by(spec: _BoundSpec) -> PodSpec:
 
 
 def _check_size(text: bytes, spec: PodSpec) -> None:
-    """Raises ValueError. ``text``: the spec as JSON. A brace in a text counts as an object; texts that are read have
-    none."""
+    """Raises ValueError. ``text``: the spec as JSON. A brace in a text counts as an object; texts that are read have none."""
     if len(text) > MAX_SPEC_BYTES:
         raise ValueError(
             f"{len(text)} bytes of the spec are read, and the limit is {MAX_SPEC_BYTES}"

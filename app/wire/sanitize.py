@@ -1,8 +1,8 @@
 """JSON that Go accepts and msgspec does not, rewritten so that both do.
 
-API servers hand on some values as they were written: managedFields, the parameters of devices. They allow lone
-surrogates (``"\\ud800"``), which are no Unicode text, and 10,000 levels, more than the decoder can follow. Nothing
-here recurses, and the time is linear in the bytes: about 10 ns for each.
+API servers hand on some values as they were written: managedFields, the parameters of devices. They allow lone surrogates
+(``"\\ud800"``), which are no Unicode text, and 10,000 levels, more than the decoder can follow. Nothing here recurses, and the
+time is linear in the bytes: about 10 ns for each.
 """
 
 from typing import Final, TypeVar
@@ -13,12 +13,10 @@ import numpy.typing as npt
 
 T = TypeVar("T")
 
-#: Levels of arrays and objects that are kept. The kinds that are decoded have about a dozen, and the decoder follows
-#: at least 900.
+#: Levels of arrays and objects that are kept. The kinds that are decoded have about a dozen, and the decoder follows at least 900.
 MAX_DEPTH: Final = 300
 
-#: Fills what was emptied. API servers write no blanks within such values, so these bytes tell that something is
-#: missing.
+#: Fills what was emptied. API servers write no blanks within such values, so these bytes tell that something is missing.
 EMPTIED: Final = b"\r"
 
 _Text = npt.NDArray[np.uint8]

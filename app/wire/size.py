@@ -7,8 +7,7 @@ import msgspec
 
 from app.model.limits import MAX_READ_BYTES
 
-#: Lists whose objects are large for what is not read of them, or that are quick to read: containers, and images of
-#: nodes.
+#: Lists whose objects are large for what is not read of them, or that are quick to read: containers, and images of nodes.
 _COUNTED: Final = frozenset({"containers", "init_containers", "images"})
 #: What an object in these lists counts as, on whatever level, and a text in such an object, in bytes.
 _OBJECT: Final = 32
@@ -16,8 +15,7 @@ _TEXT: Final = 8
 
 
 def size_check(model: type[msgspec.Struct]) -> Callable[[msgspec.Raw], None]:
-    """A function that raises ValueError for the JSON of an object of which more than MAX_READ_BYTES are read as
-    ``model``.
+    """A function that raises ValueError for the JSON of an object of which more than MAX_READ_BYTES are read as ``model``.
 
     It raises msgspec.DecodeError and RecursionError, too.
     """

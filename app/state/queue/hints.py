@@ -209,7 +209,7 @@ def narrowed(
     for registration in registrations:
         try:
             few = registration.narrow and registration.narrow(template, old, new)
-        except Exception:  # noqa: BLE001 - an exception of a plugin must not leave the pod waitings: the hint is asked about all
+        except Exception:  # noqa: BLE001 - an exception of a plugin must not leave the pods waiting
             return None
         if few is None:
             return None
