@@ -1,8 +1,8 @@
-"""VolumeBinding: pods go where their volumes are, or can be bound or made (docs/spec/plugins/volume-binding.md).
+"""VolumeBinding: filters nodes by a pod's volumes, binds and provisions them (docs/spec/plugins/volume-binding.md).
 
-``claims`` sorts a pod's claims, ``finding`` judges nodes (with ``reach``, ``matching`` and ``provisioning``),
-``reservation`` sets aside what was chosen and writes it, ``waiting`` waits until it is bound; ``plugin`` ties them
-together.
+``plugin`` has the extension points. ``claims`` sorts a pod's claims. ``finding`` evaluates nodes, with ``matching``
+(existing volumes, from ``unbound_volumes``), ``provisioning`` and ``volume_topology``. ``reservation`` assumes and
+writes what was chosen, and waits until it is bound.
 """
 
 from app.plugins.volume_binding.plugin import VolumeBinding

@@ -1,4 +1,4 @@
-"""A pod's claims, sorted by what has to be done about them."""
+"""A pod's claims: bound, to be bound or provisioned for the pod, or not usable."""
 
 import msgspec
 
@@ -24,7 +24,7 @@ _LOST = "Lost"
 
 
 class Delayed(msgspec.Struct, frozen=True):
-    """An unbound claim that waits for this pod. ``size``: nano-bytes asked for, None if it does not say."""
+    """An unbound claim that waits for its first consumer. ``size``: requested nano-bytes, None without a request."""
 
     claim: PersistentVolumeClaim
     storage_class: StorageClass
@@ -32,14 +32,14 @@ class Delayed(msgspec.Struct, frozen=True):
 
 
 class PodClaims(msgspec.Struct, frozen=True):
-    """The claims behind a pod's volumes, one entry per volume."""
+    """The claims of a pod's volumes, one entry per volume."""
 
     bound: tuple[PersistentVolumeClaim, ...]
     delayed: tuple[Delayed, ...]
 
 
 def has_claims(template: PodTemplate) -> bool:
-    """Whether any volume of such a pod has a claim behind it."""
+    """Whether pods of this template have claims."""
     return any(
         volume.persistent_volume_claim is not None or volume.ephemeral is not None
         for volume in template.volumes
@@ -54,7 +54,7 @@ class ClaimReader:
         self._cache = claims
 
     def read(self, pod: Pod) -> PodClaims | Status:
-        """The pod's claims, or why it cannot be placed at all."""
+        """The pod's claims, or why no node is feasible."""
         for volume in pod.template.volumes:
             problem = self._problem(pod, volume)
             if problem is not None:
@@ -79,7 +79,7 @@ class ClaimReader:
         return PodClaims(tuple(bound), tuple(delayed))
 
     def _problem(self, pod: Pod, volume: Volume) -> str | None:
-        """What is wrong with the claim behind a volume; None if nothing is, or there is none."""
+        """The error of a volume's claim; None if there is no error or no claim."""
         name = claim_name(pod, volume)
         if name is None:
             return None
@@ -101,7 +101,7 @@ class ClaimReader:
         return foreign_claim(pod, volume, claim)
 
     def _delayed(self, claim: PersistentVolumeClaim) -> Delayed | Status | None:
-        """The claim as one that waits for its first consumer; None if it should have been bound before."""
+        """The claim if it waits for its first consumer; None if it should have been bound before."""
         name = class_of_claim(claim)
         storage_class = self._cluster.storage_classes.get(name)
         if storage_class is None:

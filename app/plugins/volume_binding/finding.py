@@ -1,4 +1,5 @@
-"""Judges nodes by a pod's claims: are its volumes within reach, can the others be bound or made there."""
+"""Evaluates nodes for a pod's claims: whether bound volumes are reachable, and the others can be bound or
+provisioned."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -29,7 +30,7 @@ ERR_REASON_VOLUME_MISSING: Final = (
     "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 )
 
-#: Reasons by bit of ``PodVolumes.problems``, in the order in which they are given.
+#: Reasons by bit of ``PodVolumes.problems``, in kube-scheduler's order.
 _REASONS: Final = (
     ERR_REASON_NODE_CONFLICT,
     ERR_REASON_BIND_CONFLICT,
@@ -42,9 +43,9 @@ NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, VOLUME_MISSING, FAULT = (
 
 
 class PodVolumes:
-    """What a pod's claims would need on each row of a view.
+    """The bindings and provisions that a pod's claims need on each row of a view (kube-scheduler's PodVolumes).
 
-    ``problems``: int32[n], bits of what prevents it, 0 where the pod may go; with FAULT ``fault`` says what.
+    ``problems``: int32[n], bits of reasons, 0 for feasible rows; for FAULT, ``fault`` has the text.
     """
 
     def __init__(self, n: int) -> None:
@@ -54,20 +55,20 @@ class PodVolumes:
         self._provisions: list[tuple[PersistentVolumeClaim, Mask]] = []
 
     def mark(self, where: Mask, problem: int) -> None:
-        """Notes a problem on some rows."""
+        """Records a problem on some rows."""
         self.problems[where] |= problem
 
     def fail(self, where: Mask, text: str) -> None:
-        """Notes a fault on some rows."""
+        """Records an error on some rows."""
         self.fault = self.fault or text
         self.mark(where, FAULT)
 
     def match(self, matches: Sequence[Match]) -> None:
-        """Notes which volumes claims would be bound to."""
+        """Records the volumes to which claims would be bound."""
         self._matches += matches
 
     def provision(self, claim: PersistentVolumeClaim, where: Mask) -> None:
-        """Notes the rows where a volume would have to be made for a claim."""
+        """Records the rows on which a volume would be provisioned for a claim."""
         self._provisions.append((claim, where))
 
     def bindings(self, position: int) -> Iterator[tuple[PersistentVolume, PersistentVolumeClaim]]:
@@ -88,7 +89,7 @@ class PodVolumes:
         return tuple(reason for bit, reason in enumerate(_REASONS) if problems >> bit & 1)
 
     def verdicts(self) -> Verdicts | None:
-        """The problems as a filter's answer."""
+        """The problems as a filter's verdicts."""
         if not self.problems.any():
             return None
         codes = np.zeros(len(self.problems), np.int8)
@@ -98,7 +99,7 @@ class PodVolumes:
 
 
 class VolumeFinder:
-    """Makes plans."""
+    """Evaluates the rows of views for the claims of a pod."""
 
     def __init__(self, table: NodeTable, cluster: Cluster, assumed: AssumedVolumes) -> None:
         self._table = table
@@ -108,7 +109,7 @@ class VolumeFinder:
         self._provisioning = Provisioning(cluster)
 
     def plan(self, view: View, claims: PodClaims) -> PodVolumes:
-        """Judges every row of the view. Rows without a node object may be marked, never with a fault."""
+        """Evaluates every row of the view. Rows without a Node object never have an error."""
         plan = PodVolumes(view.n)
         self._check_bound(plan, view, claims.bound)
         if claims.delayed:
@@ -121,7 +122,7 @@ class VolumeFinder:
     def _check_bound(
         self, plan: PodVolumes, view: View, claims: Sequence[PersistentVolumeClaim]
     ) -> None:
-        """Bound volumes must be within reach; on each row the first claim that fails decides."""
+        """Checks that bound volumes are reachable; on each row the first claim that fails decides."""
         fine = np.ones(view.n, bool)
         for claim in claims:
             volume = self._volumes.get(claim.spec.volume_name)
@@ -139,9 +140,8 @@ class VolumeFinder:
             fine &= reach
 
     def reach(self, view: View, volume: PersistentVolume) -> Mask:
-        """bool[n]: whether nodes can reach a volume, an in-tree one as the CSI driver's where the node has migrated.
-
-        Raises TranslationError if some node has and the volume cannot be translated.
+        """bool[n]: whether nodes can reach a volume; on nodes with CSI migration, the translated volume. Raises
+        TranslationError if a node has migrated and the volume cannot be translated.
         """
         reach = reachable(view, volume)
         if plugin_of(volume.spec) is None:
@@ -150,7 +150,7 @@ class VolumeFinder:
         return np.where(moved, reachable(view, migrated(volume)), reach) if moved.any() else reach
 
     def _moved(self, view: View, volume: PersistentVolume) -> Mask:
-        """bool[n]: which nodes have handed the volume's in-tree plugin to its CSI driver."""
+        """bool[n]: whether the volume's in-tree plugin is migrated to CSI on the node."""
         plugin = plugin_of(volume.spec)
         if plugin is None:
             return np.zeros(view.n, bool)
@@ -181,7 +181,7 @@ class VolumeFinder:
     def _plan_provisions(
         self, plan: PodVolumes, view: View, to_make: Sequence[tuple[Delayed, Mask]]
     ) -> None:
-        """What is left must be made; on each row the first claim that cannot be decides."""
+        """Checks that the remaining claims can be provisioned; on each row the first claim that fails decides."""
         fine = np.ones(view.n, bool)
         for wanted, needed in to_make:
             where = needed & fine

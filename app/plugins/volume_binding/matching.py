@@ -1,9 +1,8 @@
-"""Finds volumes that exist already for claims that wait: for every node the smallest that is large enough.
+"""Finds existing volumes for unbound claims: for every row the smallest one that is large enough.
 
-The rules are those of binding a claim to a volume anywhere in Kubernetes
-(docs/spec/plugins/volume-binding.md#choice-of-a-volume). A volume whose claimRef is the claim is the only choice
-where it can be reached from, and no other is taken where it cannot. Claims of one pod do not take the same volume on
-the same node.
+The rules are those of Kubernetes' volume binder
+(docs/spec/plugins/volume-binding.md#choice-of-a-volume). If a volume's claimRef is the claim, no other volume is
+used; rows that cannot reach it get none. Claims of one pod do not use the same volume on the same row.
 """
 
 from collections.abc import Sequence
@@ -34,24 +33,24 @@ NOTHING: Final = np.int32(-1)
 
 
 class CandidateVolumes:
-    """The volumes of one class while the claims of one pod choose among them.
+    """The volumes of one class from which the claims of one pod choose.
 
-    Numbers stand for the free ones, smallest first, then for those reserved for the pod's own claims.
+    Volumes are numbered: the free ones, smallest first, then those reserved for the pod's claims.
     """
 
     def __init__(self, unbound: VolumesByClass) -> None:
         self.unbound: Final = unbound
         self._reserved: list[PersistentVolume] = []
-        #: What earlier claims have chosen.
+        #: The choices of earlier claims.
         self.taken: list[Picks] = []
 
     def volume(self, number: int) -> PersistentVolume:
-        """The volume that a number stands for."""
+        """The volume with this number."""
         free = self.unbound.free
         return free[number] if number < len(free) else self._reserved[number - len(free)]
 
     def number(self, volume: PersistentVolume) -> int:
-        """The number of a reserved volume."""
+        """The number of a reserved volume; new ones are added."""
         for number, known in enumerate(self._reserved, len(self.unbound.free)):
             if known is volume:
                 return number
@@ -59,7 +58,7 @@ class CandidateVolumes:
         return len(self.unbound.free) + len(self._reserved) - 1
 
     def is_taken(self, number: int | Picks, n: int) -> Mask:
-        """bool[n]: whether an earlier claim of the pod has chosen this on the row."""
+        """bool[n]: whether an earlier claim of the pod has chosen this volume on the row."""
         mask = np.zeros(n, bool)
         for picks in self.taken:
             mask |= picks == number
@@ -67,7 +66,7 @@ class CandidateVolumes:
 
 
 class Match:
-    """What a claim would be bound to on each row."""
+    """The volume chosen for a claim on each row."""
 
     __slots__ = ("_picks", "_pool", "wanted")
 
@@ -78,7 +77,7 @@ class Match:
 
     @property
     def missing(self) -> Mask:
-        """bool[n]: where there is no volume for the claim."""
+        """bool[n]: whether there is no volume for the claim."""
         mask: Mask = self._picks == NOTHING
         return mask
 
@@ -95,8 +94,8 @@ class Matcher:
         self._unbound = UnboundVolumes(volumes)
 
     def match(self, view: View, claims: Sequence[Delayed]) -> list[Match]:
-        """Chooses for each claim in turn, the smallest first. Raises SchedulingError for a claim that cannot be
-        read."""
+        """Chooses for each claim in turn, smallest first. Raises SchedulingError for a claim with an invalid
+        selector."""
         pools: dict[str, CandidateVolumes] = {}
         matches = []
         for wanted in sorted(claims, key=lambda delayed: delayed.size or 0):
@@ -127,7 +126,7 @@ class Matcher:
     def _choose_reserved(
         self, view: View, wanted: Delayed, pool: CandidateVolumes, picks: Picks
     ) -> Mask:
-        """Fills in volumes reserved for the claim; bool[n]: the rows where none has been looked at."""
+        """Fills in volumes that are reserved for the claim; bool[n]: the rows on which another volume may be chosen."""
         undecided = np.ones(view.n, bool)
         claim, traits = wanted.claim, Traits.of(wanted.claim)
         names = pool.unbound.reserved.get((claim.namespace, claim.name), ())

@@ -1,4 +1,4 @@
-"""VolumeBinding's extension points and queueing hints."""
+"""The VolumeBinding plugin: extension points and queueing hints."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ _RESERVATION: Final = "VolumeBinding/reservation"
 
 
 class VolumeBinding:
-    """Finds nodes for a pod's claims, and binds the claims that wait for it before the pod is bound."""
+    """Filters nodes by a pod's claims, and binds the claims that wait for it before the pod is bound."""
 
     NAME: ClassVar[str] = "VolumeBinding"
     NEEDS: ClassVar[Mapping[str, Need]] = dict.fromkeys(
@@ -54,17 +54,17 @@ class VolumeBinding:
         self._reader = ClaimReader(handle.cluster, caches.claims)
         self._finder = VolumeFinder(handle.table, handle.cluster, caches)
         self._waiter = Waiter(handle.table, self._finder, caches, timeout)
-        #: How often finding nodes (``predicate``), reserving (``assume``) and writing (``bind``) met an error.
+        #: The number of errors in Filter (``predicate``), Reserve (``assume``) and PreBind (``bind``).
         self.stage_errors: Final[Counter[str]] = Counter()
 
     # ------------------------------------------------------------ finding nodes
 
     def concerns(self, template: PodTemplate) -> bool:
-        """Pods with claims."""
+        """True for pods with claims."""
         return has_claims(template)
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
-        """Skips pods without claims; refuses those whose claims are missing, broken or should be bound by now."""
+        """Skips pods without claims; rejects those whose claims are missing, invalid or should be bound already."""
         if not has_claims(pod.template):
             return SKIP
         claims = self._reader.read(pod)
@@ -74,7 +74,8 @@ class VolumeBinding:
         return SUCCESS
 
     def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows that cannot reach the bound volumes, or where the others can be neither bound nor made."""
+        """Rejects rows that cannot reach the bound volumes, or on which the others can be neither bound nor
+        provisioned."""
         claims: PodClaims | None = state.get(_CLAIMS)
         if claims is None:
             return None
@@ -83,17 +84,17 @@ class VolumeBinding:
         return plan.verdicts()
 
     def pre_score(self, _state: CycleState, _pod: Pod, _view: View) -> Status:
-        """Skips always: scoring belongs to the feature gate StorageCapacityScoring, which is off."""
+        """Always Skip: scoring needs the feature gate StorageCapacityScoring, which is off."""
         return SKIP
 
     def score(self, _state: CycleState, _pod: Pod, view: View) -> Int64:
-        """Nothing for any node, as kube-scheduler's without the feature gate."""
+        """None: no scores without the feature gate."""
         return np.zeros(view.n, np.int64)
 
     # ------------------------------------------------------------ binding claims
 
     def reserve(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
-        """Chooses volumes on the node and assumes them; nothing to do where all claims are bound."""
+        """Chooses volumes for the node and assumes them."""
         claims: PodClaims | None = state.get(_CLAIMS)
         if claims is None or not claims.delayed:
             return SUCCESS
@@ -114,14 +115,14 @@ class VolumeBinding:
         return SUCCESS
 
     def unreserve(self, state: CycleState, _pod: Pod, _node_name: str) -> None:
-        """Gives back what was assumed and not written yet."""
+        """Restores what was assumed and not written."""
         reservation: Reservation | None = state.get(_RESERVATION)
         if reservation is not None:
             release(reservation, self._caches)
             state.write(_RESERVATION, None)
 
     def pre_bind_pre_flight(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
-        """Skip where nothing was reserved."""
+        """Skip if nothing was reserved."""
         reservation: Reservation | None = state.get(_RESERVATION)
         if reservation is None:
             return SKIP
@@ -132,7 +133,7 @@ class VolumeBinding:
     async def pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, effects: Effects
     ) -> Status:
-        """Writes what was reserved and waits until it is bound."""
+        """Writes the reservation and waits until all claims are bound."""
         flight = self.pre_bind_pre_flight(state, pod, node_name)
         if flight.code is Code.Skip:
             return SUCCESS
@@ -154,7 +155,7 @@ class VolumeBinding:
     # ------------------------------------------------------------ queueing
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Everything that volumes are found by, and nodes."""
+        """Events of claims, volumes, classes, CSI objects and nodes."""
         change = Action.Add | Action.Update
         return (
             EventRegistration(
@@ -182,29 +183,29 @@ class VolumeBinding:
 
 
 def after_class_changed(_pod: Pod, old: StorageClass | None, new: StorageClass) -> bool:
-    """A class has appeared, or makes volumes elsewhere than before."""
+    """Queue if a class was added or its allowedTopologies changed."""
     return old is None or _topologies(old) != _topologies(new)
 
 
 def _topologies(storage_class: StorageClass) -> list[tuple[object, ...]]:
-    """allowedTopologies for comparing; absent and empty lists are the same."""
+    """allowedTopologies in comparable form; absent and empty lists are equal."""
     return [term.match_label_expressions or () for term in storage_class.allowed_topologies or ()]
 
 
 def after_claim_changed(
     pod: Pod, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
 ) -> bool:
-    """A claim of this pod has appeared or changed."""
+    """Queue if a claim of this pod was added or changed."""
     return used_by(pod, new)
 
 
 def after_csi_node_changed(_pod: Pod, old: CSINode | None, new: CSINode) -> bool:
-    """A CSINode has appeared, or a node has handed over other in-tree plugins than before."""
+    """Queue if a CSINode was added or its migrated in-tree plugins changed."""
     return old is None or migrated_plugins(old) != migrated_plugins(new)
 
 
 def after_driver_changed(pod: Pod, old: CSIDriver, new: CSIDriver) -> bool:
-    """The driver of an inline volume of this pod no longer reports capacity."""
+    """Queue if the driver of an inline volume of this pod no longer reports capacity."""
     switched_off = bool(old.spec.storage_capacity) and not new.spec.storage_capacity
     return switched_off and any(
         volume.csi is not None and volume.csi.driver == new.name for volume in pod.template.volumes
@@ -214,7 +215,7 @@ def after_driver_changed(pod: Pod, old: CSIDriver, new: CSIDriver) -> bool:
 def after_capacity_changed(
     _pod: Pod, old: CSIStorageCapacity | None, new: CSIStorageCapacity
 ) -> bool:
-    """There is capacity where there was none, or more than before."""
+    """Queue if a capacity was added or has grown."""
     if old is None:
         return True
     before, after = volume_limit(old), volume_limit(new)

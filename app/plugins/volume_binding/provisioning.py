@@ -1,4 +1,4 @@
-"""Where a volume can be made for a claim: provisioner, allowed topologies, free capacity.
+"""The rows on which a volume can be provisioned for a claim: provisioner, allowed topologies, capacity.
 
 See docs/spec/plugins/volume-binding.md#filter.
 """
@@ -24,7 +24,7 @@ _MOST: Final = 2**63 - 1
 
 
 def volume_limit(capacity: CSIStorageCapacity) -> int | None:
-    """Bytes of the largest volume that can be made there; None if it is not known."""
+    """Bytes of the largest volume that can be provisioned; None if unknown."""
     limit = capacity.maximum_volume_size
     amount = capacity.capacity if limit is None else limit
     try:
@@ -48,7 +48,7 @@ class _ClassCapacities:
         return len(self._slots)
 
     def set(self, key: str, limit: int, topology: int) -> None:
-        """Adds a capacity or takes over its new version."""
+        """Adds or updates a capacity."""
         slot = self._slots.get(key)
         if slot is None:
             if not self._unused:
@@ -60,7 +60,7 @@ class _ClassCapacities:
         self._write(slot, limit, topology)
 
     def drop(self, key: str) -> None:
-        """Forgets a capacity."""
+        """Removes a capacity."""
         slot = self._slots.pop(key, None)
         if slot is not None:
             self._unused.append(slot)
@@ -72,7 +72,7 @@ class _ClassCapacities:
             self._columns[0][slot], self._columns[1][slot] = limit, topology
 
     def places_with(self, size: int) -> npt.NDArray[np.int32]:
-        """Numbers of the topologies where a volume of ``size`` bytes can be made."""
+        """Numbers of the topologies in which a volume of ``size`` bytes can be provisioned."""
         if self._columns is None:
             self._columns = np.array(self._limits, np.int64), np.array(self._topologies, np.int32)
         limits, topologies = self._columns
@@ -80,7 +80,7 @@ class _ClassCapacities:
 
 
 class Capacities:
-    """CSIStorageCapacity objects by storage class, kept up to date from the first question on."""
+    """CSIStorageCapacity objects by storage class, updated from the first use on."""
 
     def __init__(self, lister: Lister[CSIStorageCapacity]) -> None:
         self._lister = lister
@@ -88,7 +88,7 @@ class Capacities:
         self._classes: dict[str, _ClassCapacities] | None = None
 
     def room(self, view: View, class_name: str, size: int) -> Mask:
-        """bool[n]: whether a volume of ``size`` bytes can be made within reach."""
+        """bool[n]: whether a volume of ``size`` bytes can be provisioned for the row."""
         found = self._known_classes().get(class_name)
         if found is None:
             return np.zeros(view.n, bool)
@@ -98,8 +98,8 @@ class Capacities:
         return mask
 
     def _known_classes(self) -> dict[str, _ClassCapacities]:
-        """All capacities by class; read from the lister at first, and again when too many topologies have gone
-        since."""
+        """All capacities by class; read from the lister at the first use, and again when too many topologies are
+        unused."""
         if self._classes is None:
             self._lister.follow(self._changed)
         elif not self._topologies.is_wasteful(len(self._lister)):
@@ -135,21 +135,21 @@ def _moved(old: CSIStorageCapacity, new: CSIStorageCapacity) -> bool:
 
 
 class Provisioning:
-    """Says where claims can be provisioned."""
+    """Decides on which rows claims can be provisioned."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._drivers = cluster.csi_drivers
         self._capacities = Capacities(cluster.csi_capacities)
 
     def possible(self, view: View, storage_class: StorageClass) -> Mask:
-        """bool[n]: whether the class makes volumes for the node."""
+        """bool[n]: whether the class provisions volumes for the row."""
         if storage_class.provisioner in {"", _NO_PROVISIONER}:
             return np.zeros(view.n, bool)
         allowed = _allowed(storage_class)
         return np.ones(view.n, bool) if allowed is None else match_node_selector(view, allowed)
 
     def room(self, view: View, wanted: Delayed) -> Mask:
-        """bool[n]: whether there is capacity for the claim; all True where the driver does not report capacity."""
+        """bool[n]: whether there is capacity for the claim; True if the driver does not report capacity."""
         driver = self._drivers.get(wanted.storage_class.provisioner)
         if wanted.size is None or driver is None or not driver.spec.storage_capacity:
             return np.ones(view.n, bool)

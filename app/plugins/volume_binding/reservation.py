@@ -1,4 +1,5 @@
-"""What was chosen for one pod on one node: set aside in the assume caches, written to the API server, or given back."""
+"""Reserves the volumes and claims chosen for a pod: assumes them, writes them to the API server, waits until they are
+bound, or restores them."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -25,9 +26,8 @@ Changes = Mapping[str, Any]
 class Binding(msgspec.Struct):
     """A volume to bind to a claim.
 
-    ``stored``: the volume as it is now; ``assumed``: as it will be; ``changes``: what has to be written, None for
-    nothing. ``mine``: whether it was assumed for this pod; ``written``: whether the API server has accepted the
-    changes.
+    ``stored``: the present volume; ``assumed``: the bound one; ``changes``: the merge patch to write, None for none.
+    ``mine``: whether it was assumed for this pod; ``written``: whether the API server has accepted the changes.
     """
 
     stored: PersistentVolume
@@ -39,7 +39,7 @@ class Binding(msgspec.Struct):
 
 
 class Provision(msgspec.Struct):
-    """A claim to provision for a node; the fields as for Binding."""
+    """A claim to provision for a node; fields as for Binding."""
 
     stored: PersistentVolumeClaim
     assumed: PersistentVolumeClaim
@@ -49,7 +49,7 @@ class Provision(msgspec.Struct):
 
 
 class Reservation(msgspec.Struct):
-    """Everything set aside for one pod."""
+    """The bindings and provisions of one pod."""
 
     node_name: str
     bindings: list[Binding] = msgspec.field(default_factory=list)
@@ -57,7 +57,7 @@ class Reservation(msgspec.Struct):
 
 
 def reserve(plan: PodVolumes, node_name: str, caches: AssumedVolumes) -> Reservation:
-    """Sets aside what a plan of one row needs; all of it, or nothing. Raises SchedulingError."""
+    """Assumes what a plan for one row needs, all or nothing. Raises SchedulingError."""
     reservation = Reservation(node_name)
     bindings = list(plan.bindings(0))
     claims = {claim.key: claim for claim in plan.provisions(0)}
@@ -83,7 +83,7 @@ def reserve(plan: PodVolumes, node_name: str, caches: AssumedVolumes) -> Reserva
 
 
 def release(reservation: Reservation, caches: AssumedVolumes) -> None:
-    """Gives back what was set aside and not written. What was written stays assumed until the watch shows it."""
+    """Restores what was assumed and not written. What was written stays assumed until the watch shows it."""
     for binding in reservation.bindings:
         if binding.mine and not binding.written:
             caches.volumes.restore(binding.assumed)
@@ -93,7 +93,7 @@ def release(reservation: Reservation, caches: AssumedVolumes) -> None:
 
 
 async def write(reservation: Reservation, effects: Effects) -> None:
-    """Writes volumes, then claims, one after another. Raises SchedulingError at the first that fails."""
+    """Writes volumes, then claims, one by one. Raises SchedulingError at the first failure."""
     for binding in reservation.bindings:
         if binding.changes is not None:
             await effects.update_volume(binding.stored, binding.changes)
@@ -105,7 +105,7 @@ async def write(reservation: Reservation, effects: Effects) -> None:
 
 
 def _binds(volume: PersistentVolume | None, claim: PersistentVolumeClaim) -> bool:
-    """Whether the claimRef is the claim, uid and all."""
+    """Whether the claimRef is the claim, including its uid."""
     reference = volume.spec.claim_ref if volume is not None else None
     return reference is not None and (reference.namespace, reference.name, reference.uid) == (
         claim.namespace,
@@ -119,7 +119,7 @@ def _selected_node(claim: PersistentVolumeClaim | None) -> str | None:
 
 
 def _binding(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Binding:
-    """Binds a volume to a claim; the annotation says that its owner has not done so."""
+    """Binds a volume to a claim; an annotation marks that a controller did it."""
     spec, annotations = volume.spec, volume.metadata.annotations
     changes: dict[str, Any] = {}
     if not bound_to(volume, claim) and BOUND_BY_CONTROLLER not in volume.annotations:
@@ -160,7 +160,7 @@ _POLL_SECONDS: Final = 1.0
 
 
 class Waiter:
-    """Waits for reservations. ``timeout_seconds``: how long for each; 0 for not at all."""
+    """Waits until reservations are bound. ``timeout_seconds``: for each reservation; 0 for no waiting."""
 
     def __init__(
         self, table: NodeTable, finder: VolumeFinder, caches: AssumedVolumes, timeout_seconds: float
@@ -171,7 +171,7 @@ class Waiter:
         self._timeout = timeout_seconds
 
     async def wait_bound(self, pod: Pod, reservation: Reservation, effects: Effects) -> None:
-        """Returns once all claims are bound. Raises SchedulingError after the timeout, or if it cannot happen any
+        """Returns when all claims are bound. Raises SchedulingError after the timeout, or if they cannot be bound any
         more."""
         left = self._timeout
         while left > _POLL_SECONDS:
@@ -183,14 +183,14 @@ class Waiter:
         raise SchedulingError("context deadline exceeded")
 
     def is_bound(self, pod: Pod, reservation: Reservation) -> bool:
-        """Whether all claims are bound by now. Raises SchedulingError if they will not be."""
+        """Whether all claims are bound. Raises SchedulingError if they cannot be bound any more."""
         view = self._node(pod, reservation.node_name)
         return all(self._binding_done(view, b) for b in reservation.bindings) and all(
             self._provision_done(view, p, reservation.node_name) for p in reservation.provisions
         )
 
     def _node(self, pod: Pod, node_name: str) -> View:
-        """The node, as a view of one row, with the pod still assumed on it."""
+        """The pod's node as a view of one row."""
         row = self._table.row_of.get(node_name)
         if row is None or not self._table.exists[row]:
             raise SchedulingError(

@@ -1,7 +1,7 @@
 """The volumes that claims can be bound to, by storage class, as columns.
 
-Follows the assume cache, so that a volume assumed for one claim is not offered to other claims. A class is made when
-first asked for; after that a change costs one insertion into sorted columns.
+Follows the assume cache, so that a volume assumed for one claim is not used for another. A class is built at the
+first use; after that a change costs one insertion into sorted columns.
 """
 
 import bisect
@@ -26,14 +26,14 @@ from app.state.view import View
 
 _FILESYSTEM: Final = "Filesystem"
 _AVAILABLE: Final = "Available"
-#: Traits that may have numbers although no volume has them any more.
+#: The number of unused traits that are kept.
 _SPARE_TRAITS: Final = 64
 
 _Numbers = npt.NDArray[np.int32]
 
 
 class Traits(msgspec.Struct, frozen=True):
-    """What a volume or a claim is like besides its size, topology and labels; few differ within a class."""
+    """The properties of a volume or a claim other than size, topology and labels; few differ within a class."""
 
     mode: str
     attributes_class: str
@@ -41,7 +41,7 @@ class Traits(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, obj: PersistentVolume | PersistentVolumeClaim) -> "Traits":
-        """Those of a volume, or those that a claim asks for."""
+        """The traits of a volume, or those that a claim requests."""
         spec = obj.spec
         return cls(
             mode=_FILESYSTEM if spec.volume_mode is None else spec.volume_mode,
@@ -54,12 +54,12 @@ class Traits(msgspec.Struct, frozen=True):
         return (self.mode, self.attributes_class) == (other.mode, other.attributes_class)
 
     def suits(self, wanted: "Traits") -> bool:
-        """Whether a volume like this is what a claim asks for."""
+        """Whether a volume with these traits is suitable for a claim with these traits."""
         return self.same_kind(wanted) and self.access_modes >= wanted.access_modes
 
 
 def capacity_of(volume: PersistentVolume) -> int:
-    """Nano-bytes; -1, less than anybody asks for, if it cannot be read."""
+    """Nano-bytes; -1, less than any request, if invalid."""
     try:
         return storage_of(volume.spec.capacity) or 0
     except QuantityError:
@@ -78,13 +78,13 @@ class VolumesByClass:
     """
 
     def __init__(self, topologies: Topologies, traits: dict[Traits, int]) -> None:
-        """``topologies`` and ``traits``: their numbers, shared by all classes."""
+        """``topologies`` and ``traits`` have the numbers, which all classes share."""
         self.free: Final[list[PersistentVolume]] = []
         self.reserved: Final[dict[ClaimKey, tuple[str, ...]]] = {}
         self._order: list[tuple[int, str]] = []
         self._topologies = topologies
         self._traits = traits
-        #: Number of each free volume's topology and traits, once they were needed.
+        #: The numbers of each free volume's topology and traits, once used.
         self._columns: tuple[_Numbers, _Numbers] | None = None
 
     @property
@@ -112,7 +112,7 @@ class VolumesByClass:
                 )
 
     def drop(self, volume: PersistentVolume) -> None:
-        """Removes a volume as it was added."""
+        """Removes a volume, in the version that was added."""
         reference = volume.spec.claim_ref
         if reference is not None:
             key = (reference.namespace, reference.name)
@@ -133,7 +133,7 @@ class VolumesByClass:
         return self._topologies.number(topology), trait
 
     def renumber(self, topologies: Topologies, traits: dict[Traits, int]) -> None:
-        """Takes the numbers of topologies and traits from these instead."""
+        """Replaces the numbers of topologies and traits."""
         self._topologies, self._traits, self._columns = topologies, traits, None
 
     def _numbered(self) -> tuple[_Numbers, _Numbers]:
@@ -143,7 +143,7 @@ class VolumesByClass:
         return self._columns
 
     def suitable(self, size: int, wanted: Traits) -> npt.NDArray[np.intp]:
-        """Positions of the free volumes of at least ``size`` nano-bytes with the traits asked for, ascending."""
+        """Positions of the free volumes of at least ``size`` nano-bytes with suitable traits, ascending."""
         start = bisect.bisect_left(self._order, (size, ""))
         _, traits = self._numbered()
         suits = np.array([have.suits(wanted) for have in self._traits], bool)
@@ -168,18 +168,18 @@ def _is_free(volume: PersistentVolume) -> bool:
 
 
 class UnboundVolumes:
-    """All volumes by storage class, those assumed as assumed."""
+    """All volumes, with assumed changes, by storage class."""
 
     def __init__(self, volumes: VolumeCache) -> None:
         self._volumes = volumes
         self._topologies = Topologies()
         self._traits: dict[Traits, int] = {}
         self._classes: dict[str, VolumesByClass] | None = None
-        #: How many free volumes all classes have.
+        #: The number of free volumes of all classes.
         self._free = 0
 
     def of_class(self, name: str) -> VolumesByClass:
-        """The volumes of a class; all are sorted by class when the first is asked for."""
+        """The volumes of a class; the first use sorts all volumes by class."""
         if self._classes is None:
             self._classes = {}
             for volume in self._volumes:
@@ -204,7 +204,7 @@ class UnboundVolumes:
     def _move(
         self, classes: dict[str, VolumesByClass], volume: PersistentVolume, *, there: bool
     ) -> None:
-        """Adds a volume to its class, or takes it away."""
+        """Adds a volume to its class, or removes it."""
         name = class_of_volume(volume)
         unbound = classes.get(name)
         if unbound is None:
@@ -219,7 +219,7 @@ class UnboundVolumes:
             del classes[name]
 
     def named(self, names: Iterable[str]) -> Sequence[PersistentVolume]:
-        """The volumes with these names that are not being deleted, smallest first."""
+        """The volumes with these names that are not terminating, smallest first."""
         found = [self._volumes.get(name) for name in names]
         kept = [v for v in found if v is not None and v.metadata.deletion_timestamp is None]
         return sorted(kept, key=smallest_first)

@@ -1,8 +1,9 @@
-"""Which nodes can reach a volume, or a pool of storage: by node labels only, many volumes at a time.
+"""The rows that can reach volumes or storage pools, by node labels, for many volumes at a time.
 
-Volumes come in thousands, each tied to one node by a label, or in a few groups, each tied to a zone. So what they
-demand of nodes is numbered (``Topologies``) and answers are worked out per number, then spread over the rows: numbers
-that stand for one value of a label all at once by the codes of its column, any other selector one by one.
+There may be thousands of volumes, each tied to one node by a label, or few groups of volumes, each tied to a zone.
+Therefore distinct topologies are numbered (``Topologies``), results are computed per number and then spread over the
+rows: for all topologies that are one value of a label at once, by the codes of its column; for other selectors one by
+one.
 """
 
 import functools
@@ -27,15 +28,15 @@ Ranks = npt.NDArray[np.int32]
 
 NOWHERE: Final = np.int32(2**31 - 1)
 
-#: Topologies that may have numbers although they are not needed any more.
+#: The number of unused topologies that are kept.
 _SPARE_TOPOLOGIES: Final = 1024
 _LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """Where something can be reached from.
+    """A set of nodes.
 
-    With ``key``: from nodes whose label has this ``value``. Else: from nodes that ``selector`` matches, all for None.
+    With ``key``: the nodes whose label has this ``value``. Otherwise those that ``selector`` matches (None: all).
     """
 
     key: str = ""
@@ -48,10 +49,9 @@ _NOT_AT_ALL: Final = Topology(selector=NodeSelector(()))
 
 
 def topology_of(selector: NodeSelector | None) -> Topology:
-    """Where nodes that satisfy a volume's selector are; None is no selector.
+    """The topology of a volume's node selector; None is no selector.
 
-    A volume is judged against a node of which the labels alone are known, and a node without a name satisfies any
-    matchFields that can be read.
+    As in kube-scheduler, the selector is evaluated with the node's labels only, so valid matchFields always match.
     """
     if selector is None:
         return ANYWHERE
@@ -73,7 +73,7 @@ _known_topology = functools.lru_cache(maxsize=8192)(_topology_of)
 
 
 def topology_of_labels(selector: LabelSelector | None) -> Topology:
-    """Where nodes with matching labels are; None matches none, ``{}`` all, one that cannot be read none."""
+    """The topology of a label selector; None and invalid selectors match no node, ``{}`` all."""
     if selector is None:
         return _NOT_AT_ALL
     labels = selector.match_labels or {}
@@ -89,7 +89,7 @@ def topology_of_labels(selector: LabelSelector | None) -> Topology:
 
 
 def _topology(terms: tuple[NodeSelectorTerm, ...]) -> Topology:
-    """The topology of terms without matchFields; what cannot be read is no label of any node."""
+    """The topology of terms without matchFields; invalid terms match no node."""
     requirements = (terms[0].match_expressions or ()) if len(terms) == 1 else ()
     if len(requirements) == 1 and requirements[0].operator == "In":
         values = set(requirements[0].values or ())
@@ -99,7 +99,7 @@ def _topology(terms: tuple[NodeSelectorTerm, ...]) -> Topology:
 
 
 def reachable(view: View, volume: PersistentVolume) -> Mask:
-    """bool[n]: whether a node satisfies the volume's node affinity."""
+    """bool[n]: whether the row satisfies the volume's node affinity."""
     affinity = volume.spec.node_affinity
     topology = topology_of(affinity.required if affinity is not None else None)
     if topology.key:
@@ -118,7 +118,7 @@ class _LabelTopologies:
         self._key = key
         self._values: list[str] = []
         self._numbers: list[int] = []
-        #: Codes and numbers as looked up so far.
+        #: The codes and numbers that have been looked up.
         self._codes: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self._at: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self._epoch, self._seen = -1, 0
@@ -128,7 +128,7 @@ class _LabelTopologies:
         self._values.append(value)
 
     def _look_up(self, column: LabelColumn) -> None:
-        """Brings the codes up to date; values that no node had are looked up again once nodes have new ones."""
+        """Updates the codes; values that no node had are looked up again when nodes have new values."""
         if self._epoch != column.epoch:
             self._epoch, self._codes = column.epoch, np.zeros(0, np.intp)
         known = len(self._codes)
@@ -145,7 +145,7 @@ class _LabelTopologies:
         """int32[depth, n] from int32[depth, topologies]."""
         column, codes = view.label(self._key)
         self._look_up(column)
-        # One entry more than there are codes, at the end, where NO_CODE points: no row asks for it.
+        # One more entry than codes, at the end, for NO_CODE: no row uses it.
         by_code = np.full((len(ranks), len(column.values) + 1), NOWHERE)
         by_code[:, self._codes] = ranks[:, self._at]
         found: Ranks = by_code[:, codes]
@@ -153,14 +153,14 @@ class _LabelTopologies:
 
 
 class Topologies:
-    """Numbers for topologies. They are given for good: see ``is_wasteful``."""
+    """Numbers for topologies. Numbers are never released: see ``is_wasteful``."""
 
     def __init__(self) -> None:
         self._numbers: dict[Topology, int] = {ANYWHERE: 0}
         self._labels: dict[str, tuple[int, _LabelTopologies]] = {}
-        #: What topologies belong to: those of one label together, each with a selector of its own, with its number.
+        #: The owners of topologies: one for all values of a label, one for each other selector (with its number).
         self._owners: list[_LabelTopologies | tuple[int, NodeSelector] | None] = [None]
-        #: By number: the position of the owner. And as an array, once it was needed.
+        #: By number: the position of the owner. The same as an array, once used.
         self._owner_of: list[int] = [0]
         self._column: npt.NDArray[np.intp] | None = None
 
@@ -168,12 +168,11 @@ class Topologies:
         return len(self._numbers)
 
     def is_wasteful(self, used: int) -> bool:
-        """Whether so many have numbers, of which at most ``used`` are needed, that their owner had better start
-        afresh."""
+        """Whether many more topologies have numbers than are ``used``, so that numbering should start again."""
         return len(self._numbers) > _SPARE_TOPOLOGIES + 2 * used
 
     def number(self, topology: Topology) -> int:
-        """The number of a topology, a new one if it has none yet."""
+        """The number of a topology; a new topology gets one."""
         number = self._numbers.get(topology)
         if number is None:
             number = self._numbers[topology] = len(self._numbers)
@@ -195,9 +194,9 @@ class Topologies:
         return len(self._owners) - 1
 
     def spread(self, view: View, ranks: Ranks) -> Ranks:
-        """int32[depth, n]: the ``depth`` smallest ranks within each row's reach, from those at each topology.
+        """int32[depth, n]: the ``depth`` lowest ranks that each row can reach, from the ranks at each topology.
 
-        ``ranks``: int32[depth, len(self)], each at one topology only.
+        ``ranks``: int32[depth, len(self)], each rank at one topology only.
         """
         depth = len(ranks)
         parts = [np.repeat(ranks[:, :1], view.n, axis=1)]
