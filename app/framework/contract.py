@@ -142,7 +142,7 @@ class _Checks:
             self._compare_neighbours("filter", pod, lambda: self._ask(state, pod, self._all()))
         if _contents(self._table) != before:
             self._fault("filter changes the columns it was shown")
-        self._check_worlds(state, pod)
+        self._check_dry_runs(state, pod)
 
     def _after_pre_filter(self, pod: Pod) -> CycleState | None:
         """The cycle state after PreFilter; None if PreFilter skips or rejects the pod."""
@@ -217,33 +217,33 @@ class _Checks:
                         f"filter's reason number {number} does not mean the same in two answers about one pod"
                     )
 
-    def _check_worlds(self, state: CycleState, pod: Pod) -> None:
+    def _check_dry_runs(self, state: CycleState, pod: Pod) -> None:
         """A pod added or removed in a dry run counts as one that is really added or removed."""
         for row in self._table.live_rows()[:_FEW].tolist():
             name = self._table.names[row]
             guest = msgspec.structs.replace(pod, name="guest", uid="guest", node_name=name)
-            self._check_world(state, pod, row, guest, arrives=True)
+            self._check_dry_run(state, pod, row, guest, arrives=True)
             for resident in list(self._table.pods[row].values())[:1]:
-                self._check_world(state, pod, row, resident, arrives=False)
+                self._check_dry_run(state, pod, row, resident, arrives=False)
 
-    def _check_world(
+    def _check_dry_run(
         self, state: CycleState, pod: Pod, row: int, other: Pod, *, arrives: bool
     ) -> None:
         """Raises _Broken: one row is enough."""
         table, rows = self._table, np.array([row], np.intp)
-        imagined = DryRunView(table, rows)
-        (imagined.add if arrives else imagined.remove)(0, other)
-        said = self._ask(state, pod, imagined)
+        dry_run = DryRunView(table, rows)
+        (dry_run.add if arrives else dry_run.remove)(0, other)
+        said = self._ask(state, pod, dry_run)
         (table.add_pod if arrives else table.remove_pod)(other)
         try:
             real = self._ask_again(pod, View(table, rows))
         finally:
             (table.remove_pod if arrives else table.add_pod)(other)
         if real and said != real:
-            where = "on it" if arrives else "away from it"
+            change = "added" if arrives else "removed"
             raise _Broken(
-                f"filter says {_words(said[row])} of node {table.names[row]} with a pod imagined {where}, and "
-                f"{_words(real[row])} when that has happened: it looks past the view, at the table"
+                f"filter says {_words(said[row])} of node {table.names[row]} with a pod {change} in a dry run, and "
+                f"{_words(real[row])} when that is so in the table: the filter must read the view, not the table"
             )
 
     # ------------------------------------------------------------ score

@@ -1,6 +1,6 @@
-"""What follows from claims and volumes themselves: names, classes, sizes, who is bound to whom.
+"""Properties of PersistentVolumeClaims and PersistentVolumes: names, classes, sizes, and which is bound to which.
 
-Shared by the volume plugins and the indexes behind them (docs/spec/plugins/volume-binding.md).
+Used by the volume plugins and their indexes (docs/spec/plugins/volume-binding.md).
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ ClaimKey = tuple[str, str]
 
 
 def not_found(resource: str, name: str) -> str:
-    """The text of a lookup that found nothing, as Kubernetes' listers write it."""
+    """The error text of Kubernetes' listers for an object that does not exist."""
     return f'{resource} "{name}" not found'
 
 
@@ -44,7 +44,7 @@ def claim_missing(name: str) -> str:
 
 
 def claim_name(pod: Pod, volume: Volume) -> str | None:
-    """The claim behind a volume of a pod, that of a generic ephemeral volume included; None if it has none."""
+    """The name of a volume's claim, including that of a generic ephemeral volume; None if it has none."""
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     if volume.ephemeral is not None:
@@ -66,12 +66,12 @@ def named_by(pod: Pod, claim: PersistentVolumeClaim) -> bool:
 
 
 def used_by(pod: Pod, claim: PersistentVolumeClaim) -> bool:
-    """Whether a volume of the pod is behind this claim, generic ephemeral ones included."""
+    """Whether a volume of the pod uses this claim, generic ephemeral volumes included."""
     return (claim.namespace, claim.name) in claim_keys(pod)
 
 
 def foreign_claim(pod: Pod, volume: Volume, claim: PersistentVolumeClaim) -> str | None:
-    """Why an ephemeral volume of the pod may not use this claim: the pod does not control it; None if all is well."""
+    """The error if the pod does not control the claim of its ephemeral volume; None otherwise."""
     if volume.ephemeral is None or any(
         owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references or ()
     ):
@@ -80,12 +80,12 @@ def foreign_claim(pod: Pod, volume: Volume, claim: PersistentVolumeClaim) -> str
 
 
 def class_of_claim(claim: PersistentVolumeClaim) -> str:
-    """The storage class that a claim asks for, empty for none; the beta annotation comes first."""
+    """The storage class of a claim, empty for none; the beta annotation takes precedence."""
     return claim.annotations.get(_BETA_CLASS, claim.spec.storage_class_name or "")
 
 
 def class_of_volume(volume: PersistentVolume) -> str:
-    """The storage class of a volume, empty for none; the beta annotation comes first."""
+    """The storage class of a volume, empty for none; the beta annotation takes precedence."""
     return volume.annotations.get(_BETA_CLASS, volume.spec.storage_class_name)
 
 
@@ -95,7 +95,7 @@ def fully_bound(claim: PersistentVolumeClaim) -> bool:
 
 
 def requested_storage(claim: PersistentVolumeClaim) -> int | None:
-    """Nano-bytes that a claim asks for; None if it does not say. Raises QuantityError."""
+    """The requested nano-bytes of a claim; None without a request. Raises QuantityError."""
     resources = claim.spec.resources
     return storage_of(resources.requests if resources is not None else None)
 
@@ -107,7 +107,7 @@ def storage_of(amounts: Resources | None) -> int | None:
 
 
 def bound_to(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether a volume's claimRef is this claim; a claimRef without uid goes by name alone."""
+    """Whether a volume's claimRef is this claim; without a uid in the claimRef the name decides."""
     reference = volume.spec.claim_ref
     return (
         reference is not None

@@ -1,4 +1,4 @@
-"""Cluster events: what can make an unschedulable pod schedulable (docs/spec/cluster-events.md)."""
+"""Cluster events: changes that can make an unschedulable pod schedulable (docs/spec/cluster-events.md)."""
 
 import enum
 
@@ -6,7 +6,8 @@ import msgspec
 
 
 class Action(enum.IntFlag):
-    """What happened to an object; the bits are kube-scheduler's. ``Update`` has all bits from 4 to 4096, ``All`` every bit."""
+    """The kind of a change; the bits are kube-scheduler's. ``Update`` has all bits from 4 to 4096, ``All`` every
+    bit."""
 
     Add = 1
     Delete = 2
@@ -26,7 +27,7 @@ class Action(enum.IntFlag):
 
 
 class Resource(enum.StrEnum):
-    """The kinds of objects whose changes wake pods, by their name in event labels."""
+    """The kinds of objects with cluster events, by their name in event labels."""
 
     Any = "*"
     Pod = "Pod"
@@ -49,7 +50,7 @@ _POD_KINDS = frozenset({Resource.Pod, Resource.AssignedPod, Resource.Unschedulab
 
 
 class ClusterEvent(msgspec.Struct, frozen=True):
-    """A kind and what happened to it; also the pattern that a plugin registers."""
+    """A kind and the kinds of changes; also the pattern that a plugin registers."""
 
     resource: Resource
     action: Action
@@ -62,7 +63,7 @@ class ClusterEvent(msgspec.Struct, frozen=True):
 
     @property
     def wildcard(self) -> bool:
-        """Whether this stands for any event at all."""
+        """Whether this matches every event."""
         return self.resource is Resource.Any and self.action == Action.All
 
     def matches(self, incoming: "ClusterEvent") -> bool:
@@ -87,7 +88,7 @@ UNSCHEDULABLE_TIMEOUT = ClusterEvent(Resource.Any, Action.All, "UnschedulableTim
 EVENTS_DROPPED = ClusterEvent(Resource.Any, Action.All, "EventsDropped")
 FORCE_ACTIVATE = ClusterEvent(Resource.Any, Action.All, "ForceActivate")
 
-# Labels of queue moves that no cluster event stands behind.
+# Labels of queue moves without a cluster event.
 SCHEDULE_ATTEMPT_FAILURE = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE = "BackoffComplete"
 POP_FROM_BACKOFF_Q = "PopFromBackoffQ"

@@ -1,8 +1,8 @@
-"""In-tree volumes as the CSI drivers that took over from them see them.
+"""CSI migration: translates in-tree volumes to volumes of the CSI drivers that replaced the in-tree plugins.
 
-kube-scheduler counts an in-tree disk against the limit of the CSI driver that serves it today, under the handle that
-the driver would give it, and judges an in-tree volume's zones by the driver's topology label on nodes that say they
-have migrated (docs/spec/plugins/node-volume-limits.md#filter, docs/spec/plugins/volume-binding.md#filter; KEP-625).
+kube-scheduler counts an in-tree disk against the limit of the CSI driver that serves it, by the handle that the
+driver would give it. On nodes that have migrated, it checks an in-tree volume's zones by the driver's topology label
+(docs/spec/plugins/node-volume-limits.md#filter, docs/spec/plugins/volume-binding.md#filter; KEP-625).
 """
 
 import re
@@ -27,7 +27,7 @@ REGION: Final = "topology.kubernetes.io/region"
 BETA_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
 BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
 
-#: Separates the zones in a label of a volume that lies in several.
+#: Separates the zones in the label of a volume in several zones.
 MULTI_ZONE_DELIMITER: Final = "__"
 
 _UNSPECIFIED: Final = "UNSPECIFIED"
@@ -35,7 +35,7 @@ _EBS_VOLUME = re.compile(r"vol-[^/]*")
 
 
 class TranslationError(ValueError):
-    """An in-tree volume that its CSI driver could not serve; the text is Kubernetes' own."""
+    """An in-tree volume that cannot be translated; the text is Kubernetes'."""
 
 
 class InTreePlugin(msgspec.Struct, frozen=True):
@@ -59,14 +59,14 @@ AZURE_DISK: Final = InTreePlugin("kubernetes.io/azure-disk", "disk.csi.azure.com
 PORTWORX: Final = InTreePlugin("kubernetes.io/portworx-volume", "pxd.portworx.com")
 
 _DRIVER_OF: Final = {p.name: p.driver for p in (AWS_EBS, GCE_PD, CINDER, AZURE_DISK, PORTWORX)}
-#: In-tree provisioners that the scheduler does not treat as migrated: their volumes are not counted at all.
+#: In-tree provisioners that the scheduler does not treat as migrated: their volumes are not counted.
 _NOT_COUNTED: Final = frozenset({"kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"})
 
 Source = Volume | PersistentVolumeSpec
 
 
 def plugin_of(source: Source) -> InTreePlugin | None:
-    """The migrated in-tree plugin behind a pod's volume or a PersistentVolume; None for any other source."""
+    """The migrated in-tree plugin of a pod's volume or a PersistentVolume; None for other sources."""
     if source.aws_elastic_block_store is not None:
         return AWS_EBS
     if source.gce_persistent_disk is not None:
@@ -81,7 +81,7 @@ def plugin_of(source: Source) -> InTreePlugin | None:
 
 
 def driver_of_provisioner(provisioner: str) -> str:
-    """The CSI driver that makes a class's volumes; empty if they do not count against any driver."""
+    """The CSI driver for a class's provisioner; empty if its volumes do not count against a driver's limit."""
     if provisioner in _NOT_COUNTED:
         return ""
     return _DRIVER_OF.get(provisioner, provisioner)
@@ -91,7 +91,7 @@ def driver_of_provisioner(provisioner: str) -> str:
 
 
 def inline_handle(volume: Volume) -> str:
-    """The CSI volume handle of an in-tree disk that a pod names itself. Raises TranslationError."""
+    """The CSI volume handle of an in-tree disk in a pod's spec. Raises TranslationError."""
     disk = volume.gce_persistent_disk
     if disk is not None:
         return _gce_handle(disk.pd_name, ())
@@ -168,8 +168,8 @@ def _gce_region(zones: Iterable[str]) -> str:
 def migrated(volume: PersistentVolume) -> PersistentVolume:
     """An in-tree volume with the node affinity that its CSI driver would give it. Raises TranslationError.
 
-    The zone label in the affinity becomes the driver's; without one, the zones in the volume's own label are added. A
-    beta region label becomes the one that nodes have today.
+    The zone label in the affinity is replaced by the driver's; without one, the zones of the volume's label are
+    added. A beta region label is replaced by its current name.
     """
     plugin = plugin_of(volume.spec)
     if plugin is None:
@@ -199,7 +199,7 @@ def migrated(volume: PersistentVolume) -> PersistentVolume:
 def _labels_in_use(
     volume: PersistentVolume, terms: tuple[NodeSelectorTerm, ...]
 ) -> tuple[str, str]:
-    """The zone and region labels that a volume goes by: affinity before labels, today's names before the beta ones."""
+    """The zone and region labels of a volume: affinity before labels, current names before beta names."""
     keys = {r.key for term in terms for r in term.match_expressions or ()}
     for present in (keys, volume.labels):
         if ZONE in present:

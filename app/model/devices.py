@@ -1,7 +1,7 @@
 """The kinds of resource.k8s.io/v1 (KEP-4381), as far as a scheduler reads and writes them.
 
-Structs as in ``app.model.objects``: frozen, unknown fields ignored, None for absent. An AllocationResult goes back to the API
-server as it stands here, so its structs have every field that kube-scheduler fills in.
+Structs as in ``app.model.objects``: frozen, unknown fields ignored, None for absent. An AllocationResult is written
+to the API server in this form, so its structs have every field that kube-scheduler sets.
 """
 
 import msgspec
@@ -26,7 +26,7 @@ MAX_ALTERNATIVES = 8
 
 
 class DeviceAttribute(Object, frozen=True):
-    """One of the values is set. The lists belong to a feature gate that is off."""
+    """Exactly one value is set. The lists belong to a feature gate that is off."""
 
     integer: Int64 | None = msgspec.field(default=None, name="int")
     boolean: bool | None = msgspec.field(default=None, name="bool")
@@ -51,14 +51,14 @@ class CapacityPolicy(Object, frozen=True):
 
 
 class DeviceCapacity(Object, frozen=True):
-    """An amount of something, and how it is shared."""
+    """The amount of a capacity, and how it is shared."""
 
     value: Quantity = "0"
     request_policy: CapacityPolicy | None = None
 
 
 class Counter(Object, frozen=True):
-    """An amount that partitions of a device share."""
+    """An amount shared by the partitions of a device."""
 
     value: Quantity = "0"
 
@@ -71,14 +71,14 @@ class CounterSet(Object, frozen=True):
 
 
 class CounterConsumption(Object, frozen=True):
-    """DeviceCounterConsumption: what a device takes of a set."""
+    """DeviceCounterConsumption: what a device consumes of a counter set."""
 
     counter_set: str = ""
     counters: FewByName[Counter] | None = None
 
 
 class DeviceTaint(Object, frozen=True):
-    """Keeps away requests that do not tolerate it."""
+    """A taint of a device, which excludes requests that do not tolerate it."""
 
     key: str = ""
     value: str = ""
@@ -87,7 +87,7 @@ class DeviceTaint(Object, frozen=True):
 
 
 class Device(Object, frozen=True, weakref=True):
-    """One device of a slice. Keys of attributes and capacity are qualified or not (then by the driver's name)."""
+    """One device of a slice. Attribute and capacity names without a domain belong to the driver's domain."""
 
     name: str = ""
     attributes: FewByName[DeviceAttribute] | None = None
@@ -112,7 +112,7 @@ class ResourcePool(Object, frozen=True):
 
 
 class ResourceSliceSpec(Object, frozen=True):
-    """Devices of one driver, and the nodes that reach them."""
+    """Devices of one driver, and the nodes that can access them."""
 
     driver: str = ""
     pool: ResourcePool = ResourcePool()
@@ -140,27 +140,27 @@ class CELSelector(Object, frozen=True):
 
 
 class DeviceSelector(Object, frozen=True):
-    """Selects devices."""
+    """A condition on devices."""
 
     cel: CELSelector | None = None
 
 
 class OpaqueConfiguration(Object, frozen=True):
-    """OpaqueDeviceConfiguration: handed on to the driver as it is."""
+    """OpaqueDeviceConfiguration: passed to the driver unchanged."""
 
     driver: str = ""
     parameters: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class DeviceConfiguration(Object, frozen=True):
-    """Of a class (without requests) or a claim."""
+    """Configuration of a class (without requests) or a claim."""
 
     requests: Few[str] | None = None
     opaque: OpaqueConfiguration | None = None
 
 
 class DeviceToleration(Object, frozen=True):
-    """Of taints of devices."""
+    """A toleration for device taints."""
 
     key: str = ""
     operator: str = ""
@@ -200,7 +200,7 @@ class DeviceSubRequest(Object, frozen=True):
 
 
 class DeviceRequest(Object, frozen=True):
-    """Exactly this, or the first of these that is available."""
+    """One exact request, or alternatives of which the first available one is used."""
 
     name: str = ""
     exactly: ExactDeviceRequest | None = None
@@ -208,7 +208,7 @@ class DeviceRequest(Object, frozen=True):
 
 
 class DeviceConstraint(Object, frozen=True):
-    """Of the devices of some requests together (of all where none are named)."""
+    """A constraint on the devices of several requests together (of all if none are named)."""
 
     requests: Few[str] | None = None
     match_attribute: str | None = None
@@ -216,7 +216,7 @@ class DeviceConstraint(Object, frozen=True):
 
 
 class DeviceClaim(Object, frozen=True):
-    """What a claim asks for."""
+    """The requests of a claim."""
 
     requests: Few[DeviceRequest] | None = None
     constraints: Few[DeviceConstraint] | None = None
@@ -224,13 +224,13 @@ class DeviceClaim(Object, frozen=True):
 
 
 class ResourceClaimSpec(Object, frozen=True):
-    """Does not change once it is written."""
+    """The immutable spec of a claim."""
 
     devices: DeviceClaim = DeviceClaim()
 
 
 class DeviceClassSpec(Object, frozen=True):
-    """What all requests for the class ask for, too."""
+    """Selectors and configuration that apply to all requests for the class."""
 
     selectors: Few[DeviceSelector] | None = None
     config: Few[DeviceConfiguration] | None = None
@@ -238,7 +238,7 @@ class DeviceClassSpec(Object, frozen=True):
 
 
 class DatedMeta(ObjectMeta, frozen=True):
-    """Metadata with the time of creation: of two classes for one extended resource the newer counts."""
+    """Metadata with the creation time: of two classes for one extended resource the newer one counts."""
 
     creation_timestamp: str | None = None
 
@@ -284,7 +284,7 @@ class DeviceResults(Object, frozen=True):
 
 
 class AllocationResult(Object, frozen=True):
-    """Devices for a claim, and the nodes that reach them (None: all)."""
+    """The devices allocated to a claim, and the nodes that can access them (None: all)."""
 
     devices: DeviceResults = DeviceResults()
     node_selector: NodeSelector | None = None
@@ -310,7 +310,7 @@ class DeviceCondition(Object, frozen=True):
 
 
 class AllocatedDeviceStatus(Object, frozen=True):
-    """What a driver says of an allocated device."""
+    """The driver's status of an allocated device."""
 
     driver: str = ""
     pool: str = ""
@@ -320,7 +320,7 @@ class AllocatedDeviceStatus(Object, frozen=True):
 
 
 class ResourceClaimStatus(Object, frozen=True):
-    """Whether a claim is allocated, and for whom it is reserved."""
+    """The allocation of a claim and its consumers."""
 
     allocation: AllocationResult | None = None
     reserved_for: ManyDevices[ConsumerReference] | None = None
@@ -328,7 +328,7 @@ class ResourceClaimStatus(Object, frozen=True):
 
 
 class ClaimMeta(ObjectMeta, frozen=True):
-    """Metadata with what the scheduler writes to a claim."""
+    """Metadata with the fields that the scheduler writes to a claim."""
 
     finalizers: Many[str] | None = None
     generate_name: str = ""

@@ -1,6 +1,6 @@
 """Text as Go's standard library reads and writes it: quoted strings and durations.
 
-Messages that must read like kube-scheduler's use it, and values in the configuration.
+Used for messages that must equal kube-scheduler's, and for values in the configuration.
 """
 
 import dataclasses
@@ -62,12 +62,12 @@ _TERM: Final = re.compile(r"(?P<whole>[0-9]*)(?P<fraction>\.[0-9]*)?(?P<unit>[^0
 
 
 class DurationError(ValueError):
-    """Text that is no Go duration. The message is Go's."""
+    """Text that is not a Go duration. The message is Go's."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A signed length of time, exact to the nanosecond. It is false if it is zero."""
+    """A signed duration, exact to the nanosecond. Zero is false."""
 
     nanoseconds: int
 

@@ -1,7 +1,7 @@
-"""The fields of Kubernetes objects that a scheduler reads, as frozen structs decoded straight from the wire.
+"""The fields of Kubernetes objects that the scheduler reads, as frozen structs decoded from JSON.
 
-Every struct ignores unknown fields. ``None`` stands for an absent (or null) field wherever absence means something;
-lists are tuples so that structs can be compared and shared.
+Every struct ignores unknown fields. ``None`` means an absent (or null) field where absence matters; lists are tuples
+so that structs can be compared and shared.
 """
 
 from typing import Annotated, Final
@@ -35,7 +35,7 @@ class OwnerReference(Object, frozen=True):
 
 
 class ObjectMeta(Object, frozen=True):
-    """metav1.ObjectMeta. Timestamps stay text: they are compared for presence only."""
+    """metav1.ObjectMeta. Timestamps are kept as text: only their presence is used."""
 
     name: str = ""
     namespace: str = ""
@@ -49,7 +49,7 @@ class ObjectMeta(Object, frozen=True):
 
 
 class Named(Object, frozen=True):
-    """An object with metadata; the accessors every kind shares."""
+    """An object with metadata; the accessors common to all kinds."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -93,14 +93,14 @@ class Named(Object, frozen=True):
 
 
 class NodeSelectorTerm(Object, frozen=True):
-    """Expressions over labels and fields, all of which must hold; empty matches nothing."""
+    """Expressions over labels and fields, all of which must match; an empty term matches nothing."""
 
     match_expressions: Many[Requirement] | None = None
     match_fields: Many[Requirement] | None = None
 
 
 class NodeSelector(Object, frozen=True):
-    """Terms of which one must hold."""
+    """Terms of which one must match."""
 
     node_selector_terms: Many[NodeSelectorTerm] | None = None
 
@@ -297,7 +297,7 @@ class ImageSource(Object, frozen=True):
 
 
 class Volume(Object, frozen=True):
-    """core/v1 Volume: the sources that concern scheduling; all None for any other."""
+    """core/v1 Volume: the sources relevant to scheduling; all None for other sources."""
 
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
@@ -314,7 +314,7 @@ class Volume(Object, frozen=True):
 
     @property
     def matters(self) -> bool:
-        """Whether any plugin looks at this volume."""
+        """Whether the volume is relevant to any plugin."""
         return any(getattr(self, name) is not None for name in _SOURCES)
 
 
@@ -336,14 +336,14 @@ class PodResourceClaim(Object, frozen=True):
 
 
 class PodResourceClaimStatus(Object, frozen=True):
-    """core/v1 PodResourceClaimStatus: which claim was made for an entry of the spec; None for none that is needed."""
+    """core/v1 PodResourceClaimStatus: the claim created for an entry of the spec; None if none is needed."""
 
     name: str = ""
     resource_claim_name: str | None = None
 
 
 class PodSpec(msgspec.Struct, rename="camel", omit_defaults=True, eq=False, weakref=True):
-    """The part of core/v1 PodSpec that decides where a pod may go. Shared by all pods with an equal one."""
+    """The part of core/v1 PodSpec that is relevant to scheduling. Shared by all pods with an equal one."""
 
     scheduler_name: str = ""
     priority: Int32 | None = None
@@ -376,7 +376,7 @@ class PodCondition(Object, frozen=True):
 
 
 class ContainerStatus(Object, frozen=True):
-    """What an in-place resize needs of core/v1 ContainerStatus."""
+    """The fields of core/v1 ContainerStatus for in-place resize."""
 
     name: str = ""
     resources: ResourceRequirements | None = None
@@ -416,7 +416,8 @@ class NodeStatus(Object, frozen=True):
     declared_features: Many[str] | None = None
 
 
-#: Fields of a node's status.nodeInfo (NodeSystemInfo). Generated clients require all of them, and Go writes empty ones too.
+#: Fields of a node's status.nodeInfo (NodeSystemInfo). Generated clients require all of them, and Go writes empty
+#: ones too.
 NODE_INFO_FIELDS: Final = (
     *("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion"),
     *("kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture"),

@@ -1,7 +1,7 @@
-"""Pods as the scheduler keeps them: what is their own, and the template they share with their siblings.
+"""Pods: the properties of each pod, and the template that pods with equal specs share.
 
-Pods come in families: the replicas of one workload differ in name and identity only. Everything that follows from the
-spec alone is worked out once per family, in PodTemplate; a Pod holds a reference to it (docs/architecture.md).
+The replicas of one workload differ in name and identity only. Everything that depends on the spec alone is computed
+once, in PodTemplate; a Pod has a reference to it (docs/architecture.md).
 """
 
 import functools
@@ -23,11 +23,11 @@ from app.model.requests import Amounts, PodResources
 
 
 class LabelSet(dict[str, str]):
-    """Labels shared by every pod that has the same; compared and hashed by identity. Never changed once made."""
+    """Labels, shared by all pods with equal labels; compared and hashed by identity. Immutable."""
 
     __slots__ = ("__weakref__",)
 
-    def __hash__(self) -> int:  # type: ignore[override]  # identity: the interner makes equal sets one object
+    def __hash__(self) -> int:  # type: ignore[override]  # identity: equal sets are one object
         return id(self)
 
     def __eq__(self, other: object) -> bool:
@@ -38,7 +38,7 @@ class LabelSet(dict[str, str]):
 
 
 class HostPort(msgspec.Struct, frozen=True):
-    """A port claimed on the node itself; ``ip`` is 0.0.0.0 for all addresses."""
+    """A host port; ``ip`` is 0.0.0.0 for all addresses."""
 
     protocol: str
     port: int
@@ -46,25 +46,25 @@ class HostPort(msgspec.Struct, frozen=True):
 
 
 class PodTemplate:
-    """What follows from a pod's spec alone, computed when first asked for.
+    """Values that depend on a pod's spec alone, computed at their first use.
 
-    Two pods with equal specs share one template (identity is equality), so it serves as the key of everything that
-    is kept per family.
+    Pods with equal specs share one template (identity is equality), so it is the key of everything that is kept per
+    template.
     """
 
     def __init__(self, spec: PodSpec, size: int = 0) -> None:
-        """``size``: bytes of the spec as JSON, where that is known."""
+        """``size``: bytes of the spec as JSON, if known."""
         self.spec: Final = spec
         self.size: Final = size
 
     @functools.cached_property
     def resources(self) -> PodResources:
-        """What such a pod occupies on a node (no in-place resize under way)."""
+        """The resources of such a pod on a node (without an in-place resize)."""
         return requests.pod_resources(self.spec)
 
     @functools.cached_property
     def request(self) -> Amounts:
-        """What such a pod must find free: scheduler units by resource.
+        """The request of such a pod, in scheduler units by resource.
 
         See docs/spec/plugins/node-resources-fit.md#prefilter.
         """
@@ -72,7 +72,8 @@ class PodTemplate:
 
     @functools.cached_property
     def fit_score_request(self) -> Amounts:
-        """Nano-units that NodeResourcesFit scores with: pod-level resources skipped, stand-ins for nothing."""
+        """The request for the score of NodeResourcesFit, in nano-units: without pod-level resources, with defaults
+        for containers without a request."""
         return requests.pod_requests(self.spec, pod_level=False, nonzero=True)
 
     @functools.cached_property
@@ -82,7 +83,7 @@ class PodTemplate:
 
     @functools.cached_property
     def host_ports(self) -> tuple[HostPort, ...]:
-        """Ports claimed on the node, from containers and sidecars (docs/spec/matching.md#host-ports)."""
+        """Host ports of containers and sidecars (docs/spec/matching.md#host-ports)."""
         sidecars = (c for c in self.spec.init_containers or () if c.restart_policy == "Always")
         return tuple(
             HostPort(port.protocol or "TCP", port.host_port, port.host_ip or "0.0.0.0")  # noqa: S104 - a label, no socket
@@ -93,7 +94,7 @@ class PodTemplate:
 
     @functools.cached_property
     def volumes(self) -> tuple[Volume, ...]:
-        """The volumes that concern scheduling."""
+        """The volumes relevant to scheduling."""
         return tuple(v for v in self.spec.volumes or () if v.matters)
 
     @functools.cached_property
@@ -131,25 +132,25 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
     generation: int = 0
     #: metadata.deletionTimestamp as text, None while the pod is not being deleted.
     deletion_timestamp: str | None = None
-    #: Whether it is being deleted without grace period or finalizer: the next that the watch says of it is that it is gone.
+    #: Whether it is being deleted without grace period or finalizer, so that its next watch event is its deletion.
     leaves_at_once: bool = False
     #: The controlling owner reference.
     owner: OwnerReference | None = None
-    #: spec.nodeName, empty while the pod waits.
+    #: spec.nodeName, empty while the pod is unscheduled.
     node_name: str = ""
     nominated_node_name: str = ""
     phase: str = ""
-    #: Only conditions that the scheduler reads: PodScheduled (while False), DisruptionTarget, PodResizePending.
+    #: The conditions that the scheduler reads: PodScheduled (while False), DisruptionTarget, PodResizePending.
     conditions: tuple[PodCondition, ...] = ()
     #: status.startTime as seconds since the epoch.
     start_time: float | None = None
-    #: What the pod occupies, where its status says something else than its spec (in-place resize).
+    #: The pod's resources if its status differs from its spec (in-place resize), else None.
     resized: PodResources | None = None
-    #: status.resourceClaimStatuses: the claims made for this very pod.
+    #: status.resourceClaimStatuses: the claims created for this pod.
     claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     #: Text of status.extendedResourceClaimStatus, compared for changes only.
     extended_claim_status: bytes = b""
-    #: The object's JSON as it came, kept where an extender needs it.
+    #: The object's JSON, kept if an extender needs it.
     raw: bytes | None = None
 
     @property
@@ -169,7 +170,7 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def resources(self) -> PodResources:
-        """What the pod occupies on its node."""
+        """The pod's resources on its node."""
         return self.resized or self.template.resources
 
     @property
@@ -178,9 +179,9 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.deletion_timestamp is not None
 
     def same_on_node(self, earlier: "Pod") -> bool:
-        """Whether no column of the node table tells this version of a pod from the earlier one.
+        """Whether this version of a pod is equal to the earlier one for every column of the node table.
 
-        The same template, labels and resources, and being deleted or not: the rest of a pod's status does not matter there.
+        Compares template, labels, resources and whether the pod is terminating.
         """
         return (
             self.template is earlier.template
@@ -194,7 +195,7 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
         return next((c for c in self.conditions if c.type == kind), None)
 
     def room(self) -> "Pod":
-        """This pod as one of which nothing is known but what it takes of its node."""
+        """A pod with this pod's resources and none of its other properties."""
         spec = self.spec
         taken = PodSpec(
             priority=spec.priority,
@@ -213,6 +214,7 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
 def make_pod(
     spec: PodSpec | None = None, labels: Mapping[str, str] | None = None, **fields: object
 ) -> Pod:
-    """Builds a pod that shares nothing: for tools and tests; pods from the wire come from ``wire.PodDecoder``."""
+    """Creates a pod with its own template, for tools and tests; pods from the API server come from
+    ``wire.PodDecoder``."""
     template = PodTemplate(spec or PodSpec())
     return Pod(template=template, labels=LabelSet(labels or {}), **fields)  # type: ignore[arg-type]  # forwarded by name

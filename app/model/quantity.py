@@ -17,28 +17,28 @@ DECIMAL: Final = {
 }  # fmt: skip
 BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
-#: Amounts are cut here, in nano-units, either way. Far beyond what an int64 holds.
+#: Amounts are clamped to plus or minus this, in nano-units; far beyond int64.
 LARGEST: Final = 10**40
 
 _WRONG_FORMAT: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
-# No part gives back what it has matched: a text of any length is judged in one pass.
+# Possessive quantifiers: a text of any length is matched in one pass.
 _PATTERN: Final = re.compile(r"([+-]?)([0-9.]++)([eEinumkKMGTP]*+[-+]?[0-9]*+)")
 _LARGEST_BINARY: Final = (2**63 - 1) * NANO
 _LARGEST_DIGITS: Final = 41
 #: 2^60 has 19 digits: what is this small before it is multiplied is less than a nano-unit after it.
 _SMALLEST_DIGITS: Final = -20
-#: Significant digits that are looked at one by one; the rest counts as one more.
+#: The number of significant digits that are kept; the rest is rounded up.
 _MAX_DIGITS: Final = 100
 #: An exponent with no more digits than this is an int64.
 _INT64_DIGITS: Final = 18
-#: Longer texts are not remembered.
+#: Results for longer texts are not cached.
 _MAX_REMEMBERED: Final = 64
 
 
 class QuantityError(ValueError):
-    """A text that is no quantity; the message is Kubernetes' own."""
+    """Text that is not a quantity; the message is Kubernetes'."""
 
 
 def _ceil_away(number: int, divisor: int) -> int:
@@ -48,7 +48,7 @@ def _ceil_away(number: int, divisor: int) -> int:
 
 
 def decimal_exponent(suffix: str) -> int | None:
-    """The power of ten that a suffix such as ``k``, ``e3`` or ``E-3`` stands for; None if it stands for none.
+    """The power of ten of a suffix such as ``k``, ``e3`` or ``E-3``; None for other text.
 
     Time is linear in the length of the suffix. The power has at most 18 digits.
     """
@@ -67,7 +67,8 @@ def decimal_exponent(suffix: str) -> int | None:
 def cut_digits(whole: str, fraction: str, most: int) -> tuple[int, int, int]:
     """``whole.fraction`` as (number, places, digits): ``number`` times 10^-``places``, with that many digits.
 
-    Of more than ``most`` significant digits the rest is rounded up; ``places`` is negative where it lay before the point.
+    Of more than ``most`` significant digits the rest is rounded up; ``places`` is negative where it lay before the
+    point.
     """
     digits = (whole + fraction).lstrip("0")
     kept, rest = digits[:most], digits[most:]
@@ -79,8 +80,8 @@ def parse(text: str | float) -> int:
     """Returns the quantity in nano-units (10^-9), finer fractions rounded away from zero.
 
     Numbers, as JSON allows them in place of strings, are read by their decimal text. Binary suffixes are capped at
-    2^63-1 whole units as in Kubernetes, all others at LARGEST. Takes time linear in the length of the text, whatever the
-    amount. Raises QuantityError.
+    2^63-1 whole units as in Kubernetes, all others at LARGEST. Takes time linear in the length of the text, whatever
+    the amount. Raises QuantityError.
     """
     if type(text) is str and len(text) > _MAX_REMEMBERED:
         return _parse(text)
@@ -124,7 +125,7 @@ _remembered: Final = functools.lru_cache(maxsize=65536)(_parse)
 
 
 def canonical(text: str | float) -> str:
-    """The quantity as API servers write it back: the largest suffix of its own kind that leaves no fraction.
+    """The quantity in canonical form: the largest suffix of its format that leaves no fraction.
 
     Raises QuantityError.
     """
@@ -137,7 +138,7 @@ def canonical(text: str | float) -> str:
 
 
 def binary(nanos: int) -> str:
-    """Nano-units with a binary suffix where they are whole units and 1024 of them or more, else with a decimal one."""
+    """Nano-units as text, with a binary suffix for 1024 whole units or more, else with a decimal suffix."""
     units, fraction = divmod(nanos, NANO)
     if fraction or abs(units) < 1024:
         return _scaled(nanos, exponent=False)

@@ -1,4 +1,4 @@
-"""How much a pod asks for (docs/spec/resources.md).
+"""The resource requests and limits of pods (docs/spec/resources.md).
 
 Amounts are summed exactly in nano-units and rounded once, into scheduler units: milli-CPUs for cpu, whole units
 (bytes, devices) for everything else.
@@ -20,13 +20,13 @@ MEMORY: Final = "memory"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
 
-# Stand-ins for containers that ask for nothing, so that they count in scores
+# Defaults for containers without a request, so that they count in scores
 # (docs/spec/resources.md#non-zero-requests).
 DEFAULT_MILLI_CPU: Final = 100
 DEFAULT_MEMORY: Final = 200 * 1024 * 1024
 
-#: What nodes offer is cut here, and what pods ask for just above it, so that more than this fits nowhere. A hundredfold (scores
-#: are percentages) and the sum of a hundred stay within int64. No machine comes near.
+#: Allocatable amounts are clamped to this, and requests to one more, so that larger requests fit nowhere. A
+#: hundredfold (scores are percentages) and a sum of one hundred stay within int64.
 LARGEST: Final = 2**56
 
 _NONZERO_DEFAULTS: Final = {
@@ -36,12 +36,12 @@ _NONZERO_DEFAULTS: Final = {
 _QUALIFIED_NAME = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
-#: Names of resources are no longer than this, prefix and slash included; those of other resources may be.
+#: The longest name of an extended resource, including prefix and slash.
 _MAX_NAME: Final = 317
-#: Amounts written longer than this are not remembered.
+#: Results for longer texts are not cached.
 _MAX_REMEMBERED: Final = 64
 
-#: By resource name. Whether in nano-units or in scheduler units is said where it is used.
+#: Amounts by resource name, in nano-units or scheduler units.
 Amounts = dict[str, int]
 
 
@@ -69,7 +69,7 @@ def _is_extended(name: str) -> bool:
 
 
 def is_scalar(name: str) -> bool:
-    """Whether the scheduler accounts for ``name`` beside cpu, memory, ephemeral-storage and pods."""
+    """Whether ``name`` is a scalar resource: accounted for in addition to cpu, memory, ephemeral-storage and pods."""
     return (
         is_extended(name)
         or name.startswith(("hugepages-", "attachable-volumes-"))
@@ -80,7 +80,7 @@ def is_scalar(name: str) -> bool:
 def to_units(name: str, nanos: int) -> int:
     """Rounds an exact amount to scheduler units, milli for cpu, whole units otherwise: from 0 to LARGEST + 1.
 
-    API servers refuse negative amounts. One from elsewhere must not make room where there is none.
+    API servers reject negative amounts; others must not create free resources.
     """
     units = quantity.milli(nanos) if name == CPU else quantity.whole(nanos)
     return max(0, min(LARGEST + 1, units))
@@ -96,7 +96,7 @@ def accounted_units(amounts: Mapping[str, int]) -> Amounts:
 
 
 def allocatable_units(resources: Resources | None) -> Amounts:
-    """A node's allocatable in scheduler units, ``pods`` included; unreadable quantities count as absent."""
+    """A node's allocatable in scheduler units, ``pods`` included; invalid quantities count as absent."""
     amounts: Amounts = {}
     for name, text in (resources or {}).items():
         short = len(name) <= _MAX_NAME and len(str(text)) <= _MAX_REMEMBERED
@@ -108,7 +108,7 @@ def allocatable_units(resources: Resources | None) -> Amounts:
 
 @functools.lru_cache(maxsize=65536)
 def _allocatable(name: str, text: str | float) -> int | None:
-    """None for a resource that is not accounted for, or a quantity that cannot be read."""
+    """None for a resource that is not accounted for, or an invalid quantity."""
     if name not in {CPU, MEMORY, EPHEMERAL_STORAGE, PODS} and not is_scalar(name):
         return None
     try:
@@ -118,7 +118,7 @@ def _allocatable(name: str, text: str | float) -> int | None:
 
 
 class StatusResources(msgspec.Struct, frozen=True):
-    """What a running pod's status says about its resources while an in-place resize is under way."""
+    """The resources in a running pod's status during an in-place resize."""
 
     containers: Mapping[str, ContainerStatus]
     pod: ResourceRequirements | None = None
@@ -127,11 +127,11 @@ class StatusResources(msgspec.Struct, frozen=True):
 
 
 class PodResources(msgspec.Struct, frozen=True):
-    """What a pod occupies on a node.
+    """The resources of a pod on a node.
 
     ``requested``: scheduler units by resource name, sorted; an explicit 0 is an entry too (kube-scheduler's Requested).
-    ``nonzero_cpu`` (milli) and ``nonzero_memory`` (bytes): the same, with DEFAULT_MILLI_CPU and DEFAULT_MEMORY standing in
-    for each container that asks for none (kube-scheduler's NonZeroRequested).
+    ``nonzero_cpu`` (milli) and ``nonzero_memory`` (bytes): the same, with DEFAULT_MILLI_CPU and DEFAULT_MEMORY for
+    each container without a request (kube-scheduler's NonZeroRequested).
     """
 
     requested: tuple[tuple[str, int], ...]
@@ -149,7 +149,7 @@ def _requests(container: Container) -> Amounts:
 
 
 def _largest(many: Iterable[Mapping[str, int]]) -> Amounts:
-    """The largest amount of each resource that any of them names."""
+    """The largest amount of each resource."""
     out: Amounts = {}
     for amounts in many:
         _raise(out, amounts)
@@ -157,7 +157,7 @@ def _largest(many: Iterable[Mapping[str, int]]) -> Amounts:
 
 
 def _raise(out: Amounts, amounts: Mapping[str, int]) -> None:
-    """Raises what is less in ``out``, or not there, to these amounts."""
+    """Sets each amount in ``out`` to the maximum of both."""
     for name, nanos in amounts.items():
         if name not in out or nanos > out[name]:
             out[name] = nanos
@@ -169,9 +169,9 @@ def _add(total: Amounts, amounts: Mapping[str, int]) -> None:
 
 
 def _with_status(own: Amounts, status: ContainerStatus | None, *, infeasible: bool) -> Amounts:
-    """A container's request while it is resized: the largest of what it asks for, has and was allotted.
+    """A container's request during a resize: the largest of its spec, its actual and its allocated resources.
 
-    What it asks for does not count if the kubelet has found that ``infeasible`` (docs/spec/resources.md#pod-requests).
+    The spec does not count if the kubelet has marked the resize ``infeasible`` (docs/spec/resources.md#pod-requests).
     """
     if status is None or status.resources is None:
         return own
@@ -181,7 +181,7 @@ def _with_status(own: Amounts, status: ContainerStatus | None, *, infeasible: bo
 
 
 def _check_number(amounts: Amounts) -> None:
-    """Raises QuantityError for more resources than a pod may ask for."""
+    """Raises QuantityError for more resources than the limit."""
     if len(amounts) > MAX_RESOURCES:
         raise quantity.QuantityError(f"more than {MAX_RESOURCES} resources")
 
@@ -189,24 +189,24 @@ def _check_number(amounts: Amounts) -> None:
 class _Sum:
     """Adds up the requests of a pod's containers, in nano-units (docs/spec/resources.md#pod-requests)."""
 
-    def __init__(self, status: StatusResources | None, stand_ins: Mapping[str, int]) -> None:
-        """Args: ``status``: counts too, if given; ``stand_ins``: for what a container does not ask for."""
+    def __init__(self, status: StatusResources | None, defaults: Mapping[str, int]) -> None:
+        """``status``: included if given; ``defaults``: defaults for containers without a request."""
         self._status = status
-        self._stand_ins = stand_ins
+        self._defaults = defaults
 
     def container(self, container: Container, *, resizable: bool = True) -> Amounts:
-        """What one container asks for; the status of one that is not ``resizable`` does not count."""
+        """The request of one container; its status counts only if it is ``resizable``."""
         amounts = _requests(container)
         if self._status is not None and resizable:
             status = self._status.containers.get(container.name)
             amounts = _with_status(amounts, status, infeasible=self._status.infeasible)
-        return {**self._stand_ins, **amounts} if self._stand_ins else amounts
+        return {**self._defaults, **amounts} if self._defaults else amounts
 
     def pod(self, spec: PodSpec) -> Amounts:
-        """The sum over containers and sidecars, or the most that any step of the initialisation takes if that is more.
+        """The sum over containers and sidecars, or the largest request of any initialisation step if that is more.
 
-        A step is an init container together with the sidecars started before it. Of a resource it takes what it took in the step
-        before, unless the container asks for it.
+        A step is an init container with the sidecars started before it. A resource that the init container does not
+        request keeps its amount from the previous step.
         """
         total: Amounts = {}
         for container in spec.containers:
@@ -268,15 +268,15 @@ def pod_requests(
     *,
     pod_level: bool = True,
     nonzero: bool = False,
-    stand_ins: Mapping[str, int] | None = None,
+    defaults: Mapping[str, int] | None = None,
 ) -> Amounts:
     """The pod's exact request in nano-units by resource name.
 
     ``status`` makes it status-aware (in-place resize), ``pod_level=False`` ignores spec.resources, ``nonzero`` replaces
-    missing cpu and memory requests of each container by the usual stand-ins, ``stand_ins`` by others. Raises
-    QuantityError for unreadable quantities.
+    missing cpu and memory requests of each container by kube-scheduler's defaults, ``defaults`` by others. Raises
+    QuantityError for invalid quantities.
     """
-    total = _Sum(status, _NONZERO_DEFAULTS if nonzero else stand_ins or {}).pod(spec)
+    total = _Sum(status, _NONZERO_DEFAULTS if nonzero else defaults or {}).pod(spec)
     if pod_level:
         total.update(_pod_level_with_status(spec, status))
     _add(total, exact(spec.overhead))
@@ -284,7 +284,8 @@ def pod_requests(
 
 
 def pod_limits(spec: PodSpec) -> Amounts:
-    """The pod's exact limits in nano-units by resource name; overhead counts where there is a limit. Raises QuantityError."""
+    """The pod's exact limits in nano-units by resource name; overhead counts where there is a limit. Raises
+    QuantityError."""
     total = _LimitSum(None, {}).pod(spec)
     if spec.resources is not None:
         limits = exact(spec.resources.limits)
@@ -295,7 +296,7 @@ def pod_limits(spec: PodSpec) -> Amounts:
 
 
 def pod_resources(spec: PodSpec, status: StatusResources | None = None) -> PodResources:
-    """What a pod with this spec (and status) occupies on its node.
+    """The resources of a pod with this spec (and status) on its node.
 
     See docs/spec/resources.md#which-requests-are-used-where.
     """
@@ -308,8 +309,8 @@ def pod_resources(spec: PodSpec, status: StatusResources | None = None) -> PodRe
 
 
 def _nonzero_requests(spec: PodSpec, status: StatusResources | None, plain: Amounts) -> Amounts:
-    """The request with stand-ins; where the pod has requests of its own, only for what the whole pod lacks."""
+    """The request with defaults; with pod-level requests, defaults only for resources that these lack."""
     if not _pod_level(spec):
         return pod_requests(spec, status, nonzero=True)
     missing = {name: nanos for name, nanos in _NONZERO_DEFAULTS.items() if name not in plain}
-    return pod_requests(spec, status, stand_ins=missing) if missing else plain
+    return pod_requests(spec, status, defaults=missing) if missing else plain

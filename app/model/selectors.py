@@ -1,4 +1,4 @@
-"""Label selectors, compiled once and matched often (docs/spec/matching.md#label-selectors)."""
+"""Label selectors, compiled for repeated matching (docs/spec/matching.md#label-selectors)."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -27,16 +27,16 @@ class LabelSelector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
 
 class SelectorError(ValueError):
-    """A selector that Kubernetes would not accept."""
+    """A selector that Kubernetes does not accept."""
 
 
-# What ``strconv.ParseInt(s, 10, 64)`` accepts: ASCII digits and a sign, no blanks, no underscores. An int64 has at most 19 digits
-# after the leading zeros, of which there may be any number.
+# What ``strconv.ParseInt(s, 10, 64)`` accepts: ASCII digits and a sign, no blanks, no underscores. An int64 has at
+# most 19 digits after the leading zeros, of which there may be any number.
 _INTEGER = re.compile(r"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
 
 
 def parse_int64(text: str) -> int | None:
-    """Reads a decimal int64 as Go's ParseInt does; None when it is none."""
+    """Parses a decimal int64 like Go's ParseInt; None if it is not one."""
     match = _INTEGER.fullmatch(text)
     if match is None:
         return None
@@ -131,7 +131,7 @@ def compile_requirements(requirements: tuple[Requirement, ...]) -> Selector:
 
 
 def check_requirement(requirement: Requirement) -> None:
-    """Raises SelectorError for an operator that does not exist or values that do not suit it."""
+    """Raises SelectorError for an unknown operator or values that do not fit it."""
     operator, values = requirement.operator, requirement.values or ()
     if operator not in _OPERATORS:
         raise SelectorError(f'"{operator}" is not a valid label selector operator')

@@ -1,4 +1,4 @@
-"""Verdicts: a rejection is a value, a fault is an exception.
+"""The results of plugins: a rejection is a Status, an internal error is an exception.
 
 Codes are kube-scheduler's seven, by number and by name (docs/spec/framework.md#status-codes).
 """
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Code(enum.IntEnum):
-    """What a plugin answers. The name is the metric label."""
+    """The code of a plugin's result; its name is the label in metrics."""
 
     Success = 0
     Error = 1
@@ -30,7 +30,7 @@ _REJECTED = frozenset({Code.Unschedulable, Code.UnschedulableAndUnresolvable, Co
 
 
 class Status(msgspec.Struct, frozen=True):
-    """A verdict with its reasons and, when it turned something down, the plugin that did."""
+    """A code with reasons and, for a rejection, the plugin."""
 
     code: Code
     reasons: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Status(msgspec.Struct, frozen=True):
         return self.code is Code.Success
 
     def by(self, plugin: str) -> "Status":
-        """The same verdict, attributed to ``plugin``."""
+        """The same status with this plugin."""
         return msgspec.structs.replace(self, plugin=plugin)
 
 
@@ -56,17 +56,17 @@ SKIP = Status(Code.Skip)
 
 
 def unschedulable(*reasons: str, plugin: str = "") -> Status:
-    """A rejection that preempting other pods may cure."""
+    """A rejection that preemption may resolve."""
     return Status(Code.Unschedulable, reasons, plugin)
 
 
 def unresolvable(*reasons: str, plugin: str = "") -> Status:
-    """A rejection that preempting other pods cannot cure."""
+    """A rejection that preemption cannot resolve."""
     return Status(Code.UnschedulableAndUnresolvable, reasons, plugin)
 
 
 class SchedulingError(Exception):
-    """A fault inside a scheduling attempt (not a rejection); the text goes into the event as it is."""
+    """An internal error in a scheduling attempt (not a rejection); its text is the text of the event."""
 
 
 class ConflictError(SchedulingError):

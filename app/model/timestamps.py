@@ -5,7 +5,7 @@ import functools
 
 
 def format_time(seconds: float) -> str:
-    """A metav1.Time: UTC in whole seconds, cut towards zero.
+    """A metav1.Time: UTC in whole seconds, truncated.
 
     >>> format_time(1_700_000_000.9)
     '2023-11-14T22:13:20Z'

@@ -1,7 +1,7 @@
 """The envelopes of the Kubernetes API: watch lines and lists around objects of one kind.
 
-Decoding is lazy where it pays: an envelope is split without looking into the objects, then each object is decoded on
-its own, so that one object that cannot be read costs itself only.
+An envelope is split without decoding its objects. Then each object is decoded on its own, so that an invalid object
+does not affect the others.
 """
 
 import re
@@ -34,11 +34,11 @@ class ApiStatus(msgspec.Struct, frozen=True):
 
 
 class DecodeError(ValueError):
-    """An object, watch line or list that cannot be read.
+    """An object, watch line or list that cannot be decoded.
 
-    ``named``: metadata of the object with what tells it from others; None if that cannot be read either. ``event``: the type of
-    the watch line. ``instead``: an object of the kind that is to be used in its place, None for none. ``outcome``: what becomes of
-    the object, as in "cannot be read and is ignored".
+    ``named``: metadata with the identity of the object; None if that cannot be decoded either. ``event``: the type of
+    the watch line. ``instead``: an object to use in its place, None for none. ``outcome``: how the object is handled,
+    as in "cannot be read and is ignored".
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ListPage(NamedTuple):
 
 
 class BareMeta(msgspec.Struct, rename="camel"):
-    """What tells an object from others."""
+    """The metadata that identifies an object."""
 
     name: str
     namespace: str | None = None
@@ -97,7 +97,7 @@ class BareMeta(msgspec.Struct, rename="camel"):
     resource_version: str | None = None
 
     def full(self, kind: type[M]) -> M:
-        """Metadata with nothing but this."""
+        """Metadata with these fields only."""
         return kind(
             name=self.name,
             namespace=self.namespace or "",
@@ -107,7 +107,7 @@ class BareMeta(msgspec.Struct, rename="camel"):
 
 
 class Bare(msgspec.Struct):
-    """An object of any kind."""
+    """The identity of an object of any kind."""
 
     metadata: BareMeta
 
@@ -132,16 +132,16 @@ Instead = tuple[T, str]
 
 
 def nothing_instead_of(_raw: msgspec.Raw) -> None:
-    """For kinds whose objects are left out when they cannot be read."""
+    """For kinds without a replacement for invalid objects."""
 
 
 class ObjectDecoder(Generic[T]):
     """Decodes objects of one kind: alone, in watch lines and in lists.
 
-    ``kind`` is the name for messages; ``decode_object`` turns one object's JSON into the model. Whatever it raises concerns this
-    one object. ``check_size`` is asked first about large objects, and raises ValueError for those of which too much would be read.
-    ``instead_of`` is asked about objects that cannot be read, of any size: what is to be used in their place, and what becomes of
-    them for the log; None for nothing. It may raise as well.
+    ``kind``: the name in messages. ``decode_object`` decodes one object's JSON; any exception concerns this object
+    only. ``check_size`` raises ValueError for large objects of which too much would be decoded. ``instead_of``
+    returns, for an invalid object of any size, an object to use in its place and a text for the log; None for none.
+    It may raise as well.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class ObjectDecoder(Generic[T]):
         self._instead_of = instead_of
 
     def decode(self, body: bytes | msgspec.Raw) -> T:
-        """Decodes one object. Fields that are null count as absent. Raises DecodeError."""
+        """Decodes one object. Null fields count as absent. Raises DecodeError."""
         raw = body if isinstance(body, msgspec.Raw) else msgspec.Raw(body)
         try:
             if len(raw) > MAX_UNCHECKED_BYTES:
@@ -177,9 +177,9 @@ class ObjectDecoder(Generic[T]):
         return self._decode_usual_line(line) or self._decode_any_line(line)
 
     def split_list(self, body: bytes) -> ListPage:
-        """Takes a list apart without looking into its objects. Raises DecodeError.
+        """Splits a list without decoding its objects. Raises DecodeError.
 
-        What Go accepts and msgspec does not is an error here: ``sanitized`` takes its time with a long list.
+        JSON that Go accepts and msgspec does not is an error here: ``sanitized`` is slow for a long list.
         """
         try:
             page = _LIST.decode(body)
@@ -193,8 +193,8 @@ class ObjectDecoder(Generic[T]):
     ) -> tuple[list[T], str, str]:
         """Decodes a list into (items, resourceVersion, continue token or "").
 
-        Objects that cannot be read are left out and their errors put into ``skipped``; without it the first one is
-        raised. Raises DecodeError when the list itself cannot be read.
+        Invalid objects are left out and their errors appended to ``skipped``; if it is None, the first one is raised.
+        Raises DecodeError if the list itself is invalid.
         """
         page = self.split_list(body)
         return self.decode_all(page.objects, skipped), page.resource_version, page.continue_token
@@ -206,12 +206,12 @@ class ObjectDecoder(Generic[T]):
         if max(map(len, objects), default=0) <= MAX_UNCHECKED_BYTES:
             try:
                 return list(map(self._decode_object, objects))
-            except Exception:  # noqa: BLE001, S110 - whichever it was is found below
+            except Exception:  # noqa: BLE001, S110 - the invalid object is found below
                 pass
         return [item for raw in objects for item in self._decoded(raw, skipped)]
 
     def _decoded(self, raw: msgspec.Raw, skipped: list[DecodeError] | None) -> tuple[T, ...]:
-        """The object, or nothing."""
+        """The decoded object, or None."""
         try:
             return (self.decode(raw),)
         except DecodeError as err:
@@ -221,7 +221,7 @@ class ObjectDecoder(Generic[T]):
             return () if err.instead is None else (err.instead,)
 
     def _decode_usual_line(self, line: bytes) -> tuple[str, T] | None:
-        """Spares a pass over the object; None for an unusual line as for an object that cannot be read."""
+        """Decodes a line in the usual format in one pass; None for other lines and for invalid objects."""
         usual = _USUAL.fullmatch(line)
         if usual is None:
             return None
@@ -248,7 +248,8 @@ class ObjectDecoder(Generic[T]):
             raise
 
     def _decode_again(self, raw: msgspec.Raw, first: Exception) -> T:
-        """Reads what Go reads, too: lone surrogates, deep nesting, and explicit nulls, which are absent fields."""
+        """Decodes what Go accepts as well: lone surrogates, deep nesting, and explicit nulls, which are absent
+        fields."""
         if isinstance(first, msgspec.ValidationError):
             rewrites = [_without_nulls]
         elif isinstance(first, msgspec.DecodeError | RecursionError):

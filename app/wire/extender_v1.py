@@ -1,9 +1,9 @@
 """The wire contract of HTTP extenders, kube-scheduler's extender/v1 (docs/spec/extenders.md#messages; KEP-1819).
 
 Requests are written as kube-scheduler writes them: Go's field names, every field present, null for what is not used.
-Pods and nodes are spliced in from the bytes they came in (app.wire.strip), never encoded again. Answers are read fast
-when they are spelled like that, and through app.wire.go_json when anything about them is unusual or wrong, which also
-gives errors Go's words. Of Node objects in an answer only the names are decoded.
+Pods and nodes are spliced in as received (app.wire.strip), not encoded again. Responses in kube-scheduler's own
+format are decoded by a fast, strict decoder; all others by app.wire.go_json, which accepts what Go accepts and has
+Go's error texts. Of Node objects in a response only the names are decoded.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
@@ -18,14 +18,15 @@ from app.wire import go_json
 from app.wire.go_json import GoJSONError, GoType, Int64, ListOf, MapOf, StructOf, Text, Where
 from app.wire.go_json_stream import Stream
 
-#: Gives a node's JSON as strip_for_extender leaves it, None for a node that is not known.
+#: Returns a node's JSON (see strip_for_extender), None for an unknown node.
 NodeJSON = Callable[[str], bytes | None]
 
 AnswerError = GoJSONError
 
 T = TypeVar("T")
 
-#: Bytes of an answer that are decoded in one go, the strict way and Go's way; and of one with whole nodes, which are skipped.
+#: The largest response in bytes that is decoded in one step: strictly, in Go's way, and with whole nodes, which are
+#: skipped.
 ONE_GO: Final = 1024 * 1024
 SLOWLY: Final = 16 * 1024
 #: Entries of a list whose length is not known.
@@ -53,7 +54,7 @@ class Body:
 
 
 class Victims(msgspec.Struct, frozen=True):
-    """The pods that would be evicted from one node, most important first, and how many budgets that would break."""
+    """The pods to evict from one node, most important first, and the number of budget violations."""
 
     pods: tuple[Pod, ...]
     num_pdb_violations: int = 0
@@ -63,9 +64,9 @@ class Victims(msgspec.Struct, frozen=True):
 
 
 class ExtenderArgs:
-    """A pod and the names of the nodes that extenders are asked about, for filter and prioritize.
+    """A pod and node names, the arguments of filter and prioritize.
 
-    A body is written once per form, however many calls it goes out with. ``names`` must not be changed afterwards.
+    Each form of the body is encoded once and shared by all calls. ``names`` must not be changed afterwards.
     """
 
     __slots__ = ("_bodies", "_names_json", "_node_json", "distinct", "names", "pod")
@@ -75,14 +76,14 @@ class ExtenderArgs:
     ) -> None:
         self.pod: Final = pod
         self.names: Final = names
-        #: Whether no name comes twice.
+        #: Whether no name is repeated.
         self.distinct: Final = distinct
         self._node_json: Final = node_json
         self._bodies: Final[dict[bool, Body]] = {}
         self._names_json = b""
 
     def about(self, names: list[str]) -> "ExtenderArgs":
-        """The same question about these nodes; this one if they are the same list."""
+        """The arguments with these names; this object if they are the same list."""
         if names is self.names:
             return self
         distinct = len(set(names)) == len(names)
@@ -90,7 +91,7 @@ class ExtenderArgs:
 
     @property
     def names_json(self) -> bytes:
-        """The names as they are written."""
+        """The names as JSON."""
         if not self._names_json:
             self._names_json = msgspec.json.encode(self.names)
         return self._names_json
@@ -110,8 +111,8 @@ class ExtenderArgs:
 def filter_request(pod: Pod, names: Sequence[str], node_json: NodeJSON | None) -> Body:
     """ExtenderArgs, for filter and for prioritize.
 
-    Whole nodes with ``node_json``, names without. A node that is not known (an extender may have added one) is written
-    as kube-scheduler writes a node of which it has nothing but the name. Raises ValueError for a pod without its JSON.
+    Whole nodes with ``node_json``, else names. An unknown node (which an extender may have added) is written as a
+    Node with only a name. Raises ValueError for a pod without its JSON.
     """
     if node_json is None:
         return _names_request(pod, msgspec.json.encode(names))
@@ -150,7 +151,7 @@ def bind_request(pod: Pod, node_name: str) -> Body:
 
 
 def pod_json(pod: Pod) -> bytes:
-    """The pod's own bytes. Raises ValueError when they were not kept."""
+    """The pod's JSON as received. Raises ValueError if it was not kept."""
     if pod.raw is None:
         raise ValueError(f"the JSON of pod {pod.key} was not kept")
     return pod.raw
@@ -191,17 +192,18 @@ def _bare_node(name: str) -> bytes:
 
 
 class FilterAnswer(msgspec.Struct, frozen=True):
-    """ExtenderFilterResult. The two lists are None when absent or null; ``nodes`` holds names, "" for a nameless node."""
+    """ExtenderFilterResult. The two lists are None when absent or null; ``nodes`` holds names, "" for a nameless
+    node."""
 
     node_names: list[str] | None = None
     nodes: list[str] | None = None
     failed: Mapping[str, str] = {}
     failed_and_unresolvable: Mapping[str, str] = {}
     error: str = ""
-    #: What the client adds. The names of the nodes that are left, in the extender's order and as it answered: a name may
-    #: come twice, and one of a whole node may not have been sent. If it is what was sent, it is that very list.
+    #: Set by the client: the names of the nodes that the extender left, in its order. A name may be repeated or may
+    #: not have been sent. If all names are as sent, it is the same list object.
     kept: list[str] = []
-    #: Seconds until the extender wants to be called again, from the header Retry-After.
+    #: Seconds until the extender may be called again, from the header Retry-After.
     retry_after: float | None = None
 
 
@@ -213,10 +215,10 @@ class MetaVictims(msgspec.Struct, frozen=True):
 
 
 class AnswerReader(Generic[T]):
-    """How the answers to one kind of question are read: in one go where that is quick, else in short steps.
+    """Decodes the responses of one verb: small ones in one step, large ones in short steps.
 
-    ``strictly`` reads a body in one go, None if anything about it is unusual or wrong; ``meaning`` tells what a value of ``into``
-    says. Both raise AnswerError. ``asked`` is the question about nodes, None where there is none or it is not known.
+    ``strictly`` decodes a body in kube-scheduler's own format, None for any other; ``meaning`` converts a value of
+    type ``into``. Both raise AnswerError. ``asked``: the request's arguments, None for verbs without or if unknown.
     """
 
     def __init__(
@@ -227,14 +229,14 @@ class AnswerReader(Generic[T]):
         *,
         one_go: int = ONE_GO,
     ) -> None:
-        #: Bytes up to which a body is to be read with ``steps``; a longer one is to be fed to a ``stream``.
+        #: The largest body in bytes for ``steps``; a longer one must be fed to a ``stream``.
         self.one_go: Final = one_go
         self._into: Final = into
         self._meaning: Final = meaning
         self._strictly: Final = strictly
 
     def steps(self, body: bytes, asked: "ExtenderArgs | None") -> Generator[None, None, T]:
-        """Returns the answer, after a few milliseconds or as many steps as it takes. Raises AnswerError."""
+        """Returns the answer in steps of at most a few milliseconds. Raises AnswerError."""
         answer = self._strictly(body, asked)
         if answer is not None:
             return answer
@@ -245,15 +247,15 @@ class AnswerReader(Generic[T]):
         return self.finished(stream)
 
     def stream(self, asked: "ExtenderArgs | None") -> Stream:
-        """Takes a body in as it comes."""
+        """Decodes a body chunk by chunk."""
         return Stream(self._into, most=_entries_for(asked))
 
     def finished(self, stream: Stream) -> T:
-        """The answer that a stream has taken in. Raises AnswerError."""
+        """The answer of a finished stream. Raises AnswerError."""
         return self._meaning(stream.finish())
 
     def at_once(self, body: bytes, asked: "ExtenderArgs | None" = None) -> T:
-        """The answer, for callers who have the time. Raises AnswerError."""
+        """The answer in one call, however long it takes. Raises AnswerError."""
         steps = self.steps(body, asked)
         while True:
             try:
@@ -263,7 +265,7 @@ class AnswerReader(Generic[T]):
 
 
 def _entries_for(asked: ExtenderArgs | None) -> int:
-    """How many entries a list may have in an answer: names may come twice, and some may never have been sent."""
+    """The limit for entries of a list in a response, which may repeat names or have names that were not sent."""
     return MOST if asked is None else 2 * len(asked.names) + 1000
 
 
@@ -274,7 +276,7 @@ def _check_size(asked: ExtenderArgs | None, *lists: Sized | None) -> None:
 
 
 def _read_echo(body: bytes, asked: ExtenderArgs | None) -> FilterAnswer | None:
-    """Reads an answer by names. If it repeats all as they were written, they are not decoded: it gets that very list."""
+    """Decodes an answer by names. If it has all names as sent, they are not decoded and the sent list is used."""
     if asked is None or len(body) < len(asked.names_json):
         return _read_filter(body, asked)
     answer = _strictly(_FAST_ECHO, body)
@@ -364,8 +366,7 @@ def _meta_victims(name: str, entry: dict[str, Any] | None) -> MetaVictims:
     return MetaVictims(uids, entry.get("NumPDBViolations", 0))
 
 
-# The strict way: the keys of kube-scheduler's own types, as Go spells them or as their old tags did, and no others; else
-# the answer is read again below.
+# Strict decoding: the keys of kube-scheduler's types, in Go's spelling or that of the old tags, and no others.
 
 
 class _Meta(msgspec.Struct, gc=False):
@@ -399,7 +400,7 @@ class _TaggedFilter(_Filter, forbid_unknown_fields=True):
 
 
 class _LargeFilter(msgspec.Struct, forbid_unknown_fields=True):
-    """Nodes alone are decoded: what is left of a large answer of whole nodes is small."""
+    """Decodes the nodes only: the rest of a large answer with whole nodes is small."""
 
     Nodes: _NodeList | None = None
     NodeNames: msgspec.Raw = msgspec.Raw(b"null")
@@ -486,7 +487,7 @@ _FAST_SCORES: Final[Sequence[msgspec.json.Decoder[list[_Score]]]] = (
 
 
 def _strictly(decoders: Iterable[msgspec.json.Decoder[T]], body: bytes) -> T | None:
-    """What the first decoder makes of it that finds nothing wrong, None if all do."""
+    """The result of the first decoder that succeeds, None if all fail."""
     for decoder in decoders:
         try:
             return decoder.decode(body)
@@ -495,7 +496,7 @@ def _strictly(decoders: Iterable[msgspec.json.Decoder[T]], body: bytes) -> T | N
     return None
 
 
-# Go's way: the types of extender/v1 as far as they are read.
+# Decoding in Go's way: the types of extender/v1.
 
 _TEXT: Final = Text()
 _OBJECT_META: Final = StructOf("ObjectMeta", {"name": _TEXT})
@@ -503,7 +504,7 @@ _NODE: Final = StructOf("Node", {"metadata": _OBJECT_META})
 
 
 class _NodeName(msgspec.Struct, frozen=True):
-    """Node, of which nothing but the name is kept, "" for a nameless one."""
+    """Node, reduced to its name; "" if it has none."""
 
     def read(self, value: Any, where: Where) -> str:
         """See GoType."""
@@ -553,7 +554,7 @@ def _read_error(body: bytes, _asked: ExtenderArgs | None) -> str | None:
     return None if answer is None else answer.Error or ""
 
 
-#: The answers to each verb; filter's are read otherwise where whole nodes were sent.
+#: One reader per verb; filter has another one for whole nodes.
 FILTER_BY_NAME: Final = AnswerReader(_FILTER, _filter_meaning, _read_echo)
 FILTER_WHOLE: Final = AnswerReader(_FILTER, _filter_meaning, _read_filter, one_go=4 * ONE_GO)
 #: Hosts and their scores, in the extender's order.
@@ -565,7 +566,7 @@ BIND: Final[AnswerReader[str]] = AnswerReader(
     _BINDING, lambda answer: str((answer or {}).get("Error", "")), _read_error
 )
 
-# For callers who have the time.
+# Convenience functions that decode in one call.
 read_filter: Final = FILTER_BY_NAME.at_once
 read_prioritize: Final = PRIORITIZE.at_once
 read_preempt: Final = PREEMPT.at_once

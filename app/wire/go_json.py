@@ -1,8 +1,8 @@
-"""JSON as Go's encoding/json reads it: the slow and forgiving way, with Go's words for what it refuses.
+"""Decodes JSON like Go's encoding/json, with its leniency and its error texts.
 
-Extenders were written against kube-scheduler, whose decoder takes keys in any case, takes null for nothing, stops after
-the first value and names the first field that does not fit. Answers go through here when the strict decoder of
-app.wire.extender_v1 cannot be sure of them, so speed matters little, and texts matter: they become pod conditions.
+Extenders are written for kube-scheduler, whose decoder ignores the case of keys, accepts null for every type, stops
+after the first value and names the first field of a wrong type. Responses that the strict decoder of
+app.wire.extender_v1 does not accept are decoded here. The error texts become pod conditions.
 """
 
 import dataclasses
@@ -20,13 +20,13 @@ _BLANK: Final = re.compile(r"[ \t\r\n]*")
 
 
 class GoJSONError(ValueError):
-    """JSON that Go would refuse; the text is Go's."""
+    """JSON that Go rejects; the text is Go's."""
 
 
 def first_value(body: bytes) -> Any:
     """The first JSON value of ``body`` as plain Python; what follows it is ignored. Raises GoJSONError.
 
-    Invalid UTF-8 becomes U+FFFD as in Go. Of equal keys the last one counts.
+    As in Go, invalid UTF-8 becomes U+FFFD and the last of equal keys counts.
     """
     text = body.decode("utf-8", "replace")
     blank = _BLANK.match(text)
@@ -44,7 +44,7 @@ def _refuse(constant: str) -> None:
 
 
 class _Number(float):
-    """A number that is no int64, printed as it was spelled."""
+    """A number that is not an int64, printed as written."""
 
     text: str
 
@@ -58,7 +58,7 @@ class _Number(float):
 
 
 def _integer(digits: str) -> int | float:
-    """Reads short integers only: long ones fit nowhere and are costly to read."""
+    """Parses short integers only: long ones fit no type and are slow to parse."""
     return int(digits) if len(digits) < 40 else _Number(digits)
 
 
@@ -66,7 +66,7 @@ _PLAIN: Final = json.JSONDecoder(parse_constant=_refuse, parse_int=_integer, par
 
 
 def clean(text: str) -> str:
-    """The text with U+FFFD in place of lone surrogates, as Go reads them: it can be encoded."""
+    """The text with U+FFFD for lone surrogates, as in Go."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -76,7 +76,7 @@ def clean(text: str) -> str:
 
 
 class Where(msgspec.Struct, frozen=True):
-    """The place of a value: the innermost Go struct and the fields that lead to it from the root."""
+    """The location of a value: the innermost Go struct and the path of fields from the root."""
 
     struct: str = ""
     path: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class Where(msgspec.Struct, frozen=True):
 
 
 class GoType(Protocol):
-    """A Go type that values are read into. ``read`` raises GoJSONError; null reads as the type's own nothing."""
+    """A Go type. ``read`` raises GoJSONError; null becomes the type's zero value."""
 
     def read(self, value: Any, where: Where) -> Any:
         """Checks and converts one plain value."""
@@ -107,7 +107,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Int64(msgspec.Struct, frozen=True):
-    """int64: JSON integers only, 5.0 is none."""
+    """int64: JSON integers only, not 5.0."""
 
     def read(self, value: Any, where: Where) -> int:
         """The number, 0 for null."""
@@ -122,7 +122,7 @@ class Int64(msgspec.Struct, frozen=True):
 class ListOf(msgspec.Struct, frozen=True):
     """A slice (or a pointer to one), called ``go`` in errors.
 
-    ``fast`` reads the JSON of a whole slice as ``read`` reads its value; None where it cannot be sure.
+    ``fast`` decodes the JSON of a whole slice with the result of ``read``; None if it cannot.
     """
 
     element: GoType
@@ -162,7 +162,7 @@ class StructOf:
     fields: Mapping[str, GoType]
 
     def read(self, value: Any, where: Where) -> dict[str, Any] | None:
-        """The known fields that are present, None for null. A later spelling of a key wins over an earlier one."""
+        """The known fields that are present, None for null. Of several spellings of a key the last one counts."""
         if value is None:
             return None
         if not isinstance(value, dict):
@@ -175,7 +175,7 @@ class StructOf:
         return out
 
     def field(self, key: str) -> str | None:
-        """The field that ``key`` stands for: the one of that very name, else one that differs in case."""
+        """The field for ``key``: the one with this name, else one that differs in case only."""
         if key in self.fields:
             return key
         folded = key.casefold()
@@ -199,7 +199,7 @@ def _found(value: Any) -> str:
 
 # ---------------------------------------------------------------- syntax errors
 
-# Tokens looked at before giving up on a diagnosis: bounds the time that a huge broken answer can cost.
+# The number of tokens after which the search for a syntax error ends, which limits its time.
 _MAX_TOKENS: Final = 10_000
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _PLAIN_TEXT: Final = re.compile(rb'[^"\\\x00-\x1f]*')
@@ -208,7 +208,7 @@ _LITERALS: Final = {b"t": b"true", b"f": b"false", b"n": b"null"}
 
 
 def syntax_error(body: bytes) -> str | None:
-    """What Go says about the first JSON value of ``body``; None when nothing was found wrong in its first part."""
+    """Go's syntax error for the first JSON value of ``body``; None if its first part has none."""
     scanner = _Scanner(body)
     try:
         scanner.scan()
@@ -218,9 +218,9 @@ def syntax_error(body: bytes) -> str | None:
 
 
 class _Scanner:
-    """Walks through one JSON value until a byte does not fit.
+    """Scans one JSON value for the first syntax error.
 
-    ``_state`` is what must come next: VALUE, ELEMENT (a value or the end of an array), MEMBER (a key or the end of an
+    ``_state`` is what is expected next: VALUE, ELEMENT (a value or the end of an array), MEMBER (a key or the end of an
     object), KEY, COLON, or MORE (a comma or the end of what is open).
     """
 
@@ -231,7 +231,7 @@ class _Scanner:
         self._state = "VALUE"
 
     def scan(self) -> None:
-        """Raises GoJSONError at the first byte that does not fit."""
+        """Raises GoJSONError at the first invalid byte."""
         steps = {
             "VALUE": self._value,
             "ELEMENT": self._value,
@@ -364,7 +364,7 @@ class _Scanner:
 
 
 def _quoted(byte: int) -> str:
-    """A byte as Go shows it in these errors."""
+    """A byte in the format of Go's errors."""
     if byte in b"'":
         return r"'\''"
     if byte in b'"':

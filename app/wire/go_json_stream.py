@@ -1,8 +1,9 @@
-"""One JSON value of a Go type, read from chunks in short steps and without ever holding much of it.
+"""Decodes one JSON value of a Go type from chunks, in short steps and with little memory.
 
-Only the containers that the type knows are opened. Where their members end is found by counting brackets outside strings,
-with arrays over a window of the text at a time; the members are then decoded some at a time. So a step takes some milliseconds at
-most, whatever the text holds, and memory is what is kept of it. What the type does not know is skipped without being checked.
+Only containers that belong to the type are opened. The ends of their members are found by counting brackets outside
+strings, with arrays over a window of the text; then the members are decoded in groups. So a step takes a few
+milliseconds at most, whatever the text, and memory is needed only for the result. Unknown fields are skipped without
+validation.
 """
 
 import re
@@ -14,10 +15,10 @@ import numpy as np
 from app.wire import go_json
 from app.wire.go_json import GoJSONError, GoType, ListOf, MapOf, StructOf, Where
 
-#: Bytes looked at in one step, and bytes that are decoded Go's way, which takes some 100 ns each, in one step.
+#: Bytes scanned in one step, and bytes decoded in Go's way in one step (about 100 ns each).
 WINDOW: Final = 32 * 1024
 SLOWLY: Final = 2 * WINDOW
-#: Bytes of one member, of all that is kept, and members of one struct: none of extender/v1 has nearly as many.
+#: Limits: bytes of one member, bytes of the result, and members of one struct.
 MAX_MEMBER: Final = 2 * 1024 * 1024
 MAX_KEPT: Final = 16 * 1024 * 1024
 MAX_FIELDS: Final = 1000
@@ -32,9 +33,9 @@ _BLANK: Final = b" \t\r\n"
 _KEY: Final = re.compile(rb'[ \t\r\n]*+("(?:[^"\\\x00-\x1f]|\\.)*+")[ \t\r\n]*+:[ \t\r\n]*+')
 
 
-#: What both brackets of a kind have in common once this bit is set.
+#: With this bit set, "[" equals "{" and "]" equals "}".
 _BIT: Final = 0x20
-#: By byte: by how much it changes the depth.
+#: The change of depth by byte.
 _STEP: Final = np.zeros(256, np.int8)
 _STEP[list(_OPENERS)] = 1
 _STEP[list(_CLOSERS.values())] = -1
@@ -44,7 +45,7 @@ Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class _Marks(NamedTuple):
-    """The brackets and commas outside strings in a window: where they are, which they are, and the depth behind each."""
+    """The brackets and commas outside strings in a window: positions, bytes, and the depth after each."""
 
     at: Ints
     byte: Bytes
@@ -52,7 +53,7 @@ class _Marks(NamedTuple):
 
 
 class _Members:
-    """An array or a map that is open: its members are decoded some at a time."""
+    """An open array or map: its members are decoded in groups."""
 
     def __init__(self, kind: "ListOf | MapOf", where: Where, opener: int) -> None:
         self._kind: Final = kind
@@ -63,7 +64,7 @@ class _Members:
         self.value: Any = [] if isinstance(kind, ListOf) else {}
 
     def take(self, text: bytes, *, last: bool) -> Any:
-        """Decodes members; what was added to the value. Raises GoJSONError."""
+        """Decodes members; returns what was added. Raises GoJSONError."""
         if not text.strip(_BLANK):
             if last and not self.count:
                 return ()
@@ -84,7 +85,7 @@ class _Members:
 
 
 class _Fields:
-    """A struct that is open, or what is around the root (``kind`` None): fields come one at a time."""
+    """An open struct, or the level around the root (``kind`` None)."""
 
     def __init__(self, kind: StructOf | None, where: Where) -> None:
         self.kind: Final = kind
@@ -92,32 +93,32 @@ class _Fields:
         self.closer: Final = b"}"[0]
         self.count = 0
         self.value: dict[str, Any] = {}
-        #: The field whose value is read, None between fields; "" for one that is not known.
+        #: The field whose value is being read, None between fields; "" for an unknown field.
         self.field: str | None = None
 
 
 class Stream:
-    """Reads one value. ``feed`` it until it is ``done`` or the text ends, then ``finish`` it."""
+    """Decodes one value: call ``feed`` until ``done`` or the end of the text, then ``finish``."""
 
     def __init__(self, into: GoType, *, most: int) -> None:
-        """``most``: members that an array or a map may have. Beyond that, and for other limits, GoJSONError is raised."""
+        """``most``: the limit for members of an array or map. Exceeding a limit raises GoJSONError."""
         self._into: Final = into
         self._most: Final = most
         self._frames: Final[list[_Fields | _Members]] = [_Fields(None, Where())]
         self._in_string = False
         self._depth = 0
         self._kept = 0
-        #: What was fed and cannot be told apart yet: half an escape.
+        #: The end of the last chunk that cannot be interpreted yet: an incomplete escape.
         self._carry = b""
-        #: The beginning of the member that is being read.
+        #: The start of the member that is being read.
         self._held: list[bytes] = []
         self._held_size = 0
-        #: Whether the whole value has been read; what follows does not matter.
+        #: Whether the value is complete; further text is ignored.
         self.done = False
         self._value: Any = None
 
     def feed(self, chunk: bytes) -> Iterator[None]:
-        """Takes in the next chunk; a step each time it is advanced. Raises GoJSONError."""
+        """Decodes the next chunk, one step per iteration. Raises GoJSONError."""
         data = self._carry + chunk if self._carry else chunk
         start = 0
         while start < len(data) and not self.done:
@@ -132,7 +133,7 @@ class Stream:
         self._carry = data[start:]
 
     def finish(self) -> Any:
-        """The value, as ``GoType.read`` gives it. Raises GoJSONError when the text ended too early."""
+        """The value, as returned by ``GoType.read``. Raises GoJSONError if the text is incomplete."""
         if self.done:
             return self._value
         if len(self._frames) == 1:
@@ -177,7 +178,7 @@ class Stream:
     def _members(
         self, frame: _Members, window: bytes, marks: _Marks, begin: int, mark: int
     ) -> tuple[int, int] | None:
-        """Reads what there is of an array or a map; where its parent goes on, None if the window is used up."""
+        """Reads an array or a map; returns the position after it, None at the end of the window."""
         level = len(self._frames) - 1
         depth = marks.depth[mark:]
         below = np.flatnonzero(depth < level)
@@ -202,7 +203,8 @@ class Stream:
     def _field(
         self, frame: _Fields, window: bytes, marks: _Marks, begin: int, mark: int
     ) -> tuple[int, int] | None:
-        """Reads up to the next bracket or comma of a struct; where to go on, None if the window is used up."""
+        """Reads up to the next bracket or comma of a struct; returns the next position, None at the end of the
+        window."""
         level = len(self._frames) - 1
         depth, byte = marks.depth[mark:], marks.byte[mark:]
         found = np.flatnonzero((depth <= level) | ((depth == level + 1) & (_STEP[byte] > 0)))
@@ -222,7 +224,7 @@ class Stream:
         return stop + 1, this + 1
 
     def _open(self, frame: _Fields, text: bytes, char: int) -> None:
-        """A bracket opens the value of a field."""
+        """Handles a bracket that opens the value of a field."""
         kind, where = self._into, frame.where
         if frame.kind is None:
             _must_be_blank(text, char)
@@ -244,7 +246,7 @@ class Stream:
             raise GoJSONError("invalid JSON")
 
     def _end_field(self, frame: _Fields, text: bytes, char: int) -> None:
-        """A comma or the struct's end comes after a field."""
+        """Handles a comma or the struct's end after a field."""
         frame.count += 1
         if frame.count > MAX_FIELDS:
             raise GoJSONError(f"the answer has more than {MAX_FIELDS} fields in one object")
@@ -295,7 +297,7 @@ class Stream:
             raise GoJSONError(f"the answer has a value of more than {MAX_MEMBER} bytes")
 
     def _text(self, text: bytes) -> bytes:
-        """What was held and this."""
+        """The kept text and this."""
         if self._held:
             text = b"".join((*self._held, text))
             self._held.clear()
@@ -319,7 +321,7 @@ def _must_be_blank(text: bytes, char: int) -> None:
 
 
 def _size(value: Any) -> int:
-    """About how many bytes a value takes."""
+    """The approximate size of a value in bytes."""
     if isinstance(value, str):
         return 50 + len(value)
     if isinstance(value, dict):

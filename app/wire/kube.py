@@ -1,4 +1,4 @@
-"""From the bytes of the Kubernetes API to the model: one decoder per kind, for objects, watch lines and lists.
+"""Decoders from the JSON of the Kubernetes API to the model: one per kind, for objects, watch lines and lists.
 
 >>> decoder = decoder_for(Service)
 >>> decoder.decode_line(b'{"type":"DELETED","object":{"metadata":{"name":"web","namespace":"shop"}}}')[1].key
@@ -58,7 +58,7 @@ class NodeDecoder(ObjectDecoder[Node]):
 
     @staticmethod
     def _unusable(raw: msgspec.Raw) -> Instead[Node]:
-        """A node of this name that no pod can go to."""
+        """A node with this name on which no pod fits."""
         meta = decode(_BARE, raw).metadata.full(ObjectMeta)
         return Node(metadata=meta, spec=NodeSpec(unschedulable=True)), "takes no pods"
 
@@ -76,7 +76,8 @@ _ALLOCATED_CLAIM: Final = msgspec.json.Decoder(_AllocatedClaim)
 
 
 def _allocation_of(raw: msgspec.Raw) -> Instead[ResourceClaim]:
-    """A claim with its allocation alone: the devices are in use whatever else it says. Raises msgspec.DecodeError."""
+    """A claim with its allocation only: its devices are in use even if the rest is invalid. Raises
+    msgspec.DecodeError."""
     claim = decode(_ALLOCATED_CLAIM, raw)
     allocated = ResourceClaim(
         metadata=claim.metadata.full(ClaimMeta),

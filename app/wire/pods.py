@@ -1,10 +1,9 @@
-"""Pods from the wire: decoded once, with everything that siblings have in common shared.
+"""Decodes pods; pods with equal specs share a PodTemplate, pods with equal labels a LabelSet.
 
-The spec of a pod is decoded, stripped of what differs between siblings without concerning the scheduler (the node, the
-volumes no plugin looks at, such as the projected token that every pod of a real cluster has under a name of its own) and
-encoded again in a canonical form. Those bytes are the key under which the family's PodTemplate is found. Labels, which API
-servers write in that form already, are looked up as they came. Templates and label sets are held weakly: they live as long
-as a pod of theirs.
+The spec of a pod is decoded, parts that differ between replicas but do not affect scheduling are removed (the node
+name, and volumes that no plugin reads, such as the projected token), and it is encoded again in a canonical form.
+These bytes are the key of the PodTemplate. Labels are looked up by their JSON as received, which API servers write in
+canonical form. Templates and label sets are weakly referenced: they exist as long as a pod uses them.
 """
 
 import datetime as dt
@@ -51,7 +50,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NO_LABELS: Final = LabelSet()
 _NOTHING: Final = msgspec.Raw()
 _MAX_OWNERS: Final = 65536
-#: An owner whose name and uid are longer than this together is not shared.
+#: Owner references are shared only if name and uid are not longer than this together.
 _MAX_OWNER_TEXT: Final = 512
 
 
@@ -97,7 +96,7 @@ class _BoundMeta(BareMeta):
 
 
 class _BoundSpec(msgspec.Struct, rename="camel"):
-    """What a pod takes on its node."""
+    """The part of a spec that determines a pod's resources on its node."""
 
     node_name: str
     priority: Int32 | None = None
@@ -117,7 +116,7 @@ class _NodeName(msgspec.Struct, rename="camel"):
 
 
 class _OnNode(msgspec.Struct):
-    """The least that has to be known of a bound pod."""
+    """The minimum that must be decoded of a bound pod."""
 
     metadata: BareMeta
     spec: _NodeName
@@ -136,7 +135,8 @@ _EVERY_POD = PodAffinityTerm(
     label_selector=LabelSelector(),
     namespace_selector=LabelSelector(),
 )
-#: Takes all of a node, whatever its size: no pod with requests fits beside it, and it keeps away the others. It is never preempted.
+#: Takes all of a node, whatever its size: no pod with requests fits beside it, and it keeps away the others. It is
+#: never preempted.
 _WHOLE_NODE = PodSpec(
     priority=2**31 - 1,
     containers=(
@@ -162,18 +162,18 @@ class PodDecoder(ObjectDecoder[Pod]):
 
     @property
     def templates(self) -> int:
-        """How many templates are alive."""
+        """The number of templates in use."""
         return len(self._templates)
 
     @property
     def label_sets(self) -> int:
-        """How many label sets are alive."""
+        """The number of label sets in use."""
         return len(self._labels)
 
     def template(self, spec: PodSpec) -> PodTemplate:
         """The template shared by all pods with this spec.
 
-        Raises QuantityError for requests that cannot be read, and ValueError for more than may be read of a spec.
+        Raises QuantityError for invalid requests, ValueError if the spec exceeds a limit.
         """
         key = _CANONICAL.encode(spec)
         template = self._templates.get(key)
@@ -185,7 +185,7 @@ class PodDecoder(ObjectDecoder[Pod]):
         return template
 
     def labels(self, text: msgspec.Raw) -> LabelSet:
-        """The set shared by all pods with the labels in this JSON, which may be null or nothing."""
+        """The set shared by all pods with the labels in this JSON, which may be null or empty."""
         key = bytes(text)
         if not key:
             return _NO_LABELS
@@ -230,7 +230,7 @@ class PodDecoder(ObjectDecoder[Pod]):
         )
 
     def _on_node(self, raw: msgspec.Raw) -> Instead[Pod] | None:
-        """A bound pod with what it takes on its node alone, or all of the node if that cannot be read either.
+        """A bound pod with only its resources on the node, or with all of the node if these are invalid as well.
 
         Raises msgspec.DecodeError.
         """
@@ -280,7 +280,8 @@ def _taken_by(spec: _BoundSpec) -> PodSpec:
 
 
 def _check_size(text: bytes, spec: PodSpec) -> None:
-    """Raises ValueError. ``text``: the spec as JSON. A brace in a text counts as an object; texts that are read have none."""
+    """Raises ValueError. ``text``: the spec as JSON. A brace in a text counts as an object; texts that are read have
+    none."""
     if len(text) > MAX_SPEC_BYTES:
         raise ValueError(
             f"{len(text)} bytes of the spec are read, and the limit is {MAX_SPEC_BYTES}"
@@ -296,7 +297,7 @@ def _check_size(text: bytes, spec: PodSpec) -> None:
 
 
 def _shared_part(spec: _Spec) -> _Spec:
-    """The spec without what concerns this one pod only; changes it in place."""
+    """The spec without the parts of this pod alone; changes it in place."""
     spec.node_name = ""
     if spec.volumes is not None:
         spec.volumes = tuple(v for v in spec.volumes if v != Volume(v.name)) or None
@@ -317,14 +318,14 @@ def _controller(owners: tuple[OwnerReference, ...] | None) -> OwnerReference | N
 
 
 def _read(condition: PodCondition) -> bool:
-    """Whether the scheduler reads this condition."""
+    """Whether the scheduler uses this condition."""
     if condition.type == "PodScheduled":
         return condition.status == "False"
     return condition.type in {"DisruptionTarget", "PodResizePending"}
 
 
 def _seconds(moment: dt.datetime | None) -> float | None:
-    """Seconds since the epoch; a moment without a zone counts as UTC."""
+    """Seconds since the epoch; a time without a zone is in UTC."""
     if moment is None:
         return None
     if moment.tzinfo is None:
@@ -333,8 +334,8 @@ def _seconds(moment: dt.datetime | None) -> float | None:
 
 
 def _resized(template: PodTemplate, status: _Status) -> PodResources | None:
-    """What the pod occupies while its status and its spec disagree
-    (docs/spec/resources.md#pod-requests); None while they agree."""
+    """The pod's resources while its status and its spec differ
+    (docs/spec/resources.md#pod-requests); None if they are equal."""
     containers = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     if not containers and status.resources is None:
         return None
@@ -354,7 +355,7 @@ def _resized(template: PodTemplate, status: _Status) -> PodResources | None:
 
 
 def _agrees(spec: PodSpec, containers: tuple[ContainerStatus, ...], status: _Status) -> bool:
-    """Whether every amount in the status is, to the letter, the one in the spec."""
+    """Whether every amount in the status has the same text as in the spec."""
     asked = {
         c.name: _requests(c.resources) for c in (*spec.containers, *(spec.init_containers or ()))
     }

@@ -1,8 +1,8 @@
-"""Kubernetes' protobuf encoding: the fields of messages, and just enough to add a finalizer to an object.
+"""Kubernetes' protobuf encoding, as far as needed to add a finalizer to an object.
 
-JSON cannot add one to every object. Opaque parameters (runtime.RawExtension) are kept as their author wrote them, with their
-blanks, but Go's JSON encoder compacts them: after any patch a spec that must not change seems to have changed. Such an object is
-read in protobuf and written back byte for byte, with a field at its end, because protobuf merges fields that occur twice.
+A JSON patch fails for some objects. Opaque parameters (runtime.RawExtension) are stored as written, with white space,
+but Go's JSON encoder removes it, so that an immutable spec seems to have changed. Such an object is read in protobuf
+and written back unchanged with a field appended: protobuf merges repeated fields.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,8 @@ _MAX_VARINT_BYTES: Final = 10
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The number and value of each field: bytes of those with a length, otherwise an int. Raises ValueError if it is malformed."""
+    """The number and value of each field: bytes for length-delimited fields, else an int. Raises ValueError for
+    malformed data."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)

@@ -1,8 +1,8 @@
 """JSON that Go accepts and msgspec does not, rewritten so that both do.
 
-API servers hand on some values as they were written: managedFields, the parameters of devices. They allow lone surrogates
-(``"\\ud800"``), which are no Unicode text, and 10,000 levels, more than the decoder can follow. Nothing here recurses, and the
-time is linear in the bytes: about 10 ns for each.
+API servers pass on some values as written: managedFields, the parameters of devices. These may have lone surrogates
+(``"\\ud800"``), which are not valid Unicode, and 10,000 levels, which the decoder does not support. Nothing here
+recurses; the time is about 10 ns per byte.
 """
 
 from typing import Final, TypeVar
@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 T = TypeVar("T")
 
-#: Levels of arrays and objects that are kept. The kinds that are decoded have about a dozen, and the decoder follows at least 900.
+#: Levels of arrays and objects that are kept. The kinds that are decoded have about a dozen, and the decoder follows
+#: at least 900.
 MAX_DEPTH: Final = 300
 
-#: Fills what was emptied. API servers write no blanks within such values, so these bytes tell that something is missing.
+#: Fills emptied values. API servers write no blanks in these values, so blanks mark that something was removed.
 EMPTIED: Final = b"\r"
 
 _Text = npt.NDArray[np.uint8]
@@ -25,9 +26,9 @@ _Mask = npt.NDArray[np.bool_]
 
 
 def sanitized(body: bytes, max_depth: int = MAX_DEPTH) -> bytes:
-    """The same document, where arrays and objects at ``max_depth`` levels are empty and lone surrogates are U+FFFD.
+    """The document with arrays and objects at ``max_depth`` levels emptied and lone surrogates replaced by U+FFFD.
 
-    All bytes that stay have their old places. What is no JSON stays none.
+    The other bytes keep their positions. Invalid JSON stays invalid.
     """
     text = np.frombuffer(body, np.uint8).copy()
     quotes = text == ord('"')
@@ -41,7 +42,7 @@ def sanitized(body: bytes, max_depth: int = MAX_DEPTH) -> bytes:
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
-    """What the decoder makes of a document, sanitized if need be. Raises msgspec.DecodeError."""
+    """Decodes a document, sanitized if necessary. Raises msgspec.DecodeError."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError:
@@ -50,17 +51,17 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
         pass
     try:
         return decoder.decode(sanitized(bytes(body)))
-    except RecursionError as err:  # brackets that are not closed: none are taken for a container
+    except RecursionError as err:  # unclosed brackets: none counts as a container
         raise msgspec.DecodeError("JSON is malformed: too many brackets are open") from err
 
 
 def is_emptied(value: bytes) -> bool:
-    """Whether ``sanitized`` has taken something out of this part of a document."""
+    """Whether ``sanitized`` has emptied anything in this part of a document."""
     return b"[" + EMPTIED in value or b"{" + EMPTIED in value
 
 
 class _Backslashes:
-    """Runs of backslashes: what comes after an odd number of them is escaped."""
+    """Runs of backslashes: a character after an odd number of them is escaped."""
 
     def __init__(self, text: _Text) -> None:
         slashes = text == ord("\\")
@@ -70,7 +71,7 @@ class _Backslashes:
         self._firsts: Final = np.flatnonzero(firsts)
 
     def escape(self, at: _Positions) -> _Mask:
-        """bool[len(at)]: whether the characters at these places, ascending and none a backslash, are escaped."""
+        """bool[len(at)]: whether the characters at these positions (ascending, none a backslash) are escaped."""
         escaped: _Mask = (at > 0) & self._slashes[at - 1]
         behind = at[escaped]
         first = self._firsts[np.searchsorted(self._firsts, behind) - 1]

@@ -1,4 +1,4 @@
-"""Objects as extenders get them: the bytes that came, less what kube-scheduler does not send either."""
+"""Removes the parts of an object's JSON that kube-scheduler does not send to extenders."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def strip_for_extender(raw: bytes | msgspec.Raw) -> bytes:
     """The object's JSON without kind, apiVersion and metadata.managedFields, spliced from its own bytes.
 
-    The order of keys and the spelling of every value stay as they were. Raises msgspec.DecodeError.
+    Key order and values are unchanged. Raises msgspec.DecodeError.
     """
     parts = _OBJECT.decode(raw)
     parts.pop("kind", None)

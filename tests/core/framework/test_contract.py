@@ -336,7 +336,7 @@ class HintByName(Hinting):
             TableOrder,
             r'filter says "red" \(Unschedulable\) of node n4 in a view of 5 rows, and yes',
         ),
-        (PastTheView, "of node n0 with a pod imagined on it, .* it looks past the view"),
+        (PastTheView, "of node n0 with a pod added in a dry run, .* must read the view"),
         (ChangesItsWords, "in a view of 5 rows"),
         (ForgetsItsWords, "filter's reason number 0 does not mean the same in two answers"),
         (LooksAtLabels, "filter is NodeLocal, but its answers change with the pod's name, labels"),
