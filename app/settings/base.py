@@ -34,6 +34,7 @@ class Model(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         hide_input_in_errors=True,
+        defer_build=True,
     )
 
     @model_validator(mode="before")
