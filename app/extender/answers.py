@@ -1,4 +1,4 @@
-"""What can be learned from any answer of an extender, whatever the verb."""
+"""Reads what answers of all verbs have in common: error texts and Retry-After."""
 
 import contextlib
 import email.utils
@@ -9,14 +9,14 @@ from typing import Any, Final
 from app.wire.go_json import clean
 
 _EXCERPT_CHARS: Final = 512
-#: Seconds; whoever asks for more is asking for good.
+#: Longest Retry-After that is honoured, in seconds.
 _LONGEST_RETRY: Final = 24 * 3600.0
 
 
 def excerpt(body: bytes) -> str:
-    """What the body of an error answer says, on one line of at most 512 characters.
+    """The error text in the body of an answer, on one line of at most 512 characters.
 
-    Extenders put it into plain text, into an Error (or error, message, detail) of a JSON object, or into pages.
+    It may be plain text, an Error (or error, message, detail) of a JSON object, or an HTML page.
     """
     text = body.decode("utf-8", "replace")
     with contextlib.suppress(ValueError, RecursionError):
@@ -35,9 +35,9 @@ def _message(answer: Any) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds, at most a day, that a Retry-After header asks for; None without one that can be read.
+    """The seconds in a Retry-After header, at most a day; None if it is missing or invalid.
 
-    A date is taken relative to the answer's own Date, so that clocks need not agree.
+    A date is relative to the answer's own Date, so that clocks need not agree.
     """
     value = headers.get("Retry-After")
     if value is None:

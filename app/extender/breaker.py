@@ -1,13 +1,13 @@
-"""The breaker: an extender that does not answer is left alone for a while.
+"""The circuit breaker: an extender that does not answer is not called for some time.
 
     CLOSED ---- failures in a row ---> OPEN ---- pause over, one call let through ---> HALF_OPEN
       ^  ^                              | ^                                               |
       |  +--- any success --------------+ +---------- the probe failed: pause doubled ----+
       +----------------------------------------------- the probe succeeded ---------------+
 
-Only the absence of an answer is a failure: an extender that answers "no" or 500 is there. And only if none of the calls
-that began later was answered: timeouts come to light late, when many others have long been answered. A probe that was given up
-(its pod is gone), or that met a connection that was about to be closed, tells nothing: the next call is the probe. Time is an argument; no clock is read here.
+Only a missing answer is a failure; an answer "no" or 500 is not. It does not count if a call that began later was answered,
+because timeouts are noticed late. A probe that was cancelled (its pod is gone), or that hit a closing connection, is
+inconclusive: the next call is the probe. Time is an argument.
 """
 
 import enum
@@ -26,7 +26,7 @@ class State(enum.StrEnum):
 
 
 class Admission(enum.Enum):
-    """What a caller may do; handed back with the outcome."""
+    """What a caller may do; passed back with the outcome."""
 
     CALL = enum.auto()
     PROBE = enum.auto()
@@ -41,7 +41,7 @@ class Breaker:
         self._failures = 0
         self._pause = settings.open_seconds
         self._probe_at = 0.0
-        #: When the last of the calls that were answered had begun.
+        #: When the latest of the answered calls began.
         self._answered = -math.inf
         self.state = State.CLOSED
 
@@ -50,7 +50,7 @@ class Breaker:
         return self.state is State.HALF_OPEN or (self.state is State.OPEN and now < self._probe_at)
 
     def admit(self, now: float) -> Admission:
-        """Asks to make a call. Whoever gets CALL or PROBE reports how it ended, once."""
+        """Asks to make a call. A caller that gets CALL or PROBE must report the outcome, once."""
         if self.state is State.CLOSED:
             return Admission.CALL
         if self.holds_back(now):
@@ -66,9 +66,9 @@ class Breaker:
         self._pause = self._settings.open_seconds
 
     def failed(self, admission: Admission, began: float, now: float) -> None:
-        """A call was not answered. Those that began before the breaker opened change nothing any more.
+        """A call was not answered. Calls that began before the breaker opened have no effect.
 
-        A probe is a call like others when the answer to an earlier one has closed the breaker meanwhile.
+        A probe counts as an ordinary call if another answer has closed the breaker since.
         """
         if admission is Admission.PROBE and self.state is State.HALF_OPEN:
             self._pause = min(self._pause * 2, self._settings.max_open_seconds)
@@ -79,7 +79,7 @@ class Breaker:
                 self._open(now + self._pause)
 
     def abandoned(self, admission: Admission, now: float) -> None:
-        """A call was given up before it could tell anything."""
+        """A call was cancelled before its outcome was known."""
         if admission is Admission.PROBE and self.state is State.HALF_OPEN:
             self._open(now)
 

@@ -1,10 +1,10 @@
-"""All extenders of the configuration, in the order in which a pod meets them.
+"""Calls all configured extenders in order, and merges their answers.
 
 See docs/spec/extenders.md#order-and-side-effects.
 
-Those that are not ignorable come first. Filters run one after the other, each on the survivors of the one before;
-prioritize runs side by side; preempt runs one after the other on the remaining candidates; the first binder that the pod
-concerns binds. Nothing is ever asked twice.
+Extenders that are not ignorable come first. Filters run one after another, each on the nodes that the previous one accepted;
+prioritize calls run concurrently; preempt calls run one after another on the remaining candidates; the first binder that is
+interested in the pod binds it. No call is repeated.
 """
 
 import asyncio
@@ -24,32 +24,32 @@ from app.model.status import SchedulingError
 from app.state.columns.resources import Int64
 from app.wire.extender_v1 import ExtenderArgs, FilterAnswer, Victims
 
-#: Asks the API server which node the pod is bound to, None for none. True: the extender was not heard of, and may bind it yet.
+#: Asks the API server which node the pod is bound to, None for none. True: the extender did not answer and may still bind it.
 LookUp = Callable[[bool], Awaitable[str | None]]
 
 
 class FilterResult(msgspec.Struct):
-    """What the extenders left of the candidates. Later answers, and later rounds of the same attempt, are merged into it.
+    """The nodes that the extenders accepted. Later answers, and later rounds of the same attempt, are merged into it.
 
-    ``survivors`` is as the last extender answered and is what prioritize is asked about: a name may come twice, and
-    extenders of whole nodes may have added names that were not sent. Use ``known`` to choose a node from.
+    ``survivors`` is the answer of the last extender and is sent to prioritize: a name may occur twice, and extenders that get
+    whole nodes may have added names that were not sent. Use ``known`` to choose a node from.
     """
 
-    #: The question about the survivors; the one that was put to filter if no node was rejected.
+    #: The arguments with the survivors; those of filter if no node was rejected.
     args: ExtenderArgs
-    #: Reasons by node name; preempting pods may help there (Unschedulable).
+    #: Reasons by node name of nodes where preemption may help (Unschedulable).
     failed: dict[str, str] = {}
-    #: Reasons by node name; preempting pods does not help there (UnschedulableAndUnresolvable).
+    #: Reasons by node name of nodes where preemption does not help (UnschedulableAndUnresolvable).
     unresolvable: dict[str, str] = {}
-    #: What ended the attempt; the survivors are empty then.
+    #: The error that ended the attempt; there are no survivors then.
     error: ExtenderError | None = None
     #: Failures of ignorable extenders that were ignored.
     ignored: list[ExtenderError] = []
     #: The extenders that rejected nodes, or whose error ended the attempt, by name.
     rejected_by: list[str] = []
-    #: Seconds until the earliest time at which an extender that rejected nodes wants to be called again.
+    #: The shortest Retry-After, in seconds, of the extenders that rejected nodes.
     retry_after: float | None = None
-    #: The extenders that left one of several nodes, and those that left more, by name.
+    #: The names of the extenders that accepted one of several nodes, and of those that accepted more.
     left_one: list[str] = []
     left_several: list[str] = []
 
@@ -66,9 +66,9 @@ class FilterResult(msgspec.Struct):
         return [name for name in candidates if name in survivors]
 
     def add(self, extender: str, answer: FilterAnswer) -> None:
-        """Takes over one extender's answer.
+        """Merges one extender's answer.
 
-        What a later extender says of a node replaces what an earlier one said; a node in both maps of an answer takes the
+        The verdict of a later extender on a node replaces an earlier one; a node in both maps of an answer takes the
         unresolvable reason.
         """
         for name, reason in answer.failed.items():
@@ -94,7 +94,7 @@ class FilterResult(msgspec.Struct):
         self.args = self.args.about([])
 
     def merge_rejections(self, earlier: "FilterResult") -> None:
-        """Adds which extenders rejected nodes in an earlier round, and when to call them again."""
+        """Adds the rejecting extenders and the Retry-After of an earlier round."""
         self.rejected_by = list(dict.fromkeys(earlier.rejected_by + self.rejected_by))
         self._retry(earlier.retry_after)
 
@@ -122,11 +122,11 @@ class ExtenderChain:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a user should know before trusting these extenders."""
+        """Warnings about the configuration of the extenders."""
         return tuple(warning for extender in self.extenders for warning in extender.warnings)
 
     def concerned(self, pod: Pod, verb: Verb) -> tuple[HTTPExtender, ...]:
-        """The extenders that will be asked about this pod, in order."""
+        """The extenders that are interested in this pod, in order."""
         return tuple([e for e in self._with[verb] if e.is_interested(pod)])
 
     def warn(self, extender: str, text: str) -> None:
@@ -134,9 +134,9 @@ class ExtenderChain:
         self._emit(events.ExtenderWarning(extender, text))
 
     async def filter(self, args: ExtenderArgs) -> FilterResult:
-        """Runs the filters until no node is left. An error of one that is not ignorable is in the result.
+        """Runs the filters until no node is left. An error of an extender that is not ignorable is in the result.
 
-        No extender is called in vain: if a breaker holds back a call that the pod needs, that is the error.
+        If a breaker holds back a call that the pod needs, no extender is called, and that is the error.
         """
         result = FilterResult(args)
         missing = self._missing(args.pod)
@@ -159,9 +159,9 @@ class ExtenderChain:
         return result
 
     async def prioritize(self, args: ExtenderArgs) -> Int64 | None:
-        """Asks all at once; int64[len(args.names)]: what they add to each node's score. None if nobody is asked.
+        """Calls all concurrently; int64[len(args.names)]: the sum that they add to each node's score. None without calls.
 
-        Whoever fails adds nothing.
+        An extender that fails adds nothing.
         """
         extenders = self.concerned(args.pod, Verb.PRIORITIZE)
         if not extenders:
@@ -177,7 +177,7 @@ class ExtenderChain:
     async def preempt(
         self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn
     ) -> dict[str, Victims]:
-        """Runs the candidates of a preemption past the extenders; empty when they leave none.
+        """The candidates of a preemption that all extenders accept.
 
         Raises ExtenderError for a failure of an extender that is not ignorable, SchedulingError when such a one
         names no victims on a node.
@@ -201,10 +201,9 @@ class ExtenderChain:
         return next(iter(self.concerned(pod, Verb.BIND)), None)
 
     async def bind(self, pod: Pod, node_name: str, look_up: LookUp) -> bool:
-        """Has an extender bind the pod. True: it is bound to ``node_name``; False: the scheduler is to bind it.
+        """Lets an extender bind the pod. True: it is bound to ``node_name``; False: the scheduler has to bind it.
 
-        Where a call failed that the extender may have seen, ``look_up`` decides: it may have bound the pod before it failed, or
-        for an earlier call. Raises ExtenderError.
+        If a call fails that the extender may have received, ``look_up`` decides, because the pod may be bound. Raises ExtenderError.
         """
         for extender in self.concerned(pod, Verb.BIND):
             try:
@@ -251,7 +250,7 @@ def _has_victims(name: str, victims: Victims, extender: HTTPExtender) -> bool:
 
 
 def _check_binders(binders: Sequence[HTTPExtender]) -> None:
-    """Two binders are fine as long as no pod can concern both."""
+    """Several binders are allowed if no pod can concern two of them."""
     for one, other in itertools.combinations(binders, 2):
         names = [{r.name for r in e.config.managed_resources} for e in (one, other)]
         shared = names[0] & names[1]

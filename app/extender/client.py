@@ -1,4 +1,4 @@
-"""One extender: what it is asked, and what its answers mean (docs/spec/extenders.md)."""
+"""The client of one extender: sends requests and reads its answers (docs/spec/extenders.md)."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ T = TypeVar("T")
 #: The pods on a node by UID, None for a node that does not exist.
 PodsOn = Callable[[str], Mapping[str, Pod] | None]
 
-#: What scores of extenders (0 to 10 by convention) are multiplied by to meet those of plugins (0 to 100).
+#: Scores of extenders (0 to 10 by convention) are multiplied by this to match those of plugins (0 to 100).
 SCORE_SCALE: Final = 10
 
 _UNSIGNED: Final = 2**64
@@ -49,7 +49,7 @@ _SIGN: Final = 2**63
 
 
 class HTTPExtender:
-    """Calls one extender. Used from one event loop; ``close`` when done."""
+    """Calls one extender, from one event loop; call ``close`` at the end."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class HTTPExtender:
     ) -> None:
         """``memory`` for large answers is shared with other extenders; ``may_call`` is asked right before each call.
 
-        Raises ExtenderConfigError when the extender cannot be called like this.
+        Raises ExtenderConfigError if the configuration does not allow calls.
         """
         _check_url(config)
         self.config: Final = config
@@ -71,7 +71,7 @@ class HTTPExtender:
         self._emit: Final = sink
         self._tls: Final = TLSSource(config)
         self._token: Final = token_file(config)
-        #: What a user should know before trusting this extender.
+        #: Warnings about its configuration.
         self.warnings: Final = self._tls.warnings + _token_warnings(config)
         self._transport: Final = transport or transport_for(config, self._tls, environ, may_call)
         self._memory: Final = memory or AnswerMemory(0)
@@ -79,7 +79,7 @@ class HTTPExtender:
         self._breakers: Final = {verb: Breaker(config.breaker) for verb in Verb}
         self._last_failure: Final = dict.fromkeys(Verb, "")
         self._urls: Final = {verb: config.url(verb) for verb in Verb if config.path(verb)}
-        #: Held during a call where there may be one at a time only.
+        #: Held during a call if only one may be in progress.
         self._turn: Final = asyncio.Lock() if config.serial else None
         self._managed: Final = frozenset(r.name for r in config.managed_resources)
         self._interest: Final[WeakKeyDictionary[PodTemplate, bool]] = WeakKeyDictionary()
@@ -103,7 +103,7 @@ class HTTPExtender:
         return self._breakers[verb].state
 
     def why_not(self, verb: Verb) -> ExtenderError | None:
-        """What a call would fail with because the breaker holds it back; None if it would be made."""
+        """The error of a call that the breaker holds back; None if it would be made."""
         if not self._breakers[verb].holds_back(asyncio.get_running_loop().time()):
             return None
         return self._held_back(_Call(verb))
@@ -118,7 +118,7 @@ class HTTPExtender:
         return interested
 
     async def filter(self, args: ExtenderArgs) -> FilterAnswer:
-        """Asks which of the nodes the pod may go to. Raises ExtenderError."""
+        """Calls filter: which of the nodes accept the pod. Raises ExtenderError."""
         call = _Call(Verb.FILTER, args.pod)
         by_name = self.config.node_cache_capable
         reading = wire.FILTER_BY_NAME if by_name else wire.FILTER_WHOLE
@@ -132,7 +132,7 @@ class HTTPExtender:
         return msgspec.structs.replace(answer, retry_after=call.retry_after)
 
     async def prioritize(self, args: ExtenderArgs) -> Int64:
-        """Asks for scores; int64[len(args.names)]: score * weight * SCORE_SCALE per name. Raises ExtenderError.
+        """Calls prioritize; int64[len(args.names)]: score * weight * SCORE_SCALE per name. Raises ExtenderError.
 
         A host that is named twice is counted twice, one that was not sent is ignored; int64 wraps around as in Go.
         """
@@ -145,7 +145,7 @@ class HTTPExtender:
     async def preempt(
         self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn
     ) -> dict[str, Victims]:
-        """Asks which victims on which nodes it agrees to; it may name others. Raises ExtenderError."""
+        """Calls preempt: the nodes and victims that it accepts; it may name other victims. Raises ExtenderError."""
         call = _Call(Verb.PREEMPT, pod)
         body = wire.preempt_request(pod, victims, whole=not self.config.node_cache_capable)
         return await self._ask(
@@ -153,7 +153,7 @@ class HTTPExtender:
         )
 
     async def bind(self, pod: Pod, node_name: str) -> None:
-        """Has the extender bind the pod. Raises ExtenderError; see its ``answer_lost``."""
+        """Calls bind. Raises ExtenderError; see its ``answer_lost``."""
         call = _Call(Verb.BIND, pod)
         await self._ask(call, wire.bind_request(pod, node_name), wire.BIND, _no_error)
 
@@ -217,7 +217,7 @@ class HTTPExtender:
         judge: Callable[[A], T],
         asked: ExtenderArgs | None = None,
     ) -> T:
-        """What ``judge`` makes of the answer to a request. It raises AnswerError or _Refusal."""
+        """The result of ``judge`` for the answer; ``judge`` raises AnswerError or _Refusal."""
         if self._turn is None:
             return await self._observed(call, body, reading, judge, asked)
         async with self._turn:
@@ -262,7 +262,7 @@ class HTTPExtender:
         judge: Callable[[A], T],
         asked: ExtenderArgs | None = None,
     ) -> T:
-        """One exchange; whatever goes wrong with it or its answer is an ExtenderError."""
+        """One exchange. All errors of it and of its answer are raised as ExtenderError."""
         try:
             response = await self._transport.post(
                 self._urls[call.verb],
@@ -351,7 +351,7 @@ class HTTPExtender:
         return self._error(call, text, Outcome.STATUS, response=response)
 
     def _unexpected(self, call: "_Call", err: Exception) -> ExtenderError:
-        """An answer on which reading failed in a way that no reader foresees: this extender's error like any other."""
+        """The ExtenderError for an answer that raised an unexpected exception."""
         warning = f"reading the answer to {call.verb.value} failed: {err!r:.500}"
         self._emit(events.ExtenderWarning(self.name, warning))
         text = f"the answer cannot be read: {type(err).__name__}"
@@ -386,7 +386,7 @@ class _Refusal(Exception):  # noqa: N818 - never leaves this module
 
 
 class _Call(msgspec.Struct):
-    """What is known of a call under way."""
+    """The state of a call in progress."""
 
     verb: Verb
     pod: Pod | None = None
@@ -397,7 +397,7 @@ class _Call(msgspec.Struct):
 
 
 def _int64(number: int) -> int:
-    """The number as Go's int64 arithmetic would have it: wrapped around."""
+    """The number as Go's int64, wrapped around."""
     return (number + _SIGN) % _UNSIGNED - _SIGN
 
 
@@ -421,7 +421,7 @@ def _as_it_is(answer: T) -> T:
 
 
 def asks_for(template: PodTemplate, resources: frozenset[str]) -> bool:
-    """Whether a container asks for, or is limited in, one of these resources (docs/spec/extenders.md#interest)."""
+    """Whether a container requests or limits one of these resources (docs/spec/extenders.md#interest)."""
     spec = template.spec
     return any(
         name in resources
@@ -455,7 +455,7 @@ def transport_for(
     environ: Mapping[str, str],
     may_call: Callable[[], bool] = lambda: True,
 ) -> HTTPTransport:
-    """Connections as the configuration wants them. Raises ExtenderConfigError."""
+    """A transport with the configured TLS and proxies. Raises ExtenderConfigError."""
     try:
         proxy_for(config.url_prefix, environ)
     except ValueError as err:
@@ -470,7 +470,7 @@ def transport_for(
 
 
 def token_file(config: ExtenderConfig) -> TokenFile | None:
-    """Where the bearer token comes from, None without one. Raises ExtenderConfigError."""
+    """The file with the bearer token; None without one. Raises ExtenderConfigError."""
     if not config.bearer_token_file:
         return None
     try:

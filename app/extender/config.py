@@ -1,18 +1,18 @@
-"""What an extender client is told: one plain dataclass per extender, as the settings convert the configuration file."""
+"""The configuration of an extender's client, as plain dataclasses that the settings are converted to."""
 
 import dataclasses
 import enum
 import re
 from typing import Final
 
-#: Seconds that a call may take when the configuration says 0 (docs/spec/extenders.md#configuration).
+#: Timeout of a call in seconds if the configuration has 0 (docs/spec/extenders.md#configuration).
 DEFAULT_TIMEOUT: Final = 5.0
 
 _PASSWORD: Final = re.compile(r"(?<=://)([^/?#@:]*):[^/?#]*@")
 
 
 class Verb(enum.StrEnum):
-    """What an extender can be asked."""
+    """The verbs of extenders."""
 
     FILTER = "filter"
     PRIORITIZE = "prioritize"
@@ -26,12 +26,12 @@ def redacted(url: str) -> str:
 
 
 class ExtenderConfigError(ValueError):
-    """A configuration with which an extender cannot be called; the text names the extender and the way out."""
+    """A configuration that does not allow calls; the text names the extender and what to change."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TLSConfig:
-    """extenders[].tlsConfig. Data (PEM) wins over files. Certificates and keys stay out of ``repr``."""
+    """extenders[].tlsConfig. Data (PEM) override files. Certificates and keys stay out of ``repr``."""
 
     insecure: bool = False
     server_name: str = ""
@@ -44,17 +44,17 @@ class TLSConfig:
 
     @property
     def has_ca(self) -> bool:
-        """Whether authorities to trust are named."""
+        """Whether there is a CA."""
         return bool(self.ca_data or self.ca_file)
 
     @property
     def has_cert(self) -> bool:
-        """Whether a client certificate or a part of one is named."""
+        """Whether there is a client certificate."""
         return bool(self.cert_data or self.cert_file)
 
     @property
     def has_key(self) -> bool:
-        """Whether a private key is named."""
+        """Whether there is a private key."""
         return bool(self.key_data or self.key_file)
 
 
@@ -62,16 +62,16 @@ class TLSConfig:
 class BreakerSettings:
     """When to stop calling an extender that does not answer, and when to try again.
 
-    Three failures in a row cost each pod that meets them one timeout; more tell nothing new. The first pause is as
-    long as the default timeout, so that a short restart is over by the first probe; it doubles up to a minute, so that a
-    dead extender costs one pod in a minute its timeout.
+    Each failure costs a pod one timeout, so three in a row are enough. The first pause is as long as the default timeout, so that
+    a short restart is over at the first probe; it doubles up to a minute, so that a dead extender costs one pod per minute a
+    timeout.
     """
 
-    #: Calls in a row without an answer that open the breaker; 0 switches it off.
+    #: Consecutive calls without an answer that open the breaker; 0 disables it.
     failures: int = 3
     #: Seconds until the first probe.
     open_seconds: float = 5.0
-    #: Seconds beyond which the pause between probes no longer doubles.
+    #: Longest pause between probes, in seconds.
     max_open_seconds: float = 60.0
 
 
@@ -85,7 +85,7 @@ class ManagedResource:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderConfig:
-    """One entry of extenders[], and what kube-scheduler's schema has no field for."""
+    """One entry of extenders[], with the options that kube-scheduler's schema does not have."""
 
     url_prefix: str = dataclasses.field(repr=False)
     filter_verb: str = ""
@@ -95,25 +95,25 @@ class ExtenderConfig:
     weight: int = 0
     enable_https: bool = False
     tls: TLSConfig | None = None
-    #: Seconds for a whole exchange, the answer's body included; 0 means DEFAULT_TIMEOUT.
+    #: Seconds for a whole exchange, including the answer's body; 0 means DEFAULT_TIMEOUT.
     http_timeout: float = 0.0
     node_cache_capable: bool = False
     managed_resources: tuple[ManagedResource, ...] = ()
     ignorable: bool = False
 
-    #: True: one call at a time, whatever the verb, and pods that it filters or prioritizes for are decided one after the
-    #: other. False: calls overlap. None: pods are decided one after the other while it leaves them no choice.
+    #: True: one call at a time, of any verb, and pods that it filters or prioritizes are tried one after another. False: calls
+    #: overlap. None: pods are tried one after another while it accepts only one of several nodes.
     serial: bool | None = None
     #: A file whose content is sent as bearer token; read again when it changes.
     bearer_token_file: str = ""
     breaker: BreakerSettings = BreakerSettings()
-    #: Refuse to start rather than to talk TLS without verifying the server.
+    #: Reject a configuration that would use TLS without verifying the server.
     require_verified_tls: bool = False
-    #: Bytes an answer may have, unpacked. 256 MiB hold the echo of 5000 whole nodes of 50 KB, more than any cluster
-    #: is known to send, and keep a broken extender from filling the memory of the node.
+    #: Bytes of an unpacked answer at most. 256 MiB hold 5000 whole nodes of 50 KB, more than any known cluster has, and keep a
+    #: broken extender from filling the memory.
     max_answer_bytes: int = 256 * 1024 * 1024
-    #: Seconds an idle connection is kept. Below what servers wait before they close one (gunicorn 2 s, uvicorn and
-    #: Node 5 s), so that it is we who close it.
+    #: Seconds for which an idle connection is kept: less than the timeouts of servers (gunicorn 2 s, uvicorn and Node 5 s), so
+    #: that the client closes it first.
     keepalive_timeout: float = 1.5
 
     @property
@@ -127,7 +127,7 @@ class ExtenderConfig:
         return self.http_timeout if self.http_timeout > 0 else DEFAULT_TIMEOUT
 
     def path(self, verb: Verb) -> str:
-        """What the configuration has for a verb, empty when it is not supported."""
+        """The configured path of a verb, empty if it is not configured."""
         return {
             Verb.FILTER: self.filter_verb,
             Verb.PRIORITIZE: self.prioritize_verb,
@@ -136,5 +136,5 @@ class ExtenderConfig:
         }[verb]
 
     def url(self, verb: Verb) -> str:
-        """Where a verb is posted to (docs/spec/extenders.md#transport)."""
+        """The URL of a verb (docs/spec/extenders.md#transport)."""
         return f"{self.url_prefix.rstrip('/')}/{self.path(verb)}"

@@ -1,4 +1,4 @@
-"""How calls to extenders end, and the errors they end with."""
+"""Outcomes and errors of calls to extenders."""
 
 import enum
 from typing import Final
@@ -12,44 +12,44 @@ class Outcome(enum.StrEnum):
     """How a call ended: the metric label."""
 
     SUCCESS = "success"
-    #: The answer holds an Error.
+    #: The answer has an Error.
     ERROR = "error"
     #: A status other than 200.
     STATUS = "status"
-    #: An answer that cannot be read, or that names what it may not.
+    #: An answer that cannot be read, or names what it must not.
     BAD_ANSWER = "bad_answer"
     TIMEOUT = "timeout"
     #: No connection.
     UNREACHABLE = "unreachable"
-    #: A connection that broke before the answer was whole.
+    #: A connection that broke before the answer was complete.
     BROKEN = "broken"
-    #: A kept connection that broke before the answer began: the server may have closed it as the request went out.
+    #: A kept connection that broke before the answer began: the server may have closed it while the request was sent.
     STALE = "stale"
     #: Not called: the breaker is open.
     HELD_BACK = "held_back"
-    #: Not called: this process has no descriptor or memory left for a connection.
+    #: Not called: no file descriptor or memory was left for a connection.
     SHORTAGE = "shortage"
-    #: Given up by ourselves.
+    #: Cancelled by the scheduler.
     CANCELLED = "cancelled"
 
     @property
     def unanswered(self) -> bool:
-        """Whether this says that the extender is not there: what the breaker counts."""
+        """Whether there was no answer, which is what the breaker counts."""
         return self in _UNANSWERED
 
 
 _UNANSWERED: Final = frozenset({Outcome.TIMEOUT, Outcome.UNREACHABLE, Outcome.BROKEN})
 _LOST: Final = frozenset({Outcome.TIMEOUT, Outcome.BROKEN, Outcome.STALE, Outcome.BAD_ANSWER})
-# Answers of gateways that do not know what became of the request behind them.
+# Answers of gateways that do not know what happened to the request.
 _GATEWAY_STATUS: Final = frozenset({502, 503, 504})
 
 
-#: Characters of a text that are kept: events take 1024, and conditions are read by people.
+#: Characters of a text that are kept; events take 1024.
 _MAX_TEXT: Final = 16 * 1024
 
 
 class TransportError(Exception):
-    """An exchange that gave no answer. ``sent``: whether any byte of the request may have reached the extender."""
+    """An exchange without an answer. ``sent``: whether any byte of the request may have reached the extender."""
 
     def __init__(self, outcome: Outcome, text: str, *, sent: bool) -> None:
         super().__init__(text)
@@ -59,7 +59,7 @@ class TransportError(Exception):
 
 
 class ExtenderError(SchedulingError):
-    """A call that failed. ``str()`` is kube-scheduler's text, as it goes into the pod's condition and event."""
+    """A call that failed. ``str()`` is kube-scheduler's text for the pod's condition and event."""
 
     def __init__(
         self,
@@ -82,20 +82,20 @@ class ExtenderError(SchedulingError):
         self.outcome: Final = outcome
         #: The HTTP status, 0 without one.
         self.status: Final = status
-        #: What the body of an answer other than 200 said, on one line, cut.
+        #: The text in the body of an answer other than 200, on one line, cut.
         self.body_excerpt: Final = body_excerpt
         #: Seconds after which the extender asked to be called again.
         self.retry_after: Final = retry_after
-        #: Whether the extender may have seen the request.
+        #: Whether the extender may have received the request.
         self.sent: Final = sent
 
     @property
     def detail(self) -> str:
-        """The text and what the answer's body said: for logs, histories and events of our own."""
+        """The text and that of the answer's body, for logs, histories and our own events."""
         return f"{self.text}: {self.body_excerpt}" if self.body_excerpt else self.text
 
     @property
     def answer_lost(self) -> bool:
-        """Whether the extender may have done what it was asked, without our knowing."""
+        """Whether the extender may have executed the request although no answer arrived."""
         lost = self.outcome in _LOST or self.status in _GATEWAY_STATUS
         return self.sent and lost

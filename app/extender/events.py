@@ -1,6 +1,6 @@
-"""What happens between the scheduler and its extenders, as events for metrics, pod histories, the log and API events.
+"""Events about calls to extenders, for metrics, pod histories, the log and API events.
 
-The client and the chain emit each event once, to one sink. A sink is synchronous and cheap and does not raise.
+The client and the chain emit each event once, to one sink. A sink is synchronous, cheap and does not raise.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ class CallStarted(msgspec.Struct, frozen=True):
 class CallFinished(msgspec.Struct, frozen=True):
     """A call ended. Follows each CallStarted once. ``sent`` and ``received`` are bytes of the bodies.
 
-    Sinks must not keep the bodies; of a large answer that was read as it came there is none.
+    Sinks must not keep the bodies. ``answer`` is empty for a large answer that was decoded while it was read.
     """
 
     extender: str

@@ -1,8 +1,8 @@
-"""A common limit for the memory that large answers of extenders take while they are read.
+"""Limits the memory for large answers of extenders while they are read.
 
-Answers of up to a megabyte, of four for one with whole nodes, are read in one go and take no place. Larger ones are read as they come, so
-that each needs no more than PLACE_BYTES whatever its length. They wait for a place in the order in which they came, for as
-long as the time for their call lasts; the extender waits with them, as nothing more is read from the connection.
+Answers of up to one megabyte, four with whole nodes, are read as a whole and need no place. Larger ones are decoded while they
+are read, so that each needs at most PLACE_BYTES. They wait for a place in order of arrival until the timeout of their call;
+meanwhile nothing more is read from the connection.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from typing import Final
 
 from app.extender.failures import no_memory
 
-#: Bytes that a large answer may take: what is kept of it, what has been read ahead, what is being decoded.
+#: Bytes that a large answer may need: decoded parts, data read ahead, and the part that is being decoded.
 PLACE_BYTES: Final = 24 * 1024 * 1024
-#: Large answers that are read at a time, however much memory there is.
+#: Large answers that are read at a time at most.
 MOST: Final = 16
 
 
@@ -22,12 +22,12 @@ class AnswerMemory:
     """The places for large answers."""
 
     def __init__(self, memory: int) -> None:
-        """``memory``: bytes that the process may have. A quarter of them is for large answers, for MOST at most and one at least."""
+        """``memory``: the process's limit in bytes. A quarter is for large answers: at least one, at most MOST at a time."""
         self.places: Final = min(MOST, max(1, memory // 4 // PLACE_BYTES))
         self._places: Final = asyncio.Semaphore(self.places)
         self.reading = 0
         self.waiting = 0
-        #: How many large answers got a place, and how many did not in time.
+        #: Numbers of large answers that got a place, and that did not in time.
         self.taken = 0
         self.given_up = 0
 

@@ -1,7 +1,7 @@
-"""TLS to extenders, as kube-scheduler sets it up (docs/spec/extenders.md#tls), with warnings where that is unsafe.
+"""TLS to extenders as in kube-scheduler (docs/spec/extenders.md#tls), with warnings if it is unsafe.
 
-``enableHTTPS`` without a CA turns verification off: deployed extenders rely on it, so it stays, loudly. Certificates, keys
-and authorities in files are read again when the files change; if the new ones are no good the old ones stay in use.
+``enableHTTPS`` without a CA disables verification; deployed extenders rely on it, so it is allowed with a warning. Files with
+certificates, keys and authorities are reloaded when they change; if the new ones cannot be used the old ones stay in use.
 """
 
 import ssl
@@ -19,17 +19,17 @@ _GIVE_A_CA: Final = "name its authority in tlsConfig.caFile or caData"
 
 
 class TLSSource:
-    """Makes the SSL context for one extender, anew when its files change."""
+    """Makes the SSL context for one extender, again when its files change."""
 
     def __init__(self, config: ExtenderConfig) -> None:
-        """Raises ExtenderConfigError for settings that contradict each other and for material that cannot be used."""
+        """Raises ExtenderConfigError for contradictory settings and unusable certificates or keys."""
         self._name: Final = config.name
         self._tls: Final = config.tls or TLSConfig()
         why = _why_unverified(config)
         self._verify: Final = not why
         self.warnings: Final = _warnings(config, why)
         self._watch: Final = FileWatch(_files(self._tls))
-        #: Why the newest files are not in use, empty when they are.
+        #: Why the newest files are not in use; empty if they are.
         self.problem = ""
         self._context: ssl.SSLContext | None = None
         if config.tls or config.enable_https or _is_https(config):
@@ -40,11 +40,11 @@ class TLSSource:
 
     @property
     def server_name(self) -> str | None:
-        """The name to ask for and to verify, None for the host in the URL."""
+        """The server name to request and verify; None for the host in the URL."""
         return self._tls.server_name or None
 
     def context(self, now: float) -> ssl.SSLContext | None:
-        """The context as the files are now; None where TLS is not spoken of (a redirect may still lead to it)."""
+        """The context for the current files; None without TLS settings (a redirect may still lead to https)."""
         if self._watch.changed(now):
             try:
                 self._context = self._load()
@@ -66,7 +66,7 @@ def _is_https(config: ExtenderConfig) -> bool:
 
 
 def _why_unverified(config: ExtenderConfig) -> str:
-    """The reason why the server is not verified, empty when it is."""
+    """Why the server is not verified; empty if it is."""
     tls = config.tls or TLSConfig()
     if tls.insecure and tls.has_ca:
         raise ExtenderConfigError(
@@ -104,7 +104,7 @@ def _warnings(config: ExtenderConfig, why: str) -> tuple[str, ...]:
 
 
 def _files(tls: TLSConfig) -> tuple[str, ...]:
-    """The files that are in use: data wins over a file."""
+    """The files in use; data override a file."""
     pairs = (
         (tls.cert_data, tls.cert_file),
         (tls.key_data, tls.key_file),

@@ -1,11 +1,10 @@
-"""One HTTP exchange with an extender: bytes out, bytes in, and errors in kube-scheduler's words.
+"""HTTP exchanges with an extender, with redirects, and errors with kube-scheduler's texts.
 
-A POST that the extender may have seen is never sent again: extenders reserve things when they are asked. The one
-case in which a request goes out on a second connection is when the first, kept from an earlier call, turns out to have
-been closed by the server *before a byte of this request was written*. That is looked up on the socket right before
-the first write, with nothing in between: a connection at rest on which something can be read has been closed (or spoken
-on out of turn), whatever the event loop knows of it so far. Once a byte has been handed to the kernel, a failure is
-a failure. Idle connections are also dropped early (ExtenderConfig.keepalive_timeout), so that this is rare.
+A POST that the extender may have received is never repeated, because extenders reserve things. A request uses a second
+connection only if the first one, kept from an earlier call, was closed by the server *before a byte of this request was
+written*. That is checked on the socket right before the first write: an idle connection with something to read has been
+closed (or has unexpected data), even if the event loop does not know it yet. Once a byte was passed to the kernel, a failure is
+reported. Idle connections are closed early (ExtenderConfig.keepalive_timeout), so that this is rare.
 
 Redirects are followed as Go's client does: after 301, 302 and 303 with a GET, after 307 and 308 with the same POST, ten
 requests in all at most.
@@ -33,7 +32,7 @@ from app.wire.extender_v1 import Body
 
 __all__ = ["ERROR_BODY_BYTES", "HTTPTransport", "Response", "Transport"]
 
-# URLs go out as they are configured, unless there is something in them that no request line can hold.
+# URLs are sent as configured, unless they have characters that a request line cannot have.
 _PRINTABLE: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*")
 _REDIRECTS_AS_GET: Final = frozenset({301, 302, 303})
 _REDIRECTS: Final = _REDIRECTS_AS_GET | {307, 308}
@@ -44,7 +43,7 @@ _HEADERS: Final = {"Accept": "*/*", "Accept-Encoding": "gzip", "User-Agent": "ai
 
 
 class Transport(Protocol):
-    """What carries requests."""
+    """Sends requests to one extender."""
 
     async def post(
         self,
@@ -78,8 +77,8 @@ class HTTPTransport:
     ) -> None:
         """``proxy_for`` is asked again for each redirect, and may raise ValueError.
 
-        ``may_call`` is asked when a connection is there, right before the first byte is written. If it says no nothing is
-        sent, and the call has the outcome CANCELLED.
+        ``may_call`` is asked right before the first byte is written to a connection. If it returns False nothing is sent,
+        and the call has the outcome CANCELLED.
         """
         self._tls: Final = tls
         #: The proxy for a URL, None for none.
@@ -133,7 +132,7 @@ class HTTPTransport:
         deadline: float,
         large: Large | None,
     ) -> Response:
-        """Sends a request wherever the answers lead."""
+        """Sends a request and follows redirects."""
         redirected = ""
         for _ in range(_MAX_REQUESTS):
             progress.in_body = False
@@ -163,7 +162,7 @@ class HTTPTransport:
             redirected = f"{method} {url}"
             target = self._make_target(method, url)
         progress.in_body = False
-        progress.url = location  # as it stands there: that is what Go's client complains of
+        progress.url = location  # unchanged, as in the error of Go's client
         raise aiohttp.ClientError(f"stopped after {_MAX_REQUESTS} redirects")
 
     def _ask_whether_to_call(self, progress: Progress) -> None:
@@ -177,7 +176,7 @@ class HTTPTransport:
         return self._pool
 
     def _target(self, url: str) -> Target:
-        """Where a URL of the configuration leads, with the certificates as they are now."""
+        """The target of a configured URL, with the current certificates."""
         target = self._targets.get(url)
         if target is None or target.route.tls is not self._tls_settings():
             parsed = URL(url, encoded=_PRINTABLE.fullmatch(url) is not None)
@@ -204,7 +203,7 @@ class HTTPTransport:
 
 
 def _destination(url: URL, location: str) -> URL:
-    """Where an answer of ``url`` with this Location leads. Raises TransportError."""
+    """The URL of a redirect from ``url`` with this Location. Raises TransportError."""
     try:
         destination = url.join(URL(location))
     except ValueError as err:
