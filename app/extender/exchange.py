@@ -21,29 +21,29 @@ from app.http.request import Progress, Route, header_lines
 from app.wire.extender_v1 import Body
 from app.wire.go_json_stream import Stream
 
-#: Bytes read of the body of an answer other than 200.
+#: Bytes read of the body of an answer other than 200, at most.
 ERROR_BODY_BYTES: Final = 4096
-#: Bytes of a request that are handed to the connection in one go; more go out in batches, as fast as they are taken.
+#: Bytes of a request that are written at once; the rest is written in batches.
 ONE_WRITE: Final = 256 * 1024
-#: Seconds to wait for the end of an answer from which everything is known already.
+#: Seconds to wait for the end of an answer whose status is known already.
 _END_SECONDS: Final = 0.1
-#: Answers that are longer are read to their end, whatever is in them.
+#: Longer answers are always read to their end.
 _SMALL_ANSWER: Final = 1024 * 1024
 
 
 class Response(msgspec.Struct, frozen=True):
     """An answer: the whole body of a 200, at most the first ERROR_BODY_BYTES of any other.
 
-    Of a large answer that was read as it came there is no body but the ``stream`` that took it in.
+    A large answer that was decoded while it was read has no body, but the ``stream`` that decoded it.
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     stream: Stream | None = None
-    #: Bytes that the stream has taken in.
+    #: Bytes that the stream has read.
     streamed: int = 0
-    #: The method and the URL that redirects have led to; empty without.
+    #: The method and URL after redirects; empty without.
     redirected: str = ""
 
     @property
@@ -53,7 +53,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Large(NamedTuple):
-    """How large answers are read: those of more than ``one_go`` bytes go into a ``stream``, in a place of ``memory``."""
+    """How large answers are read: those of more than ``one_go`` bytes by a ``stream``, in a place of ``memory``."""
 
     one_go: int
     stream: Callable[[], Stream]
@@ -61,7 +61,7 @@ class Large(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A method and where it is sent."""
+    """The method and URL of a request."""
 
     method: str
     url: URL
@@ -82,7 +82,7 @@ async def exchange(
 ) -> Response:
     """Sends one request and reads the answer; of one other than 200 the first ERROR_BODY_BYTES.
 
-    ``before_sending`` is called when the connection is there; what it raises ends the exchange. Raises TimeoutError at
+    ``before_sending`` is called once there is a connection; what it raises ends the exchange. Raises TimeoutError at
     ``deadline``, in the loop's time; ClientError, OSError, ValueError for headers that no line can hold; TransportError for a
     200 of more than ``max_bytes``; AnswerError from the stream of a large answer.
     """
@@ -112,7 +112,7 @@ async def exchange(
 
 
 def _send(connection: Connection, head: bytes, body: Body | None) -> asyncio.Task[None] | None:
-    """Sends a request; a large one is sent by the task, which is to be cancelled when the answer is in."""
+    """Sends a request. The rest of a large one is sent by the returned task, to be cancelled when the answer is complete."""
     if body is None or body.size <= ONE_WRITE:
         connection.write((b"".join((head, *body.pieces)) if body else head,))
         return None
@@ -120,7 +120,7 @@ def _send(connection: Connection, head: bytes, body: Body | None) -> asyncio.Tas
 
 
 async def _send_batches(connection: Connection, head: bytes, body: Body) -> None:
-    """Writes as fast as the server takes it. That a connection broke is told to whoever waits for the answer."""
+    """Writes as fast as the server reads. A broken connection is reported to the reader of the answer."""
     with contextlib.suppress(aiohttp.ClientError, TimeoutError):
         connection.write((head,))
         for batch in body.batches(ONE_WRITE):
@@ -131,7 +131,7 @@ async def _send_batches(connection: Connection, head: bytes, body: Body) -> None
 async def _read(
     connection: Connection, answer: Answer, max_bytes: int, large: Large | None, deadline: float
 ) -> Response:
-    """The rest of an answer. Raises what ``exchange`` does."""
+    """Reads the body of an answer. Raises like ``exchange``."""
     status, headers = answer
     gzipped = headers.get("Content-Encoding", "").lower() == "gzip"
     payload = GzipReader(connection) if gzipped else connection
@@ -161,13 +161,13 @@ async def _read(
 
 
 async def _feed(stream: Stream, chunk: bytes) -> None:
-    """Takes in a chunk; other tasks have their turn after each step."""
+    """Decodes a chunk in steps between which other tasks run."""
     for _ in stream.feed(chunk):
         await asyncio.sleep(0)
 
 
 async def _beginning(payload: Readable) -> bytes:
-    """The first ERROR_BODY_BYTES of a body, or what comes of them before long: the status says enough."""
+    """The first ERROR_BODY_BYTES of a body, or what arrives of them in a short time."""
     chunks: list[bytes] = []
     missing = ERROR_BODY_BYTES
     with contextlib.suppress(TimeoutError, aiohttp.ClientError):
@@ -179,9 +179,9 @@ async def _beginning(payload: Readable) -> bytes:
 
 
 async def _value(payload: Readable, limit: int) -> list[bytes]:
-    """A body, or the beginning of one of ``limit`` bytes or more. Like kube-scheduler it needs no more than a whole JSON value.
+    """A body, or the beginning of one of ``limit`` bytes or more. Like in kube-scheduler a complete JSON value is sufficient.
 
-    Raises TimeoutError or ClientError when the connection ends before that.
+    Raises TimeoutError or ClientError if the connection ends before that.
     """
     chunks: list[bytes] = []
     missing = limit
@@ -198,7 +198,7 @@ async def _value(payload: Readable, limit: int) -> list[bytes]:
 
 
 async def _more(payload: Readable, chunks: Sequence[bytes]) -> bytes:
-    """What comes next. Raises TimeoutError soon if nothing comes and nothing is missing."""
+    """The next bytes. Raises TimeoutError after a short time if the value is already complete."""
     if not chunks or not _is_whole(chunks):
         return await payload.readany()
     async with asyncio.timeout(_END_SECONDS):
@@ -206,7 +206,7 @@ async def _more(payload: Readable, chunks: Sequence[bytes]) -> bytes:
 
 
 def _is_whole(chunks: Sequence[bytes]) -> bool:
-    """Whether this is a JSON object or array, and not a long one."""
+    """Whether this is a complete, short JSON object or array."""
     if not b"".join(chunk[-8:] for chunk in chunks[-2:]).rstrip().endswith((b"}", b"]")):
         return False
     if sum(map(len, chunks)) > _SMALL_ANSWER:
@@ -219,6 +219,6 @@ def _is_whole(chunks: Sequence[bytes]) -> bool:
 
 
 def _declared(headers: Mapping[str, str]) -> int:
-    """The length that an answer claims to have, as it is on the wire; 0 if it does not say."""
+    """The Content-Length of an answer; 0 without one."""
     length = headers.get("Content-Length", "")
     return int(length) if length.isdecimal() else 0

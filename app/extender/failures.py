@@ -1,4 +1,4 @@
-"""What went wrong with an exchange, in the words of Go's HTTP client: they become the pod's condition and event."""
+"""Error texts for failed exchanges as Go's HTTP client has them, because they become the pod's condition and event."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from app.runtime.shortages import shortage_in
 
 _NAMED: Final = {errno.ECONNRESET: "read", errno.EPIPE: "write"}
 _UNKNOWN_AUTHORITY: Final = "certificate signed by unknown authority"
-#: Reasons against a certificate by OpenSSL's number; the others keep its words.
+#: Texts for certificate errors by OpenSSL's number; the others keep its text.
 _CERTIFICATES: Final = {
     18: _UNKNOWN_AUTHORITY,
     19: _UNKNOWN_AUTHORITY,
@@ -24,7 +24,7 @@ _CERTIFICATES: Final = {
     21: _UNKNOWN_AUTHORITY,
     26: "certificate specifies an incompatible key usage",
 }
-#: What the other side says as it hangs up, where OpenSSL's name for it is another.
+#: Texts of TLS alerts whose name in OpenSSL differs.
 _ALERTS: Final = {
     "certificate expired": "expired certificate",
     "certificate revoked": "revoked certificate",
@@ -35,7 +35,7 @@ _ALERTS: Final = {
 
 
 def timed_out(url: str, *, in_body: bool, sent: bool) -> TransportError:
-    """The time for the whole exchange is over."""
+    """The exchange timed out."""
     reason = "context deadline exceeded"
     if in_body:
         text = f"{reason} (Client.Timeout or context cancellation while reading body)"
@@ -45,18 +45,18 @@ def timed_out(url: str, *, in_body: bool, sent: bool) -> TransportError:
 
 
 def too_large(limit: int) -> TransportError:
-    """The answer has more bytes than anybody should have to read."""
+    """The answer is larger than the limit."""
     return TransportError(Outcome.BAD_ANSWER, f"the answer has more than {limit} bytes", sent=True)
 
 
 def no_memory(places: int) -> TransportError:
-    """A large answer could not be read in time because others were being read."""
+    """A large answer could not be read in time because other ones were being read."""
     text = f"the answer is large, and there was no memory for it in time: {places} large answers are read at a time"
     return TransportError(Outcome.BAD_ANSWER, text, sent=True)
 
 
 def misled(url: str, reason: str) -> TransportError:
-    """An answer that leads nowhere."""
+    """A redirect that cannot be followed."""
     return TransportError(Outcome.BAD_ANSWER, _post(url, reason), sent=True)
 
 
@@ -93,7 +93,7 @@ def _reason(err: Exception) -> str:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
             return f"tls: failed to verify certificate: {err}"
         case aiohttp.ClientConnectorError() if not _os_reason(err.os_error):
-            return "EOF"  # it hung up during the TLS handshake
+            return "EOF"  # the server closed the connection during the TLS handshake
         case aiohttp.ClientConnectorError():
             return f"dial tcp {_address(err)}: connect: {_os_reason(err.os_error)}"
         case aiohttp.ClientHttpProxyError():
@@ -126,10 +126,10 @@ def _address(err: aiohttp.ClientConnectorError) -> str:
 
 
 def _os_reason(err: OSError) -> str:
-    """The system's own words, as Go prints them."""
+    """The system's error text as Go prints it."""
     return os.strerror(err.errno).lower() if err.errno else _line(str(err))
 
 
 def _line(text: str) -> str:
-    """The first line of a text, which may quote what a server sent."""
+    """The first line of a text that may quote a server."""
     return text.strip().partition("\n")[0][:200]

@@ -1,4 +1,4 @@
-"""The bodies of answers: how they are unpacked, and read."""
+"""Reads and unpacks the bodies of answers."""
 
 import zlib
 from typing import Final
@@ -20,17 +20,17 @@ class GzipReader:
     def __init__(self, packed: Connection) -> None:
         self._packed: Final = packed
         self._unzip = zlib.decompressobj(_GZIP)
-        #: What was read and is not unpacked yet.
+        #: Bytes that are not unpacked yet.
         self._input = b""
-        #: Whether a member of the file has begun and not ended, and whether the last step left more to come out of it.
+        #: Whether a gzip member is incomplete, and whether the last step has left more output.
         self._begun = self._full = False
 
     def at_eof(self) -> bool:
-        """Whether all of the body was read."""
+        """Whether the whole body was read."""
         return self._packed.at_eof() and not (self._input or self._begun)
 
     async def readany(self) -> bytes:
-        """What comes next, waiting for it; empty at the end. Raises what Connection.readany does, and BadEncodingError."""
+        """The next bytes, waiting for them; empty at the end. Raises what Connection.readany does, and BadEncodingError."""
         data = b""
         while not data and not self.at_eof():
             if not self._input and not self._full:
@@ -55,7 +55,7 @@ class GzipReader:
         return data
 
 
-#: What a body is read from.
+#: A source of a body.
 Readable = Connection | GzipReader | aiohttp.StreamReader
 
 

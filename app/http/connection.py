@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection that carries one exchange at a time.
 
-aiohttp makes connections (names, proxies, TLS). The protocol here takes over the transport, and httptools parses the answers.
+aiohttp opens connections (names, proxies, TLS). The protocol here takes over the transport, and httptools parses the answers.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import httptools
 from aiohttp.connector import Connection as Dialed
 from multidict import CIMultiDict
 
-#: What the head of an answer may come to, and its trailer, in bytes and in lines. Proxies and gateways add much to them.
+#: Limits of an answer's headers, and of its trailer, in bytes and in lines. Proxies and gateways add many.
 MAX_HEAD_BYTES: Final = 1024 * 1024
 MAX_HEAD_LINES: Final = 4096
 #: Bytes of a body that are kept before reading from the connection pauses.
@@ -24,27 +24,27 @@ _SWITCHING_PROTOCOLS: Final = 101
 
 
 class MalformedAnswerError(aiohttp.ClientError):
-    """The bytes of the answer are not HTTP/1, or its head or its trailer is too long."""
+    """The answer is not HTTP/1, or its headers or its trailer are too long."""
 
 
 class Answer(NamedTuple):
-    """The head of an answer."""
+    """The status and headers of an answer."""
 
     status: int
     headers: Mapping[str, str]
 
 
 class Connection(asyncio.Protocol):
-    """Takes over the transport of a connection that aiohttp has made.
+    """Takes over the transport of a connection that aiohttp has opened.
 
     An exchange is: ``write`` and ``drain``, ``answer``, ``readany`` until ``at_eof``, ``release``. One task at a time waits
     for the answer and its body, another one may write.
     """
 
     def __init__(self, dialed: Dialed) -> None:
-        """Raises ServerDisconnectedError when it is lost already, or when the server has sent bytes before it was asked.
+        """Raises ServerDisconnectedError if the connection is lost, or if the server has sent bytes before any request.
 
-        What the server sends before the protocol is exchanged goes to aiohttp's, which does not give it back.
+        Bytes that arrive before the protocol is replaced go to aiohttp's protocol and are lost.
         """
         protocol, transport = dialed.protocol, dialed.transport
         if protocol is None or transport is None or protocol.should_close:
@@ -52,24 +52,24 @@ class Connection(asyncio.Protocol):
         self._dialed: Final = dialed
         self._dialed_protocol: Final = protocol
         self._transport: Final = transport
-        #: Whether pieces are joined before they are written: TLS makes a record of every write.
+        #: Whether pieces are joined before they are written, because TLS makes a record of every write.
         self._joins: Final = transport.get_extra_info("ssl_object") is not None
         self._poll: Final = _poll(transport)
         self._parser: Final = httptools.HttpResponseParser(self)
-        # As Go's client reads: line feeds alone, spaces after a chunk's size.
+        # As lenient as Go's client: bare line feeds, spaces after a chunk's size.
         self._parser.set_dangerous_leniencies(
             lenient_headers=True,
             lenient_optional_cr_before_lf=True,
             lenient_spaces_after_chunk_size=True,
         )
         self._head: list[tuple[str, str]] = []
-        #: Lines of the head or the trailer so far, and bytes since something of the body came.
+        #: Lines of the headers or the trailer so far, and bytes since the last part of the body.
         self._lines = self._undelivered = 0
         self._answer: Answer | None = None
-        #: What has come in of the body and was not read yet, and how many bytes that is.
+        #: Parts of the body that were not read yet, and their bytes.
         self._chunks: list[bytes] = []
         self._kept_bytes = 0
-        #: Whether the answer has come to its end. Until the next request nothing may follow.
+        #: Whether the answer is complete. Nothing may follow until the next request.
         self._complete = False
         self._waiter: asyncio.Future[None] | None = None
         self._may_write: asyncio.Future[None] | None = None
@@ -78,14 +78,14 @@ class Connection(asyncio.Protocol):
         self._spent = False
         #: Whether it has carried an exchange.
         self.kept = False
-        #: When the exchange has to be over, in the loop's time.
+        #: The deadline of the exchange, in the loop's time.
         self.deadline = math.inf
         transport.set_protocol(self)
 
     # ------------------------------------------------------------ exchanges
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """Hands a part of a request to the kernel, or to the transport's buffer. Raises ClientError, TimeoutError."""
+        """Passes a part of a request to the kernel, or to the transport's buffer. Raises ClientError, TimeoutError."""
         transport = self._transport
         if self._error is not None or transport.is_closing():
             raise self._error or aiohttp.ServerDisconnectedError()
@@ -102,7 +102,7 @@ class Connection(asyncio.Protocol):
             await self._may_write
 
     async def answer(self) -> Answer:
-        """The answer as soon as its head is there. Interim answers (1xx) are skipped.
+        """The answer as soon as its headers are complete. Interim answers (1xx) are skipped.
 
         Raises TimeoutError, ServerDisconnectedError, ClientOSError, MalformedAnswerError.
         """
@@ -113,9 +113,9 @@ class Connection(asyncio.Protocol):
         return self._answer
 
     async def readany(self) -> bytes:
-        """All that has come in of the body since the last call, waiting for something; empty at the end.
+        """The bytes of the body since the last call, waiting for some; empty at the end.
 
-        What came in before a failure can still be read. Raises TimeoutError, ClientPayloadError, MalformedAnswerError.
+        Bytes that arrived before a failure can still be read. Raises TimeoutError, ClientPayloadError, MalformedAnswerError.
         """
         while not self._chunks:
             if self._complete:
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
         return data
 
     def at_eof(self) -> bool:
-        """Whether all of the body was read."""
+        """Whether the whole body was read."""
         return self._complete and not self._chunks
 
     async def _wait(self) -> None:
@@ -149,18 +149,18 @@ class Connection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def expire(self) -> None:
-        """The time for the exchange is over: tells those who wait."""
+        """Fails the exchange with a TimeoutError, because its deadline has passed."""
         self._fail(TimeoutError())
 
     def close(self) -> None:
-        """Closes it. Harmless when closed."""
+        """Closes the connection; may be called again."""
         self._spent = True
         self._dialed.close()
 
     # ------------------------------------------------------------ between exchanges
 
     def release(self) -> bool:
-        """The exchange is over. Whether there may be another one."""
+        """Ends the exchange. Returns whether the connection can be used again."""
         if self._spent or not self.at_eof():
             return False
         self._answer = None
@@ -168,9 +168,9 @@ class Connection(asyncio.Protocol):
         return True
 
     def acquire(self) -> bool:
-        """Whether a request may be written now: not where anything can be read, as that is the end, or out of turn.
+        """Whether a request may be written: not if anything can be read, which is the end or unexpected data.
 
-        The socket is asked, whatever the event loop knows of it so far.
+        It checks the socket, because the event loop may not know yet.
         """
         if self._spent or self._transport.is_closing():
             return False
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._spent = True
         except httptools.HttpParserError as err:
-            if not self._complete:  # else what follows the answer is wrong, not the answer
+            if not self._complete:  # else the error is in what follows the answer
                 self._fail(self._malformed(err, data))
             self.close()
         else:
@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
             raise MalformedAnswerError("more than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Called for each line of a head or a trailer. Raises MalformedAnswerError."""
+        """Called for each line of the headers or the trailer. Raises MalformedAnswerError."""
         self._lines += 1
         if self._lines > MAX_HEAD_LINES:
             raise MalformedAnswerError(f"head of more than {MAX_HEAD_LINES} lines")
@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
             self._head.append((name.decode("latin-1"), text))
 
     def on_headers_complete(self) -> None:
-        """Called at the end of a head."""
+        """Called at the end of the headers."""
         status = self._parser.get_status_code()
         if status == _SWITCHING_PROTOCOLS or not 100 <= status < 200:
             self._answer = Answer(status, CIMultiDict(self._head))
@@ -272,7 +272,7 @@ class Connection(asyncio.Protocol):
             self._wake()
 
     def on_message_complete(self) -> None:
-        """Called at the end of an answer whose length is known from its head or its chunks."""
+        """Called at the end of an answer whose length is known from its headers or chunks."""
         if self._answer is None:  # an interim one
             return
         self._lines = self._undelivered = 0
@@ -283,7 +283,7 @@ class Connection(asyncio.Protocol):
 
 
 def _ends_with_connection(headers: Mapping[str, str]) -> bool:
-    """Whether a body with this head has its end where the connection has."""
+    """Whether the body ends with the connection."""
     codings = headers.get("Transfer-Encoding")
     if codings is None:
         return "Content-Length" not in headers
@@ -291,7 +291,7 @@ def _ends_with_connection(headers: Mapping[str, str]) -> bool:
 
 
 def _poll(transport: asyncio.BaseTransport) -> "select.poll | None":
-    """Tells whether a connection can be read from; None for one that has no socket."""
+    """A poll object for reading from the connection's socket; None without a socket."""
     socket = transport.get_extra_info("socket")
     if socket is None or socket.fileno() < 0:
         return None

@@ -1,4 +1,4 @@
-"""Files that change while we run: certificates, keys and tokens, as Kubernetes updates them in mounted secrets."""
+"""Detects changes of files at run time: certificates, keys and tokens in mounted secrets."""
 
 import os
 from collections.abc import Iterable
@@ -7,14 +7,14 @@ from typing import Final
 
 from app.runtime.shortages import SHORTAGES
 
-#: Seconds between two looks at the same files.
+#: Seconds between two checks of the same files.
 LOOK_INTERVAL: Final = 10.0
 
 _Stamp = tuple[int, int, int] | None
 
 
 class FileWatch:
-    """Tells when one of some files has been replaced or written to."""
+    """Detects that one of several files was replaced or written."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths: Final = tuple(paths)
@@ -22,7 +22,7 @@ class FileWatch:
         self._next_look: float | None = None
 
     def changed(self, now: float) -> bool:
-        """Whether the files differ from those of the last time this was true; looks every LOOK_INTERVAL seconds."""
+        """Whether the files have changed since this last returned True; checks every LOOK_INTERVAL seconds."""
         if not self._paths or (self._next_look is not None and now < self._next_look):
             return False
         self._next_look = now + LOOK_INTERVAL
@@ -32,7 +32,7 @@ class FileWatch:
         return changed
 
     def failed(self, error: Exception, now: float) -> None:
-        """What has changed could not be read. If that was for want of descriptors, it counts as changed at the next look."""
+        """The changed files could not be read. If file descriptors ran out, they count as changed at the next check."""
         if SHORTAGES.noted(error, "read files", now):
             self._stamps = ()
 
@@ -49,21 +49,21 @@ def _stamp(path: str) -> _Stamp:
 
 
 class TokenFile:
-    """A bearer token in a file; the last good one is kept when the file cannot be read any more."""
+    """A bearer token in a file; the last one is kept if the file can no longer be read."""
 
     def __init__(self, path: str) -> None:
         """Raises ValueError for a file that cannot be read or is empty."""
         self._path: Final = Path(path)
         self._watch: Final = FileWatch([path])
         self._token = self._read()
-        #: Why the newest content is not in use, empty when it is.
+        #: Why the newest content is not in use; empty if it is.
         self.problem = ""
 
     def __repr__(self) -> str:
         return f"TokenFile({str(self._path)!r})"
 
     def token(self, now: float) -> str:
-        """The token as it is now."""
+        """The current token; ``now`` in the loop's time."""
         if self._watch.changed(now):
             try:
                 self._token = self._read()

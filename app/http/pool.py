@@ -1,4 +1,4 @@
-"""HTTP connections that are kept between exchanges."""
+"""Keeps HTTP connections between exchanges."""
 
 import asyncio
 import math
@@ -14,7 +14,7 @@ from app.runtime.shortages import FIRST_RETRY, LAST_RETRY, SHORTAGES
 
 
 class Pool:
-    """Makes connections with one of aiohttp's connectors and keeps them for a while."""
+    """Opens connections with one of aiohttp's connectors and keeps them for some time."""
 
     def __init__(
         self,
@@ -23,27 +23,27 @@ class Pool:
         keepalive: float,
         connect_seconds: float | None = None,
     ) -> None:
-        """``keepalive``: seconds that an idle connection is kept. ``connect_seconds``: the longest that TCP may take to connect,
-        None for until the exchange's deadline.
+        """``keepalive``: seconds that an idle connection is kept. ``connect_seconds``: the timeout of connecting; None for the
+        exchange's deadline.
         """
         self._connector: Final = connector
         self._keepalive: Final = keepalive
         self._limits: Final = aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
         self._loop: Final = asyncio.get_running_loop()
-        #: Idle ones, with the time since when they are; the last one used at the end.
+        #: Idle connections with the time since when they are idle; the last used at the end.
         self._idle: Final[defaultdict[ConnectionKey, deque[tuple[float, Connection]]]] = (
             defaultdict(deque)
         )
         self._sweep_handle: asyncio.TimerHandle | None = None
-        #: Those in use. One timer ends what takes too long: a timer for each exchange would cost more than its parsing.
+        #: Connections in use. One timer ends all that take too long; a timer for each exchange would cost more than its parsing.
         self._busy: Final[set[Connection]] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = math.inf
 
     async def take(self, route: Route, deadline: float) -> Connection:
-        """A connection for a request on this route; nothing was awaited since it was found fit.
+        """A connection for a request on this route, checked without an await since.
 
-        At ``deadline``, in the loop's time, the exchange ends with a TimeoutError wherever it is. ``give_back`` or ``drop``
+        At ``deadline``, in the loop's time, the exchange fails with a TimeoutError. ``give_back`` or ``drop``
         it. Raises TimeoutError, ClientError, OSError.
         """
         connection = self._kept(route.key)
@@ -66,7 +66,7 @@ class Pool:
         return None
 
     async def _dial(self, route: Route, deadline: float) -> Connection:
-        """A new connection. A shortage of descriptors or memory is waited out as long as the time lasts."""
+        """A new connection; retries until the deadline while file descriptors or memory are short."""
         retry = FIRST_RETRY
         while True:
             try:
@@ -118,7 +118,7 @@ class Pool:
         self._sweep_handle = self._loop.call_later(self._keepalive, self._sweep)
 
     def _sweep(self) -> None:
-        """Closes what has been idle for too long."""
+        """Closes connections that were idle for too long."""
         oldest = self._loop.time() - self._keepalive
         for key, idle in list(self._idle.items()):
             while idle and idle[0][0] <= oldest:

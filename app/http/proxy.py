@@ -1,7 +1,7 @@
-"""Proxies from the environment, by the rules of Go's ``golang.org/x/net/http/httpproxy``, which kube-scheduler follows.
+"""Finds the proxy of a URL in the environment, by the rules of Go's ``golang.org/x/net/http/httpproxy``.
 
-HTTP_PROXY is for http URLs, HTTPS_PROXY for https URLs, NO_PROXY lists the exceptions. Each may be spelled in lower case; upper
-case wins. A value without a scheme is an http proxy. ``localhost`` and loopback addresses are never proxied. NO_PROXY is
+HTTP_PROXY is for http URLs, HTTPS_PROXY for https URLs, NO_PROXY lists the exceptions. Each may be in lower case; upper
+case takes precedence. A value without a scheme is an http proxy. ``localhost`` and loopback addresses are never proxied. NO_PROXY is
 separated by commas, and an entry is one of
 
     *                             no proxy at all
@@ -10,7 +10,7 @@ separated by commas, and an entry is one of
     example.com  example.com:443  a domain and its subdomains, on one port or all
     .example.com  *.example.com   its subdomains only
 
-There is one difference: Go ignores a proxy URL that it cannot parse and supports SOCKS; here either is an error.
+There is one difference: Go ignores a proxy URL that it cannot parse, and supports SOCKS; here both are errors.
 """
 
 import base64
@@ -25,7 +25,7 @@ from yarl import URL
 
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
-#: As Go's net.SplitHostPort splits: brackets are for addresses with colons.
+#: As Go's net.SplitHostPort: brackets are for addresses with colons.
 _HOST_AND_PORT: Final = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*)):([^:\[\]]*)")
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -34,7 +34,7 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Proxy:
-    """An HTTP proxy. Its credentials are kept apart from its URL, so that no message with the URL can hold them."""
+    """An HTTP proxy. Its credentials are separate from its URL, so that no message contains them."""
 
     #: Without user and password.
     url: str
@@ -93,7 +93,7 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
 
 
 def _bypassed(url: str, no_proxy: str) -> bool:
-    """Whether NO_PROXY, or being local, exempts the host of a URL."""
+    """Whether the host of a URL is local or in NO_PROXY."""
     host, port = _host_and_port(url)
     address = _address(host.partition("%")[0])
     if host == "localhost" or (address is not None and address.is_loopback):
@@ -103,7 +103,7 @@ def _bypassed(url: str, no_proxy: str) -> bool:
 
 
 def _host_and_port(url: str) -> tuple[str, str]:
-    """The host of a URL in ASCII, without brackets, and its port as it is written there, else that of the scheme."""
+    """The host of a URL in ASCII, without brackets, and its port, by default that of the scheme."""
     parts = urlsplit(url)
     host, colon, port = parts.netloc.rpartition("@")[2].rpartition(":")
     if not colon or "]" in port:
@@ -113,7 +113,7 @@ def _host_and_port(url: str) -> tuple[str, str]:
 
 
 def _matches(entry: str, host: str, port: str, address: _Address | None) -> bool:
-    """Whether an entry of NO_PROXY, in lower case, exempts a host; ``address`` if the host is one."""
+    """Whether an entry of NO_PROXY, in lower case, matches a host; ``address`` if the host is one."""
     network = _network(entry)
     if network is not None:
         return address is not None and address in network
@@ -131,7 +131,7 @@ def _matches(entry: str, host: str, port: str, address: _Address | None) -> bool
 
 
 def _address(text: str) -> _Address | None:
-    """An address; an IPv4 address that is written as one of IPv6 is the same."""
+    """The address of a text, None for others; an IPv4-mapped IPv6 address is the IPv4 address."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -140,7 +140,7 @@ def _address(text: str) -> _Address | None:
 
 
 def _network(entry: str) -> _Network | None:
-    """A network in CIDR notation, as ``_address`` would have its addresses."""
+    """A network in CIDR notation; IPv4-mapped ones as in ``_address``."""
     _, slash, bits = entry.partition("/")
     if not slash or "%" in entry or not (bits.isascii() and bits.isdecimal()):
         return None
@@ -155,7 +155,7 @@ def _network(entry: str) -> _Network | None:
 
 
 def _ascii(host: str) -> str:
-    """A host name as it is looked up: names in other alphabets in punycode."""
+    """A host name in punycode, as it is looked up."""
     if host.isascii():
         return host
     try:

@@ -1,4 +1,4 @@
-"""What requests are made of: the route they take and the lines of their heads."""
+"""Builds requests: their route (address, TLS, proxy) and their headers."""
 
 import asyncio
 import dataclasses
@@ -16,7 +16,7 @@ _BREAKS: Final = re.compile(r"[\r\n\0]")
 
 
 class Route:
-    """How requests for one URL get there: address, TLS and proxy, and what follows for their heads."""
+    """The route of requests to one URL: address, TLS and proxy, and the headers that follow from it."""
 
     def __init__(
         self,
@@ -27,13 +27,13 @@ class Route:
         server_hostname: str | None,
         proxy: Proxy | None,
     ) -> None:
-        """``headers``: those of every request. ``tls``: as aiohttp takes it. ``server_hostname``: the name in the server's
+        """``headers``: those of every request. ``tls``: as for aiohttp. ``server_hostname``: the name in the server's
         certificate, None for the URL's.
 
-        Raises ValueError for headers that would break out of their lines.
+        Raises ValueError for headers with line breaks.
         """
         self.tls: Final = tls
-        #: What aiohttp connects by.
+        #: aiohttp's key for the connection.
         self.request: Final = aiohttp.ClientRequest(
             "GET",
             url,
@@ -43,19 +43,19 @@ class Route:
             proxy=URL(proxy.url) if proxy else None,
             proxy_headers=proxy.headers if proxy else None,
         )
-        #: What connections are kept under.
+        #: The key of the pool.
         self.key: Final = self.request.connection_key
         target, own = self.request.url.raw_path_qs, self.request.headers
         fixed = [(name, own[name]) for name in ("Host", "Authorization") if name in own]
         if proxy is not None and not self.request.is_ssl():
-            # The proxy reads the request, so it gets the whole URL and its own credentials.
+            # The proxy reads the request, so it needs the whole URL and its credentials.
             target = str(self.request.url.with_user(None))
             fixed += proxy.headers.items()
         self._target: Final = target.encode()
         self._lines: Final = header_lines([*fixed, *headers])
 
     def head(self, method: str, path: str, lines: bytes, size: int | None) -> bytes:
-        """The head of a request. ``path`` is appended to the URL; ``size``: the body's bytes, None without one."""
+        """The request line and headers. ``path`` is appended to the URL; ``size``: the body's bytes, None without one."""
         length = b"" if size is None else b"Content-Length: %d\r\n" % size
         return b"%b %b%b HTTP/1.1\r\n%b%b%b\r\n" % (
             method.encode(),
@@ -68,7 +68,7 @@ class Route:
 
 
 def header_lines(headers: Iterable[tuple[str, str]]) -> bytes:
-    """Headers as they go into a head. Raises ValueError for those that would break out of their lines."""
+    """Header lines. Raises ValueError for headers with line breaks."""
     lines = [f"{name}: {value}" for name, value in headers]
     for line in lines:
         if _BREAKS.search(line):
@@ -78,13 +78,13 @@ def header_lines(headers: Iterable[tuple[str, str]]) -> bytes:
 
 @dataclasses.dataclass(slots=True)
 class Progress:
-    """How far an exchange got."""
+    """The progress of an exchange."""
 
     #: Where the request goes. Redirects change it.
     url: str
-    #: Whether any byte was handed to a connection.
+    #: Whether any byte was passed to a connection.
     sent: bool = False
     #: Whether that connection had carried an exchange before.
     kept: bool = False
-    #: Whether the head of an answer is in.
+    #: Whether the headers of an answer have arrived.
     in_body: bool = False

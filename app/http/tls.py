@@ -1,4 +1,4 @@
-"""TLS of clients from PEM in memory, and the ways around what OpenSSL takes from files only."""
+"""Makes TLS contexts of clients from PEM in memory, although OpenSSL reads some of it only from files."""
 
 import dataclasses
 import os
@@ -24,7 +24,7 @@ def client_context(
     check_hostname: bool = True,
     certificate: ClientCertificate | None,
 ) -> ssl.SSLContext:
-    """The settings of a client; ``ca`` holds the authorities to trust, None those of the system.
+    """A client's context; ``ca`` has the authorities to trust, None means those of the system.
 
     ``check_hostname`` may be False where ``ca`` is the server's own certificate. Raises ValueError.
     """
@@ -37,11 +37,11 @@ def client_context(
             context.verify_mode = ssl.CERT_NONE
         elif ca is not None:
             context.check_hostname = check_hostname
-            # As in Go: any certificate among them is trusted, also one that another authority has signed.
+            # As in Go: any certificate in it is trusted, also one signed by another authority.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             context.load_verify_locations(cadata=_ascii(ca))
         else:
-            context.load_default_certs()  # takes a while, so only where they are needed
+            context.load_default_certs()  # takes some time, so only if needed
         if certificate is not None:
             with as_file(certificate.chain.rstrip() + b"\n" + certificate.key) as path:
                 context.load_cert_chain(path, password=no_password)
@@ -51,18 +51,18 @@ def client_context(
 
 
 def _ascii(pem: bytes) -> str:
-    """PEM without the bytes that are not ASCII: bundles have names of authorities in comments."""
+    """PEM without bytes that are not ASCII, which bundles have in comments."""
     return pem.decode("ascii", errors="ignore")
 
 
 def no_password() -> str:
-    """What to give OpenSSL as a password: it would ask on the terminal otherwise. Raises ValueError."""
+    """The password callback for OpenSSL, which would otherwise ask on the terminal. Raises ValueError."""
     raise ValueError("the key is encrypted; give one without a password")
 
 
 @contextmanager
 def as_file(content: bytes) -> Iterator[str]:
-    """A path with this content that only this process can read; in memory if possible."""
+    """A path with this content that only this process can read, in memory if possible."""
     try:
         number = os.memfd_create("certificate")
     except (AttributeError, OSError):
