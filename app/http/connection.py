@@ -256,7 +256,6 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status == _SWITCHING_PROTOCOLS or not 100 <= status < 200:
             self._answer = Answer(status, CIMultiDict(self._head))
-            self._undelivered = 0
             self._wake()
         self._head = []
 
@@ -277,7 +276,7 @@ class Connection(asyncio.Protocol):
             return
         self._lines = self._undelivered = 0
         self._complete = True
-        if not self._parser.should_keep_alive() or self._answer.status == _SWITCHING_PROTOCOLS:
+        if not self._parser.should_keep_alive():
             self._spent = True
         self._wake()
 

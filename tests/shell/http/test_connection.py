@@ -230,6 +230,19 @@ async def test_a_connection_whose_answer_was_not_read_to_its_end_is_not_used_aga
     assert not connection.release()
 
 
+async def test_limits_of_heads_are_for_each_answer_and_not_for_bodies():
+    connection, _ = made()
+    head = OK + b"A: b\r\n" * (MAX_HEAD_LINES - 10) + b"Content-Length: %d\r\n\r\n"
+    body = b"x" * (2 * MAX_HEAD_BYTES)
+    for _ in range(2):
+        for piece in (head % len(body), body[:MAX_HEAD_BYTES], body[MAX_HEAD_BYTES:-1], b"x"):
+            connection.data_received(piece)
+        await connection.answer()
+        assert await read_whole(connection, len(body)) == body
+        assert connection.release()
+        assert connection.acquire()
+
+
 async def test_writing_waits_while_the_transport_is_full():
     connection, _ = made()
     await connection.drain()
