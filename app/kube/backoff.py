@@ -1,4 +1,4 @@
-"""How often: a client-side rate limit and waits that grow. Pure arithmetic; time and chance are arguments."""
+"""A client-side rate limit and growing waits between retries. Time and random numbers are arguments."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ import numpy as np
 class TokenBucket:
     """At most ``burst`` requests at once and ``qps`` per second in the long run, as client-go's flow control.
 
-    A caller takes a token in any case and is told how long to wait for it, so callers are served in order.
+    A caller always gets a token, with the time to wait before using it, so that callers are served in order.
     """
 
     def __init__(self, *, qps: float, burst: int) -> None:
@@ -20,13 +20,13 @@ class TokenBucket:
         self._at = 0.0
 
     def take(self, now: float) -> float:
-        """Takes a token; seconds to wait before using it, 0 when there was one."""
+        """Takes a token; returns the seconds to wait before using it, 0 if one was available."""
         tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self._qps) - 1.0
         self._tokens, self._at = tokens, now
         return 0.0 if tokens >= 0.0 else -tokens / self._qps
 
     def give_back(self) -> None:
-        """Returns a token that was not used after all."""
+        """Returns a token that was not used."""
         self._tokens += 1.0
 
 
@@ -50,11 +50,11 @@ class Backoff:
         self._base = initial
 
     def next(self) -> float:
-        """Seconds to wait now; the next answer is longer."""
+        """Seconds to wait now; the next wait is longer."""
         base = self._base
         self._base = min(self._cap, base * self._factor)
         return base * (1.0 + self._jitter * self._rng.random())
 
     def reset(self) -> None:
-        """Starts again from ``initial``: things work."""
+        """Starts again from ``initial``, after a success."""
         self._base = self._initial

@@ -1,11 +1,10 @@
-"""Requests to the API server and streams from it, lean enough for more than a thousand binds a second.
+"""Sends requests to the API server and opens streams, fast enough for more than a thousand bindings per second.
 
-Requests go over connections of our own (app.kube.exchange), streams over aiohttp's session.
+Requests use our own connections (app.kube.exchange), streams use aiohttp's session.
 
-Everything that can be decided once is decided once: headers, TLS settings, time limits, the server's part of the URL. A
-request passes the rate limit, waits for one of ``limit`` places and for a connection, and only then is its guard asked and its
-first byte sent.
-aiohttp's exceptions end here (app.kube.errors).
+Headers, TLS settings, timeouts and the server's part of the URL are computed once. A request passes the rate limit, waits for
+one of ``limit`` places and for a connection; then its guard is asked and its first byte is sent. aiohttp's exceptions are
+translated here (app.kube.errors).
 """
 
 import asyncio
@@ -41,13 +40,13 @@ from app.runtime.shortages import SHORTAGES
 #: (method, status or 0 for no answer, seconds): called once per exchange.
 Observer = Callable[[str, int, float], None]
 
-#: Seconds for one exchange where the caller says nothing.
+#: Default timeout of an exchange in seconds.
 DEFAULT_TIMEOUT: Final = 30.0
-#: Seconds that TCP may take to connect.
+#: Timeout of connecting in seconds.
 CONNECT_SECONDS: Final = 10.0
-#: Seconds an idle connection is kept: well below the 90 s after which an API server hangs up.
+#: Seconds for which an idle connection is kept: less than the 90 s after which an API server closes it.
 KEEPALIVE: Final = 30.0
-#: How often a request is repeated when the server answers 429, and the longest it is made to wait each time, seconds.
+#: Repetitions after answers 429, and the longest wait for each, in seconds.
 MAX_THROTTLED: Final = 10
 MAX_RETRY_AFTER: Final = 10.0
 
@@ -78,8 +77,8 @@ def user_agent(version: str, purpose: str) -> str:
 class KubeClient:
     """A Transport to one server. Use as an async context manager.
 
-    ``qps`` and ``burst`` are those of clientConnection: a negative qps is no limit. ``limit`` bounds the exchanges under way
-    at the same time; streams are not counted. ``timeout`` is in seconds.
+    ``qps`` and ``burst`` are those of clientConnection: a negative qps means no limit. ``limit`` is the maximum of concurrent
+    exchanges, not counting streams. ``timeout`` is in seconds.
     """
 
     def __init__(
@@ -131,7 +130,7 @@ class KubeClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes every connection. Harmless when closed."""
+        """Closes all connections; may be called again."""
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
@@ -230,7 +229,7 @@ class KubeClient:
             self._observer(method, status, asyncio.get_running_loop().time() - started)
 
     def _current_route(self) -> Route:
-        """The way to the server, under the identity in use."""
+        """The route to the server, with the current identity."""
         route = self._route
         if route is None or route.tls is not self._credentials.tls:
             route = self._route = Route(
@@ -323,7 +322,7 @@ class KubeClient:
 
 
 class _Chunks:
-    """The chunks of a body as they come; a broken connection is a ConnectionFailed."""
+    """Yields the chunks of a body; a broken connection raises ConnectionFailed."""
 
     def __init__(self, answer: aiohttp.ClientResponse, url: URL) -> None:
         self._content: Final = answer.content
@@ -343,7 +342,7 @@ class _Chunks:
 
 
 def _fail(method: str, target: str, err: Exception, *, sent: bool = True) -> NoReturn:
-    """Raises the ConnectionFailed for an exception of aiohttp or the operating system; ``sent``: perhaps, at least."""
+    """Raises the ConnectionFailed for an exception of aiohttp or the operating system; ``sent``: whether it may have been sent."""
     never_sent = not sent or isinstance(
         err,
         aiohttp.ClientConnectorError
@@ -360,10 +359,10 @@ def _fail(method: str, target: str, err: Exception, *, sent: bool = True) -> NoR
 
 
 def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket that notices a peer that is gone: asks after 30 s of silence, gives up after three missing answers."""
+    """A socket with TCP keepalive: probes after 30 s of silence, and fails after three probes without an answer."""
     family, kind, protocol = address[:3]
     made = socket.socket(family, kind, protocol)
     for level, option, value in _SOCKET_OPTIONS:
-        with suppress(OSError):  # some sandboxes know fewer options
+        with suppress(OSError):  # some sandboxes support fewer options
             made.setsockopt(level, option, value)
     return made

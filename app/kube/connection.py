@@ -1,7 +1,7 @@
-"""How the API server is reached, and as whom: addresses, TLS, proxies and credentials that change while we run.
+"""Describes how to connect to the API server: address, TLS, and credentials that change at run time.
 
-A Connection is fixed; the Identity that goes with it is not: tokens in files rotate, plugins hand out certificates for an
-hour. Whoever needs it asks ``identify`` again when ``valid_for`` has passed or the server has answered 401.
+A Connection is fixed, but its Identity is not: tokens in files rotate, plugins issue certificates for an hour. Clients call
+``identify`` again when ``valid_for`` has passed or the server has answered 401.
 """
 
 import dataclasses
@@ -17,13 +17,13 @@ from app.http.proxy import Proxy
 from app.http.tls import ClientCertificate, client_context
 from app.kube.errors import ConfigurationError
 
-#: Seconds after which credentials kept in files are read again, as in-cluster tokens must be at least every minute.
+#: Seconds after which credential files are reloaded; in-cluster tokens must be at least every minute.
 FILE_REFRESH: Final = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the requests come from, for the next ``valid_for`` seconds (None: for ever)."""
+    """Credentials for the next ``valid_for`` seconds (None: without limit)."""
 
     #: The Authorization header, None to send none. Kept out of ``repr``.
     authorization: str | None = dataclasses.field(default=None, repr=False)
@@ -31,29 +31,29 @@ class Identity:
     valid_for: float | None = None
 
 
-#: Gives the identity as it is now. Raises ConfigurationError.
+#: Returns the current identity. Raises ConfigurationError.
 Identify = Callable[[], Awaitable[Identity]]
 
 
 async def anonymous() -> Identity:
-    """Nobody in particular: plain http, or a server that asks for nothing."""
+    """No credentials: for plain http, or a server that needs none."""
     return Identity()
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """Everything that does not change about reaching one API server."""
+    """The fixed settings of a connection to an API server."""
 
     #: Scheme, host, port and, behind some proxies, a path; no slash at the end.
     server: str
     identify: Identify = anonymous
     #: PEM of the authorities to trust; None: those of the system.
     ca: bytes | None = None
-    #: Where they are if they may change while we run.
+    #: The file with them, if they may change at run time.
     ca_file: Path | None = None
     verify: bool = True
-    #: Whether the server's certificate must be made out to its name; not needed where ``ca`` is this very certificate.
+    #: Whether the server's certificate must have its name; not needed if ``ca`` is this certificate.
     check_hostname: bool = True
-    #: The name to ask for and to check in the server's certificate, None: the one in ``server``.
+    #: The server name to request and to verify; None: the one in ``server``.
     tls_server_name: str | None = None
     proxy: Proxy | None = None
     #: Headers of every request (impersonation); several values for one name are allowed.
@@ -61,11 +61,11 @@ class Connection(msgspec.Struct, frozen=True):
 
     @property
     def is_tls(self) -> bool:
-        """Whether the server speaks TLS."""
+        """Whether the server uses TLS."""
         return self.server.startswith("https://")
 
     def tls_context(self, certificate: ClientCertificate | None) -> ssl.SSLContext | None:
-        """The TLS settings for connections made under one identity, with the authorities as they are now.
+        """The TLS context for connections with this identity, with the current authorities.
 
         Raises ConfigurationError.
         """
@@ -88,7 +88,7 @@ class Connection(msgspec.Struct, frozen=True):
 def normalize_server(address: str) -> str:
     """The server's address with a scheme and without the last slash. Raises ConfigurationError.
 
-    An address with a user or password is refused: addresses are logged, and API servers take no passwords.
+    An address with a user or password is rejected, because addresses are logged and API servers accept no passwords.
 
     >>> normalize_server("10.0.0.1:8080/")
     'http://10.0.0.1:8080'
@@ -105,7 +105,7 @@ def normalize_server(address: str) -> str:
 
 
 def read_file(path: Path, what: str) -> bytes:
-    """The content of a small credential file. Raises ConfigurationError that says what was wanted of it."""
+    """The content of a small credential file. Raises ConfigurationError, which says what the file is for."""
     try:
         content = path.read_bytes()
     except OSError as err:
@@ -118,7 +118,7 @@ def read_file(path: Path, what: str) -> bytes:
 def token_file_source(
     path: Path, certificate: Callable[[], ClientCertificate | None] = lambda: None
 ) -> Identify:
-    """A bearer token that lives in a file and is read anew every minute, after every 401 as well."""
+    """A bearer token in a file that is reloaded every minute and after each 401."""
 
     async def identify() -> Identity:
         token = _text(read_file(path, "token file"), path)
@@ -128,7 +128,7 @@ def token_file_source(
 
 
 def _text(token: bytes, path: Path) -> str:
-    """A token as a header can hold it. Raises ConfigurationError."""
+    """A token that is valid in a header. Raises ConfigurationError."""
     text = token.decode("ascii", errors="replace").strip()
     if not text.isprintable() or not text.isascii():
         raise ConfigurationError(f"token file {path} holds no token")
@@ -147,7 +147,7 @@ def fixed_source(identity: Identity) -> Identify:
 def certificate_file_source(
     authorization: str | None, certificate: Callable[[], ClientCertificate | None]
 ) -> Identify:
-    """A client certificate in files that somebody may replace while we run."""
+    """A client certificate in files that may be replaced at run time."""
 
     async def identify() -> Identity:
         return Identity(authorization, certificate(), FILE_REFRESH)

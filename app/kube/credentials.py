@@ -1,4 +1,4 @@
-"""Who the client is to the server: request headers and TLS settings of an identity, renewed while the client runs."""
+"""Keeps a client's credentials current: request headers and TLS settings of an identity that is renewed."""
 
 import asyncio
 import logging
@@ -14,11 +14,11 @@ from app.kube.errors import ConfigurationError, Unauthorized
 
 logger = logging.getLogger(__name__)
 
-#: Forced renewals of the credentials (after a 401) are at least this far apart, seconds.
+#: Seconds between two forced renewals of the credentials (after a 401), at least.
 RENEWAL_PAUSE: Final = 1.0
-#: Seconds between two complaints that credentials are refused.
+#: Seconds between two log lines about rejected credentials.
 REPEAT_REFUSED: Final = 60.0
-#: Seconds until credentials are asked for again when that failed.
+#: Seconds until a failed renewal is tried again.
 RENEWAL_RETRY: Final = 10.0
 
 
@@ -31,7 +31,7 @@ class Presented:
         self._lines: Final[dict[tuple[str, str], bytes]] = {}
 
     def headers(self, content_type: str, accept: str) -> CIMultiDict[str]:
-        """The headers for a body of this type (empty: no body) and an answer of that."""
+        """The headers for a body of one type (empty: no body) and an answer of another."""
         headers = CIMultiDict({"Accept": accept})
         if content_type:
             headers["Content-Type"] = content_type
@@ -40,7 +40,7 @@ class Presented:
         return headers
 
     def lines(self, content_type: str, accept: str) -> bytes:
-        """The same as they go into the head of a request. Raises ValueError for an authorization that no line can hold."""
+        """The same as header lines. Raises ValueError for an authorization with line breaks."""
         lines = self._lines.get((content_type, accept))
         if lines is None:
             lines = header_lines(self.headers(content_type, accept).items())
@@ -49,13 +49,13 @@ class Presented:
 
 
 class RefusedCredentials:
-    """Says in one line, once a minute at most, that the server does not accept the credentials of its clients."""
+    """Logs, at most once a minute, that the server rejects the credentials of its clients."""
 
     def __init__(self) -> None:
         self._said_at = float("-inf")
 
     def note(self, server: str, err: Unauthorized) -> None:
-        """A request was refused, also with renewed credentials if there were any."""
+        """A request was rejected, also with renewed credentials if there were any."""
         now = asyncio.get_running_loop().time()
         if now - self._said_at >= REPEAT_REFUSED:
             self._said_at = now
@@ -68,7 +68,7 @@ class RefusedCredentials:
 
 
 class Credentials:
-    """The identity in use, renewed when its time has passed or the server does not accept it."""
+    """The current identity, renewed when it expires or the server rejects it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection: Final = connection
@@ -78,15 +78,15 @@ class Credentials:
         self._presented = Presented(Identity(), 0)
         self._due = float("inf")
         self._asked = float("-inf")
-        #: What aiohttp takes for ``ssl``: True stands for a server without TLS as well.
+        #: aiohttp's argument ``ssl``; True also means a server without TLS.
         self.tls: ssl.SSLContext | bool = True
 
     async def load(self) -> None:
-        """The first reading. Raises ConfigurationError."""
+        """Loads the credentials for the first time. Raises ConfigurationError."""
         self._adopt(await self._connection.identify())
 
     async def current(self) -> Presented:
-        """What to present now. A renewal that fails is logged and tried again later; the old identity stays."""
+        """The current identity. A failed renewal is logged and tried again later; the old identity stays in use."""
         now = asyncio.get_running_loop().time()
         if self._authorities.changed(now):
             self._reload_authorities(now)
@@ -108,7 +108,7 @@ class Credentials:
             logger.warning("Certificate authorities cannot be used, keeping the old ones: %s", err)
 
     async def renew(self, refused: int) -> bool:
-        """After a 401 for identity ``refused``: whether there is another one to try."""
+        """After a 401 for the identity ``refused``: whether there is a new one to try."""
         async with self._lock:
             now = asyncio.get_running_loop().time()
             if self._presented.number == refused and now - self._asked >= RENEWAL_PAUSE:

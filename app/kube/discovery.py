@@ -1,4 +1,4 @@
-"""Whether an API server has a kind at all, by its own list of groups and resources."""
+"""Checks whether an API server has a kind, in its own list of groups and resources."""
 
 from typing import Final, Literal
 
@@ -38,8 +38,8 @@ _GROUPS: Final = msgspec.json.Decoder(_Groups)
 async def is_absent(transport: Transport, path: str) -> bool:
     """Whether the server says that it does not have the collection at ``path`` (``/apis/group/version/resource``).
 
-    A 404 to a list alone does not tell: a proxy that has lost its server answers so, in the same words. False if the server
-    cannot be asked, and for the core group, which every API server has.
+    A 404 to a list alone is not sufficient: a proxy that has lost its server gives the same answer. False if the server cannot be
+    asked, and for the core group, which every API server has.
     """
     _, root, *group_version, resource = path.split("/")
     if root != "apis":

@@ -1,8 +1,8 @@
-"""What can go wrong between us and the API server, as exceptions of our own.
+"""Exceptions for requests to the API server.
 
-aiohttp's exceptions and HTTP statuses are translated once, at the edge (app.kube.client), and chained. A subclass exists
-only where somebody acts on it. Text from the server is shown only when it is a Kubernetes ``Status``, and cut: what a
-proxy or a stranger answers does not belong in logs.
+aiohttp's exceptions and HTTP statuses are translated once, in app.kube.client, and chained. There is a subclass only if some
+code handles it. Text from the server is shown only from a Kubernetes ``Status``, and cut, because the answer of a proxy does not
+belong in logs.
 """
 
 # ruff: noqa: N818 - named after Kubernetes' reasons and what they mean to the caller, not "...Error"
@@ -13,22 +13,22 @@ import msgspec
 
 from app.wire.sanitize import decode
 
-#: What msgspec may raise for bytes that somebody else wrote: RecursionError where values are nested too deeply.
+#: What msgspec may raise for foreign bytes; RecursionError if values are nested too deeply.
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 #: Characters of a server's message that are kept.
 MAX_MESSAGE: Final = 1024
 
 
 class KubeError(Exception):
-    """Base of everything that app.kube raises on purpose."""
+    """The base of all exceptions that app.kube raises."""
 
 
 class ConfigurationError(KubeError):
-    """The settings for reaching the API server are missing or unusable."""
+    """The settings for connecting to the API server are missing or unusable."""
 
 
 class NotLeading(KubeError):
-    """A write was refused on our side: this process is not the leader by its own clock. Nothing was sent."""
+    """A write was not sent, because this process is not the leader by its own clock."""
 
     def __init__(self, method: str, path: str) -> None:
         super().__init__(f"{method} {path}: not sent, this process does not hold the leader lease")
@@ -66,10 +66,10 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 class KubeApiError(KubeError):
-    """The API server refused a request, or could not be asked.
+    """The API server rejected a request, or could not be reached.
 
     ``status`` is the HTTP status (0: no answer), ``reason`` the Kubernetes reason (``AlreadyExists``), ``retry_after``
-    the seconds the server asks to wait, None when it does not.
+    the seconds that the server asks to wait, or None.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class KubeApiError(KubeError):
 
 
 class Unauthorized(KubeApiError):
-    """401: the credentials are missing, wrong or out of date."""
+    """401: the credentials are missing, wrong or expired."""
 
 
 class Forbidden(KubeApiError):
-    """403: the credentials are good but do not allow this."""
+    """403: the credentials are valid but do not allow this."""
 
 
 class NotFound(KubeApiError):
@@ -102,12 +102,12 @@ class NotFound(KubeApiError):
 
     @property
     def is_missing_object(self) -> bool:
-        """Whether the API server says that there is no such object. A load balancer answers 404 as well, without a reason."""
+        """Whether the API server says that there is no such object; a 404 without a reason is from a load balancer."""
         return self.reason == "NotFound"
 
 
 class Conflict(KubeApiError):
-    """409: the object is not, or no longer, what the request assumes."""
+    """409: the object is not in the state that the request assumes."""
 
 
 class AlreadyExists(Conflict):
@@ -119,23 +119,23 @@ class Gone(KubeApiError):
 
 
 class TooManyRequests(KubeApiError):
-    """429: not done; ask again after ``retry_after``."""
+    """429: not done; retry after ``retry_after``."""
 
 
 class ServerUnavailable(KubeApiError):
-    """5xx: the server failed in mid-work; whether a write took effect is not known."""
+    """5xx: the server failed; a write may have taken effect."""
 
 
 class ConnectionFailed(KubeApiError):
-    """No answer: refused, reset, timed out. ``sent`` tells whether the request may have reached the server."""
+    """No answer: refused, reset, timed out. ``sent``: whether the request may have reached the server."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
         self.sent = sent
 
 
-#: Seconds after which a request that was not answered takes no effect any more: an API server ends those that take it longer
-#: (its --request-timeout).
+#: Seconds after which a request without an answer can no longer take effect: an API server ends longer ones
+#: (--request-timeout).
 SETTLED: Final = 60.0
 
 _REQUEST_TIMEOUT: Final = 408
@@ -143,9 +143,9 @@ _WEBHOOK_FAILED: Final = "Internal error occurred: failed calling webhook"
 
 
 def may_take_effect(error: KubeError) -> bool:
-    """Whether a write that ended so may have taken effect, or may do so yet, for up to SETTLED seconds.
+    """Whether a write that failed with this error may have taken effect, or may still do so within SETTLED seconds.
 
-    An error of a webhook comes before anything is stored; another 5xx may be about the answer of etcd.
+    An error of a webhook occurs before anything is stored; another 5xx may be about etcd's answer.
     """
     match error:
         case ConnectionFailed(sent=sent):
@@ -188,7 +188,7 @@ def error_from_status(
 def error_from_response(
     method: str, path: str, status: int, body: bytes, retry_after: str | None
 ) -> KubeApiError:
-    """The exception for a refused request; ``retry_after`` is the header's text."""
+    """The exception for a rejected request; ``retry_after`` is the header's text."""
     answer = _decode_status(body)
     seconds = _seconds(retry_after)
     if answer is None:
@@ -211,7 +211,7 @@ def _decode_status(body: bytes) -> _Status | None:
 
 
 def _seconds(header: str | None) -> float | None:
-    """Seconds of a Retry-After header; the date form, which no API server uses, counts as absent."""
+    """Seconds of a Retry-After header; the date form, which no API server uses, is ignored."""
     if header is None or not (header.isascii() and header.isdecimal()):
         return None
     return float(header)

@@ -1,6 +1,6 @@
-"""One series of events: what its occurrences have in common, how often there were any, and how that is written.
+"""A series of equal events: its key, its count, and how it is written.
 
-Pure: what the server has been told is noted here by those who tell it (app.kube.events).
+It does no I/O; app.kube.events records here what was sent to the server.
 """
 
 from typing import Final, Literal
@@ -26,7 +26,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 class ObjectRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """core/v1 ObjectReference: what an event is about."""
+    """core/v1 ObjectReference: the object of an event."""
 
     kind: str
     api_version: str
@@ -37,7 +37,7 @@ class ObjectRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class EventKey(msgspec.Struct, frozen=True):
-    """What occurrences of one series have in common: everything but note and time (docs/spec/events.md#series)."""
+    """The key of a series: everything except note and time (docs/spec/events.md#series)."""
 
     regarding: ObjectRef
     related: ObjectRef | None
@@ -48,17 +48,17 @@ class EventKey(msgspec.Struct, frozen=True):
 
     @property
     def namespace(self) -> str:
-        """Where the event is kept: events about things without a namespace live in ``default``."""
+        """The namespace of the event; ``default`` for objects without one."""
         return self.regarding.namespace or "default"
 
 
 class Series(msgspec.Struct, eq=False):
-    """Occurrences of one key, and what the server has been told of them. Times in seconds since the epoch."""
+    """Occurrences with one key, and what the server knows about them. Times in seconds since the epoch."""
 
     key: EventKey
     #: metadata.name.
     name: str
-    #: That of the first occurrence.
+    #: The note of the first occurrence.
     note: str
     first: float
     last: float = 0.0
@@ -67,7 +67,7 @@ class Series(msgspec.Struct, eq=False):
     queued: bool = False
     created: bool = False
     told_count: int = 0
-    #: When it occurred last and when the server was told last, in the loop's time: the wall clock may be set back.
+    #: Times of the last occurrence and the last sending, in the loop's time, because the wall clock may be set back.
     heard_at: float = 0.0
     told_at: float = 0.0
 
@@ -76,7 +76,7 @@ class Series(msgspec.Struct, eq=False):
 
     @property
     def news(self) -> bool:
-        """Whether the server does not know the count."""
+        """Whether the server does not know the current count."""
         return self.count != self.told_count
 
     def collection(self, api: EventsApi) -> str:
@@ -139,9 +139,9 @@ class Series(msgspec.Struct, eq=False):
 
 
 def truncate_note(note: str) -> str:
-    """A note within the server's limit of 1024 bytes, its end marked where it was cut.
+    """A note within the server's limit of 1024 bytes, with a mark if it was cut.
 
-    What UTF-8 cannot encode (lone surrogates) becomes a question mark.
+    Lone surrogates, which UTF-8 cannot encode, become question marks.
     """
     encoded = note.encode(errors="replace")
     if len(encoded) <= MAX_NOTE:

@@ -1,10 +1,10 @@
-"""Events about pods and leases, written in the background.
+"""Records events about pods and leases, and writes them in the background.
 
-``record`` is synchronous and cheap: it finds the series that the occurrence belongs to, and puts that into a bounded queue.
-A few workers send what has changed since a series was last sent. An event must never hold up a binding: workers give way while
-there is something more important to write, one of them for some seconds, the others for longer unless very many events wait,
-and a full queue drops (and counts). Warnings are dropped first: an attempt that fails again tells it again, but that a pod was
-preempted or scheduled is told once.
+``record`` is synchronous and cheap: it finds the series of the occurrence and puts that into a bounded queue. A few workers send
+what has changed since a series was last sent. An event must not delay a binding: while there is something more important to
+write the workers wait, one of them for some seconds, the others for longer unless very many events wait. A full queue drops
+events and counts them. Warnings are dropped first: a failed attempt will be reported again, but Preempted and Scheduled are sent
+only once.
 
     first occurrence     created
     second               sent again, as a series with its count
@@ -38,39 +38,39 @@ NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 
 WORKERS: Final = 4
-#: How often an event is sent while the server cannot be reached, and the wait between, seconds (plus up to a quarter).
+#: Attempts to send an event while the server cannot be reached, and the wait between, in seconds (plus up to a quarter).
 ATTEMPTS: Final = 12
 RETRY: Final = 10.0
 #: Seconds after which a series without another occurrence is closed, and after which a running one is sent again.
 IDLE: Final = 360.0
 REFRESH: Final = 1800.0
-#: Series kept at most: beyond, the oldest is closed early.
+#: Largest number of series; the oldest is closed early.
 MAX_SERIES: Final = 20_000
-#: Series that wait to be sent at most. They are among those that are kept in any case, so waiting costs no memory of its own;
-#: 2500 preemptors with three victims each make 12,500.
+#: Largest number of series that wait to be sent, which are among those that are kept anyway; 2500 preemptors with three victims
+#: each cause 12,500.
 QUEUE_SIZE: Final = MAX_SERIES
-#: The places of the queue that warnings may take.
+#: Places in the queue for warnings.
 WARNINGS: Final = QUEUE_SIZE // 2
-#: Seconds for which the first worker lets an event wait while something else is to be written, and for which the others do,
-#: so that but one of the requests under way is an event's; and how often that is looked at (docs/decisions/0007).
+#: Seconds for which the first worker lets an event wait while something else is to be written, and for which the others do, so
+#: that only one of the concurrent requests is an event's; and seconds between two checks (docs/decisions/0007).
 PATIENCE: Final = 5.0
 LONG_PATIENCE: Final = 30.0
 LOOK: Final = 0.05
-#: Waiting events beyond which the others are no more patient than the first: a shutdown must find the time to send them.
+#: Number of waiting events from which the others wait as briefly as the first, so that a shutdown has the time to send them.
 CROWD: Final = 2500
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 class EventStatistics(msgspec.Struct, frozen=True):
-    """The recorder at one moment."""
+    """Figures of the recorder."""
 
     queued: int
     series: int
     sent: int
     #: Occurrences lost to a full queue.
     dropped: int
-    #: Sendings given up: refused by the server, or the server not reached in time.
+    #: Events not sent: rejected by the server, or the server was not reached in time.
     failed: int
 
 
@@ -85,8 +85,8 @@ def _never() -> bool:
 class EventRecorder:
     """Records events; ``run`` sends them.
 
-    ``api`` None asks the server which one it has. ``host`` is part of reportingInstance. ``may_write`` is asked before each
-    sending (recorders of leader election leave it out: they report the loss of the lease).
+    ``api`` None: the server is asked which one it has. ``host`` is part of reportingInstance. ``may_write`` is asked before each
+    sending (not for leader election, which reports the loss of the lease).
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class EventRecorder:
         now: float,
         related: ObjectRef | None = None,
     ) -> None:
-        """One occurrence at ``now`` (seconds since the epoch). Never waits, never raises for want of room."""
+        """Records one occurrence at ``now`` (seconds since the epoch). Never waits; drops the event if the queue is full."""
         key = EventKey(regarding, related, type, reason, action, reporting_controller)
         loop_time = asyncio.get_running_loop().time()
         series = self._series.get(key)
@@ -163,7 +163,7 @@ class EventRecorder:
         self._series[series.key] = series
 
     def _name(self, about: str, now: float) -> str:
-        """``<object>.<nanoseconds, hexadecimal>``, never the same twice; a UUID where that is no valid name."""
+        """``<object>.<nanoseconds, hexadecimal>``, unique; a UUID if that is not a valid name."""
         self._last_stamp = max(self._last_stamp + 1, int(now * 1e9))
         name = f"{about}.{self._last_stamp:x}"
         return name if len(name) <= 253 and _SUBDOMAIN.fullmatch(name) else str(uuid.uuid4())
@@ -171,7 +171,7 @@ class EventRecorder:
     # ------------------------------------------------------------ sending
 
     async def run(self) -> None:
-        """Sends what is recorded, until cancelled."""
+        """Sends recorded events until cancelled."""
         api = self._api or await self._discover()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep_for_ever(), name="events: sweep")
@@ -180,7 +180,7 @@ class EventRecorder:
                 group.create_task(self._work(api, patience), name=f"events: worker {number}")
 
     async def drain(self, seconds: float) -> bool:
-        """Waits until everything recorded has been sent; False when ``seconds`` were not enough. Needs ``run``."""
+        """Waits until all recorded events are sent; False if ``seconds`` were not enough. Needs ``run``."""
         for series in self._series.values():
             if series.news:
                 self._put(series)
@@ -197,7 +197,7 @@ class EventRecorder:
         return True
 
     def statistics(self) -> EventStatistics:
-        """Figures for metrics and for people."""
+        """Figures for metrics and endpoints."""
         return EventStatistics(
             self._queue.qsize(), len(self._series), self._sent, self._dropped, self._failed
         )
@@ -221,12 +221,12 @@ class EventRecorder:
         while True:
             series = await self._queue.get()
             try:
-                await self._give_way(series, patience)
+                await self._wait_for_others(series, patience)
                 await self._tell(series, api)
             finally:
                 self._queue.task_done()
 
-    async def _give_way(self, series: Series, patience: float) -> None:
+    async def _wait_for_others(self, series: Series, patience: float) -> None:
         """Waits while there is something more important to write, until the event is this old (seconds)."""
         while self._busy() and not self._hurried:
             crowded = self._queue.qsize() > CROWD
@@ -297,7 +297,7 @@ class EventRecorder:
             self._sweep(asyncio.get_running_loop().time())
 
     def _sweep(self, now: float) -> None:
-        """Closes what has not occurred again, tells what goes on occurring."""
+        """Closes series that have not occurred again, and sends those that still occur."""
         for key, series in list(self._series.items()):
             idle = now - series.heard_at >= IDLE
             if idle:

@@ -1,8 +1,8 @@
-"""One request to the API server and its answer.
+"""Sends one request to the API server and reads its answer.
 
-What aiohttp's ClientSession adds to each request (cookies, middlewares, a task, a writer, headers put together again) costs
-more than all the rest of a small request, and there are a dozen for every preemption. So requests are written here: all of a
-head but its first line is the same every time.
+What aiohttp's ClientSession adds to each request (cookies, middlewares, a task, a writer, building headers) costs more than the
+rest of a small request, and there are a dozen for every preemption. Therefore requests are written here: except for the first
+line the headers are always the same.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from app.http.body import read_beginning, read_whole
 from app.http.pool import Pool
 from app.http.request import Progress, Route
 
-#: Bytes that are read of an answer: of an error, to a read (a list may be as large as the cluster), and to a write (etcd takes
-#: objects of 1.5 MB).
+#: Largest answers in bytes: of errors, to reads (a list may be as large as the cluster), and to writes (objects in etcd have at
+#: most 1.5 MB).
 MAX_ERROR_BODY: Final = 1024 * 1024
 MAX_READ: Final = 1024 * 1024 * 1024
 MAX_WRITTEN: Final = 16 * 1024 * 1024
 
-#: Methods that may be sent once more on another connection, as aiohttp's session does.
+#: Methods that may be repeated on another connection, as in aiohttp's session.
 _REPEATABLE: Final = frozenset({"GET", "DELETE"})
 _BROKEN: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
@@ -39,7 +39,7 @@ class Request(NamedTuple):
 
     method: str
     data: bytes
-    #: Called when the connection is there, right before the first byte is written. What it raises ends the exchange.
+    #: Called right before the first byte is written to a connection. What it raises ends the exchange.
     before_sending: Callable[[], None]
 
 
@@ -48,7 +48,7 @@ async def exchange(
 ) -> Answer:
     """Sends one request and reads the answer, until ``deadline`` in the loop's time.
 
-    A connection that the server has closed meanwhile is replaced, where the method allows it. Raises TimeoutError,
+    A connection that the server has closed is replaced if the method allows it. Raises TimeoutError,
     ClientError (also for an answer that is too large), OSError.
     """
     if request.method in _REPEATABLE:

@@ -1,4 +1,4 @@
-"""Credential plugins: commands in a kubeconfig that print an ExecCredential (client.authentication.k8s.io).
+"""Runs credential plugins: commands in a kubeconfig that print an ExecCredential (client.authentication.k8s.io).
 
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
 """
@@ -18,7 +18,7 @@ from app.kube.connection import Identity
 from app.kube.errors import ConfigurationError
 from app.model.timestamps import parse_time
 
-#: Seconds a plugin may take: some open a browser or ask a slow identity provider.
+#: Timeout of a plugin in seconds; some open a browser or ask a slow identity provider.
 PATIENCE: Final = 60.0
 #: Renew this many seconds before expiry, or after 9/10 of a shorter life.
 EARLY: Final = 60.0
@@ -48,11 +48,11 @@ class ExecPlugin:
     args: Sequence[str]
     environ: Mapping[str, str] = dataclasses.field(repr=False)
     install_hint: str = ""
-    #: What ``provideClusterInfo`` asks to pass on, None when it does not.
+    #: The cluster for ``provideClusterInfo``; None without that.
     cluster: Mapping[str, object] | None = None
 
     async def identify(self, wall: Callable[[], float]) -> Identity:
-        """Runs the plugin once. ``wall`` tells the time in seconds since the epoch. Raises ConfigurationError."""
+        """Runs the plugin once. ``wall`` returns the time in seconds since the epoch. Raises ConfigurationError."""
         return self._identity(self._status(await self._output()), wall())
 
     async def _output(self) -> bytes:
@@ -127,7 +127,7 @@ class ExecPlugin:
 
 
 async def _reap(process: asyncio.subprocess.Process) -> None:
-    """Leaves no child behind, nor its children, whatever ended the wait for it."""
+    """Kills the process and its children, if they still run."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Informers: the objects of one kind as the server has them, kept in memory, with every change told to a handler.
+"""Informers keep the objects of one kind in memory and pass every change to a handler.
 
-One task per kind. The handler sees each change after the store has it. Other tasks get their turn at least every TURN seconds,
-and one change is handled without awaiting. Nothing should be decided before ``wait_synced`` has returned for all kinds.
+One task per kind. The handler sees each change after the store has it. Other tasks run at least every TURN seconds,
+and one change is handled without awaiting. No pod should be scheduled before ``wait_synced`` has returned for all kinds.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ from app.kube.watch_decoder import (
 
 T = TypeVar("T", bound=KubeObject)
 
-#: Keys of objects that are shown.
+#: Keys of unusable objects that are shown.
 MAX_SHOWN: Final = 100
 
-#: (kind, ADDED | MODIFIED | DELETED, old, new): ``old`` is None for ADDED, ``new`` for DELETED. Raises if it refuses the object.
+#: (kind, ADDED | MODIFIED | DELETED, old, new): ``old`` is None for ADDED, ``new`` for DELETED. Raises to reject the object.
 Handler = Callable[[ResourceKind[T], str, T | None, T | None], None]
-#: Many objects of a list at once, by key, none of which was known before. Returns the keys of those that it refuses, and why.
+#: New objects of a list, by key. Returns the keys of the objects that it rejects, with the errors.
 ListHandler = Callable[[Mapping[str, T]], Mapping[str, Exception]]
 
 
 class Change(NamedTuple, Generic[T]):
-    """One difference that an event or a list has made to the store."""
+    """A change of the store by an event or a list."""
 
     type: str
     old: T | None
@@ -49,15 +49,15 @@ class Change(NamedTuple, Generic[T]):
 
 
 class Store(Generic[T]):
-    """``key -> object``, and what changes when events and lists come in."""
+    """``key -> object``; computes the changes by events and lists."""
 
     def __init__(self) -> None:
         self._objects: Final[dict[str, T]] = {}
-        #: A live read-only view.
+        #: A read-only view.
         self.objects: Final[Mapping[str, T]] = MappingProxyType(self._objects)
 
     def apply(self, event: Event[T]) -> Iterator[Change[T]]:
-        """The changes one watch event makes: none when it tells nothing new, two when the object was replaced."""
+        """The changes by one watch event: none if nothing is new, two if the object was replaced."""
         kind, item = event
         if kind == DELETED:
             yield from self._remove(item.key, item.uid)
@@ -65,13 +65,13 @@ class Store(Generic[T]):
             yield from self._put(item)  # type: ignore[arg-type]  # only a BOOKMARK comes with a Bookmark
 
     def compare(self, items: Mapping[str, T]) -> Iterator[Change[T]]:
-        """The changes that objects of a list make to those that are known. Each is made when it is reached."""
+        """The changes by a list to known objects; each is applied when it is yielded."""
         for key in items:
             if key in self._objects:
                 yield from self._put(items[key])
 
     def add(self, items: Mapping[str, T]) -> Mapping[str, T]:
-        """Takes over those objects of a list that were not known, and returns them."""
+        """Adds the new objects of a list, and returns them."""
         objects = self._objects
         if objects.keys().isdisjoint(items):
             new = items
@@ -81,7 +81,7 @@ class Store(Generic[T]):
         return new
 
     def retain(self, keys: Container[str]) -> Iterator[Change[T]]:
-        """The changes that leave only these keys: what a complete list did not have is gone."""
+        """Removes all objects except these keys of a complete list; yields the changes."""
         for key in [key for key in self._objects if key not in keys]:
             yield Change(DELETED, self._objects.pop(key), None)
 
@@ -106,28 +106,28 @@ class Store(Generic[T]):
 
 
 class InformerStatistics(msgspec.Struct, frozen=True):
-    """One informer at one moment. Times are those of the event loop, in seconds."""
+    """Figures of an informer. Times are the event loop's, in seconds."""
 
     kind: str
     synced: bool
-    #: Whether the server has this kind at all.
+    #: Whether the server has this kind.
     served: bool
     objects: int
-    #: When anything was last heard from the server, None if never, and how long ago that is.
+    #: When data last arrived from the server, None if never, and how long ago that was.
     heard_at: float | None
     age: float | None
     lists: int
     reconnects: int
     decode_errors: int
-    #: Objects that exist now but cannot be read.
+    #: Objects that exist and cannot be decoded.
     unreadable: int
     handler_errors: int
-    #: Objects that exist now, can be read, and were refused by the handler.
+    #: Objects that exist, can be decoded, and were rejected by the handler.
     refused: int
 
 
 class Informer(Generic[T]):
-    """Keeps the objects of one kind up to date for as long as ``run`` runs."""
+    """Keeps the objects of one kind up to date while ``run`` runs."""
 
     def __init__(
         self,
@@ -139,11 +139,11 @@ class Informer(Generic[T]):
         on_list: ListHandler[T] | None = None,
         after: Iterable["Informer[Any]"] = (),
     ) -> None:
-        """``on_list`` is told of objects that a list has brought to light; without it ``handler`` is, one by one.
+        """``on_list`` gets the new objects of a list together; without it ``handler`` gets them one by one.
 
-        Whatever they raise concerns the object that they were told of: it is logged and counted, and the next one is handled.
+        An exception of these concerns only its object: it is logged and counted, and the next object is handled.
 
-        ``after``: whose first lists are to be handled before any of this one.
+        ``after``: informers whose first lists are handled before that of this one.
         """
         self.kind: Final = kind
         #: Set once the first list has been handled.
@@ -158,33 +158,33 @@ class Informer(Generic[T]):
 
     @property
     def objects(self) -> Mapping[str, T]:
-        """The objects by key, read-only and live."""
+        """The objects by key, read-only."""
         return self._store.objects
 
     async def run(self) -> None:
-        """Lists, watches and hands on, for ever."""
+        """Lists, watches and calls the handlers until cancelled."""
         async with aclosing(watch_forever(self._transport, self._feed, self._rng)) as updates:
             async for update in updates:
                 if isinstance(update, ListPart):
                     await wait_synced(self._after)
                     await self._take(update)
                 else:
-                    await self._hand_on(
+                    await self._handle_all(
                         change for event in update for change in self._store.apply(event)
                     )
                 await asyncio.sleep(0)
 
     async def _take(self, part: ListPart[T]) -> None:
-        await self._hand_on(self._store.compare(part.items))
+        await self._handle_all(self._store.compare(part.items))
         new = self._store.add(part.items)
         if new:
-            self._hand_on_new(new)
+            self._handle_new(new)
         if part.keys is None:
             return
-        await self._hand_on(self._store.retain(part.keys))
+        await self._handle_all(self._store.retain(part.keys))
         self.synced.set()
 
-    def _hand_on_new(self, objects: Mapping[str, T]) -> None:
+    def _handle_new(self, objects: Mapping[str, T]) -> None:
         if self._on_list is None:
             for item in objects.values():
                 self._handle(Change(ADDED, None, item))
@@ -196,8 +196,8 @@ class Informer(Generic[T]):
         for key, reason in refused.items():
             self._feed.refuse(key, reason)
 
-    async def _hand_on(self, changes: Iterable[Change[T]]) -> None:
-        """Handles one change after the other; others get their turn in between."""
+    async def _handle_all(self, changes: Iterable[Change[T]]) -> None:
+        """Handles changes one after another; other tasks run in between."""
         now = asyncio.get_running_loop().time
         until = now() + TURN
         for change in changes:
@@ -207,7 +207,7 @@ class Informer(Generic[T]):
                 until = now() + TURN
 
     def _handle(self, change: Change[T]) -> None:
-        """The one place where a handler is called for a change."""
+        """Calls the handler for a change."""
         item = change.new if change.old is None else change.old
         key = "" if item is None else item.key
         if self._feed.refused:
@@ -237,7 +237,7 @@ class Informer(Generic[T]):
         )
 
     def describe(self) -> Mapping[str, Any]:
-        """The statistics for people, with keys of up to MAX_SHOWN objects each that cannot be read or were refused."""
+        """The figures as JSON values, with the keys of up to MAX_SHOWN unreadable and rejected objects each."""
         return msgspec.structs.asdict(self.statistics()) | {
             "unreadable_objects": _some(self._feed.unreadable),
             "refused_objects": _some(self._feed.refused),

@@ -1,7 +1,7 @@
-"""Connection settings from a kubeconfig file, from inside a cluster, or from a bare address.
+"""Loads connection settings from a kubeconfig file, from inside a cluster, or from an address.
 
-Kubeconfig files are read and merged here. The old auth providers (OIDC, GCP), which renew their tokens by themselves, are
-those of kubernetes_asyncio; it is imported when a user needs one: it takes a second of CPU and 39 MB.
+Kubeconfig files are read and merged here. The old auth providers (OIDC, GCP), which renew their tokens, are those of
+kubernetes_asyncio; it is imported only if one is configured, because it takes a second of CPU and 39 MB.
 """
 
 import base64
@@ -44,7 +44,7 @@ _NO_CONFIGURATION: Final = (
 
 
 class _Entry(NamedTuple):
-    """A cluster, context, user or exec section, the file it is in, and what to call it in errors."""
+    """A cluster, context, user or exec section, its file, and its name in errors."""
 
     where: str
     fields: Mapping[str, Any]
@@ -55,7 +55,7 @@ class _Entry(NamedTuple):
         return self.fields.get(key)
 
     def text(self, key: str) -> str:
-        """A field that must be there. Raises ConfigurationError."""
+        """A required field. Raises ConfigurationError."""
         value = self.fields.get(key)
         if value is None:
             raise ConfigurationError(f"expected key {key} in {self.where}")
@@ -73,8 +73,8 @@ def load_connection(
 ) -> Connection:
     """The connection that kube-scheduler would use for these settings (docs/spec/configuration.md#client-connection).
 
-    ``kubeconfig`` is a path, or several joined by ``:``; ``master`` overrides its server, and is enough by itself. With
-    neither, the in-cluster settings apply. ``context`` overrides current-context. ``wall`` tells the time in seconds since
+    ``kubeconfig`` is a path, or several joined by ``:``; ``master`` overrides its server, and is sufficient alone. With
+    neither, the in-cluster settings apply. ``context`` overrides current-context. ``wall`` returns the time in seconds since
     the epoch, for credentials that expire. Raises ConfigurationError.
     """
     master = master or ("" if kubeconfig else environ.get("KUBERNETES_MASTER", ""))
@@ -146,9 +146,9 @@ class _KubeConfig:
         return str(name)
 
     def _entry(self, section: str, name: str | None, key: str) -> _Entry:
-        """What a section has under a name: the first file that has it counts.
+        """The entry of a section with this name, from the first file that has it.
 
-        An entry without content (a user without credentials, say) counts as empty.
+        An entry without content (such as a user without credentials) is empty.
         """
         where = f"{section}[name={name}]"
         if not name:
@@ -215,7 +215,7 @@ class _KubeConfig:
     # ------------------------------------------------------------ credentials
 
     def _source(self, wall: Callable[[], float]) -> Identify:
-        """By precedence: certificate beside any of: token file, token, basic auth, plugin, old auth provider."""
+        """The credentials by precedence: token file, token, basic auth, plugin, old auth provider; each with a certificate, if given."""
         user = self._user
         certificate = self._certificate_reader()
         certificate()
@@ -269,7 +269,7 @@ class _KubeConfig:
         return lambda: plugin.identify(wall)
 
     def _cluster_info(self) -> dict[str, object]:
-        """The cluster as plugins that ask for it want to see it (spec.cluster of ExecCredential)."""
+        """The cluster for plugins that ask for it (spec.cluster of ExecCredential)."""
         ca = self._bytes(self._cluster, "certificate-authority")
         extensions = self._cluster.get("extensions") or ()
         config = next(
@@ -291,7 +291,7 @@ class _KubeConfig:
         return {key: value for key, value in info.items() if value is not None}
 
     def _provider_source(self) -> Identify:
-        """The old auth providers, which renew their tokens by themselves when asked and save what they got."""
+        """The old auth providers, which renew and save their tokens."""
         library = importlib.import_module("kubernetes_asyncio.config.kube_config")
         merger = library.KubeConfigMerger(self._paths)
 
@@ -347,9 +347,9 @@ class _KubeConfig:
 
 
 def _read_files(paths: str) -> dict[str, Mapping[str, Any]]:
-    """The files of a list of paths joined by ``:``, in its order; those that do not exist are left out.
+    """The files of a list of paths joined by ``:``, in its order; missing files are skipped.
 
-    Raises ConfigurationError, also if there is none.
+    Raises ConfigurationError, also if there are none.
     """
     files: dict[str, Mapping[str, Any]] = {}
     for path in filter(None, paths.split(os.pathsep)):

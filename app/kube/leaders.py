@@ -1,7 +1,7 @@
-"""What the leader says about itself in its lease, beside the spec: where it serves, and with which certificate.
+"""The leader's address and certificate in an annotation of its lease.
 
-kube-scheduler's lease names its holder and nothing else. The annotation lets a client that may read the lease find the leader's
-endpoints and trust a certificate that no authority has signed.
+kube-scheduler's lease only names its holder. With the annotation a client that may read the lease finds the leader's endpoints
+and can trust its self-signed certificate.
 """
 
 from typing import Any, Final
@@ -12,7 +12,7 @@ from app.kube.transport import Transport
 from app.wire.sanitize import decode
 
 ANNOTATION: Final = "aiokube-scheduler.io/leader"
-#: By which leases with the annotation are selected.
+#: Selects the leases with the annotation.
 LABEL: Final = "aiokube-scheduler.io/leader"
 LABELS: Final = {LABEL: "true"}
 
@@ -22,7 +22,7 @@ _LEASES: Final = "/apis/coordination.k8s.io/v1/leases"
 class Leader(msgspec.Struct, frozen=True, rename="camel"):
     """A scheduler that leads. ``certificate`` is PEM; empty if it serves without TLS."""
 
-    #: As in the lease's holderIdentity; another one there means that this is out of date.
+    #: As in the lease's holderIdentity; if that differs, the annotation is outdated.
     identity: str
     #: The URL of its endpoints; empty if it serves none.
     server: str
@@ -35,12 +35,12 @@ class Leader(msgspec.Struct, frozen=True, rename="camel"):
         return self.identity.rpartition("_")[0]
 
     def annotations(self) -> dict[str, str]:
-        """For the lease."""
+        """The annotations of the lease."""
         return {ANNOTATION: msgspec.json.encode(self).decode()}
 
 
 class LeaderLease(msgspec.Struct, frozen=True):
-    """A lease with the annotation; ``leader`` is None if another holds it, who says nothing about itself."""
+    """A lease with the annotation; ``leader`` is None if another process without annotation holds it."""
 
     namespace: str
     name: str

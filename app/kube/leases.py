@@ -1,4 +1,4 @@
-"""The Lease object that schedulers elect a leader with (coordination.k8s.io/v1)."""
+"""Reads and writes the Lease for leader election (coordination.k8s.io/v1)."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -14,7 +14,7 @@ from app.kube.watch import watch_once
 from app.kube.watch_decoder import DELETED, ERROR
 from app.wire.sanitize import decode
 
-#: What leaseDurationSeconds and leaseTransitions hold at most.
+#: Largest leaseDurationSeconds and leaseTransitions.
 MAX_INT32: Final = 2**31 - 1
 
 
@@ -23,25 +23,25 @@ class LeaseRecord(msgspec.Struct, frozen=True):
 
     #: Empty when the lease is free.
     holder: str = ""
-    #: 0 when the lease does not say, or says nothing usable.
+    #: 0 if it is missing or not usable.
     duration_seconds: int = 0
-    #: As the server writes them, by the clock of whoever holds the lease; empty when absent. Nothing is computed from them.
+    #: As in the lease, by the holder's clock; empty when absent. Nothing is computed from them.
     acquire_time: str = ""
     renew_time: str = ""
     transitions: int = 0
-    #: Those of coordinated leader election, kept as they were found.
+    #: Fields of coordinated leader election, kept unchanged.
     strategy: str = ""
     preferred_holder: str = ""
 
 
 def _metadata(manifest: dict[str, Any]) -> dict[str, Any]:
-    """metadata, empty where it is missing or no object."""
+    """metadata; empty if it is missing or not an object."""
     metadata = manifest.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A lease as read or written last: its record, and the whole object for the next update."""
+    """A lease as last read or written: its record, and the whole object for the next update."""
 
     record: LeaseRecord
     manifest: dict[str, Any]
@@ -58,9 +58,9 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 def record_from_spec(spec: object) -> LeaseRecord:
-    """Reads a spec. Whoever may write the lease chooses the numbers: those that make no sense count as absent.
+    """Reads a spec. Invalid numbers count as absent, because anyone who may write the lease chooses them.
 
-    Raises TypeError for what is no object, and for a holder that is no text.
+    Raises TypeError if it is not an object, or if the holder is not a text.
     """
     if not isinstance(spec, dict):
         raise TypeError(f"spec is no object: {spec!r:.100}")
@@ -79,7 +79,7 @@ def record_from_spec(spec: object) -> LeaseRecord:
 
 
 def _count(value: object) -> int:
-    """A number of 0 or more that an int32 holds, 0 for everything else."""
+    """A number from 0 to the largest int32; 0 for anything else."""
     return value if type(value) is int and 0 <= value <= MAX_INT32 else 0
 
 
@@ -119,7 +119,7 @@ def _says_nothing() -> dict[str, str]:
 class LeaseClient:
     """Reads, writes and watches one lease.
 
-    ``annotations`` is asked at each write what the holder says about itself (app.kube.leaders).
+    ``annotations`` is called at each write for the holder's annotations (app.kube.leaders).
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class LeaseClient:
             raise KubeApiError(str(err), status=err.status) from err
 
     async def create(self, record: LeaseRecord) -> Lease:
-        """Makes the lease. Raises AlreadyExists when somebody was faster, and KubeApiError."""
+        """Creates the lease. Raises AlreadyExists if another process was faster, and KubeApiError."""
         metadata = {"name": self.name, "namespace": self.namespace}
         manifest = {
             "apiVersion": "coordination.k8s.io/v1",
@@ -161,14 +161,14 @@ class LeaseClient:
         return self._lease(await self._transport.request("POST", self._collection, body=body))
 
     async def update(self, lease: Lease, record: LeaseRecord) -> Lease:
-        """Gives the lease as last seen a new record. Raises Conflict when it has changed since, and KubeApiError."""
+        """Replaces the record of the lease as last seen. Raises Conflict if it has changed since, and KubeApiError."""
         metadata = self._signed(_metadata(lease.manifest), record)
         spec = spec_from_record(record)
         body = msgspec.json.encode({**lease.manifest, "metadata": metadata, "spec": spec})
         return self._lease(await self._transport.request("PUT", self._path, body=body))
 
     def _signed(self, metadata: dict[str, Any], record: LeaseRecord) -> dict[str, Any]:
-        """The metadata with what the holder says about itself; a released lease has no holder."""
+        """The metadata with the holder's annotations; without them for a released lease."""
         said = self._annotations() if record.holder else {}
         annotations = metadata.get("annotations") or {}
         if not said and ANNOTATION not in annotations:
@@ -178,7 +178,7 @@ class LeaseClient:
         return {**metadata, "labels": labels, "annotations": {**kept, **said}}
 
     async def changes(self, rng: np.random.Generator) -> AsyncGenerator[LeaseRecord | None, None]:
-        """What the lease says, now and after each change, as long as one connection lasts; None once it is deleted.
+        """Yields the record, now and after each change, while one connection lasts; None once the lease is deleted.
 
         Raises KubeApiError.
         """

@@ -1,11 +1,11 @@
-"""All objects of one kind at one moment, in pages.
+"""Lists all objects of one kind at one resourceVersion, in pages.
 
-The next page is asked for before the one at hand is decoded, and what is decoded is handed on at once: server and
-scheduler work side by side. (docs/decisions/0004: why not a streaming list, KEP-3157.)
+The next page is requested before the current one is decoded, and decoded objects are passed on at once, so that server and
+scheduler work concurrently. (docs/decisions/0004: why not a streaming list, KEP-3157.)
 
 Pages are read at the newest resourceVersion. (client-go's first list takes any version, ``resourceVersion=0``, for which
-servers ignore the page size: the answer is one body as large as the cluster. A scheduler starts too seldom for the server
-to mind, and must not start from the past.)
+servers ignore the page size: the answer is one body as large as the cluster. A scheduler starts rarely, and must not start
+from old data.)
 """
 
 import asyncio
@@ -27,15 +27,15 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)
 
 PAGE_SIZE: Final = 2000
-#: Objects that are decoded before other tasks get their turn, and bytes.
+#: Objects, and bytes, that are decoded before other tasks run.
 SLICE: Final = 250
 SLICE_BYTES: Final = 1 << 20
-#: Seconds for one page.
+#: Timeout of one page in seconds.
 LIST_PATIENCE: Final = 30.0
 
 
 async def list_pages(transport: Transport, feed: Feed[T]) -> AsyncGenerator[ListPart[T], None]:
-    """The list in parts; when its continue token grows too old in between, it begins again and comes in one piece."""
+    """The list in parts; if its continue token expires, it begins again with a single page."""
     limited = {**feed.kind.params, "limit": str(PAGE_SIZE)}
     try:
         async with aclosing(_parts(transport, feed, limited)) as parts:
@@ -107,7 +107,7 @@ def _slices(objects: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
 
 
 def _decoded(feed: Feed[T], objects: list[msgspec.Raw]) -> Mapping[str, T]:
-    """Those that can be read, by key."""
+    """The objects that can be decoded, by key."""
     skipped: list[DecodeError] = []
     items = feed.kind.decoder.decode_all(objects, skipped)
     for err in skipped:

@@ -1,7 +1,7 @@
-"""One object as the API server has it at this moment, for callers that must not mistake something else for an answer.
+"""Reads one object from the API server, and distinguishes real answers from those of load balancers.
 
-While an API server starts it answers 401 and 403, a load balancer in front of it answers 404 and pages of its own. None of that
-says anything about the object.
+A starting API server answers 401 and 403; a load balancer in front of it answers 404 and pages of its own. These answers say
+nothing about the object.
 """
 
 from typing import Final
@@ -27,10 +27,10 @@ _LIST: Final = msgspec.json.Decoder(_List)
 
 
 async def read_object(transport: Transport, collection: str, name: str) -> bytes:
-    """The object of this name in a collection (a path), as JSON; whether that is such an object is for the caller to see.
+    """The object of this name in a collection (a path), as JSON; the caller checks its kind.
 
-    Who may not get single objects may still list them. Raises NotFound when the API server says that there is none, and
-    KubeApiError for everything that is no answer.
+    It lists the object if getting it is not allowed. Raises NotFound if the API server says that there is none, and
+    KubeApiError for anything that is not an answer.
     """
     try:
         return (await transport.request("GET", f"{collection}/{path_segment(name)}")).body

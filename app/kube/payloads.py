@@ -1,4 +1,4 @@
-"""Bodies of what we write, as bytes. Pure functions of their arguments."""
+"""Builds the bodies of writes, as bytes."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -13,7 +13,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 class ConditionChange(NamedTuple):
-    """What a pod condition should say; times and generation follow from the pod and the clock."""
+    """A pod condition to write; times and generation follow from the pod and the clock."""
 
     type: str
     status: str
@@ -22,7 +22,7 @@ class ConditionChange(NamedTuple):
 
 
 def binding_body(namespace: str, name: str, uid: str, node: str) -> bytes:
-    """A core/v1 Binding; the uid makes the server refuse it for a pod of the same name that came later."""
+    """A core/v1 Binding; with the uid the server rejects it for a later pod of the same name."""
     return _ENCODER.encode(
         {
             "apiVersion": "v1",
@@ -34,7 +34,7 @@ def binding_body(namespace: str, name: str, uid: str, node: str) -> bytes:
 
 
 def delete_body(uid: str) -> bytes:
-    """DeleteOptions with the pod's own grace period; deletes this very pod or nothing."""
+    """DeleteOptions with the pod's own grace period, for the pod with this uid only."""
     return _ENCODER.encode(
         {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
     )
@@ -43,11 +43,11 @@ def delete_body(uid: str) -> bytes:
 def pod_status_patch(
     pod: Pod, *, condition: ConditionChange | None, nominated_node_name: str | None, now: float
 ) -> bytes | None:
-    """A strategic merge patch of the status, None when nothing would change (docs/spec/cycle.md#status-patch).
+    """A strategic merge patch of the status; None if nothing would change (docs/spec/cycle.md#status-patch).
 
-    It holds for this very pod: the server refuses it for another one of the same name.
+    The server rejects it for another pod of the same name.
 
-    ``nominated_node_name`` None leaves it as it is, empty clears it. ``now`` is in seconds since the epoch.
+    ``nominated_node_name``: None keeps it, empty clears it. ``now`` is in seconds since the epoch.
     """
     status: dict[str, object] = {}
     if condition is not None:
@@ -62,7 +62,7 @@ def pod_status_patch(
 
 
 def _changed_condition(pod: Pod, wanted: ConditionChange, now: float) -> dict[str, object] | None:
-    """The condition with a transition time: kept while the status stays; observedGeneration alone is no change."""
+    """The condition with its transition time, which is kept if the status is the same; None if only observedGeneration differs."""
     old = pod.condition(wanted.type)
     if old is not None and _says(old) == wanted:
         return None
@@ -82,7 +82,7 @@ def _says(condition: PodCondition) -> ConditionChange:
 
 
 def object_patch(resource_version: str, changes: Mapping[str, object]) -> bytes:
-    """A merge patch that holds for this version of the object only.
+    """A merge patch for this version of the object only.
 
     ``changes`` is the patch without the version; its ``metadata`` may have more in it.
     """

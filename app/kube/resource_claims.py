@@ -1,7 +1,7 @@
-"""Requests about ResourceClaims (resource.k8s.io/v1), with the verbs that kube-scheduler's role has.
+"""Reads and writes ResourceClaims (resource.k8s.io/v1), with the verbs of kube-scheduler's role.
 
-Only a leader writes: ``may_write`` is asked before each request leaves, and NotLeading raised when it says no. All methods
-raise KubeApiError for what the server refuses; one that changes a version of a claim raises Conflict when there is a newer one.
+Only a leader writes: ``may_write`` is asked before each request is sent, and NotLeading is raised if it returns False. All
+methods raise KubeApiError for rejected requests; those that change a version of a claim raise Conflict if there is a newer one.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from app.wire.sanitize import decode
 
 logger = logging.getLogger(__name__)
 
-#: Waits between lookups of a claim, seconds.
+#: Seconds between lookups of a claim.
 LOOKUP_FIRST: Final = 0.05
 LOOKUP_LONGEST: Final = 2.0
 #: Seconds without an answer after which the log says so.
@@ -72,14 +72,14 @@ class ResourceClaimRequests:
         self._transport: Final = transport
         self._may_write: Final = may_write
         self._rng: Final = rng
-        #: By path: the version of the claim that a write without an answer was for, and when it can take effect no more.
+        #: By path: the claim's version of a write without an answer, and when it can no longer take effect.
         self._unanswered: Final[dict[str, tuple[str, float]]] = {}
 
     async def get(self, namespace: str, name: str) -> ResourceClaim:
-        """The claim as the server has it now. Goes on until there is an answer: a claim or NotFound.
+        """The current claim. Retries until there is an answer: a claim or NotFound.
 
-        A write that was not answered may take effect late. While the claim has the version that it was for, that is waited
-        for. Reads are not bound to leading. Raises KubeApiError for a claim that cannot be decoded.
+        A write without an answer may take effect late; while the claim has the version of that write, this is waited for.
+        Reads do not need leadership. Raises KubeApiError for a claim that cannot be decoded.
         """
         path = _path(namespace, name)
         waits = Backoff(self._rng, initial=LOOKUP_FIRST, factor=4.0, cap=LOOKUP_LONGEST)
@@ -118,7 +118,7 @@ class ResourceClaimRequests:
         return _decoded(body, f"GET {_path(namespace, name)}")
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
-        """Creates a claim with this metadata and spec; as it is then, with the name that was made for it."""
+        """Creates a claim with this metadata and spec; returns it with its generated name."""
         body = msgspec.to_builtins(claim)
         body.pop("status", None)
         manifest = {"apiVersion": _API_VERSION, "kind": "ResourceClaim", **body}
@@ -127,7 +127,7 @@ class ResourceClaimRequests:
     async def patch(
         self, claim: ResourceClaim, changes: Mapping[str, object], *, status: bool
     ) -> ResourceClaim:
-        """Changes this version of a claim by a merge patch, its status or the rest; as it is then."""
+        """Changes this version of a claim by a merge patch of its status or the rest; returns it."""
         path = _path(claim.namespace, claim.name) + ("/status" if status else "")
         body = object_patch(claim.resource_version, changes)
         return await self._change(claim, "PATCH", path, body, MERGE_PATCH)
@@ -135,7 +135,7 @@ class ResourceClaimRequests:
     async def _change(
         self, claim: ResourceClaim, method: str, path: str, body: bytes, content_type: str
     ) -> ResourceClaim:
-        """Sends a change of this version of a claim, and remembers it if it is not answered."""
+        """Sends a change of this version of a claim, and records it if there is no answer."""
         try:
             return await self._send(method, path, body, content_type)
         except KubeError as error:
@@ -155,9 +155,9 @@ class ResourceClaimRequests:
         self._unanswered[path] = claim.resource_version, now + SETTLED
 
     async def add_finalizer(self, claim: ResourceClaim, finalizer: str) -> ResourceClaim:
-        """Adds a finalizer to this version of a claim; as it is then.
+        """Adds a finalizer to this version of a claim; returns it.
 
-        Where the server takes a patch for a change of the spec, which JSON does not carry byte for byte, in protobuf.
+        In protobuf if the server takes a JSON patch for a change of the spec, because JSON does not preserve it byte for byte.
         """
         finalizers = [*(claim.metadata.finalizers or ()), finalizer]
         try:
@@ -176,7 +176,7 @@ class ResourceClaimRequests:
         return await self._change(claim, "PUT", path, changed, PROTOBUF)
 
     async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
-        """Takes a consumer out of status.reservedFor, whatever version of the claim is there."""
+        """Removes a consumer from status.reservedFor, in any version of the claim."""
         patch = {
             "metadata": {"uid": claim.uid},
             "status": {"reservedFor": [{"$patch": "delete", "uid": uid}]},
@@ -185,7 +185,7 @@ class ResourceClaimRequests:
         return await self._send("PATCH", path, msgspec.json.encode(patch), STRATEGIC_MERGE_PATCH)
 
     async def delete(self, claim: ResourceClaim) -> None:
-        """Deletes this very claim."""
+        """Deletes the claim with this uid."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",

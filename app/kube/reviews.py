@@ -1,4 +1,4 @@
-"""Asking the API server who somebody is and what they may do: TokenReview and SubjectAccessReview."""
+"""Asks the API server for users and their rights: TokenReview and SubjectAccessReview."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from app.wire.sanitize import decode
 
 _TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 _ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-#: Seconds for a review, repetitions included, and how often it is sent at most (docs/spec/endpoints.md#authentication).
+#: Timeout of a review in seconds, including repetitions, and how often it is sent at most (docs/spec/endpoints.md#authentication).
 TIMEOUT: Final = 10.0
 ATTEMPTS: Final = 5
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class User(msgspec.Struct, frozen=True):
-    """Somebody who makes requests."""
+    """An authenticated user."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Whether somebody may do something, and what the server says about it."""
+    """The result of a SubjectAccessReview, with the server's reason."""
 
     allowed: bool
     reason: str = ""
@@ -69,14 +69,14 @@ class _AccessReview(msgspec.Struct, frozen=True):
 
 
 class Reviews:
-    """Makes reviews. Nothing is remembered here."""
+    """Makes reviews, without a cache."""
 
     def __init__(self, transport: Transport, rng: np.random.Generator) -> None:
         self._transport: Final = transport
         self._rng: Final = rng
 
     async def who_has(self, token: str) -> User | None:
-        """The user behind a bearer token, None if it is nobody's. Raises KubeApiError."""
+        """The user of a bearer token, None for an unknown token. Raises KubeApiError."""
         status = (
             await self._post(_TOKEN_REVIEWS, "TokenReview", {"token": token}, _TokenReview)
         ).status
@@ -86,7 +86,7 @@ class Reviews:
         return User(user.username, user.groups or (), user.uid, user.extra or {})
 
     async def may(self, user: User, verb: str, path: str) -> Access:
-        """Whether ``user`` may do ``verb`` (a lower-case HTTP method) to a path that is no resource. Raises KubeApiError."""
+        """Whether ``user`` may do ``verb`` (a lower-case HTTP method) on a non-resource path. Raises KubeApiError."""
         spec = {
             "user": user.name,
             "groups": user.groups,

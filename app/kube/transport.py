@@ -1,4 +1,4 @@
-"""What the rest of app.kube needs of an API client: a small protocol, so that tests can stand in for the network."""
+"""The protocol of an API client, as the rest of app.kube uses it; tests replace it by fakes."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -11,10 +11,10 @@ PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
-#: Names that stand for themselves in a path: nearly all.
+#: Names that need no escaping in a path: nearly all.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._-]*")
 
-#: Asked at the last instant before a request is sent; False raises NotLeading.
+#: Asked right before a request is sent; False raises NotLeading.
 Guard = Callable[[], bool]
 
 
@@ -40,7 +40,7 @@ class Transport(Protocol):
         timeout: float | None = None,  # noqa: ASYNC109 - seconds for the exchange, given to the HTTP client
         guard: Guard | None = None,
     ) -> Response:
-        """One exchange; the whole body is read. ``path`` is escaped already; ``timeout`` None is the default."""
+        """One exchange; the whole body is read. ``path`` is already escaped; ``timeout`` None is the default."""
         ...
 
     def stream(

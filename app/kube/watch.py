@@ -1,12 +1,12 @@
-"""Watching one kind: three functions of rising patience.
+"""Watches one kind, in three functions that build on each other.
 
 * ``watch_once``: one connection, as bytes lines, until the server ends it or it breaks;
-* ``watch_resuming``: connection after connection, from the last resourceVersion heard of;
+* ``watch_resuming``: connection after connection, from the last known resourceVersion;
 * ``watch_forever``: lists first, and again when the server no longer has the history (410). Never ends.
 
-A connection that has died without a reason is noticed: the server is asked to end each one after one to two minutes
-(jittered, so that not all watches reconnect at once), and we hang up shortly after it should have. Until then nothing is
-heard of the kind, so it must not be long: a proxy that has lost its server may keep our side of a connection open.
+Dead connections are detected: the server is asked to end each connection after one to two minutes (jittered, so that not all
+watches reconnect at once), and the client closes it shortly after that time. The time must be short, because no changes arrive
+meanwhile; a proxy that has lost its server may keep our side of a connection open.
 """
 
 import asyncio
@@ -39,18 +39,18 @@ T = TypeVar("T", bound=KubeObject)
 #: What a watch brings: part of a list, or a batch of changes.
 Update = ListPart[T] | list[Event[T]]
 
-#: Seconds after which the server is asked to end a watch, from .. to.
+#: Seconds after which the server is asked to end a watch, from and to.
 CONNECTION_LIFE: Final = (60.0, 120.0)
-#: Silence allowed beyond that, seconds.
+#: Seconds without data that are allowed after that.
 SLACK: Final = 10.0
-#: A connection that ends sooner than this is not renewed at once, seconds.
+#: Seconds: after a shorter connection the next one is delayed.
 TOO_SHORT: Final = 1.0
-#: First and longest wait between attempts, seconds; jitter doubles them at most.
+#: First and longest wait between attempts in seconds; jitter at most doubles them.
 RETRY_FIRST: Final = 0.1
 RETRY_LONGEST: Final = 5.0
-#: Seconds between looks for a kind that the server does not have (up to double).
+#: Seconds between checks for a kind that the server does not have (up to double).
 ABSENT_RETRY: Final = 300.0
-#: The same trouble is logged again after this many seconds.
+#: Seconds after which the same error is logged again.
 REPEAT_LOG: Final = 60.0
 
 _RESUMABLE: Final = (ConnectionFailed, ServerUnavailable, TooManyRequests)
@@ -59,7 +59,7 @@ _RESUMABLE: Final = (ConnectionFailed, ServerUnavailable, TooManyRequests)
 async def watch_once(
     transport: Transport, path: str, params: Mapping[str, str], rng: np.random.Generator
 ) -> AsyncGenerator[list[bytes], None]:
-    """The complete lines of each chunk (none, when a chunk completes none). A last line without its end is dropped."""
+    """The complete lines of each chunk (none if it completes none). An incomplete last line is dropped."""
     life = int(rng.uniform(*CONNECTION_LIFE))
     asked = {
         **params,
@@ -76,9 +76,9 @@ async def watch_once(
 async def watch_resuming(
     transport: Transport, feed: Feed[T], rng: np.random.Generator
 ) -> AsyncGenerator[list[Event[T]], None]:
-    """The changes since ``feed.resource_version``, a batch per chunk, whatever happens to connections.
+    """The changes since ``feed.resource_version``, a batch per chunk, over any number of connections.
 
-    Raises Gone when the server no longer knows that version, and what waiting does not heal.
+    Raises Gone if the server no longer has that version, and errors that do not pass.
     """
     loop = asyncio.get_running_loop()
     backoff = _retries(rng)
@@ -103,7 +103,7 @@ async def watch_resuming(
 async def watch_forever(
     transport: Transport, feed: Feed[T], rng: np.random.Generator
 ) -> AsyncGenerator[Update[T], None]:
-    """A list in parts, then batches of changes; another list whenever history is lost. Raises nothing of its own."""
+    """A list in parts, then batches of changes; another list whenever the history is lost. Never raises."""
     backoff = _retries(rng)
     complaints = _Complaints(feed.kind.name)
     while True:
@@ -164,7 +164,7 @@ def _retries(rng: np.random.Generator) -> Backoff:
 
 
 class _Complaints:
-    """Logs trouble once a minute as long as it stays the same."""
+    """Logs an error, at most once a minute while it stays the same."""
 
     def __init__(self, kind: str) -> None:
         self._kind: Final = kind
@@ -172,8 +172,8 @@ class _Complaints:
         self._at = 0.0
 
     def note(self, err: KubeApiError, text: str) -> None:
-        """``text`` has places for the kind and the error."""
-        if isinstance(err, Unauthorized):  # the client says that once for all kinds
+        """Logs ``text``, which has placeholders for the kind and the error."""
+        if isinstance(err, Unauthorized):  # the client logs that once for all kinds
             logger.debug(text, self._kind, err)
             return
         now = asyncio.get_running_loop().time()

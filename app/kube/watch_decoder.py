@@ -1,4 +1,4 @@
-"""From the chunks of a watch to events of one kind. Nothing here waits or touches the network."""
+"""Decodes the chunks of a watch into events of one kind; without I/O."""
 
 import dataclasses
 import logging
@@ -19,15 +19,15 @@ DELETED: Final = "DELETED"
 BOOKMARK: Final = "BOOKMARK"
 ERROR: Final = "ERROR"
 
-#: Objects that could not be read are named in the log once each, up to this many.
+#: Number of unreadable objects that are named in the log, once each.
 MAX_REPORTED: Final = 1000
 
-#: Seconds of work after which other tasks get their turn.
+#: Seconds of work after which other tasks run.
 TURN: Final = 0.005
 
 
 class KubeObject(Protocol):
-    """What is asked of a decoded object."""
+    """What every decoded object has."""
 
     @property
     def key(self) -> str:
@@ -48,7 +48,7 @@ class KubeObject(Protocol):
 T = TypeVar("T", bound=KubeObject)
 T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
 
-#: An event's type and object. A BOOKMARK comes with a Bookmark, a DELETED perhaps with a mere Named.
+#: An event's type and object: a Bookmark for BOOKMARK, perhaps only a Named for DELETED.
 Event = tuple[str, T | Bookmark]
 
 
@@ -60,19 +60,19 @@ class Decoder(Protocol[T_co]):
         ...
 
     def split_list(self, body: bytes) -> ListPage:
-        """A list whose objects are still to be decoded."""
+        """Splits a list into its objects, which are not decoded yet."""
         ...
 
     def decode_all(
         self, objects: Sequence[msgspec.Raw], skipped: list[DecodeError]
     ) -> Sequence[T_co]:
-        """Those objects of a list that can be read; the errors of the others are put into ``skipped``."""
+        """The objects of a list that can be decoded; the errors of the others are added to ``skipped``."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class ResourceKind(Generic[T]):
-    """A kind to be watched: ``name`` (``Pod``), where its collection is, how its objects are read."""
+    """A kind to watch: ``name`` (``Pod``), the path of its collection, and the decoder of its objects."""
 
     name: str
     path: str
@@ -86,7 +86,7 @@ class ResourceKind(Generic[T]):
 
 
 class ListPart(NamedTuple, Generic[T]):
-    """Some objects of a list, by key. The last part has ``keys``: those of all that exist, the undecodable ones included."""
+    """Some objects of a list, by key. The last part has the ``keys`` of all existing objects, including undecodable ones."""
 
     items: Mapping[str, T]
     keys: AbstractSet[str] | None = None
@@ -104,7 +104,7 @@ class LineSplitter:
         self._begun: Final[list[bytes]] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk completes, empty ones left out. The rest waits for its end."""
+        """The lines that this chunk completes, without empty ones. An incomplete line is kept."""
         first, *others = chunk.split(b"\n")
         self._begun.append(first)
         if not others:
@@ -116,33 +116,33 @@ class LineSplitter:
 
 
 class Feed(Generic[T]):
-    """How far the watch of one kind has got, and what it has met on the way."""
+    """The state of the watch of one kind: its resourceVersion, times, and unusable objects."""
 
     def __init__(self, kind: ResourceKind[T]) -> None:
         self.kind: Final = kind
-        #: Where to resume: that of the last event, bookmark or list.
+        #: The resourceVersion of the last event, bookmark or list, from which to resume.
         self.resource_version = ""
-        #: Loop time when anything was last heard from the server, None before.
+        #: Loop time when data last arrived from the server, None before.
         self.heard_at: float | None = None
-        #: Whether the server had this kind when last asked.
+        #: Whether the server had this kind when it was last asked.
         self.served = True
-        #: Whether it ever had.
+        #: Whether the server ever had this kind.
         self.known = False
         self.lists = 0
         self.reconnects = 0
         self.decode_errors = 0
-        #: Keys of objects that exist but could not be read when last seen.
+        #: Keys of objects that exist and could not be decoded when last seen.
         self.unreadable: Final[set[str]] = set()
         self.handler_errors = 0
-        #: Keys of objects that exist and were refused by the handler when last seen.
+        #: Keys of objects that exist and were rejected by the handler when last seen.
         self.refused: Final[set[str]] = set()
         self._reported: Final[set[str]] = set()
 
     def read(self, lines: Iterable[bytes]) -> Iterator[Event[T]]:
-        """Decodes lines and moves on, with each event that is taken.
+        """Yields the decoded events of lines; each advances ``resource_version``.
 
-        An object that cannot be read is counted and skipped. Raises KubeApiError for an ERROR line, and for one that is no
-        event: what it should have said is lost, so that only another list tells how things are.
+        An object that cannot be decoded is counted and skipped. Raises KubeApiError for an ERROR line, and for a line that is
+        not an event: its change is lost, so that another list is necessary.
         """
         decode = self.kind.decoder.decode_line
         for line in lines:
@@ -159,7 +159,7 @@ class Feed(Generic[T]):
             yield kind, item
 
     def batches(self, lines: Iterable[bytes], now: Callable[[], float]) -> Iterator[list[Event[T]]]:
-        """The events in batches that take not much longer than TURN to decode by this clock; at least one batch.
+        """The events in batches that take about TURN seconds to decode by this clock; at least one batch.
 
         Raises KubeApiError as ``read`` does, after the events that came before.
         """
@@ -177,7 +177,7 @@ class Feed(Generic[T]):
         yield events
 
     def skip(self, err: DecodeError) -> None:
-        """Counts an object that cannot be read, and logs it the first time."""
+        """Counts an object that cannot be decoded, and logs it the first time."""
         self.decode_errors += 1
         key = err.key
         self.unreadable.add(key)
@@ -191,7 +191,7 @@ class Feed(Generic[T]):
             )
 
     def refuse(self, key: str, err: Exception, *, exists: bool = True) -> None:
-        """Counts an object that the handler has refused, and logs it the first time."""
+        """Counts an object that the handler has rejected, and logs it the first time."""
         self.handler_errors += 1
         if exists:
             self.refused.add(key)
@@ -205,7 +205,7 @@ class Feed(Generic[T]):
         return True
 
     def _unreadable(self, err: DecodeError) -> Iterator[Event[T]]:
-        """An object may be gone though its content makes no sense: its name is enough for that."""
+        """Handles an undecodable object; a deletion needs only its name."""
         if err.named is None:
             self.decode_errors += 1
             raise KubeApiError(f"watch {self.kind.path}: {err}") from err

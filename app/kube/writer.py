@@ -1,17 +1,18 @@
-"""Writes to the API server: bindings, pod status, deletions, volumes.
+"""Writes bindings, pod status, deletions and volumes to the API server.
 
-Only a leader writes: ``may_write`` is asked before each request leaves, and NotLeading raised when it says no.
+Only a leader writes: ``may_write`` is asked before each request is sent, and NotLeading is raised if it returns False.
 
-A binding whose answer was lost is not guessed about and not blindly repeated. The pod is looked up:
+After a binding without an answer the pod is looked up:
 
-    bound to our node    success (ours, or the same decision repeated: there is no difference)
-    bound elsewhere      failure, in the words of the API server
+    bound to our node    success
+    bound elsewhere      failure, with the API server's text
     gone, or recreated   failure
     not bound            the binding is sent again, a bounded number of times
 
-Only a pod, or the API server's own 404, answers a lookup. Anything else (401 and 403 while an API server starts, 5xx, a load
-balancer's page) does not: the lookup goes on until there is an answer, or the watch shows the pod bound or gone. To give up would
-mean to treat as free what may be taken. For the same reason a failure is reported only when no request can take effect any more.
+Only a pod, or the API server's own 404, answers a lookup. After anything else (401 and 403 while an API server starts, 5xx, a
+load balancer's page) the lookup is repeated until there is an answer, or the watch shows the pod bound or gone. Otherwise
+resources that may be taken would count as free. For the same reason a failure is reported only when no request can take effect
+any more.
 """
 
 import asyncio
@@ -58,37 +59,37 @@ from app.wire.sanitize import decode
 
 logger = logging.getLogger(__name__)
 
-#: How often a binding is sent at most, and the waits between, seconds.
+#: How often a binding is sent at most, and the waits between in seconds.
 BIND_ATTEMPTS: Final = 4
 BIND_RETRY: Final = 0.05
-#: Longest wait between lookups, seconds.
+#: Longest wait between lookups in seconds.
 LOOKUP_LONGEST: Final = 2.0
-#: Seconds for which an outcome is not known after which the log says so.
+#: Seconds after which an unknown outcome is logged.
 DOUBT_WARNING: Final = 10.0
 #: How often another write is sent at most; waits of 10 ms, 50 ms, 250 ms between (docs/spec/cycle.md#status-patch).
 WRITE_ATTEMPTS: Final = 4
 WRITE_RETRY: Final = 0.01
 
-#: How an API server's answer to a binding begins.
+#: The beginning of an API server's answer to a binding.
 _SUCCESS: Final = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"'
 
 _TRANSIENT: Final = (ConnectionFailed, ServerUnavailable, TooManyRequests)
 
 
 class BindResult(msgspec.Struct, frozen=True):
-    """How a binding ended. ``message`` says why it failed; ``error`` is what the last request raised, if it did."""
+    """The outcome of a binding. ``message``: why it failed; ``error``: the exception of the last request, if any."""
 
     bound: bool
     message: str = ""
     error: KubeApiError | None = None
     #: Bindings sent.
     attempts: int = 1
-    #: Whether the pod had to be looked up to know.
+    #: Whether the pod had to be looked up.
     looked_up: bool = False
 
 
 class Doubt(msgspec.Struct):
-    """A binding that was sent and whose outcome is not known yet."""
+    """A binding that was sent and whose outcome is unknown."""
 
     #: namespace/name.
     pod: str
@@ -96,9 +97,9 @@ class Doubt(msgspec.Struct):
     node: str
     #: When it began, in the loop's time.
     since: float
-    #: Why there is no answer.
+    #: The error instead of an answer.
     error: str = ""
-    #: Whether the log says so.
+    #: Whether it was logged.
     logged: bool = False
 
 
@@ -120,7 +121,7 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class KubeWriter:
-    """Writes what the scheduler decides."""
+    """Writes for the scheduler."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class KubeWriter:
         rng: np.random.Generator,
         pods: Mapping[str, Pod] | None = None,
     ) -> None:
-        """``pods``: every pod by namespace/name, as the watch shows it now; None if nothing is watched."""
+        """``pods``: all pods by namespace/name, as the watch shows them; None without a watch."""
         self._transport: Final = transport
         self._may_write: Final = may_write
         self._rng: Final = rng
@@ -140,15 +141,15 @@ class KubeWriter:
 
     @property
     def doubts(self) -> Sequence[Doubt]:
-        """The bindings whose outcome is not known, the oldest first."""
+        """The bindings whose outcome is unknown, the oldest first."""
         return list(self._doubts.values())
 
     # ------------------------------------------------------------ bindings
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> BindResult:
-        """Binds a pod to a node. Raises NotLeading; what the server refuses is a BindResult.
+        """Binds a pod to a node. Raises NotLeading; a rejection is a BindResult.
 
-        Returns only when the outcome is known for good, which may take as long as the API server is away.
+        Returns when the outcome is final, which may take as long as the API server is not available.
         """
         path = f"{_pod_path(namespace, name)}/binding"
         body = binding_body(namespace, name, uid, node)
@@ -200,7 +201,7 @@ class KubeWriter:
     async def _verdict(
         self, namespace: str, name: str, doubt: Doubt, error: KubeError
     ) -> BindResult | None:
-        """What a lookup says about a binding that ended with ``error``; None: not bound."""
+        """What a lookup says about a binding that ended with ``error``; None if not bound."""
         failure = error if isinstance(error, KubeApiError) else None
         try:
             node = await self._look_up(namespace, name, doubt, error)
@@ -217,7 +218,7 @@ class KubeWriter:
     async def _look_up(
         self, namespace: str, name: str, doubt: Doubt, error: KubeError | None = None
     ) -> str:
-        """The node that this very pod is bound to, empty for none. Goes on until that is known; raises NotFound."""
+        """The node that the pod with this uid is bound to, empty for none. Retries until that is known; raises NotFound."""
         waits = Backoff(self._rng, initial=BIND_RETRY, factor=4.0, cap=LOOKUP_LONGEST)
         self._doubts[doubt.uid] = doubt
         if error is not None:
@@ -236,7 +237,7 @@ class KubeWriter:
             await asyncio.sleep(waits.next())
 
     async def _ask_node(self, namespace: str, name: str, uid: str) -> str:
-        """What the server says. Raises NotFound if it has no such pod, KubeApiError for what is no answer."""
+        """The node by the server. Raises NotFound if it has no such pod, KubeApiError for anything that is not an answer."""
         body = await read_object(self._transport, _pods_path(namespace), name)
         try:
             pod = decode(_BOUND_POD, body)
@@ -249,7 +250,7 @@ class KubeWriter:
         return pod.spec.node_name
 
     def _shown_node(self, doubt: Doubt) -> str:
-        """What the watch shows: the pod's node, empty for none yet. Raises NotFound."""
+        """The node by the watch, empty for none yet. Raises NotFound."""
         if self._pods is None:
             return ""
         pod = self._pods.get(doubt.pod)
@@ -272,9 +273,9 @@ class KubeWriter:
             )
 
     async def bound_to(self, pod: Pod, node: str, *, settle: float = 0.0) -> str | None:
-        """The node that this very pod is bound to, None for none.
+        """The node that the pod with this uid is bound to, None for none.
 
-        ``node``: where somebody else was to bind it, who may still do so for ``settle`` seconds; that is waited for. Goes on
+        ``node``: the node that an extender was to bind it to, and may still for ``settle`` seconds, which are waited for. Retries
         until there is an answer; raises NotFound.
         """
         loop = asyncio.get_running_loop()
@@ -301,9 +302,9 @@ class KubeWriter:
         nominated_node_name: str | None = None,
         now: float,
     ) -> bool:
-        """Makes the status say this; False when it does already. See payloads.pod_status_patch.
+        """Patches the pod's status; False if it is so already. See payloads.pod_status_patch.
 
-        Raises NotLeading, and KubeApiError once trouble that may pass has been tried often enough.
+        Raises NotLeading, and KubeApiError after repeated temporary errors.
         """
         patch = pod_status_patch(
             pod, condition=condition, nominated_node_name=nominated_node_name, now=now
@@ -314,7 +315,7 @@ class KubeWriter:
         return True
 
     async def patch_extended_claim_status(self, pod: Pod, status: Mapping[str, object]) -> None:
-        """Makes status.extendedResourceClaimStatus say this. Raises like ``patch_pod_status``."""
+        """Patches status.extendedResourceClaimStatus. Raises like ``patch_pod_status``."""
         patch = {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": status}}
         await self._patch_status(pod, msgspec.json.encode(patch))
 
@@ -333,9 +334,9 @@ class KubeWriter:
             raise
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
-        """Deletes this very pod with its own grace period; False when it was gone already.
+        """Deletes the pod with this uid with its own grace period; False if it was gone already.
 
-        A conflict may mean that another pod has taken the name, or anything else: the pod is looked up. Raises NotLeading
+        After a conflict, which may mean that another pod has the name, the pod is looked up. Raises NotLeading
         and KubeApiError.
         """
         path = _pod_path(namespace, name)
@@ -350,7 +351,7 @@ class KubeWriter:
         return True
 
     async def _is_gone(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether the server says that there is no such pod; False as well when it cannot be asked."""
+        """Whether the server says that there is no such pod; also False if it cannot be asked."""
         try:
             await self._ask_node(namespace, name, uid)
         except NotFound:
@@ -367,9 +368,9 @@ class KubeWriter:
         content_type: str,
         again: tuple[type[KubeApiError], ...],
     ) -> None:
-        """A write whose repetition does no harm, repeated after the errors ``again``. Raises NotLeading and KubeApiError.
+        """Sends an idempotent write, repeated after the errors ``again``. Raises NotLeading and KubeApiError.
 
-        NotFound is what the API server itself says.
+        NotFound is only raised for the API server's own 404.
         """
         waits = Backoff(self._rng, initial=WRITE_RETRY, factor=5.0, cap=1.0, jitter=0.1)
         for attempt in range(1, WRITE_ATTEMPTS + 1):
@@ -391,9 +392,9 @@ class KubeWriter:
     async def patch_persistent_volume(
         self, name: str, *, resource_version: str, changes: Mapping[str, object]
     ) -> bytes:
-        """Changes this version of a volume (``spec.claimRef``); the object as it is then.
+        """Changes this version of a volume (``spec.claimRef``); returns the object.
 
-        Raises NotLeading, Conflict when there is a newer version, and KubeApiError.
+        Raises NotLeading, Conflict if there is a newer version, and KubeApiError.
         """
         path = f"/api/v1/persistentvolumes/{path_segment(name)}"
         return await self._patch_object(path, resource_version, changes)
@@ -401,9 +402,9 @@ class KubeWriter:
     async def patch_persistent_volume_claim(
         self, namespace: str, name: str, *, resource_version: str, changes: Mapping[str, object]
     ) -> bytes:
-        """Changes this version of a claim (the selected-node annotation); the object as it is then.
+        """Changes this version of a claim (the selected-node annotation); returns the object.
 
-        Raises NotLeading, Conflict when there is a newer version, and KubeApiError.
+        Raises NotLeading, Conflict if there is a newer version, and KubeApiError.
         """
         claims = f"/api/v1/namespaces/{path_segment(namespace)}/persistentvolumeclaims"
         return await self._patch_object(f"{claims}/{path_segment(name)}", resource_version, changes)
@@ -431,7 +432,7 @@ def _pod_path(namespace: str, name: str) -> str:
 
 
 def _in_doubt(error: KubeError) -> bool:
-    """Whether a binding that ended so may have taken effect: not when it was never sent, or refused."""
+    """Whether a binding that failed with this error may have taken effect: not if it was not sent, or was rejected."""
     return isinstance(error, Conflict) or may_take_effect(error)
 
 
