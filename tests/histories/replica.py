@@ -17,6 +17,8 @@ import msgspec
 
 from app.kube.connection import Connection
 from app.kube.writer import KubeWriter
+from app.plugins import registry
+from app.runtime.limits import Limits
 from app.scheduler import process
 from app.scheduler.options import RunOptions
 from app.scheduler.wiring import Scheduler
@@ -323,9 +325,43 @@ def _patched(patch_noted: Any) -> Iterator[None]:
     with (
         mock.patch.object(process, "KubeClient", SimulatedClient),
         mock.patch("app.extender.transport.Pool", extender_pool),
-        mock.patch.object(process, "entry_points", return_value=()),
+        mock.patch.object(process, "entry_points", _no_entries),
+        mock.patch.object(registry, "capabilities", _capabilities),
+        mock.patch.object(process, "take_limits", _limits),
         mock.patch.object(process, "gc", nothing),
+        mock.patch.multiple("app.observe.telemetry", **dict.fromkeys(_COLLECTORS, _collect)),
         mock.patch.object(KubeWriter, "patch_pod_status", patch_noted),
+        # How often they look whether there is something to do.
         mock.patch("app.observe.metrics.process.LAG_INTERVAL", 30.0),
+        mock.patch("app.kube.events.LOOK", 0.5),
     ):
         yield
+
+
+# Plain functions: a Mock would remember each call.
+
+
+def _no_entries(**_group: str) -> tuple[()]:
+    """Nobody has installed a plugin."""
+    return ()
+
+
+_POINTS = registry.capabilities()
+
+
+def _capabilities(_plugins: object) -> dict[str, frozenset[str]]:
+    """The plugins' extension points, worked out once."""
+    return _POINTS
+
+
+def _limits() -> Limits:
+    """What the machine allows."""
+    return Limits(memory=2**31, descriptors=2**16)
+
+
+#: What tells of the machine in the metrics.
+_COLLECTORS = ("ProcessCollector", "PlatformCollector", "GCCollector")
+
+
+def _collect(registry: object) -> None:
+    """Tells nothing."""

@@ -131,7 +131,7 @@ _WEIGHTS = (4, 2, 2, 2)
 #: When users stop and everything works again, seconds: leases take their time.
 _LENGTHS = {
     ANYTHING: (5.0, 8.0, 12.0, 25.0),
-    DOUBTS: (5.0, 8.0),
+    DOUBTS: (5.0, 8.0, 12.0),
     LAPSES: (20.0,),
     MID_ATTEMPT: (5.0, 8.0),
 }
