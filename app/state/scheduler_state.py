@@ -144,9 +144,8 @@ class SchedulerState:
         return current is not None and current.uid == pod.uid and not current.node_name
 
     def latest(self, pod: Pod) -> Pod:
-        """The latest version of the pod with this uid; ``pod`` itself if it is gone."""
-        current = self.pods.get(pod.key)
-        return current if current is not None and current.uid == pod.uid else pod
+        """The latest version of the pod with this uid; ``pod`` itself if it is bound or gone."""
+        return self.pods[pod.key] if self.is_unbound(pod) else pod
 
     # ------------------------------------------------------------ what happened
 

@@ -117,6 +117,23 @@ class TestChoice:
         assert world.bound == bound
         assert requested == (2000 if bound else 0)
 
+    async def test_a_pod_that_another_scheduler_binds_meanwhile_is_dropped(self):
+        """Its JSON is not kept once it is bound, and the next candidates may have to be asked about."""
+        ext = scripted(lambda verb, request: after(1.0, everything(verb, request)))
+        async with World(ext).running() as world:
+            world.nodes("n1")
+            pod = world.pod("p", cpu="1")
+            await until(lambda: ext.fake.requests)
+            world.bound["p"] = "n0"
+            world.confirm(pod)
+            world.nodes("n2")
+            world.apply(Node, world.state.table.nodes[world.state.table.row_of["n1"]], None)
+            await until(lambda: len(ext.fake.requests) == 2)
+            await asyncio.sleep(2.0)
+            assert world.place(pod) == "outside"
+        assert world.bound == {"p": "n0"}
+        assert not world.told
+
     async def test_a_word_about_a_node_that_was_not_shown(self):
         answer = {"FailedAndUnresolvableNodes": {"n1": "no licence", "n2": "nor there", "x": "?"}}
         async with World(scripted(lambda verb, request: answer)).running() as world:
