@@ -160,12 +160,12 @@ def draw_menu(rng: random.Random, *, calls: bool, choices: Sequence[int]) -> lis
 def draw_doubts(rng: random.Random) -> list[MenuItem]:
     """Faults that leave it open whether a pod is bound, others of the lookup that is to tell, and a watch that tells late."""
     done = [fault for fault in REQUEST_FAULTS if "done" in fault and "not done" not in fault]
-    lost = rng.choice(("reset after", "reset, done later", rng.choice(done)))
+    lost = rng.choice(("reset after", "reset, done later", "reset, done later", rng.choice(done)))
     lookups = [fault for fault, kinds in REQUEST_FAULTS.items() if "lookup" in kinds]
     refused = rng.choice(("401", "403", "404 of a proxy", rng.choice(lookups)))
     binds = REQUEST_FAULTS[lost] & {"bind", "extender bind"}
-    menu = [MenuItem(lost, binds, rng.choice((0.3, 0.6, 0.95)))]
-    if rng.random() < 0.7:
+    menu = [MenuItem(lost, binds, rng.choice((0.4, 0.95)))]
+    if rng.random() < 0.6:
         menu.append(MenuItem(refused, frozenset({"lookup"}), rng.choice((0.5, 0.9))))
     if rng.random() < 0.6:
         late = rng.choice(("slow line", "silence", "cut"))

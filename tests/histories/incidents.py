@@ -34,6 +34,7 @@ class Incidents:
             "process is cut off": self._cut_off,
             "wall clock jumps": self._jump,
             "users act": self._act,
+            "a pod goes": self._remove_pod,
             "lease is deleted": self._delete_lease,
             "lease is emptied": self._empty_lease,
             "lease is taken": self._take_lease,
@@ -115,6 +116,9 @@ class Incidents:
 
     def _act(self, _seconds: float) -> None:
         self._history.workload.act()
+
+    def _remove_pod(self, _seconds: float) -> None:
+        self._history.workload.remove_pod()
 
     # ------------------------------------------------------------ the lease
 

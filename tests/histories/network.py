@@ -160,9 +160,9 @@ class Network:
         """Seconds, one way."""
         return 0.0002 + 0.003 * self.rng.random()
 
-    def pause(self, longest: float) -> float:
+    def pause(self, longest: float, least: float = 0.1) -> float:
         """Some seconds, short ones as often as long ones; never beyond the time of faults."""
-        seconds = longest ** self.rng.random() * 0.1 ** (1.0 - self.rng.random())
+        seconds = least * (longest / least) ** self.rng.random()
         return min(seconds, max(0.0, self.quiet_at - self.simulation.now))
 
     def fault(self, request: Request) -> str:
@@ -373,7 +373,7 @@ class Exchange:
                 self._time_out()
             case "reset, done later":
                 self._later(there, self.break_off)
-                self._later(there + network.pause(30.0), self._do, request)
+                self._later(there + network.pause(30.0, least=1.0), self._do, request)
             case "done twice":
                 self._later(there, self._arrive)
                 self._later(there + network.pause(6.0), self._do, request)

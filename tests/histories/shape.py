@@ -99,6 +99,7 @@ INCIDENTS = {
     "process is cut off": 25.0,
     "wall clock jumps": 100.0,
     "users act": 0.0,
+    "a pod goes": 0.0,
     "lease is deleted": 0.0,
     "lease is emptied": 0.0,
     "lease is taken": 20.0,
@@ -152,6 +153,8 @@ class Shape(NamedTuple):
     extender_latency: float
     nodes: int
     pods: int
+    #: How many of the pods have a priority.
+    urgent: float
     #: When users stop and everything works again.
     quiet_at: float
     #: What a look at the clock costs.
@@ -167,7 +170,7 @@ def draw(seed: int) -> Shape:
     elects = theme == LAPSES or rng.random() < 0.6
     volumes = theme == ANYTHING and rng.random() < 0.2
     many = theme == MID_ATTEMPT or (not volumes and rng.random() < 0.25)
-    extenders = _draw_extenders(rng) if many else ()
+    extenders = _draw_extenders(rng, theme) if many else ()
     quiet_at = rng.choice(_LENGTHS[theme])
     return Shape(
         seed=seed,
@@ -178,8 +181,9 @@ def draw(seed: int) -> Shape:
         volumes=volumes,
         extenders=extenders,
         extender_latency=1.5 if theme == MID_ATTEMPT else rng.choice((0.0, 0.05, 1.5)),
-        nodes=rng.randint(1, 4),
-        pods=rng.choice((3, 4, 4, 5, 5, 6, 8, 12)),
+        nodes=rng.randint(1, 2 if theme == MID_ATTEMPT else 4),
+        pods=rng.choice((2, 3, 3, 4, 5) if theme == MID_ATTEMPT else (3, 4, 4, 5, 5, 6, 8, 12)),
+        urgent=0.4 if theme == MID_ATTEMPT else 0.1,
         quiet_at=quiet_at,
         cost=rng.choice((0.0, 0.00002, 0.00002, 0.003)),
         menu=_draw_faults(rng, theme, calls=bool(extenders)),
@@ -199,9 +203,11 @@ def _draw_faults(rng: random.Random, theme: str, *, calls: bool) -> list[MenuIte
     return draw_delays(rng) + menu if theme == LAPSES else menu
 
 
-def _draw_extenders(rng: random.Random) -> tuple[str, ...]:
+def _draw_extenders(rng: random.Random, theme: str) -> tuple[str, ...]:
     """One or two, of which one may bind at most."""
     first = rng.choice(list(EXTENDERS))
+    if theme == MID_ATTEMPT:
+        first = rng.choice(("preempts", "reserving", "reserving", first))
     if rng.random() < 0.6:
         return (first,)
     others = EXTENDERS.keys() - {first, "reserving"}
@@ -222,7 +228,8 @@ def _draw_incidents(
     if theme == LAPSES:
         drawn.append((rng.choice(_LAPSES), ""))
     elif theme == MID_ATTEMPT:
-        drawn += [("users act", rng.choice(CALLS)) for _ in range(rng.randint(2, 6))]
+        acts = ("a pod goes", "a pod goes", "users act")
+        drawn += [(rng.choice(acts), rng.choice(CALLS[:3])) for _ in range(rng.randint(1, 4))]
     incidents = []
     for name, bound_to in drawn:
         at = rng.random() * quiet_at

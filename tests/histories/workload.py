@@ -206,7 +206,7 @@ class Workload:
             requests["memory"] = rng.choice(("256Mi", "1Gi"))
         container: Manifest = {"name": "c", "resources": {"requests": requests}}
         spec: Manifest = {"schedulerName": PROFILE, "containers": [container]}
-        match rng.randrange(10):
+        match rng.randrange(9):
             case 0:
                 requests["example.com/gpu"] = "1"
             case 1:
@@ -220,8 +220,8 @@ class Workload:
                 spec["nodeSelector"] = {"disk": "ssd"}
             case 5:
                 spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
-            case 6:
-                spec["priority"] = rng.choice((10, 1000))
+        if rng.random() < self._shape.urgent:
+            spec["priority"] = rng.choice((10, 1000))
         return {
             "metadata": {
                 "name": f"p{self._number}",
@@ -243,6 +243,13 @@ class Workload:
         pod = self._some(PODS)
         if pod is not None:
             self._delete(pod)
+
+    def remove_pod(self) -> None:
+        """A pod that is on a node is gone at once."""
+        pod = self._some(PODS, lambda p: p["spec"].get("nodeName"))
+        if pod is not None:
+            self._tell("user", f"deletes {pod['metadata']['name']} without grace")
+            self._server.remove(PODS, key_of(pod))
 
     def _delete(self, pod: Manifest) -> None:
         meta, key = pod["metadata"], key_of(pod)
