@@ -42,7 +42,7 @@ from tests.histories.workload import PROFILE
 _GUARDED = frozenset({"bind", "patch status", "delete pod", "patch volume", "event", *CALLS})
 #: Tasks that a process has while it runs; all others end.
 _ETERNAL = ("process", "watch ", "events", "lease events", "event loop lag", "election", "schedule", "wait for",
-            "flush queue", "scheduling loop")  # fmt: skip
+            "flush queue", "scheduling loop", "free memory")  # fmt: skip
 
 
 class Checker(Watcher):

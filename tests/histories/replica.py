@@ -328,6 +328,7 @@ def _patched(patch_noted: Any) -> Iterator[None]:
         mock.patch.object(process, "entry_points", _no_entries),
         mock.patch.object(registry, "capabilities", _capabilities),
         mock.patch.object(process, "take_limits", _limits),
+        mock.patch.object(process, "return_free_memory", _keep_memory),
         mock.patch.object(process, "gc", nothing),
         mock.patch.multiple("app.observe.telemetry", **dict.fromkeys(_COLLECTORS, _collect)),
         mock.patch.object(KubeWriter, "patch_pod_status", patch_noted),
@@ -357,6 +358,11 @@ def _capabilities(_plugins: object) -> dict[str, frozenset[str]]:
 def _limits() -> Limits:
     """What the machine allows."""
     return Limits(memory=2**31, descriptors=2**16)
+
+
+async def _keep_memory() -> None:
+    """Returns nothing to the system."""
+    await asyncio.get_running_loop().create_future()
 
 
 #: What tells of the machine in the metrics.
