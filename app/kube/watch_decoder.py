@@ -45,6 +45,9 @@ class KubeObject(Protocol):
         ...
 
 
+#: Characters of a name or a reason in the log.
+_MAX_SHOWN: Final = 1024
+
 T = TypeVar("T", bound=KubeObject)
 T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
 
@@ -185,9 +188,9 @@ class Feed(Generic[T]):
             logger.error(
                 "%s %s cannot be read and %s: %s",
                 self.kind.name,
-                key or "without a name",
+                _shown(key) or "without a name",
                 err.outcome,
-                err.problem,
+                _shown(err.problem),
             )
 
     def refuse(self, key: str, err: Exception, *, exists: bool = True) -> None:
@@ -196,7 +199,7 @@ class Feed(Generic[T]):
         if exists:
             self.refused.add(key)
         if self._to_be_reported(key):
-            logger.error("%s %s cannot be used: %r", self.kind.name, key, err, exc_info=err)
+            logger.error("%s %s cannot be used: %r", self.kind.name, _shown(key), err, exc_info=err)
 
     def _to_be_reported(self, key: str) -> bool:
         if key in self._reported or len(self._reported) >= MAX_REPORTED:
@@ -220,3 +223,8 @@ class Feed(Generic[T]):
     def _error(self, status: ApiStatus) -> KubeApiError:
         message = status.message or f"watch {self.kind.path}: error {status.code}"
         return error_from_status(status.code, message=message, reason=status.reason)
+
+
+def _shown(text: str) -> str:
+    """The text for the log: names that no API server accepts can have any length."""
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

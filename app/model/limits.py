@@ -20,6 +20,8 @@ MAX_VALUES: Final = 20_000
 #: Resources that a node offers, or that a container or a pod asks for, and characters of a resource's name (253 + 1 + 63).
 MAX_RESOURCES: Final = 256
 MAX_RESOURCE_NAME: Final = 320
+#: Characters of a name, a namespace, a uid or a resourceVersion (253).
+MAX_NAME: Final = 512
 #: Devices of a slice, of which Kubernetes allows 128; results of a claim and its consumers (32 and 256).
 MAX_DEVICES: Final = 512
 #: Characters of an expression that selects devices (10,240).
@@ -42,6 +44,7 @@ Values = Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_VALUES)]
 ManyDevices = Annotated[tuple[T, ...], msgspec.Meta(max_length=MAX_DEVICES)]
 TextMap = Annotated[dict[str, str], msgspec.Meta(max_length=MAX_ENTRIES)]
 FewByName = Annotated[dict[str, T], msgspec.Meta(max_length=MAX_LIMITED)]
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
 ResourceName = Annotated[str, msgspec.Meta(max_length=MAX_RESOURCE_NAME)]
 ByResource = Annotated[dict[ResourceName, T], msgspec.Meta(max_length=MAX_RESOURCES)]
 Expression = Annotated[str, msgspec.Meta(max_length=MAX_EXPRESSION)]

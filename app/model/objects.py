@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from app.model.limits import ByResource, Few, Many, Ports, TextMap, Values
+from app.model.limits import ByResource, Few, Many, Name, Ports, TextMap, Values
 from app.model.selectors import LabelSelector, Requirement
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -37,10 +37,10 @@ class OwnerReference(Object, frozen=True):
 class ObjectMeta(Object, frozen=True):
     """metav1.ObjectMeta. Timestamps are kept as text: only their presence is used."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
+    name: Name = ""
+    namespace: Name = ""
+    uid: Name = ""
+    resource_version: Name = ""
     generation: Int64 = 0
     labels: TextMap | None = None
     annotations: dict[str, str] | None = None

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from app.model.limits import MAX_UNCHECKED_BYTES
+from app.model.limits import MAX_NAME, MAX_UNCHECKED_BYTES
 from app.model.objects import Named, ObjectMeta
 from app.wire.sanitize import decode, sanitized
 
@@ -271,7 +271,8 @@ class ObjectDecoder(Generic[T]):
         try:
             named = Named(decode(_BARE, raw).metadata.full(ObjectMeta))
             error = DecodeError(self.kind, error.problem, named=named)
-            found = self._instead_of(raw)
+            named_in_full = max(map(len, (named.key, named.uid))) <= 2 * MAX_NAME
+            found = self._instead_of(raw) if named_in_full else None
             if found is not None:
                 error.instead, error.outcome = found
         except Exception:  # noqa: BLE001, S110 - then there is less to say of it

@@ -20,6 +20,7 @@ from app.model.limits import (
     MAX_SPEC_OBJECTS,
     MAX_UNCHECKED_BYTES,
     Many,
+    Name,
     TextMap,
 )
 from app.model.objects import (
@@ -55,10 +56,10 @@ _MAX_OWNER_TEXT: Final = 512
 
 
 class _Meta(msgspec.Struct, rename="camel", gc=False):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
+    name: Name = ""
+    namespace: Name = ""
+    uid: Name = ""
+    resource_version: Name = ""
     generation: Int64 = 0
     labels: msgspec.Raw = _NOTHING
     deletion_timestamp: str | None = None
@@ -68,12 +69,12 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
 
 
 class _Spec(PodSpec):
-    node_name: str = ""
+    node_name: Name = ""
 
 
 class _Status(msgspec.Struct, rename="camel", gc=False):
     phase: str = ""
-    nominated_node_name: str = ""
+    nominated_node_name: Name = ""
     conditions: Many[PodCondition] | None = None
     start_time: dt.datetime | None = None
     container_statuses: Many[ContainerStatus] | None = None

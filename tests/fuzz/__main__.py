@@ -1,5 +1,8 @@
 """The long run: histories from seeds until the time is up. ``python -m tests.fuzz --seconds 600 [--seed N] [--found DIR]``
 
+``--objects N`` instead of ``--seconds`` runs until so many objects and answers were judged. Its objects are made by changing valid
+ones (mutations.py), in histories of 10,000.
+
 Prints what it met, objects per second, the slowest, and what was refused. Each kind of failure is cut down to the events to blame
 and written to a file for the corpus (tests/fuzz/corpus), once. The exit status is 1 if there was any.
 """
@@ -9,11 +12,12 @@ import hashlib
 import re
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from tests.fuzz import asking, calling, configurations, driver, electing, selecting
+from tests.fuzz import asking, calling, configurations, driver, electing, mutations, selecting
 from tests.fuzz.driver import Figures
 from tests.fuzz.histories import Event, Guests, to_json
 from tests.fuzz.world import BUDGET
@@ -26,6 +30,8 @@ _DOORS = (
     ("leases", 20, electing.run),
     ("selectors", 100, selecting.run),
 )
+#: Events of a history of changed objects.
+_EVENTS = 10_000
 
 
 class Run:
@@ -35,18 +41,48 @@ class Run:
         self._options = options
         self._figures = Figures()
         self._known: list[BaseException] = []
+        #: How often something was too slow twice.
+        self._slow = 0
 
     def run(self) -> int:
         """Runs until the time is up; the exit status."""
         options = self._options
         started, seed = time.monotonic(), options.seed
-        while time.monotonic() - started < options.seconds:
-            self._history(seed)
-            if seed % 10 == 0:
+        while not self._done(time.monotonic() - started):
+            if options.objects:
+                self._mutations(seed)
                 self._doors(seed)
+                print(
+                    f"{self._figures.events} after {time.monotonic() - started:.0f} s", flush=True
+                )
+            else:
+                self._history(seed)
+                if seed % 10 == 0:
+                    self._doors(seed)
             seed += 1
         self._report(time.monotonic() - started, seed - options.seed)
-        return 1 if self._known else 0
+        return 1 if self._known or self._slow else 0
+
+    def _done(self, seconds: float) -> bool:
+        objects = self._options.objects
+        return self._figures.events >= objects if objects else seconds >= self._options.seconds
+
+    def _mutations(self, seed: int) -> None:
+        """A history of changed objects; what was too slow in it is written to files."""
+        try:
+            slow = mutations.run(seed, _EVENTS, self._figures, budget=self._options.budget)
+        except Exception as error:
+            error = driver.only(error)
+            if not any(driver.same_kind(error, known) for known in self._known):
+                self._known.append(error)
+                print(f"seed {seed}, mutations: {_brief(error)}", flush=True)
+                traceback.print_exception(error)
+            return
+        for cost, event in slow:
+            self._slow += 1
+            print(f"seed {seed}: {cost.seconds * 1000:.1f} ms: {cost.what}", flush=True)
+            if event is not None:
+                self._write([event], cost.what)
 
     def _doors(self, seed: int) -> None:
         """The other doors: answers of extenders, requests to the endpoints, configuration files, selectors of devices."""
@@ -79,14 +115,19 @@ class Run:
             return
         self._known.append(confirmed)
         blamed = driver.reduced(events, confirmed, seconds=self._options.reduce, budget=budget)
-        text = to_json(blamed, what=_brief(confirmed))
-        name = f"{type(confirmed).__name__}-{hashlib.sha256(text).hexdigest()[:8]}.json".lower()
-        self._options.found.mkdir(parents=True, exist_ok=True)
-        (self._options.found / name).write_bytes(text)
+        name = self._write(blamed, _brief(confirmed))
         print(
             f"seed {seed}: {len(blamed)} of {len(events)} events, {name}\n  {_brief(confirmed)}",
             flush=True,
         )
+
+    def _write(self, events: Sequence[Event], what: str) -> str:
+        """Writes events to a file; its name."""
+        text = to_json(events, what=what)
+        name = f"{what.split(':', maxsplit=1)[0].split(' ', maxsplit=1)[0]}-{hashlib.sha256(text).hexdigest()[:8]}.json".lower()
+        self._options.found.mkdir(parents=True, exist_ok=True)
+        (self._options.found / name).write_bytes(text)
+        return name
 
     def _report(self, seconds: float, histories: int) -> None:
         figures = self._figures
@@ -103,6 +144,9 @@ class Run:
                 else f", {len(event.text)} bytes: {repr(event.text[:100])[2:-1]}"
             )
             print(f"  {cost.seconds * 1000:7.1f}  {cost.what}{size}")
+        print("slowest of each kind, ms of CPU:")
+        for kind, cost in sorted(figures.highest.items(), key=lambda each: -each[1].seconds):
+            print(f"  {cost.seconds * 1000:7.1f}  {kind}")
         print("refused:")
         for (kind, reason), number in figures.refused.most_common(60):
             print(f"  {number:7}  {kind}: {reason}")
@@ -120,6 +164,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--objects", type=int, default=0, help="instead of --seconds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--events", type=int, default=300, help="in one world")
     parser.add_argument(

@@ -13,6 +13,7 @@ from typing import Any
 import looptime
 
 import app.cel.program  # noqa: F401 - loaded with the first selector otherwise, which takes longer than any object may
+from app.kube.informer import Informer
 from tests.fuzz.histories import Event, cut_down
 from tests.fuzz.kinds import NODES
 from tests.fuzz.world import (
@@ -29,6 +30,8 @@ from tests.fuzz.world import (
 
 #: Virtual seconds after which a watch that ended goes on.
 _RECONNECTED = 15
+#: Characters of a line in the log.
+LONGEST_MESSAGE = 10_000
 #: A normal pod comes after this many events.
 NORMAL_EVERY = 20
 
@@ -47,21 +50,28 @@ class Figures:
         self.refused: Counter[tuple[str, str]] = Counter()
         self.results: Counter[str] = Counter()
         self.slowest: list[tuple[Cost, Event | None]] = []
+        #: The highest cost by kind of object, or of what else there was.
+        self.highest: dict[str, Cost] = {}
 
     def cost(self, cost: Cost, event: Event | None) -> None:
-        """Remembers the slowest few."""
+        """Remembers the slowest few, and the slowest of each kind."""
+        words = cost.what.split(" ")
+        kind = words[1] if event is not None and words[0] in _TYPES else words[0]
+        if kind not in self.highest or cost.seconds > self.highest[kind].seconds:
+            self.highest[kind] = cost
         if len(self.slowest) < 20 or cost.seconds > self.slowest[-1][0].seconds:
             self.slowest.append((cost, event))
             self.slowest.sort(key=lambda entry: -entry[0].seconds)
             del self.slowest[20:]
 
 
+_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "LINE", "EXPIRED"})
 _REFUSED = re.compile(r"^(\w+) .* cannot be read and is ignored: (.*)$", re.DOTALL)
 
 
 def _common(reason: str) -> str:
     """What many reasons have in common: names of objects and numbers left out."""
-    reason = re.sub(r"^\w+( \S+)?: ", "", reason)
+    reason = re.sub(r"^\w+( \S+)?: ", "", reason[:1000])
     return re.sub(r"[0-9a-f-]{9,}|[0-9]+|\S*/\S*", "_", reason)[:120]
 
 
@@ -78,12 +88,20 @@ class History:
 
     async def run(self, events: Sequence[Event]) -> None:
         """All events, with normal pods in between; then all guests go. Raises Violation."""
-        world = self._world
-        started = world.verdicts()
+        started = self._world.verdicts()
+        await self.rounds(events)
+        await self.end(started)
+
+    async def rounds(self, events: Sequence[Event]) -> None:
+        """All events, with normal pods in between."""
         for number, event in enumerate(events, start=1):
             await self.happens(event)
             if number % NORMAL_EVERY == 0:
                 await self.normal()
+
+    async def end(self, started: dict[str, Any]) -> None:
+        """All guests go. ``started``: what would have been decided at the start. Raises Violation."""
+        world = self._world
         for _ in WANTS:
             await self.normal()
         world.check_log()
@@ -116,25 +134,29 @@ class History:
         if not event.plain:
             await world.quiet(_RECONNECTED)
         for cost in costs:
-            figures.cost(cost, event)
-            if cost.seconds > self._budget:
-                raise Slow(f"{cost.seconds * 1000:.0f} ms of CPU: {cost.what}")
+            self.spent(cost, event)
         figures.attempts += len(costs[1:])
-        if event.kind == "Pod":
-            pods = world.scheduler.watched("Pod").values()
-            self._contradictory |= len({pod.uid for pod in pods}) < len(pods)
-        if event.plain and event.type in {"ADDED", "MODIFIED"}:
-            self._taken_or_refused(event, refused)
+        self._taken_or_refused(event, refused)
         self.read_log()
 
+    def spent(self, cost: Cost, event: Event | None) -> None:
+        """Notes what an event or an attempt has cost. Raises Slow."""
+        self._figures.cost(cost, event)
+        if cost.seconds > self._budget:
+            raise Slow(f"{cost.seconds * 1000:.0f} ms of CPU: {cost.what}")
+
+    def _informer(self, kind: str) -> Informer[Any]:
+        return next(i for i in self._world.scheduler.informers if i.kind.name == kind)
+
     def _refused(self, kind: str) -> int:
-        return (
-            next(i for i in self._world.scheduler.informers if i.kind.name == kind)
-            .statistics()
-            .decode_errors
-        )
+        return self._informer(kind).statistics().decode_errors
 
     def _taken_or_refused(self, event: Event, refused: int) -> None:
+        if event.kind == "Pod":
+            pods = self._world.scheduler.watched("Pod").values()
+            self._contradictory |= len({pod.uid for pod in pods}) < len(pods)
+        if not event.plain or event.type not in {"ADDED", "MODIFIED"}:
+            return
         text = self._world.server.objects[event.kind].get(event.key)
         if text is None or self._refused(event.kind) > refused:
             return
@@ -153,6 +175,8 @@ class History:
                 kept.append(record)
                 continue
             told = record.getMessage()
+            if len(told) > LONGEST_MESSAGE:
+                raise Violation(f"{len(told)} characters were logged: {told[:1000]}")
             match = _REFUSED.match(told)
             kind, reason = (match[1], match[2]) if match is not None else ("log", told)
             self._figures.refused[kind, _common(reason)] += 1
@@ -167,9 +191,7 @@ class History:
         key = await world.add_normal(wants)
         self._figures.normal += 1
         for cost in world.telemetry.costs:
-            self._figures.cost(cost, None)
-            if cost.seconds > self._budget:
-                raise Slow(f"{cost.seconds * 1000:.0f} ms of CPU: {cost.what} ({wants})")
+            self.spent(cost._replace(what=f"{cost.what} ({wants})"), None)
         ends = [outcome for outcome in world.telemetry.outcomes if outcome[0] == key]
         if not ends:
             raise Violation(f"{key} ({wants}) was not tried; {world.state.queue.statistics()}")
@@ -179,19 +201,24 @@ class History:
                 raise Violation(f"the attempt of {key} ({wants}) failed: {message}")
         self.read_log()
 
+    def guests(self) -> list[tuple[str, str]]:
+        """Kinds and keys of all guests."""
+        keep = {(kind, key) for kind, key, _ in base_objects()}
+        return [
+            (kind, key)
+            for kind, objects in self._world.server.objects.items()
+            for key in objects
+            if (kind, key) not in keep and not key.startswith("normal/")
+        ]
+
     async def clear(self) -> None:
         """All guests go: some one by one, the rest by a list that does not have them."""
         world = self._world
-        keep = {(kind, key) for kind, key, _ in base_objects()}
-        for kind, objects in world.server.objects.items():
-            guests = [
-                key for key in objects if (kind, key) not in keep and not key.startswith("normal/")
-            ]
-            for number, key in enumerate(guests):
-                if number % 2:
-                    del objects[key]
-                else:
-                    await world.remove(kind, key)
+        for number, (kind, key) in enumerate(self.guests()):
+            if number % 2:
+                del world.server.objects[kind][key]
+            else:
+                await world.remove(kind, key)
         for kind in world.server.objects:
             await world.list_again(kind)
         self.read_log()

@@ -51,6 +51,9 @@ class _Guest(NamedTuple):
 class Guests:
     """Makes events, one after another, that follow from each other as those of a server do, or nearly."""
 
+    #: How many events are lines that are nothing of the kind; half as many are ends of a watch.
+    lines = 0.02
+
     def __init__(self, random: Random, *, harm: float | None = None) -> None:
         """``harm`` None: now this, now that."""
         self._random = random
@@ -63,13 +66,21 @@ class Guests:
         """The next events."""
         return [self._next() for _ in range(number)]
 
+    def drawn(self, kind: Kind, harm: float) -> tuple[Any, dict[str, Any]]:
+        """Metadata without a name, and the fields beside it."""
+        return draw(META, self._random, harm), kind.body.valid(self._random, harm)
+
+    def is_json(self, text: bytes) -> bool:
+        """Whether a server can keep this."""
+        return _is_json(text)
+
     def _next(self) -> Event:
         random = self._random
         kind = random.choices(KINDS, self._weights)[0]
         choice = random.random()
-        if choice < 0.02:
+        if choice < self.lines:
             return Event(kind.name, "", "LINE", _line(random), plain=False)
-        if choice < 0.03:
+        if choice < self.lines * 1.5:
             return Event(kind.name, "", "EXPIRED", b"")
         mine = [guest for guest in self._guests if guest[0] == kind.name]
         if mine and choice < 0.25:
@@ -93,8 +104,7 @@ class Guests:
             else f"g{self._number}-{random.randrange(2**32)}"
         )
         namespace, _, name = key.rpartition("/")
-        metadata = draw(META, random, harm)
-        value = kind.body.valid(random, harm)
+        metadata, value = self.drawn(kind, harm)
         plain = isinstance(metadata, dict)
         if isinstance(metadata, dict):
             own = {
@@ -115,7 +125,7 @@ class Guests:
         if len(text) > LARGEST_OBJECT:
             return self._come(kind, key)
         type_ = "MODIFIED" if again else "ADDED"
-        if not _is_json(text):  # nothing that a server can keep
+        if not self.is_json(text):  # nothing that a server can keep
             return Event(
                 kind.name,
                 "",

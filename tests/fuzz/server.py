@@ -71,7 +71,9 @@ class ApiServer:
         self.send(kind, b'{"type":"ERROR","object":%b}\n' % status)
 
     def _change(self, kind: str, key: str, type_: str, value: Any) -> bytes:
-        value.setdefault("metadata", {})["resourceVersion"] = self.next_version()
+        metadata = value.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        value["metadata"] = {**metadata, "resourceVersion": self.next_version()}
         text = msgspec.json.encode(value)
         self.tell(kind, key, type_, text)
         return text

@@ -178,3 +178,11 @@ def test_a_batch_before_a_failure_is_handed_on():
     assert [item.name for _, item in next(batches)] == ["a"]
     with pytest.raises(KubeApiError):
         next(batches)
+
+
+def test_a_name_of_any_length_is_cut_in_the_log(caplog):
+    feed = Feed(SERVICES)
+    text = b'{"type":"ADDED","object":{"metadata":{"name":"%b"},"spec":5}}' % (b"x" * 1_000_000)
+    assert list(feed.read([text])) == []
+    assert "cannot be read" in caplog.text
+    assert len(caplog.text) < 5_000
