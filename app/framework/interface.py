@@ -38,6 +38,8 @@ from app.state.view import View
 from app.wire.extender_v1 import Victims
 
 MAX_NODE_SCORE: Final = 100
+#: Cycle state: whether Filter may raise Unfinished.
+MAY_PAUSE: Final = "Framework/may pause"
 
 #: Extension point (name in the configuration) -> name of the plugin's method.
 POINT_METHODS: Final[Mapping[str, str]] = {

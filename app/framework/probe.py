@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, TypeVarTuple, cast
 
-from app.model.status import Code, Status
+from app.model.status import Code, Status, Unfinished
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -104,6 +104,8 @@ class Stopwatch:
         started = self._now()
         try:
             result = run(*args)
+        except Unfinished:
+            raise
         except Exception as error:
             self._tell(point, _status_of(error, _ERROR), started)
             raise

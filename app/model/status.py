@@ -69,6 +69,13 @@ class SchedulingError(Exception):
     """An internal error in a scheduling attempt (not a rejection); its text is the text of the event."""
 
 
+class Unfinished(Exception):  # noqa: N818 - it says what happened
+    """Filter has not finished in the time that it may take at once. The attempt is repeated after others have had their turn.
+
+    What it has found so far must be remembered, so that it takes less time then.
+    """
+
+
 class ConflictError(SchedulingError):
     """An object was not written because another client has changed it meanwhile."""
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from app.framework.diagnosis import EXTENDER, NONE, Diagnosis, FilterOutcome, Scores
-from app.framework.interface import CycleState
+from app.framework.interface import MAY_PAUSE, CycleState
 from app.framework.memo import TemplateMemo
 from app.framework.runner import Filtered, Framework, PreFilterRejected
 from app.model.pod import Pod
@@ -100,6 +100,8 @@ class Attempt:
         #: The extenders' rejections by node name; kept when the nodes are evaluated again.
         self.extender_verdicts: dict[str, Status] = {}
         self._ranked: tuple[Rows, Int64] | None = None
+        #: Whether ``find`` and ``still_fits`` may raise Unfinished; they can be called again then.
+        self.may_pause = False
 
     # ------------------------------------------------------------ steps
 
@@ -114,6 +116,7 @@ class Attempt:
         if not self._table.node_count:
             raise NoNodesError
         self.state = CycleState(self.memo.state)
+        self.state.write(MAY_PAUSE, self.may_pause)
         try:
             self._filtered = self.framework.filter(
                 self.state, self.pod, self.memo, self._nominated(self.pod)

@@ -28,6 +28,8 @@ from app.scheduler.attempt import (
 )
 from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.serial_extenders import SerialGate, extenders_of
+from app.scheduler.turns import in_turns
+from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.queue.active_queue import Admits
 from app.state.table import NodeTable
@@ -103,7 +105,7 @@ class ExtenderCycle:
         result: FilterResult | None = None
         try:
             while True:
-                candidates = self._candidates(attempt, asked)
+                candidates = await self._candidates(attempt, asked)
                 earlier, result = result, await self._filter(attempt, candidates, asked)
                 rejected_now = result.rejected_by
                 if earlier is not None:
@@ -139,9 +141,9 @@ class ExtenderCycle:
             attempt.extender_verdicts.update(_verdicts(candidates.names, result, asked))
         return result
 
-    def _candidates(self, attempt: Attempt, asked: set[str]) -> _Candidates:
+    async def _candidates(self, attempt: Attempt, asked: set[str]) -> _Candidates:
         """The best feasible nodes, as the table is now, that were not sent yet. Raises like ``Attempt.find``."""
-        rows = attempt.find()
+        rows = await in_turns(attempt, attempt.find)
         if asked:
             known = [self._table.row_of[name] for name in asked if name in self._table.row_of]
             rows = np.setdiff1d(rows, np.array(known, np.intp), assume_unique=True)
@@ -167,8 +169,9 @@ class ExtenderCycle:
         extra = None
         if len(survivors) > 1:
             extra = await self._chain.prioritize(result.args)
-        rows = self._rows(survivors, candidates)
-        fits = (rows >= 0) & attempt.still_fits(rows)
+        rows, fits = await in_turns(
+            attempt, lambda: self._still_fitting(attempt, survivors, candidates)
+        )
         left = np.count_nonzero(fits)
         if not left:
             self._warn_choosers(candidates, survivors, rejected_by)
@@ -178,6 +181,13 @@ class ExtenderCycle:
         if left < len(rows):
             rows, extra = rows[fits], None if extra is None else extra[fits]
         return attempt.choose(rows, extra)
+
+    def _still_fitting(
+        self, attempt: Attempt, survivors: list[str], candidates: _Candidates
+    ) -> tuple[Rows, Mask]:
+        """The rows of the survivors, and whether each still fits, both as the table is now."""
+        rows = self._rows(survivors, candidates)
+        return rows, (rows >= 0) & attempt.still_fits(rows)
 
     def _warn_choosers(
         self, candidates: _Candidates, survivors: list[str], rejected_by: Sequence[str]

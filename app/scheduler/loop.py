@@ -24,6 +24,7 @@ from app.scheduler.binding import Binder, Decided
 from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import FailureHandler
 from app.scheduler.parts import Parts
+from app.scheduler.turns import in_turns
 from app.state.cache import CacheError
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
@@ -178,9 +179,10 @@ class SchedulingLoop:
         if self._search is not None:
             self._emit(AttemptStarted(queued, profile))
         try:
-            choice = (
-                attempt.choose(attempt.find()) if search is None else await search.choose(attempt)
-            )
+            if search is None:
+                choice = attempt.choose(await in_turns(attempt, attempt.find))
+            else:
+                choice = await search.choose(attempt)
         except Unfit as unfit:
             work = self._failures.unfit(queued, attempt, unfit.diagnosis, started)
             if search is None and self._asks_about_victims(queued.pod):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from app.cel.devices import Selectors
 from app.model.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
+from app.model.status import Unfinished
 from app.plugins.dynamic_resources.budget import AllocationTimeout, Budget
 from app.plugins.dynamic_resources.constraints import UNKNOWN, Value
 from app.plugins.dynamic_resources.inventory import Inventory, VisiblePools
@@ -76,13 +77,19 @@ class _Answer(NamedTuple):
 
 
 class _Kind:
-    """Nodes with the same answer. ``multi_node`` has the multi-node pools that they see."""
+    """Nodes with the same answer. ``multi_node`` has the multi-node pools that they see.
 
-    __slots__ = ("answer", "multi_node")
+    ``search``: one that has not finished yet, for the usage in ``stamp``; ``spent``: the seconds that it has taken so far.
+    """
+
+    __slots__ = ("answer", "multi_node", "search", "spent", "stamp")
 
     def __init__(self, multi_node: tuple[PoolView, ...], answer: _Answer | None = None) -> None:
         self.multi_node: Final = multi_node
         self.answer = answer
+        self.search: DeviceSearch | None = None
+        self.stamp: tuple[ViewUsage, ...] = ()
+        self.spent = 0.0
 
 
 class _Kinds:
@@ -138,6 +145,8 @@ class _Kinds:
         self._visible.extend([None] * missing)
         self._looks.extend([None] * missing)
         self._look(budget)
+        if self._left and budget.may_pause:
+            raise Unfinished
         if len(self._codes) < len(self._kinds):
             self._codes = np.resize(self._codes, 2 * len(self._kinds))
 
@@ -209,7 +218,7 @@ class _Kinds:
             answer = kind.answer
             if answer is None or answer.stamp != stamp or now() >= answer.until:
                 row = rows[(numbers == number).argmax()]
-                answer = self._search(self._inventory.visible[row], claims, budget, stamp)
+                answer = self._search(kind, self._inventory.visible[row], claims, budget, stamp)
                 kind.answer = answer
                 self._codes[number] = answer.code
             answers[number] = answer
@@ -217,27 +226,45 @@ class _Kinds:
 
     def _search(
         self,
+        kind: _Kind,
         pools: VisiblePools,
         claims: Sequence[ResourceClaim],
         budget: Budget,
         stamp: tuple[ViewUsage, ...],
     ) -> _Answer:
-        profiles = [self._profiles[view] for view in pools.views]
-        values = [self.query.values(view) for view in pools.views]
-        usages = [self._inventory.usage(view) for view in pools.views]
-        budget.start_kind()
+        """The answer for a kind. Raises Unfinished; the search goes on the next time."""
         if budget.expired():
-            return _Answer(TIMED_OUT, stamp, until=-math.inf)
-        try:
+            return self._unfinished(budget, stamp)
+        search = kind.search
+        if search is None or kind.stamp != stamp:
+            profiles = [self._profiles[view] for view in pools.views]
+            values = [self.query.values(view) for view in pools.views]
+            usages = [self._inventory.usage(view) for view in pools.views]
             node = NodeDevices(pools.views, profiles, values, usages)
-            solution = DeviceSearch(self.query, claims, node, budget).run()
+            search = DeviceSearch(self.query, claims, node)
+            kind.stamp, kind.spent = stamp, 0.0
+        kind.search = None
+        started = budget.now()
+        try:
+            solution = search.run(budget)
         except AllocationTimeout:
-            return _Answer(TIMED_OUT, stamp, until=budget.now() + _RETRY_SECONDS)
+            now = budget.now()
+            kind.spent += now - started
+            if kind.spent >= budget.limit:
+                return _Answer(TIMED_OUT, stamp, until=now + _RETRY_SECONDS)
+            kind.search = search
+            return self._unfinished(budget, stamp)
         except AllocationFailed as failure:
             return _Answer(FAILED, stamp, text=str(failure))
         except AllocationError as error:
             return _Answer(ERROR, stamp, text=str(error), until=-math.inf)
         return _Answer(CANNOT if solution is None else ALLOCATED, stamp, solution)
+
+    @staticmethod
+    def _unfinished(budget: Budget, stamp: tuple[ViewUsage, ...]) -> _Answer:
+        if budget.may_pause:
+            raise Unfinished
+        return _Answer(TIMED_OUT, stamp, until=-math.inf)
 
 
 class AllocatorResult:
@@ -302,11 +329,19 @@ class Allocator:
     def search(
         self, rows: Rows, claims: Sequence[ResourceClaim], budget: Budget
     ) -> AllocatorResult:
-        """Searches devices for all these claims together, on each of the rows (intp[n])."""
-        self._inventory.sync()
-        kinds = self._kinds_for(claims)
-        kinds.refresh(budget)
-        return AllocatorResult(self, kinds.query, claims, rows, kinds.answer(rows, claims, budget))
+        """Searches devices for all these claims together, on each of the rows (intp[n]).
+
+        Raises Unfinished if the budget may pause.
+        """
+        budget.start()
+        try:
+            self._inventory.sync()
+            kinds = self._kinds_for(claims)
+            kinds.refresh(budget)
+            answers = kinds.answer(rows, claims, budget)
+        finally:
+            budget.stop()
+        return AllocatorResult(self, kinds.query, claims, rows, answers)
 
     def allocate(
         self, row: int, claims: Sequence[ResourceClaim], budget: Budget

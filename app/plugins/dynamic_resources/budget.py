@@ -1,11 +1,13 @@
-"""The time that the search for devices may take in one scheduling attempt."""
+"""The time that the search for devices may take at once, and in all."""
 
 from typing import Final
 
 from app.framework.interface import Clock
 
-#: Seconds for all searches of one attempt, whatever ``filterTimeout`` says: they hold up everything else.
-ATTEMPT_SECONDS: Final = 2.0
+#: Seconds of one turn: nothing else happens meanwhile.
+TURN_SECONDS: Final = 0.010
+#: Seconds for the search of one kind of node, in all its turns, whatever ``filterTimeout`` says.
+SEARCH_SECONDS: Final = 2.0
 
 
 class AllocationTimeout(Exception):  # noqa: N818 - it says what happened
@@ -13,22 +15,30 @@ class AllocationTimeout(Exception):  # noqa: N818 - it says what happened
 
 
 class Budget:
-    """The time limits of one attempt: ``filterTimeout`` for each kind of node, ATTEMPT_SECONDS for all of them."""
+    """The time of one turn, of which only what lies between ``start`` and ``stop`` counts.
 
-    def __init__(self, clock: Clock, filter_timeout: float) -> None:
+    ``limit``: seconds for one kind of node, in all turns. ``may_pause``: whether another turn follows if this one does not suffice.
+    """
+
+    def __init__(self, clock: Clock, filter_timeout: float, *, may_pause: bool = False) -> None:
         """``filter_timeout`` is in seconds, 0 for no limit."""
         self._clock: Final = clock
-        self._limit: Final = filter_timeout or ATTEMPT_SECONDS
-        self._end: Final = clock.monotonic() + ATTEMPT_SECONDS
-        self._kind_end = self._end
+        self.limit: Final = min(filter_timeout or SEARCH_SECONDS, SEARCH_SECONDS)
+        self.may_pause: Final = may_pause
+        self._left = TURN_SECONDS
+        self._end = clock.monotonic() + TURN_SECONDS
 
-    def start_kind(self) -> None:
-        """Starts the time of the search for another kind of node."""
-        self._kind_end = min(self._end, self._clock.monotonic() + self._limit)
+    def start(self) -> None:
+        """The time runs from here on."""
+        self._end = self._clock.monotonic() + self._left
+
+    def stop(self) -> None:
+        """The time stands still."""
+        self._left = self._end - self._clock.monotonic()
 
     def expired(self) -> bool:
-        """Whether the time for this kind of node, or for all of them, is over."""
-        return self._clock.monotonic() > self._kind_end
+        """Whether the time is over."""
+        return self._clock.monotonic() > self._end
 
     def now(self) -> float:
         """Seconds on the monotonic clock."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from app.framework.args import DynamicResourcesArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import (
+    MAY_PAUSE,
     CycleState,
     Effects,
     EventRegistration,
@@ -112,7 +113,7 @@ class DynamicResources:
         resources = self._extended_resources(pod)
         if not pod.spec.resource_claims and not resources:
             return SKIP
-        claims = self._filter.prepare(pod, resources)
+        claims = self._filter.prepare(pod, resources, may_pause=state.get(MAY_PAUSE, False))
         if isinstance(claims, Status):
             return claims
         state.write(self.NAME, claims)

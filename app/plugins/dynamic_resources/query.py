@@ -7,6 +7,7 @@ the same result.
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from app.cel.devices import DeviceSelectorError, Selectors
 from app.cel.errors import EvaluationExpired
@@ -220,19 +221,27 @@ class Query:
         self._selectors: Final = selectors
         self._terms: Final[dict[DeviceTraits, _Terms]] = {}
         self._profiles: Final[dict[tuple[DeviceTraits, tuple[Verdict, ...]], DeviceProfile]] = {}
+        #: The profiles of the first devices of a view.
+        self._unfinished: Final[WeakKeyDictionary[PoolView, list[DeviceProfile]]] = (
+            WeakKeyDictionary()
+        )
 
     def profiles(self, view: PoolView, budget: Budget) -> tuple[DeviceProfile, ...]:
-        """The profiles of the devices in a view, by position. Raises AllocationTimeout: a selector can take long for
-        a device."""
+        """The profiles of the devices in a view, by position.
+
+        Raises AllocationTimeout: a selector can take long for a device. The next call goes on from there.
+        """
         reachable = view.reachable or (True,) * len(view.offers)
-        profiles = []
-        for offer, each in zip(view.offers, reachable, strict=True):
+        profiles = self._unfinished.setdefault(view, [])
+        for place in range(len(profiles), len(view.offers)):
+            offer, each = view.offers[place], reachable[place]
             if budget.expired():
                 raise AllocationTimeout
             try:
                 profiles.append(self._profile(offer, view.key[0], budget, reachable=each))
             except EvaluationExpired:
                 raise AllocationTimeout from None
+        del self._unfinished[view]
         return tuple(profiles)
 
     def _profile(

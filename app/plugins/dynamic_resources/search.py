@@ -134,15 +134,13 @@ class _Slot:
 
 
 class DeviceSearch:
-    """A single search: ``run`` can be called once."""
+    """A single search: ``run`` is called until it does not raise AllocationTimeout."""
 
-    def __init__(
-        self, query: Query, claims: Sequence[ResourceClaim], node: NodeDevices, budget: Budget
-    ) -> None:
+    def __init__(self, query: Query, claims: Sequence[ResourceClaim], node: NodeDevices) -> None:
         self._query: Final = query
         self._claims: Final = claims
         self._node: Final = node
-        self._budget: Final = budget
+        self._budget: Budget | None = None
         self._steps = 0
         self._numbers: Final = {request: n for n, request in enumerate(query.requests)}
         self._wanted: Final[list[int]] = []
@@ -170,13 +168,19 @@ class DeviceSearch:
         self._picks: Final = [[own[0] for own in claim.requests] for claim in query.claims]
         self._stack: Final[list[_ClaimEnd | _Choice | _Slot]] = []
         self._may_skip = False
+        self._begun = False
 
     # ------------------------------------------------------------ preparation
 
-    def run(self) -> Solution | None:
-        """The solution, or None if there is none. Raises AllocationFailed, AllocationError and AllocationTimeout."""
-        self._prepare()
-        self._may_skip = self._leaves_no_trace()
+    def run(self, budget: Budget) -> Solution | None:
+        """The solution, or None if there is none. Raises AllocationFailed, AllocationError and AllocationTimeout.
+
+        After AllocationTimeout it goes on from there when it is called again.
+        """
+        self._budget = budget
+        if not self._begun:
+            self._prepare()
+            self._may_skip = self._leaves_no_trace()
         if self._query.claims and not self._search():
             if any(view.state is PoolState.INVALID for view in self._node.views):
                 raise AllocationFailed(_INVALID_POOLS)
@@ -188,7 +192,7 @@ class DeviceSearch:
 
     def _look_at_clock(self) -> None:
         self._steps = 0
-        if self._budget.expired():
+        if self._budget is not None and self._budget.expired():
             raise AllocationTimeout
 
     def _prepare(self) -> None:
@@ -305,7 +309,8 @@ class DeviceSearch:
     def _search(self) -> bool:
         """Whether there is a solution, which is then in ``_results`` and ``_picks``."""
         stack = self._stack
-        step = self._enter(0, 0)
+        step = _Step.ON if self._begun else self._enter(0, 0)
+        self._begun = True
         while step is not _Step.DONE:
             if not stack:
                 if step is _Step.TOO_MANY:
@@ -411,11 +416,11 @@ class DeviceSearch:
         candidates, number = self._candidates[slot.number], slot.number
         request = self._query.requests[number]
         while slot.cursor < len(candidates):
-            position = candidates[slot.cursor]
-            slot.cursor += 1
             self._steps += 1
             if self._steps >= _PATIENCE:
                 self._look_at_clock()
+            position = candidates[slot.cursor]
+            slot.cursor += 1
             taking = self._taking.get(position)
             if taking and (not request.admin_access or request.claim in taking):
                 continue

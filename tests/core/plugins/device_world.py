@@ -87,12 +87,21 @@ def claim(*requests, name="c", **devices):
 
 
 class Patience:
-    """Lets a search take its time, or only so many looks at the clock."""
+    """Lets a search take its time, or only so many looks at the clock.
+
+    ``may_pause`` and ``limit`` as for Budget.
+    """
+
+    may_pause = False
+    limit = 0.0
 
     def __init__(self, looks=None, now=0.0):
         self.looks, self.time = looks, now
 
-    def start_kind(self):
+    def start(self):
+        pass
+
+    def stop(self):
         pass
 
     def expired(self):

@@ -1,9 +1,12 @@
 """Which devices are found for claims, in which order, and what is written of them (KEP-4381 and what followed it)."""
 
+import itertools
+
 import msgspec
 import pytest
 
 from app.model.devices import MAX_RESULTS
+from app.model.status import Unfinished
 from app.plugins.dynamic_resources.allocator import (
     ERROR,
     FAILED,
@@ -558,6 +561,47 @@ class TestTime:
         assert looks(30.0) == 51
         world.use([world.allocate(claim(asked(1)))[0]])
         assert looks(31.0) == 51
+
+    @pytest.mark.parametrize("looks", [1, 2, 7])
+    def test_a_search_goes_on_where_it_has_paused(self, looks):
+        """Until it has an answer, which is that of a search in one go; but only for as long as it may take."""
+        devices = [device(f"d{n}", numa=n % 5) for n in range(16)]
+        puzzles = [
+            claim(asked(3), asked(3), asked(1), constraints=[DISTINCT]),
+            claim(asked(3), asked(1), constraints=[DISTINCT]),
+            claim(asked(4), asked(3), constraints=[{"matchAttribute": f"{DRIVER}/numa"}]),
+        ]
+        for puzzle in puzzles:
+            at_once = DeviceWorld(slice_of("s", *devices)).search(puzzle).codes.tolist()
+            world, pauses = DeviceWorld(slice_of("s", *devices)), 0
+            while True:
+                budget = Patience(looks)
+                budget.may_pause, budget.limit = True, 1.0
+                try:
+                    found = world.search(puzzle, budget=budget)
+                    break
+                except Unfinished:
+                    pauses += 1
+            assert found.codes.tolist() == at_once
+            assert pauses
+        assert pauses
+
+    def test_a_search_does_not_pause_for_ever(self):
+        devices = [device(f"d{n}", numa=n) for n in range(24)]
+        world, pauses = DeviceWorld(slice_of("s", *devices)), 0
+        hard = claim(asked(12), asked(12), asked(1), constraints=[DISTINCT])
+        times = itertools.count()
+        while True:
+            budget = Patience(20)
+            budget.may_pause, budget.limit = True, 5.0
+            budget.now = lambda: next(times)
+            try:
+                codes = world.search(hard, budget=budget).codes.tolist()
+                break
+            except Unfinished:
+                pauses += 1
+        assert codes == [TIMED_OUT]
+        assert 1 < pauses <= 5
 
     def test_what_was_not_begun_is_begun_the_next_time(self):
         world = DeviceWorld(slice_of("s", device("d0")))

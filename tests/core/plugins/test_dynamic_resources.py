@@ -15,7 +15,7 @@ from app.model.devices import FINALIZER
 from app.model.objects import PodResourceClaimStatus
 from app.model.status import SKIP, Code, ConflictError, SchedulingError, unschedulable
 from app.plugins.dynamic_resources import DynamicResources
-from app.plugins.dynamic_resources.budget import Budget
+from app.plugins.dynamic_resources.budget import TURN_SECONDS, Budget
 from app.state.nominations import NO_PODS
 from app.state.view import View
 from app.wire.kube import decoder_for
@@ -203,28 +203,22 @@ class TestNodes:
 
 
 class TestBudget:
-    def test_of_a_kind_and_of_the_attempt(self):
+    def test_time_counts_between_start_and_stop(self):
         clock = Clock()
         budget = Budget(clock, 1.0)
-        budget.start_kind()
-        clock.seconds = 1.1
-        assert budget.expired()
-        budget.start_kind()
-        assert not budget.expired()
-        clock.seconds = 2.1
-        assert budget.expired()
-        budget.start_kind()
+        for _ in range(2):
+            clock.seconds += 5
+            budget.start()
+            clock.seconds += 0.4 * TURN_SECONDS
+            assert not budget.expired()
+            budget.stop()
+        budget.start()
+        clock.seconds += 0.4 * TURN_SECONDS
         assert budget.expired()
 
-    @pytest.mark.parametrize("timeout", [0.0, 10.0])
-    def test_the_attempt_is_limited_in_any_case(self, timeout):
-        clock = Clock()
-        budget = Budget(clock, timeout)
-        budget.start_kind()
-        clock.seconds = 1.9
-        assert not budget.expired()
-        clock.seconds = 2.1
-        assert budget.expired()
+    @pytest.mark.parametrize(("timeout", "limit"), [(0.0, 2.0), (10.0, 2.0), (0.5, 0.5)])
+    def test_a_search_is_limited_in_any_case(self, timeout, limit):
+        assert Budget(Clock(), timeout).limit == limit
 
 
 class TestDecisions:

@@ -1,0 +1,108 @@
+"""Steps that pause, and what happens in between."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import msgspec
+
+from app.model.status import Unfinished
+from app.plugins.dynamic_resources import budget
+from app.scheduler import turns
+from app.scheduler.turns import in_turns
+from tests.fuzz.driver import in_new_loop
+from tests.fuzz.world import running
+
+
+async def test_a_step_is_repeated_and_others_have_their_turn():
+    turn, seen = [0], []
+    attempt = SimpleNamespace(may_pause=None)
+
+    def step():
+        seen.append(turn[0])
+        if len(seen) < 3:
+            assert attempt.may_pause
+            raise Unfinished
+        return "done"
+
+    async def other():
+        while True:
+            turn[0] += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    assert await in_turns(attempt, step) == "done"
+    task.cancel()
+    assert seen == [0, 1, 2]
+
+
+async def test_in_the_end_a_step_may_not_pause(monkeypatch):
+    monkeypatch.setattr(turns, "LONGEST_STEP", -1.0)
+    attempt = SimpleNamespace(may_pause=True)
+    assert await in_turns(attempt, lambda: attempt.may_pause) is False
+
+
+def device(number):
+    return {"name": f"d{number}", "attributes": {"numa": {"int": number}}}
+
+
+def hard_claim():
+    """Asks for 25 devices that differ, where there are 24: there are millions of ways to try."""
+    requests = [
+        {
+            "name": f"r{place}",
+            "exactly": {"deviceClassName": "hard", "allocationMode": "ExactCount", "count": count},
+        }
+        for place, count in enumerate((12, 12, 1))
+    ]
+    constraints = [{"distinctAttribute": "hard.example.com/numa"}]
+    return {"devices": {"requests": requests, "constraints": constraints}}
+
+
+def test_a_search_for_devices_does_not_hold_up_the_event_loop(monkeypatch):
+    """Seconds of CPU between two turns of another task, while a search goes on that has no end."""
+    gaps, outcomes = [], []
+    monkeypatch.setattr(budget, "SEARCH_SECONDS", 0.1)
+
+    def pod(name, **spec):
+        meta = {"name": name, "namespace": "normal", "uid": f"uid-{name}", "resourceVersion": "7"}
+        spec = {"schedulerName": "default-scheduler", "containers": [{"name": "c"}], **spec}
+        return msgspec.json.encode({"metadata": meta, "spec": spec})
+
+    def meta(name, **more):
+        return {"name": name, "uid": f"uid-{name}", "resourceVersion": "7", **more}
+
+    async def tick(world):
+        before = time.process_time()
+        while len(world.telemetry.outcomes) < 2:
+            await asyncio.sleep(0)
+            now = time.process_time()
+            gaps.append(now - before)
+            before = now
+
+    async def main():
+        async with running() as world:
+            told = [
+                ("DeviceClass", "hard", {"metadata": meta("hard"), "spec": {"selectors": [
+                    {"cel": {"expression": "device.driver == 'hard.example.com'"}}]}}),
+                ("ResourceSlice", "hard", {"metadata": meta("hard"), "spec": {
+                    "driver": "hard.example.com", "allNodes": True, "devices": [device(n) for n in range(24)],
+                    "pool": {"name": "hard", "generation": 1, "resourceSliceCount": 1}}}),
+                ("ResourceClaim", "normal/hard", {"metadata": meta("hard", namespace="normal"), "spec": hard_claim()}),
+            ]  # fmt: skip
+            for kind, key, value in told:
+                await world.tell(kind, key, "ADDED", msgspec.json.encode(value))
+            claims = [{"name": "c", "resourceClaimName": "hard"}]
+            world.server.tell("Pod", "normal/hard", "ADDED", pod("hard", resourceClaims=claims))
+            world.server.tell("Pod", "normal/other", "ADDED", pod("other"))
+            await tick(world)
+            outcomes.extend(world.telemetry.outcomes)
+
+    in_new_loop(main)
+    assert [(key, result) for key, result, _ in outcomes] == [
+        ("normal/hard", "error"),
+        ("normal/other", "selected"),
+    ]
+    assert "timed out trying to allocate devices" in outcomes[0][2]
+    assert len([gap for gap in gaps if gap > 0.008]) > 5
+    assert sorted(gaps)[-3] < 0.030
