@@ -71,7 +71,7 @@ class Selectors:
         device: Device,
         expired: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Whether the expression accepts a device. Raises DeviceSelectorError.
+        """Whether the expression accepts a device; False for one that cannot be read. Raises DeviceSelectorError.
 
         ``expired`` tells whether there is no time left. Raises EvaluationExpired then, unless the answer is known.
         """
@@ -83,8 +83,8 @@ class Selectors:
             self._expressions.move_to_end(expression)
         if compiled.program is None:
             raise DeviceSelectorError(compiled.mistake, compiling=True)
-        if self._readable.get(id(device)) is not device:
-            self._read(device)
+        if self._readable.get(id(device)) is not device and not self._read(device):
+            return False
         look, known = compiled.of(driver)
         seen = look(device)
         answer = known.get(seen)
@@ -119,15 +119,19 @@ class Selectors:
             it.forget()
         self._answers = 0
 
-    def _read(self, device: Device) -> None:
-        """Checks the attributes: one that cannot be read fails every expression, even one that does not use it."""
-        from app.cel.program import attributes  # noqa: PLC0415 - see above
+    def _read(self, device: Device) -> bool:
+        """Whether all attributes and capacities can be read. No expression accepts a device without that, so it hurts no other.
+
+        API servers accept no such device; in kube-scheduler it fails every pod that comes across it.
+        """
+        from app.cel.program import view  # noqa: PLC0415 - see above
 
         try:
-            attributes(device)
-        except EvaluationError as error:
-            raise DeviceSelectorError(str(error), compiling=False) from None
+            view("", device)
+        except EvaluationError:
+            return False
         self._readable[id(device)] = device
+        return True
 
 
 _Look = Callable[[Device], Hashable]

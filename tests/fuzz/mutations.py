@@ -145,6 +145,8 @@ class DirectHistory(History):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._number = 0
+        #: Kinds of which the watch has told what a list would not.
+        self._contradicted: set[str] = set()
         self.slow: dict[tuple[int, str], tuple[Cost, Event | None]] = {}
 
     def spent(self, cost: Cost, event: Event | None) -> None:
@@ -159,6 +161,9 @@ class DirectHistory(History):
             for kind, key in self.guests():
                 text = self._world.server.objects[kind][key]
                 await self.happens(Event(kind, key, "DELETED", text))
+            for kind in self._contradicted:
+                await self._world.list_again(kind)
+            self._contradicted.clear()
             await self.all_normal()
             await self._world.remove_normal()
             await self._world.restore()
@@ -166,6 +171,7 @@ class DirectHistory(History):
     async def happens(self, event: Event) -> None:
         self._number += 1
         if not event.plain or event.type not in {"ADDED", "MODIFIED", "DELETED"}:
+            self._contradicted.add(event.kind)
             await super().happens(event)
             return
         self._figures.events += 1

@@ -4,7 +4,7 @@ See docs/spec/plugins/dynamic-resources.md#filter.
 """
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -200,38 +200,48 @@ class ClaimFilter:
         Also returns bool[n]: the rows whose nodes advertise all the resources themselves, if the pod has no other
         claims.
         """
-        lacking = np.zeros(view.n, np.int64)
+        lacking: list[Mask] = []
         with_class: list[str] = []
         for name in pod_claims.resources:
             absent = view.allocatable(name) == 0
             if self._tracker.classes.get(name) is None:
                 verdicts.reject(exist & absent, ERR_REASON_CANNOT_FIT)
             else:
-                lacking |= absent.astype(np.int64) << len(with_class)
+                lacking.append(absent)
                 with_class.append(name)
         where = verdicts.accepted() & exist
         parts = list(self._parts(pod_claims, pod, lacking, with_class, where))
-        idle = (lacking == 0) & (pod_claims.extended_at == 0)
+        idle = np.full(view.n, pod_claims.extended_at == 0)
+        for absent in lacking:
+            idle &= ~absent
         return parts, idle
 
     def _parts(
         self,
         pod_claims: PodResourceClaims,
         pod: Pod,
-        lacking: Int64,
+        lacking: Sequence[Mask],
         with_class: list[str],
         where: Mask,
     ) -> Iterator[_Part]:
         extended, at = pod_claims.extended, pod_claims.extended_at
         if extended is None or at is None:
             return
-        for bits in np.unique(lacking[where]).tolist():
-            names = [name for bit, name in enumerate(with_class) if bits >> bit & 1]
+        rows = np.flatnonzero(where)
+        if not len(rows):
+            return
+        masks = [np.zeros(len(rows), bool), *[mask[rows] for mask in lacking]]
+        packed = np.packbits(np.array(masks), axis=0)
+        patterns, pattern_of = np.unique(packed, axis=1, return_inverse=True)
+        for number, (_, *bits) in enumerate(np.unpackbits(patterns, axis=0).T.tolist()):
+            names = [name for bit, name in zip(bits, with_class, strict=False) if bit]
             found = requests_for(pod.template, names, self._tracker.classes)
             wanted = pod_claims.to_allocate
             if names:
                 wanted[at] = with_requests(extended, found.requests)
-            yield _Part(where & (lacking == bits), wanted, found.mappings)
+            mask = np.zeros(len(where), bool)
+            mask[rows[pattern_of.ravel() == number]] = True
+            yield _Part(mask, wanted, found.mappings)
 
     def _allocate(
         self, verdicts: _RowVerdicts, pod_claims: PodResourceClaims, view: View, part: _Part

@@ -133,6 +133,22 @@ class TestClaims:
             ("b", "c", "zero"), "cannot allocate all claims"
         )
 
+    @pytest.mark.parametrize("lacking", [0, 63, 64, 69])
+    def test_of_very_many_resources_a_node_lacks_any(self, lacking):
+        names = [f"example.com/r{number:02}" for number in range(70)]
+        for number, name in enumerate(names):
+            self.world.cluster.store(a_class(f"class-{number}", extendedResourceName=name))
+        self.world.cluster.store(a_slice("some", "d0", "d1"))
+        asked = pod(container("m", **dict.fromkeys(names, "1")))
+        own = dict.fromkeys(names, "1")
+        self.own("all", **own)
+        del own[names[lacking]]
+        self.own("some", **own)
+        self.own("other", **own)
+        for name in "abc":
+            self.world.cluster.remove_node(name)
+        assert self.world.judge(asked) == {"other": "cannot allocate all claims"}
+
     def test_nothing_is_needed_without_a_class(self):
         assert self.world.judge(pod(container("m", nic="1"))) == {}
         assert self.world.judge(pod(container("m", gpu="0"))) == {}
