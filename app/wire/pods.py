@@ -126,7 +126,6 @@ class _OnNode(msgspec.Struct):
 _POD = msgspec.json.Decoder(_Pod)
 _BOUND_POD = msgspec.json.Decoder(_BoundPod)
 _ON_NODE = msgspec.json.Decoder(_OnNode)
-_check_bound_pod = size_check(_BoundPod)
 _SPEC = msgspec.json.Decoder(PodSpec)
 _LABELS = msgspec.json.Decoder(TextMap | None)
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
@@ -241,9 +240,7 @@ class PodDecoder(ObjectDecoder[Pod]):
             return None
         labels, deletion_timestamp = _NO_LABELS, None
         try:
-            if len(raw) > MAX_UNCHECKED_BYTES:
-                _check_bound_pod(raw)
-            readable = decode(_BOUND_POD, raw)
+            readable = _bound_pod(raw)
             template = self.template(_taken_by(readable.spec))
             labels = self._labels_if_readable(readable.metadata.labels)
             deletion_timestamp = readable.metadata.deletion_timestamp
@@ -268,6 +265,13 @@ class PodDecoder(ObjectDecoder[Pod]):
             return self.labels(text)
         except msgspec.DecodeError:
             return _NO_LABELS
+
+
+def _bound_pod(raw: msgspec.Raw) -> _BoundPod:
+    """What a pod takes on its node. Raises msgspec.DecodeError, and ValueError for one that is too large to be read twice."""
+    if len(raw) > MAX_UNCHECKED_BYTES:
+        raise ValueError("too large")
+    return decode(_BOUND_POD, raw)
 
 
 def _taken_by(spec: _BoundSpec) -> PodSpec:
