@@ -1,6 +1,7 @@
 """The program declares the packages that it uses, uses those that it declares, and only their public interfaces."""
 
 import ast
+import importlib
 import importlib.metadata
 import re
 import sys
@@ -8,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from aiohttp.base_protocol import BaseProtocol
 
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "app"
@@ -75,6 +77,36 @@ def test_nothing_private_of_a_dependency_is_used():
         for use in private_uses(path.read_text())
     }
     assert found == ALLOWED
+
+
+def inherited_uses(cls, definition):
+    """Private names of classes of other packages that a class derived from them uses or replaces."""
+    bases = [base for base in cls.__mro__ if base is not object and _is_foreign(base.__module__)]
+    inherited = {name for base in bases for name in vars(base) if _is_private(name)}
+    nodes = list(ast.walk(definition))
+    named = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return inherited & (named | {getattr(node, "name", "") for node in nodes})
+
+
+def test_nothing_private_of_a_base_class_is_used():
+    checked = 0
+    for path in APP.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.bases]
+        if not classes:
+            continue
+        module = importlib.import_module(
+            ".".join(path.relative_to(APP.parent).with_suffix("").parts)
+        )
+        for node in classes:
+            checked += 1
+            assert not inherited_uses(getattr(module, node.name), node), (path, node.name)
+    assert checked > 300
+
+
+def test_a_private_use_of_a_base_class_is_found():
+    [definition] = ast.parse("class P(BaseProtocol):\n def f(self): self._drain_helper()").body
+    assert inherited_uses(type("P", (BaseProtocol,), {}), definition) == {"_drain_helper"}
 
 
 @pytest.mark.parametrize(
