@@ -123,33 +123,10 @@ class Scheduler:
             patcher=self.patcher,
             stop_unbound=self._stop_unbound,
         )
-        self.effects: Final = ApiEffects(
-            self.writer,
-            ResourceClaimRequests(api.transport, may_write=api.may_write, rng=self._rng),
-            self._clock,
-            self._pod_events,
-            self.evictor,
-            ExtenderPreemption(chain, self.state),
-        )
+        self.effects: Final = self._make_effects()
         self.failures: Final = FailureHandler(self.parts, self.effects, self._reports)
-        self.binder: Final = Binder(
-            self.parts,
-            effects=self.effects,
-            extenders=ChainBinder(chain, self.writer, self.retries) if chain else None,
-            waiting=self.waiting,
-            reports=self._reports,
-            undo=self.failures.undo,
-            max_writing=settings.extension.max_bindings_in_flight,
-        )
-        self.loop: Final = SchedulingLoop(
-            self.parts,
-            frameworks=self.frameworks,
-            search=self._make_search(profiles) if chain else None,
-            binder=self.binder,
-            failures=self.failures,
-            parallelism=settings.configuration.parallelism,
-            limits=(self.binder.writes, self.evictor.preemptions),
-        )
+        self.binder: Final = self._make_binder()
+        self.loop: Final = self._make_loop(profiles)
         self.informers: Final = self._make_informers(plugin_names(profiles))
 
     # ------------------------------------------------------------ state and queue
@@ -279,7 +256,41 @@ class Scheduler:
 
         return handle
 
-    # ------------------------------------------------------------ helpers of the parts
+    # ------------------------------------------------------------ attempts and bindings
+
+    def _make_effects(self) -> ApiEffects:
+        api = self._api
+        return ApiEffects(
+            self.writer,
+            ResourceClaimRequests(api.transport, may_write=api.may_write, rng=self._rng),
+            self._clock,
+            self._pod_events,
+            self.evictor,
+            ExtenderPreemption(self._chain, self.state),
+        )
+
+    def _make_binder(self) -> Binder:
+        chain = self._chain
+        return Binder(
+            self.parts,
+            effects=self.effects,
+            extenders=ChainBinder(chain, self.writer, self.retries) if chain else None,
+            waiting=self.waiting,
+            reports=self._reports,
+            undo=self.failures.undo,
+            max_writing=self.settings.extension.max_bindings_in_flight,
+        )
+
+    def _make_loop(self, profiles: Sequence[Profile]) -> SchedulingLoop:
+        return SchedulingLoop(
+            self.parts,
+            frameworks=self.frameworks,
+            search=self._make_search(profiles) if self._chain else None,
+            binder=self.binder,
+            failures=self.failures,
+            parallelism=self.settings.configuration.parallelism,
+            limits=(self.binder.writes, self.evictor.preemptions),
+        )
 
     def _make_search(self, profiles: Sequence[Profile]) -> ExtenderCycle:
         return ExtenderCycle(

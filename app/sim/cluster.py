@@ -16,14 +16,16 @@ from app.sim.api import Api
 from app.sim.clock import wall_clock
 from app.sim.controllers.controller import Controller
 from app.sim.controllers.disruption import DisruptionController
-from app.sim.controllers.ephemeral_volumes import EphemeralVolumeController
 from app.sim.controllers.garbage_collection import (
     EventExpiry,
     NamespaceController,
     SliceGarbageCollector,
 )
 from app.sim.controllers.kubelet import KubeletOptions, Kubelets
-from app.sim.controllers.persistent_volumes import PersistentVolumeController
+from app.sim.controllers.persistent_volumes import (
+    EphemeralVolumeController,
+    PersistentVolumeController,
+)
 from app.sim.controllers.resource_claims import ResourceClaimController
 from app.sim.errors import ApiError, bad_request
 from app.sim.http.faults import Fault, Faults
