@@ -123,7 +123,10 @@ class Binder:
             await decided.framework.undo_pre_bind(
                 decided.cycle_state, pod, pod.node_name, self._effects
             )
-        except Exception:
+        except* SchedulingError as faults:
+            told = "; ".join(map(str, faults.exceptions))
+            log.error("Cannot take back what was written for pod %s: %s", pod.key, told)
+        except* Exception:
             log.exception("Error taking back what was written for pod %s", pod.key)
         self._undo(decided, status)
 

@@ -105,7 +105,7 @@ def _empty_deep_containers(text: _Text, in_string: _Mask, max_depth: int) -> Non
     ends = at[~opens & (depth == max_depth - 1)]
     if not len(starts) or len(starts) != len(ends):
         return
-    edges = np.zeros(text.size + 1, np.int8)
-    edges[starts + 1] += 1
-    edges[ends] -= 1
-    text[np.cumsum(edges[:-1], dtype=np.int8) > 0] = EMPTIED[0]
+    edges = np.empty(2 * len(starts) + 2, np.intp)
+    edges[0], edges[1:-1:2], edges[2:-1:2], edges[-1] = 0, starts + 1, ends, text.size
+    inside = np.arange(len(edges) - 1) % 2 == 1
+    text[np.repeat(inside, np.diff(edges))] = EMPTIED[0]
