@@ -51,7 +51,7 @@ class TLSSource:
                 self.problem = ""
             except ValueError as err:
                 self._watch.failed(err, now)
-                self.problem = f"{err}; what was read before stays in use"
+                self.problem = f"{err}; the previous content stays in use"
         return self._context
 
     def _load(self) -> ssl.SSLContext:

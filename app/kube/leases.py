@@ -63,10 +63,10 @@ def record_from_spec(spec: object) -> LeaseRecord:
     Raises TypeError if it is not an object, or if the holder is not a text.
     """
     if not isinstance(spec, dict):
-        raise TypeError(f"spec is no object: {spec!r:.100}")
+        raise TypeError(f"spec is not an object: {spec!r:.100}")
     holder = spec.get("holderIdentity")
     if not isinstance(holder, str | None):
-        raise TypeError(f"holderIdentity is no text: {holder!r:.100}")
+        raise TypeError(f"holderIdentity is not a text: {holder!r:.100}")
     return LeaseRecord(
         holder=holder or "",
         duration_seconds=_count(spec.get("leaseDurationSeconds")),
@@ -207,10 +207,10 @@ class LeaseClient:
         try:
             manifest = decode(_MANIFEST, response.body)
         except UNREADABLE as err:
-            raise KubeApiError(f"{self._path}: the answer is no lease: {err}") from err
+            raise KubeApiError(f"{self._path}: the answer is not a lease: {err}") from err
         lease = Lease(self._record(manifest), manifest)
         if not lease.resource_version:
-            raise KubeApiError(f"{self._path}: the answer is no lease")
+            raise KubeApiError(f"{self._path}: the answer is not a lease")
         return lease
 
     def _record(self, manifest: dict[str, Any]) -> LeaseRecord:

@@ -51,9 +51,9 @@ async def _read_from_list(transport: Transport, collection: str, name: str) -> b
     try:
         listed = decode(_LIST, answer.body)
     except UNREADABLE as err:
-        raise KubeApiError(f"GET {collection}: the answer is no list: {err}") from err
+        raise KubeApiError(f"GET {collection}: the answer is not a list: {err}") from err
     if not listed.kind.endswith("List") or not listed.metadata.resource_version:
-        raise KubeApiError(f"GET {collection}: the answer is no list")
+        raise KubeApiError(f"GET {collection}: the answer is not a list")
     if not listed.items:
         raise NotFound(f"{name!r} not found in {collection}", status=404, reason="NotFound")
     return bytes(listed.items[0])

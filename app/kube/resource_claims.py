@@ -101,7 +101,7 @@ class ResourceClaimRequests:
                 body = await read_object(self._transport, _path(namespace), name)
                 if decode(_METADATA, body).metadata.uid:
                     break
-                problem = "the answer is no ResourceClaim"
+                problem = "the answer is not a ResourceClaim"
             except NotFound:
                 raise
             except (KubeApiError, *UNREADABLE) as err:
@@ -213,10 +213,10 @@ def _decoded(body: bytes, request: str) -> ResourceClaim:
     try:
         claim = _DECODER.decode(body)
     except DecodeError as error:
-        problem = f"{request}: the answer is no ResourceClaim: {error}"
+        problem = f"{request}: the answer is not a ResourceClaim: {error}"
         raise KubeApiError(problem, status=_OK) from error
     if not claim.uid:
-        raise KubeApiError(f"{request}: the answer is no ResourceClaim", status=_OK)
+        raise KubeApiError(f"{request}: the answer is not a ResourceClaim", status=_OK)
     return claim
 
 

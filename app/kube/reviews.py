@@ -107,7 +107,7 @@ class Reviews:
         except TimeoutError as err:
             raise KubeApiError(f"POST {path}: no answer in time") from err
         except (msgspec.DecodeError, ValueError) as err:
-            raise KubeApiError(f"POST {path}: the answer is no {kind}: {err}") from err
+            raise KubeApiError(f"POST {path}: the answer is not a {kind}: {err}") from err
 
     async def _answer(self, path: str, body: bytes) -> bytes:
         waits = Backoff(self._rng, initial=0.5, factor=1.5, cap=3.0, jitter=0.2)

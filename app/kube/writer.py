@@ -242,9 +242,9 @@ class KubeWriter:
         try:
             pod = decode(_BOUND_POD, body)
         except UNREADABLE as err:
-            raise KubeApiError(f"the answer is no pod: {err}") from err
+            raise KubeApiError(f"the answer is not a pod: {err}") from err
         if not pod.metadata.uid:
-            raise KubeApiError("the answer is no pod")
+            raise KubeApiError("the answer is not a pod")
         if pod.metadata.uid != uid:
             raise _gone(name, ": another pod has taken the name")
         return pod.spec.node_name
@@ -459,4 +459,4 @@ def _expect_object(answer: Response) -> None:
     try:
         decode(_OBJECT, answer.body)
     except UNREADABLE as err:
-        raise KubeApiError(f"the answer is no Status: {err}", status=answer.status) from err
+        raise KubeApiError(f"the answer is not a Status: {err}", status=answer.status) from err

@@ -211,9 +211,9 @@ class _Reader:
         cut = (path[2:3] for path in config.lost if path[:1] in {(), ("profiles",)})
         if any(part in {(), ("plugins",)} for part in cut):
             return
-        told = {problem.path for problem in self.problems}
+        reported = {problem.path for problem in self.problems}
         for finding in resolve(config.model.profiles, known).findings:
-            if render_path(locator.origin(finding.path)) not in told:
+            if render_path(locator.origin(finding.path)) not in reported:
                 yield finding
 
     def _extension(

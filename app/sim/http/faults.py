@@ -36,7 +36,7 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         try:
             re.compile(self.path)
         except re.error as error:
-            raise ValueError(f"path {self.path!r} is no regular expression: {error}") from error
+            raise ValueError(f"path {self.path!r} is not a regular expression: {error}") from error
 
     def matches(self, method: str, path: str) -> bool:
         if self.times <= 0 or (self.method and self.method != method):

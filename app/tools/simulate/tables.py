@@ -118,7 +118,7 @@ def remarks(answer: SimulationResult) -> Iterator[str]:
         yield f"{_counted(count, 'pod')} {_is(count)} for {name}, which has no profile here."
     if answer.passed_over:
         counts = ", ".join(f"{count} {kind}" for kind, count in answer.passed_over.items())
-        yield f"Passed over, since scheduling does not read them: {counts}."
+        yield f"Ignored, because scheduling does not read them: {counts}."
 
 
 _PODS: Final = frozenset({"pods"})

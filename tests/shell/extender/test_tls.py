@@ -271,7 +271,7 @@ class TestReload:
         old = watched.context(0.0)
         files["tls.key"].write_bytes(b"half writ")
         assert watched.context(20.0) is old
-        assert watched.problem.endswith("what was read before stays in use")
+        assert watched.problem.endswith("the previous content stays in use")
         cert, key = authority.issue("client")
         files["tls.crt"].write_bytes(cert)
         files["tls.key"].write_bytes(key)

@@ -141,7 +141,7 @@ async def test_what_is_no_lease(body):
 @pytest.mark.parametrize("body", [b"<html>", b"\xff", b'{"a":"\xff"}', b'{"\xff":1}', b""])
 async def test_what_is_no_json(body):
     transport = FakeTransport(handler=lambda sent: Response(200, body))
-    with pytest.raises(KubeApiError, match="the answer is no lease"):
+    with pytest.raises(KubeApiError, match="the answer is not a lease"):
         await client_of(transport).get()
     with pytest.raises(KubeApiError, match="unreadable watch line"):
         await follow(FakeTransport([b'{"type":"ADDED","object":' + body + b"}\n"]))

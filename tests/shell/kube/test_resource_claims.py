@@ -274,13 +274,13 @@ async def test_nothing_leaves_a_process_that_does_not_lead(what):
 @pytest.mark.parametrize("answer", [ok({"metadata": 1}), ok({}), Response(200, b"<html>")])
 async def test_an_answer_that_is_no_claim(answer):
     _, claims = requests(answer)
-    with pytest.raises(KubeApiError, match="the answer is no ResourceClaim"):
+    with pytest.raises(KubeApiError, match="the answer is not a ResourceClaim"):
         await claims.patch(CLAIM, {}, status=True)
 
 
 async def test_a_claim_that_cannot_be_read():
     _, claims = requests(ok({**STORED, "spec": 1}))
-    with pytest.raises(KubeApiError, match="the answer is no ResourceClaim"):
+    with pytest.raises(KubeApiError, match="the answer is not a ResourceClaim"):
         await claims.get("shop", "c")
 
 

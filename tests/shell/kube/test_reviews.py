@@ -107,5 +107,5 @@ async def test_no_answer_in_time():
 )
 async def test_an_answer_that_is_none(body):
     reviews, _ = reviewing(Response(200, body))
-    with pytest.raises(KubeApiError, match="the answer is no SubjectAccessReview"):
+    with pytest.raises(KubeApiError, match="the answer is not a SubjectAccessReview"):
         await reviews.may(User("bob"), "get", "/")

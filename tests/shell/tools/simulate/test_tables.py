@@ -314,7 +314,7 @@ def test_warnings_and_remarks():
     assert third == "c.yaml:3: old"
     assert list(remarks(answer)) == [
         "2 pods are for volcano, which has no profile here.",
-        "Passed over, since scheduling does not read them: 9 Event, 1 Secret.",
+        "Ignored, because scheduling does not read them: 9 Event, 1 Secret.",
     ]
 
 
