@@ -39,11 +39,6 @@ class _Verbosity:
     level = 0
 
 
-def current_verbosity() -> int:
-    """The current verbosity (``-v``)."""
-    return _Verbosity.level
-
-
 def enabled(level: int) -> bool:
     """Whether lines of this verbosity are logged."""
     return level <= _Verbosity.level

@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 PREEMPTED: Final = "preempted by DefaultPreemption"
 
 
-class Decided(msgspec.Struct, frozen=True):
-    """A pod with the node that was chosen for it; ``assumed`` has the node name set, ``started`` is monotonic."""
+class AssumedPod(msgspec.Struct, frozen=True):
+    """A pod that is assumed on its chosen node: ``pod`` has the node name set, ``started`` is monotonic."""
 
     queued: QueuedPod
-    assumed: Pod
+    pod: Pod
     choice: Choice
     framework: Framework
     cycle_state: CycleState
@@ -48,7 +48,7 @@ class Binder:
         extenders: ChainBinder | None,
         waiting: WaitingPods,
         reports: Reports,
-        undo: Callable[[Decided, Status], None],
+        undo: Callable[[AssumedPod, Status], None],
         max_writing: int,
     ) -> None:
         self._state: Final = parts.state
@@ -72,72 +72,72 @@ class Binder:
         scope.reschedule(asyncio.get_running_loop().time())
         return True
 
-    def start(self, decided: Decided, waits: Mapping[str, float]) -> None:
+    def start(self, assumed: AssumedPod, waits: Mapping[str, float]) -> None:
         """Starts the binding cycle of a pod; ``waits`` as from Framework.permit."""
         self.cycles.add(1)
         self.writes.add(1)
-        pod = decided.assumed
+        pod = assumed.pod
         waiting = self._waiting.hold(pod, pod.node_name, waits) if waits else None
-        self._spawn(self._run(decided, waiting), "bind")
+        self._spawn(self._run(assumed, waiting), "bind")
 
-    async def _run(self, decided: Decided, waiting: WaitingPod | None) -> None:
+    async def _run(self, assumed: AssumedPod, waiting: WaitingPod | None) -> None:
         try:
-            await self._bind(decided, waiting)
+            await self._bind(assumed, waiting)
         except (SchedulingError, KubeError) as error:
-            await self._take_back(decided, Status(Code.Error, (str(error),)))
+            await self._take_back(assumed, Status(Code.Error, (str(error),)))
         except _Failed as error:
-            await self._take_back(decided, error.status)
+            await self._take_back(assumed, error.status)
         except Exception as error:
-            log.exception("Error binding pod %s", decided.assumed.key)
+            log.exception("Error binding pod %s", assumed.pod.key)
             fault = Status(Code.Error, (f"{type(error).__name__}: {error}",))
-            await self._take_back(decided, fault)
+            await self._take_back(assumed, fault)
         finally:
             if waiting is not None:
                 self._waiting.release(waiting)
             self.writes.add(-1)
             self.cycles.add(-1)
 
-    async def _bind(self, decided: Decided, waiting: WaitingPod | None) -> None:
-        pod, framework, cycle_state = decided.assumed, decided.framework, decided.cycle_state
+    async def _bind(self, assumed: AssumedPod, waiting: WaitingPod | None) -> None:
+        pod, framework, cycle_state = assumed.pod, assumed.framework, assumed.cycle_state
         node = pod.node_name
         work = framework.pre_bind_work(cycle_state, pod, node)
         if work or waiting is not None:
-            self._reports.nominated(decided.queued.pod, node, self._clock.wall())
+            self._reports.nominated(assumed.queued.pod, node, self._clock.wall())
             self.writes.add(-1)
             try:
                 if waiting is not None:
-                    await self._wait_for_permit(decided, waiting)
+                    await self._wait_for_permit(assumed, waiting)
                 self._state.done(pod.uid)
-                await self._prepare(decided, work)
+                await self._prepare(assumed, work)
             finally:
                 self.writes.add(1)
         else:
             self._state.done(pod.uid)
         await self._reports.withdraw(pod)
-        await self._step(decided, "Bind", self._write_binding(decided))
-        self._bound(decided)
+        await self._step(assumed, "Bind", self._write_binding(assumed))
+        self._bound(assumed)
 
-    async def _take_back(self, decided: Decided, status: Status) -> None:
-        pod = decided.assumed
+    async def _take_back(self, assumed: AssumedPod, status: Status) -> None:
+        pod = assumed.pod
         try:
-            await decided.framework.undo_pre_bind(
-                decided.cycle_state, pod, pod.node_name, self._effects
+            await assumed.framework.undo_pre_bind(
+                assumed.cycle_state, pod, pod.node_name, self._effects
             )
         except* SchedulingError as faults:
             told = "; ".join(map(str, faults.exceptions))
             log.error("Cannot take back what was written for pod %s: %s", pod.key, told)
         except* Exception:
             log.exception("Error taking back what was written for pod %s", pod.key)
-        self._undo(decided, status)
+        self._undo(assumed, status)
 
-    async def _prepare(self, decided: Decided, work: list[PreBindPlugin]) -> None:
+    async def _prepare(self, assumed: AssumedPod, work: list[PreBindPlugin]) -> None:
         """Runs PreBind, which ``preempt`` may stop."""
-        pod, framework = decided.assumed, decided.framework
-        steps = framework.pre_bind(decided.cycle_state, pod, pod.node_name, self._effects, work)
+        pod, framework = assumed.pod, assumed.framework
+        steps = framework.pre_bind(assumed.cycle_state, pod, pod.node_name, self._effects, work)
         try:
             async with asyncio.timeout(None) as scope:
                 self._preparing[pod.uid] = scope
-                await self._step(decided, "PreBind", steps)
+                await self._step(assumed, "PreBind", steps)
         except TimeoutError:
             if pod.uid in self._preparing:
                 raise
@@ -146,48 +146,48 @@ class Binder:
         if stopped:
             raise SchedulingError(PREEMPTED)
 
-    async def _write_binding(self, decided: Decided) -> None:
-        pod, node = decided.assumed, decided.assumed.node_name
+    async def _write_binding(self, assumed: AssumedPod) -> None:
+        pod, node = assumed.pod, assumed.pod.node_name
         if self._extenders is not None and await self._extenders.bind(pod, node):
             return
-        status = await decided.framework.bind(decided.cycle_state, pod, node, self._effects)
+        status = await assumed.framework.bind(assumed.cycle_state, pod, node, self._effects)
         if not status.ok:
             raise _Failed(status)
 
-    async def _step(self, decided: Decided, step: str, work: Awaitable[None]) -> None:
+    async def _step(self, assumed: AssumedPod, step: str, work: Awaitable[None]) -> None:
         started, status = self._clock.monotonic(), "Error"
         try:
             await work
             status = "Success"
         finally:
             seconds = self._clock.monotonic() - started
-            self._emit(BindingStepFinished(decided.queued, step, status, seconds))
+            self._emit(BindingStepFinished(assumed.queued, step, status, seconds))
 
-    async def _wait_for_permit(self, decided: Decided, waiting: WaitingPod) -> None:
+    async def _wait_for_permit(self, assumed: AssumedPod, waiting: WaitingPod) -> None:
         started = self._clock.monotonic()
         status = await self._waiting.wait(waiting)
         seconds, code = self._clock.monotonic() - started, status.code.name
-        self._emit(BindingStepFinished(decided.queued, "WaitOnPermit", code, seconds))
+        self._emit(BindingStepFinished(assumed.queued, "WaitOnPermit", code, seconds))
         if not status.ok:
             raise _Failed(status)
 
-    def _bound(self, decided: Decided) -> None:
-        pod = decided.assumed
+    def _bound(self, assumed: AssumedPod) -> None:
+        pod = assumed.pod
         self._state.finish_binding(pod.uid)
         self._reports.scheduled(pod, self._clock.wall())
         self._emit(
             PodBound(
-                decided.queued,
+                assumed.queued,
                 pod,
-                decided.framework.profile_name,
-                decided.choice.feasible,
-                decided.choice.evaluated,
-                self._clock.monotonic() - decided.started,
+                assumed.framework.profile_name,
+                assumed.choice.feasible,
+                assumed.choice.evaluated,
+                self._clock.monotonic() - assumed.started,
                 self._clock.steady(),
             )
         )
         try:
-            decided.framework.post_bind(decided.cycle_state, pod, pod.node_name)
+            assumed.framework.post_bind(assumed.cycle_state, pod, pod.node_name)
         except Exception:
             log.exception("Error in PostBind for pod %s", pod.key)
 

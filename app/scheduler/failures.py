@@ -13,7 +13,7 @@ from app.model.status import Code, Status
 from app.observe.events import AttemptFailed
 from app.observe.pod_events import SCHEDULER_ERROR, UNSCHEDULABLE
 from app.scheduler.attempt import NO_NODES, Attempt
-from app.scheduler.binding import Decided
+from app.scheduler.binding import AssumedPod
 from app.scheduler.parts import Parts
 from app.scheduler.reports import Reports
 from app.state.queue.queued_pod import QueuedPod
@@ -71,27 +71,27 @@ class FailureHandler:
         """The attempt ended with an error, not with a rejection."""
         self._requeue(queued, profile, message, started, None, reason=SCHEDULER_ERROR)
 
-    def undo(self, decided: Decided, status: Status) -> None:
+    def undo(self, assumed: AssumedPod, status: Status) -> None:
         """A pod with a chosen node cannot be bound: unreserves, forgets the assumed pod, wakes other pods, requeues it.
 
         A rejection is reported as if the node were the only one; an error as it is.
         """
-        pod, profile = decided.assumed, decided.framework.profile_name
+        pod, profile = assumed.pod, assumed.framework.profile_name
         try:
-            decided.framework.unreserve(decided.cycle_state, pod, pod.node_name)
+            assumed.framework.unreserve(assumed.cycle_state, pod, pod.node_name)
         except Exception:
             log.exception("Error in Unreserve for pod %s", pod.key)
         self._state.forget(pod)
         if not status.code.rejected:
             self._state.freed(pod, self._clock.steady())
-            self.error(decided.queued, profile, status.message, started=decided.started)
+            self.error(assumed.queued, profile, status.message, started=assumed.started)
             return
         diagnosis = Diagnosis(node_count=1, absent=status)
         if status.code is Code.Pending:
             diagnosis.pending_plugins.add(status.plugin)
         else:
             diagnosis.unschedulable_plugins.add(status.plugin)
-        self._requeue(decided.queued, profile, diagnosis.message(), decided.started, diagnosis)
+        self._requeue(assumed.queued, profile, diagnosis.message(), assumed.started, diagnosis)
         self._state.freed(pod, self._clock.steady(), but=pod.uid)
 
     def _requeue(

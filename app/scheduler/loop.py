@@ -20,7 +20,7 @@ from app.runtime import logs
 from app.runtime.clock import Clock
 from app.runtime.tasks import Limiter, Spawn
 from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit
-from app.scheduler.binding import Binder, Decided
+from app.scheduler.binding import AssumedPod, Binder
 from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import FailureHandler
 from app.scheduler.parts import Parts
@@ -48,7 +48,7 @@ class SchedulingLoop:
         parts: Parts,
         *,
         frameworks: Mapping[str, Framework],
-        search: ExtenderCycle | None,
+        extenders: ExtenderCycle | None,
         binder: Binder,
         failures: FailureHandler,
         parallelism: int,
@@ -57,7 +57,7 @@ class SchedulingLoop:
         """``parallelism``: attempts that may wait for extenders at the same time. No attempt starts beyond any of ``limits``."""
         self._state: Final = parts.state
         self._frameworks: Final = frameworks
-        self._search: Final = search
+        self._extenders: Final = extenders
         self._binder: Final = binder
         self._failures: Final = failures
         self._emit: Final = parts.sink
@@ -114,16 +114,16 @@ class SchedulingLoop:
         attempt = self._attempt(queued)
         if attempt is None:
             return
-        if self._search is not None and self._search.concerns(queued.pod):
-            self._search.begin(queued.pod)
-            work = self._schedule(queued, attempt, self._search)
+        if self._extenders is not None and self._extenders.concerns(queued.pod):
+            self._extenders.begin(queued.pod)
+            work = self._schedule(queued, attempt, self._extenders)
             await self._slots.start(work, f"schedule {queued.pod.key} and those that follow")
         else:
             await self._schedule(queued, attempt, None)
 
     def _gate(self, *, room: bool) -> Admits | None:
         """Which lanes of the activeQ are open now; None for all."""
-        return None if self._search is None else self._search.gate(room=room)
+        return None if self._extenders is None else self._extenders.gate(room=room)
 
     def _next_to_ask(self) -> Work | None:
         """An attempt for the next pod, which is popped.
@@ -131,18 +131,18 @@ class SchedulingLoop:
         None if there is no pod, if no extender concerns it, or if a limit is reached.
         """
         while (
-            self._search is not None
+            self._extenders is not None
             and self._running
             and all(limit.has_room for limit in self._limits)
         ):
             queued = self._state.peek(self._gate(room=True))
-            if queued is None or not self._search.concerns(queued.pod):
+            if queued is None or not self._extenders.concerns(queued.pod):
                 return None
             self._state.pop(self._clock.steady(), self._gate(room=True))
             attempt = self._attempt(queued)
             if attempt is not None:
-                self._search.begin(queued.pod)
-                return self._schedule(queued, attempt, self._search)
+                self._extenders.begin(queued.pod)
+                return self._schedule(queued, attempt, self._extenders)
         return None
 
     def _attempt(self, queued: QueuedPod) -> Attempt | None:
@@ -172,20 +172,20 @@ class SchedulingLoop:
         return self._state.cache.is_assumed(pod.uid)
 
     async def _schedule(
-        self, queued: QueuedPod, attempt: Attempt, search: ExtenderCycle | None
+        self, queued: QueuedPod, attempt: Attempt, extenders: ExtenderCycle | None
     ) -> None:
         started = self._clock.monotonic()
         profile = attempt.framework.profile_name
-        if self._search is not None:
+        if self._extenders is not None:
             self._emit(AttemptStarted(queued, profile))
         try:
-            if search is None:
+            if extenders is None:
                 choice = attempt.choose(await in_turns(attempt, attempt.find))
             else:
-                choice = await search.choose(attempt)
+                choice = await extenders.choose(attempt)
         except Unfit as unfit:
             work = self._failures.unfit(queued, attempt, unfit.diagnosis, started)
-            if search is None and self._asks_about_victims(queued.pod):
+            if extenders is None and self._asks_about_victims(queued.pod):
                 await self._slots.start(work, f"preempt for {queued.pod.key}")
             else:
                 await work
@@ -214,7 +214,7 @@ class SchedulingLoop:
 
     def _asks_about_victims(self, pod: Pod) -> bool:
         """Whether a preemption for the pod calls extenders: other pods must not wait for that."""
-        return self._search is not None and self._search.asks_about_victims(pod)
+        return self._extenders is not None and self._extenders.asks_about_victims(pod)
 
     def _commit(self, queued: QueuedPod, attempt: Attempt, choice: Choice, started: float) -> None:
         """Assumes the pod, runs Reserve and Permit, and starts the binding cycle, all without waiting."""
@@ -225,21 +225,21 @@ class SchedulingLoop:
             self._state.drop(pod)
             return
         try:
-            assumed = self._state.assume(pod, node)
+            assumed_pod = self._state.assume(pod, node)
         except CacheError as error:
             self._failures.error(queued, framework.profile_name, str(error), started=started)
             return
-        decided = Decided(queued, assumed, choice, framework, attempt.state, started)
-        status, waits = _reserve_and_permit(decided)
+        assumed = AssumedPod(queued, assumed_pod, choice, framework, attempt.state, started)
+        status, waits = _reserve_and_permit(assumed)
         if status.ok or status.code is Code.Wait:
-            self._binder.start(decided, waits)
+            self._binder.start(assumed, waits)
         else:
-            self._failures.undo(decided, status)
+            self._failures.undo(assumed, status)
 
 
-def _reserve_and_permit(decided: Decided) -> tuple[Status, dict[str, float]]:
+def _reserve_and_permit(assumed: AssumedPod) -> tuple[Status, dict[str, float]]:
     """As Framework.permit; an exception of a plugin becomes an Error."""
-    framework, state, pod = decided.framework, decided.cycle_state, decided.assumed
+    framework, state, pod = assumed.framework, assumed.cycle_state, assumed.pod
     try:
         status = framework.reserve(state, pod, pod.node_name)
         if status.ok and framework.has_permit:

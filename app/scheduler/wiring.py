@@ -67,7 +67,7 @@ class Scheduler:
     Which part calls which::
 
         informers -> state <- loop                  objects, and assumed pods
-        loop -> search -> extenders                 filter and prioritize, if extenders are configured
+        loop -> extender cycle -> chain             filter and prioritize, if extenders are configured
         loop -> binder -> effects                   binds pods with a chosen node
         loop, binder -> failures -> reports         requeues the others, with an event and a condition
         failures -> PostFilter -> effects -> evictor   preempts
@@ -285,14 +285,14 @@ class Scheduler:
         return SchedulingLoop(
             self.parts,
             frameworks=self.frameworks,
-            search=self._make_search(profiles) if self._chain else None,
+            extenders=self._make_extender_cycle(profiles) if self._chain else None,
             binder=self.binder,
             failures=self.failures,
             parallelism=self.settings.configuration.parallelism,
             limits=(self.binder.writes, self.evictor.preemptions),
         )
 
-    def _make_search(self, profiles: Sequence[Profile]) -> ExtenderCycle:
+    def _make_extender_cycle(self, profiles: Sequence[Profile]) -> ExtenderCycle:
         return ExtenderCycle(
             self._chain,
             self.state.table,

@@ -101,7 +101,8 @@ def test_json_lines(written):
 def test_verbosity(written, verbosity, level, shown):
     written(verbosity=verbosity)
     assert logs.enabled(level) is shown
-    assert logs.current_verbosity() == verbosity
+    assert logs.enabled(verbosity)
+    assert not logs.enabled(verbosity + 1)
 
 
 def test_debugging_messages_from_verbosity_4_on(written):

@@ -84,7 +84,7 @@ class World:
         self.loop = SchedulingLoop(
             parts,
             frameworks={PROFILE: self.framework},
-            search=search,
+            extenders=search,
             binder=self.binder,
             failures=failures,
             parallelism=parallelism,

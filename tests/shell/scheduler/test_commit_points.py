@@ -88,7 +88,7 @@ class World:
         self.loop = SchedulingLoop(
             parts,
             frameworks={PROFILE: self.framework},
-            search=None,
+            extenders=None,
             binder=self.binder,
             failures=self._failures,
             parallelism=1,

@@ -83,7 +83,7 @@ class World:
         self.loop = SchedulingLoop(
             parts,
             frameworks={PROFILE: self.framework},
-            search=ExtenderCycle(
+            extenders=ExtenderCycle(
                 chain,
                 self.state.table,
                 percentages={},

@@ -19,7 +19,7 @@ from app.model.status import SUCCESS, Code, Status
 from app.observe.events import PreemptionFinished, PreemptionStarted, ignore
 from app.runtime.tasks import spawn
 from app.scheduler.attempt import Choice
-from app.scheduler.binding import Binder, Decided
+from app.scheduler.binding import AssumedPod, Binder
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import (
@@ -441,7 +441,7 @@ class Bindings:
             reports=SimpleNamespace(
                 nominated=lambda *_: None, scheduled=lambda *_: None, withdraw=self._withdraw
             ),
-            undo=lambda decided, status: self.undone.append((decided.assumed.name, status)),
+            undo=lambda assumed, status: self.undone.append((assumed.pod.name, status)),
             max_writing=5,
         )
 
@@ -457,7 +457,9 @@ class Bindings:
 
     def start(self, victim):
         self.binder.start(
-            Decided(SimpleNamespace(pod=victim), victim, CHOICE, self.framework, CycleState(), 0.0),
+            AssumedPod(
+                SimpleNamespace(pod=victim), victim, CHOICE, self.framework, CycleState(), 0.0
+            ),
             {},
         )
 
