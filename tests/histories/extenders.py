@@ -114,12 +114,12 @@ class Extender:
         return Answer(200, encode({"Nodes": {"items": nodes}, **reasons}), headers)
 
     def _preempt(self, asked: Manifest) -> Answer:
-        """Agrees to all, or to all but one node."""
+        """Agrees to all nodes, or to all but one."""
         victims: dict[str, Any] = {}
         for node, each in (asked.get("NodeNameToVictims") or {}).items():
             victims[node] = {"Pods": [{"UID": pod["metadata"]["uid"]} for pod in each["Pods"]]}
         victims |= asked.get("NodeNameToMetaVictims") or {}
-        if len(victims) > 1 and self._rng.random() < 0.3:
+        if victims and self._rng.random() < 0.5:
             del victims[self._rng.choice(sorted(victims))]
         return Answer(200, encode({"NodeNameToMetaVictims": victims}))
 

@@ -155,12 +155,20 @@ class Shape(NamedTuple):
     pods: int
     #: How many of the pods have a priority.
     urgent: float
+    #: What pods request of the CPU, and for how many pods nodes have places.
+    requests: tuple[str, ...]
+    places: tuple[str, ...]
     #: When users stop and everything works again.
     quiet_at: float
     #: What a look at the clock costs.
     cost: float
     menu: list[MenuItem]
     incidents: list[Incident]
+
+
+#: How many pods users create.
+_PODS = (3, 4, 4, 5, 5, 6, 8, 12)
+_PODS_FEW = (3, 3, 4, 5)
 
 
 def draw(seed: int) -> Shape:
@@ -171,6 +179,7 @@ def draw(seed: int) -> Shape:
     volumes = theme == ANYTHING and rng.random() < 0.2
     many = theme == MID_ATTEMPT or (not volumes and rng.random() < 0.25)
     extenders = _draw_extenders(rng, theme) if many else ()
+    crowded = "preempts" in extenders
     quiet_at = rng.choice(_LENGTHS[theme])
     return Shape(
         seed=seed,
@@ -181,14 +190,16 @@ def draw(seed: int) -> Shape:
         volumes=volumes,
         extenders=extenders,
         extender_latency=1.5 if theme == MID_ATTEMPT else rng.choice((0.0, 0.05, 1.5)),
-        nodes=rng.randint(1, 2 if theme == MID_ATTEMPT else 4),
-        pods=rng.choice((2, 3, 3, 4, 5) if theme == MID_ATTEMPT else (3, 4, 4, 5, 5, 6, 8, 12)),
-        urgent=0.4 if theme == MID_ATTEMPT else 0.1,
+        nodes=1 if crowded else rng.randint(1, 2 if theme == MID_ATTEMPT else 4),
+        pods=rng.choice(_PODS_FEW if theme == MID_ATTEMPT else _PODS),
+        urgent=0.5 if theme == MID_ATTEMPT or crowded else 0.1,
+        requests=("100m", "500m") if theme == MID_ATTEMPT else ("100m", "500m", "1", "2"),
+        places=("2",) if crowded else ("2", "4", "8"),
         quiet_at=quiet_at,
         cost=rng.choice((0.0, 0.00002, 0.00002, 0.003)),
         menu=_draw_faults(rng, theme, calls=bool(extenders)),
         incidents=_draw_incidents(
-            rng, theme, elects=elects, extenders=bool(extenders), quiet_at=quiet_at
+            rng, theme, elects=elects, extenders=extenders, quiet_at=quiet_at
         ),
     )
 
@@ -207,7 +218,7 @@ def _draw_extenders(rng: random.Random, theme: str) -> tuple[str, ...]:
     """One or two, of which one may bind at most."""
     first = rng.choice(list(EXTENDERS))
     if theme == MID_ATTEMPT:
-        first = rng.choice(("preempts", "reserving", "reserving", first))
+        first = rng.choice(("preempts", "preempts", "reserving", first))
     if rng.random() < 0.6:
         return (first,)
     others = EXTENDERS.keys() - {first, "reserving"}
@@ -219,7 +230,7 @@ def _draw_extenders(rng: random.Random, theme: str) -> tuple[str, ...]:
 
 
 def _draw_incidents(
-    rng: random.Random, theme: str, *, elects: bool, extenders: bool, quiet_at: float
+    rng: random.Random, theme: str, *, elects: bool, extenders: tuple[str, ...], quiet_at: float
 ) -> list[Incident]:
     """Those of a theme, and some others."""
     names = [name for name in INCIDENTS if elects or not name.startswith("lease")]
@@ -229,7 +240,8 @@ def _draw_incidents(
         drawn.append((rng.choice(_LAPSES), ""))
     elif theme == MID_ATTEMPT:
         acts = ("a pod goes", "a pod goes", "users act")
-        drawn += [(rng.choice(acts), rng.choice(CALLS[:3])) for _ in range(rng.randint(1, 4))]
+        call = "extender preempt" if "preempts" in extenders else "extender filter"
+        drawn += [(rng.choice(acts), call) for _ in range(rng.randint(1, 3))]
     incidents = []
     for name, bound_to in drawn:
         at = rng.random() * quiet_at

@@ -110,7 +110,7 @@ class Workload:
         allocatable = {
             "cpu": rng.choice(("1", "2", "4")),
             "memory": rng.choice(("1Gi", "4Gi")),
-            "pods": rng.choice(("2", "4", "8")),
+            "pods": rng.choice(self._shape.places),
         }
         if rng.random() < 0.3:
             allocatable["example.com/gpu"] = rng.choice(("1", "2"))
@@ -201,7 +201,7 @@ class Workload:
         rng = self._rng
         self._number += 1
         app = rng.choice(("web", "db"))
-        requests = {"cpu": rng.choice(("100m", "500m", "1", "2"))}
+        requests = {"cpu": rng.choice(self._shape.requests)}
         if rng.random() < 0.3:
             requests["memory"] = rng.choice(("256Mi", "1Gi"))
         container: Manifest = {"name": "c", "resources": {"requests": requests}}
