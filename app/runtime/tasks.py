@@ -75,14 +75,26 @@ def at_once(steps: Generator[None, None, T]) -> T:
 
 def spawn(group: asyncio.TaskGroup, coro: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
     """Starts a task that ends when its work is done. A failure is logged with the task's name, then ends the group."""
-    return group.create_task(_guarded(coro, name), name=name)
+    return _start(group, _guarded(coro, name), coro, name)
 
 
 def spawn_eternal(
     group: asyncio.TaskGroup, coro: Coroutine[Any, Any, object], *, name: str
 ) -> asyncio.Task[None]:
     """Starts a task that must run until it is cancelled. Any other end is a logged fault and ends the group."""
-    return group.create_task(_eternal(coro, name), name=name)
+    return _start(group, _eternal(coro, name), coro, name)
+
+
+def _start(
+    group: asyncio.TaskGroup,
+    outer: Coroutine[Any, Any, T],
+    inner: Coroutine[Any, Any, object],
+    name: str,
+) -> asyncio.Task[T]:
+    """Starts ``outer``. If it is cancelled before its first step it never awaits ``inner``, which is closed then."""
+    task = group.create_task(outer, name=name)
+    task.add_done_callback(lambda _: inner.close())
+    return task
 
 
 async def _guarded(coro: Coroutine[Any, Any, T], name: str) -> T:

@@ -1,6 +1,7 @@
 """Guarded tasks, and the clocks behind them."""
 
 import asyncio
+import inspect
 
 import numpy as np
 import pytest
@@ -61,6 +62,14 @@ async def test_an_eternal_task_is_cancelled_quietly(caplog):
     with pytest.raises(ExceptionGroup, match="unhandled"):
         await owner()
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("start", [spawn, spawn_eternal])
+async def test_the_work_of_a_task_that_is_cancelled_before_it_begins_is_closed(start):
+    work = for_ever()
+    async with asyncio.TaskGroup() as group:
+        start(group, work, name="work").cancel()
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
 
 
 def test_the_clock_goes_forward():
