@@ -1,12 +1,12 @@
 """A sample extender: floating software licences, which no node has and the nodes of a zone share.
 
-Each zone has a licence server with some seats. A pod asks for seats like for any extended resource::
+Each zone has a licence server with some seats. A pod requests seats like any extended resource::
 
     resources: {requests: {example.com/licence: "1"}}
 
-A scheduler cannot count what several nodes share; this extender can. It refuses the nodes of zones whose seats do not
-suffice, prefers the zone where the largest part is free, and binds the pods itself, so that two pods decided at the same
-moment never get the same seat. Who holds seats it learns from a watch of the pods, so a restart loses nothing. Run it with
+A scheduler cannot count what several nodes share; this extender can. It rejects the nodes of zones without enough free seats,
+prefers the zone with the largest free part, and binds the pods itself, so that two pods that are scheduled at the same time
+never get the same seat. It learns from a watch of the pods which seats are taken, so a restart loses nothing. Run it with
 
     python -m extenders.licences --seats zone-0=10 --seats zone-1=4
 
@@ -34,7 +34,7 @@ log = logging.getLogger("licences")
 RESOURCE: Final = "example.com/licence"
 ZONE: Final = "topology.kubernetes.io/zone"
 HIGHEST_SCORE: Final = 10
-"""What extenders give at most; the scheduler multiplies it with the extender's weight."""
+"""The highest score of extenders; the scheduler multiplies scores by the extender's weight."""
 
 _MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 
@@ -45,24 +45,24 @@ T = TypeVar("T")
 
 
 class Holder(NamedTuple):
-    """A pod that asks for seats; ``node`` is empty until it is bound."""
+    """A pod that requests seats; ``node`` is empty until it is bound."""
 
     node: str
     seats: int
 
 
 class Licences:
-    """Who holds which seats. Knows nothing of HTTP."""
+    """Counts the seats in use; without HTTP."""
 
     def __init__(self, seats: Mapping[str, int]) -> None:
-        """``seats``: how many there are, by zone."""
+        """``seats``: number of seats by zone."""
         self._seats: Final = seats
         self._zones: dict[str, str] = {}
         self._pods: dict[str, Holder] = {}
         self._promised: dict[str, Holder] = {}
 
     def refusal(self, node: str, wanted: int) -> str | None:
-        """Why a node cannot have a pod that wants so many seats; None if it can."""
+        """Why a node cannot run a pod that needs this many seats; None if it can."""
         zone = self._zones.get(node)
         seats = self._seats.get(zone) if zone is not None else None
         if zone is None or seats is None:
@@ -81,22 +81,22 @@ class Licences:
         return HIGHEST_SCORE * max(seats - self.used(zone), 0) // seats if seats else 0
 
     def used(self, zone: str) -> int:
-        """Seats of a zone that are taken or promised."""
+        """The seats of a zone that are in use or promised."""
         holders = {**self._pods, **self._promised}.values()
         return sum(holder.seats for holder in holders if self._zones.get(holder.node) == zone)
 
     def usage(self) -> dict[str, str]:
-        """For people: ``{"zone-0": "3 of 10"}``."""
+        """The usage as text: ``{"zone-0": "3 of 10"}``."""
         return {zone: f"{self.used(zone)} of {seats}" for zone, seats in self._seats.items()}
 
     def note(self, pod: Pod) -> int:
-        """The seats that a pod wants; it is remembered until its binding."""
+        """The seats that a pod needs; the pod is recorded until its binding."""
         wanted = seats_of(pod)
         self._pods.setdefault(pod.uid, Holder("", wanted))
         return wanted
 
     def promise(self, uid: str, node: str) -> str | None:
-        """Gives a pod its seats on a node, or says why not."""
+        """Reserves the seats of a pod on a node; returns why not if that fails."""
         pod = self._pods.get(uid)
         if pod is None:
             return "the pod was never seen in a filter request"
@@ -106,13 +106,13 @@ class Licences:
         return refusal
 
     def take_back(self, uid: str) -> None:
-        """The binding failed."""
+        """Frees the seats of a pod whose binding failed."""
         self._promised.pop(uid, None)
 
     # ------------------------------------------------------------ what the watches say
 
     def set_nodes(self, nodes: Iterable[Node]) -> None:
-        """All the nodes there are."""
+        """Sets all nodes."""
         self._zones = {node.name: node.labels.get(ZONE, "") for node in nodes}
 
     def change_node(self, change: str, node: Node) -> None:
@@ -122,13 +122,13 @@ class Licences:
             self._zones[node.name] = node.labels.get(ZONE, "")
 
     def set_pods(self, pods: Iterable[Pod]) -> None:
-        """All the pods there are."""
+        """Sets all pods."""
         self._pods = {}
         for pod in pods:
             self.change_pod("ADDED", pod)
 
     def change_pod(self, change: str, pod: Pod) -> None:
-        """One pod was added, modified or deleted. What the watch says of a bound pod ends the promise."""
+        """One pod was added, modified or deleted. A watch event about a bound pod ends the reservation."""
         self._pods.pop(pod.uid, None)
         gone = change == "DELETED" or pod.phase in {"Succeeded", "Failed"}
         if gone or pod.node_name:
@@ -161,7 +161,7 @@ class ApiServer:
         change: Callable[[str, T], None],
         listed: asyncio.Event,
     ) -> None:
-        """Lists and watches a collection for ever; after any mishap it begins anew. ``listed``: the first list is in."""
+        """Lists and watches a collection until cancelled; begins again after any error. ``listed`` is set after the first list."""
         while True:
             try:
                 async with self._session.get(path) as answer:

@@ -1,6 +1,6 @@
-"""A small kit for extenders in Python: typed requests and answers, and a web application out of functions.
+"""A small kit for extenders in Python: typed requests and answers, and a web application made from functions.
 
-Needs aiohttp and msgspec only; see README.md.
+It needs only aiohttp and msgspec; see README.md.
 """
 
 from .app import make_app, run  # noqa: TID252 - so that the folder can be copied

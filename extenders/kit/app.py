@@ -1,12 +1,12 @@
-"""A web application out of functions::
+"""Makes a web application from functions::
 
     async def suits(request: NodesRequest) -> Filtered: ...
     def score(request: NodesRequest) -> dict[str, int]: ...
 
     run(make_app(filter=suits, prioritize=score), port=8888)
 
-Functions may be plain or ``async``. They raise Refusal to answer with an error in the scheduler's terms; a request that is no
-extender request is answered with 400, anything else a function raises with 500, both with the reason in the body.
+Functions may be plain or ``async``. They raise Refusal to answer with an error that schedulers show. An invalid request is
+answered with 400, any other exception of a function with 500, both with the reason in the body.
 """
 
 import functools
@@ -40,7 +40,7 @@ Prioritize = Callable[[NodesRequest], Mapping[str, int] | Awaitable[Mapping[str,
 Preempt = Callable[[PreemptRequest], Mapping[str, Victims] | Awaitable[Mapping[str, Victims]]]
 Bind = Callable[[BindRequest], Awaitable[None] | None]
 
-#: 5000 whole nodes of 13 KB; a scheduler that sends more should send names.
+#: Bytes of a request at most: 5000 whole nodes of 13 KB; a scheduler with more should send names.
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -149,7 +149,7 @@ async def _healthz(_request: web.Request) -> web.Response:
 
 @web.middleware
 async def _in_words(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Says in the body what went wrong: the scheduler shows it."""
+    """Answers errors with their text in the body, which the scheduler shows."""
     try:
         return await handler(request)
     except msgspec.MsgspecError as error:

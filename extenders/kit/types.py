@@ -1,10 +1,10 @@
-"""What a scheduler asks an extender, and what it is answered: the wire contract extender/v1 in Python's terms.
+"""Requests of schedulers and answers of extenders: the wire contract extender/v1 in Python.
 
-A scheduler sends nodes in one of two forms, by what its configuration says of the extender: names (``nodeCacheCapable: true``) or
-whole Node objects (``false``, the default). ``NodesRequest.names`` is there in both. Answers are written in the form that was
-asked in.
+A scheduler sends nodes in one of two forms, depending on its configuration of the extender: names (``nodeCacheCapable: true``)
+or whole Node objects (``false``, the default). ``NodesRequest.names`` has the names in both cases. Answers have the form of the
+request.
 
-This module and its neighbours need nothing but aiohttp and msgspec: copy the folder into your own project.
+This module and its neighbours need only aiohttp and msgspec: copy the folder into your own project.
 """
 
 import dataclasses
@@ -16,11 +16,11 @@ import msgspec
 
 
 class Refusal(Exception):  # noqa: N818 - an answer, not a fault
-    """Raise it to answer with an error: the pod is not scheduled, unless the extender is ignorable, and the text is shown."""
+    """Raised to answer with an error: unless the extender is ignorable the pod is not scheduled, and the text is shown."""
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """What is read of an object's metadata."""
+    """The used fields of an object's metadata."""
 
     name: str = ""
     namespace: str = ""
@@ -41,12 +41,12 @@ class _Object(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        """The spec as plain JSON; decoded when first asked for."""
+        """The spec as plain JSON; decoded on first use."""
         return _plain(self.raw_spec)
 
     @cached_property
     def status(self) -> dict[str, Any]:
-        """The status as plain JSON; decoded when first asked for."""
+        """The status as plain JSON; decoded on first use."""
         return _plain(self.raw_status)
 
 
@@ -62,7 +62,7 @@ class Pod(_Object, frozen=True, dict=True):
     """A pod."""
 
     def asks_for(self, resource: str) -> bool:
-        """Whether a container, or an init container, requests this resource or is limited in it."""
+        """Whether a container or an init container requests or limits this resource."""
         containers = [
             *(self.spec.get("containers") or ()),
             *(self.spec.get("initContainers") or ()),
@@ -76,24 +76,24 @@ class Pod(_Object, frozen=True, dict=True):
 
 @dataclasses.dataclass(frozen=True)
 class NodesRequest:
-    """ExtenderArgs: a pod, and the nodes that filter or prioritize is about."""
+    """ExtenderArgs: a pod, and the nodes to filter or prioritize."""
 
     pod: Pod
     #: The names of the nodes, in the scheduler's order, in either form.
     names: Sequence[str]
-    #: The nodes in the same order; None when only names were sent. See ``whole_nodes``.
+    #: The nodes in the same order; None if only names were sent. See ``whole_nodes``.
     nodes: Sequence[Node] | None
     _raw_nodes: Sequence[msgspec.Raw]
 
     def whole_nodes(self) -> Sequence[Node]:
-        """The nodes. Raises Refusal when only names were sent, which is a mistake in the scheduler's configuration."""
+        """The nodes. Raises Refusal if only names were sent, which is a mistake in the scheduler's configuration."""
         if self.nodes is None:
             raise Refusal("this extender needs whole nodes: set nodeCacheCapable: false for it")
         return self.nodes
 
     @classmethod
     def read(cls, body: bytes) -> "NodesRequest":
-        """Raises msgspec.MsgspecError for a body that is no ExtenderArgs."""
+        """Decodes a body. Raises msgspec.MsgspecError."""
         args = msgspec.json.decode(body, type=_Args)
         if args.Nodes is None:
             return cls(args.Pod, args.NodeNames or (), None, ())
@@ -102,7 +102,7 @@ class NodesRequest:
         return cls(args.Pod, [node.name for node in nodes], nodes, raws)
 
     def answer(self, filtered: "Filtered") -> bytes:
-        """ExtenderFilterResult, in the form of this request: nodes go back exactly as they came."""
+        """ExtenderFilterResult, in the form of this request; nodes are returned unchanged."""
         known = set(self.names)
         strangers = [name for name in filtered.passed if name not in known]
         if strangers:
@@ -125,12 +125,12 @@ class NodesRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Filtered:
-    """What filter comes to: the nodes that will do, and why the others will not."""
+    """The result of filter: the feasible nodes, and reasons for the others."""
 
     passed: Sequence[str]
-    #: Reasons by node name where evicting other pods could help.
+    #: Reasons by node name for nodes where preemption could help.
     failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: Reasons by node name where it could not.
+    #: Reasons by node name for nodes where preemption could not help.
     unresolvable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: Seconds after which a pod that was rejected should be tried again (aiokube-scheduler only).
     retry_after: int | None = None
@@ -158,7 +158,7 @@ def scores_answer(scores: Mapping[str, int]) -> bytes:
 
 
 class BindRequest(msgspec.Struct, frozen=True, rename="pascal"):
-    """ExtenderBindingArgs: the extender is to bind this pod to this node."""
+    """ExtenderBindingArgs: the pod to bind, and its node."""
 
     pod_name: str
     pod_namespace: str
@@ -167,7 +167,7 @@ class BindRequest(msgspec.Struct, frozen=True, rename="pascal"):
 
     @classmethod
     def read(cls, body: bytes) -> "BindRequest":
-        """Raises msgspec.MsgspecError."""
+        """Decodes a body. Raises msgspec.MsgspecError."""
         return msgspec.json.decode(body, type=cls)
 
 
@@ -180,20 +180,20 @@ class Victims:
 
     uids: Sequence[str]
     num_pdb_violations: int = 0
-    #: The pods themselves, when whole objects were sent.
+    #: The pods, if whole objects were sent.
     pods: Sequence[Pod] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class PreemptRequest:
-    """ExtenderPreemptionArgs: where a pod could go, by the victims that would make room. The answer is a part of it."""
+    """ExtenderPreemptionArgs: candidate nodes with the victims on each. The answer is a part of it."""
 
     pod: Pod
     victims: Mapping[str, Victims]
 
     @classmethod
     def read(cls, body: bytes) -> "PreemptRequest":
-        """Raises msgspec.MsgspecError."""
+        """Decodes a body. Raises msgspec.MsgspecError."""
         args = msgspec.json.decode(body, type=_PreemptionArgs)
         whole = {
             node: Victims(
@@ -231,7 +231,7 @@ class _PreemptionArgs(msgspec.Struct):
 
 
 def preempt_answer(victims: Mapping[str, Victims]) -> bytes:
-    """ExtenderPreemptionResult, which names victims by uid whatever the request had."""
+    """ExtenderPreemptionResult, which has the uids of victims in both forms."""
     entries = {
         node: {
             "Pods": [{"UID": uid} for uid in entry.uids],
@@ -243,5 +243,5 @@ def preempt_answer(victims: Mapping[str, Victims]) -> bytes:
 
 
 def error_answer(text: str) -> bytes:
-    """An answer that says only what went wrong; filter and bind have a place for it."""
+    """An answer with only an error; filter and bind have a field for it."""
     return msgspec.json.encode({"Error": text})

@@ -1,4 +1,4 @@
-"""Tells aiokube-scheduler that pods it was refused are worth another try, because something has become free.
+"""Asks aiokube-scheduler to try rejected pods again, because something has become free.
 
 ::
 
@@ -25,7 +25,7 @@ class Scheduler:
     """The endpoint of one scheduler."""
 
     def __init__(self, url: str, *, ca: str = "", token_file: str = SERVICE_ACCOUNT_TOKEN) -> None:
-        """``ca``: PEM file of the authority that signed the scheduler's certificate; the system's ones without."""
+        """``ca``: PEM file of the authority of the scheduler's certificate; by default those of the system."""
         self._url: Final = f"{url.rstrip('/')}/extenders/requeue"
         self._token_file: Final = Path(token_file)
         context = ssl.create_default_context(cafile=ca or None)
@@ -46,10 +46,10 @@ class Scheduler:
         pods: Iterable[tuple[str, str]] | None = None,
         resource: str = "",
     ) -> int:
-        """Wakes the refused pods for which all conditions hold; returns how many.
+        """Makes the rejected pods active that match all conditions; returns how many.
 
-        ``extender``: only those that this one refused, by its urlPrefix; ``pods``: only these, as (namespace, name);
-        ``resource``: only those that ask for it. Raises aiohttp.ClientError; 503 is a standby: ask the other replicas.
+        ``extender``: only pods that this extender rejected (its urlPrefix); ``pods``: only these, as (namespace, name);
+        ``resource``: only pods that request it. Raises aiohttp.ClientError; 503 is a standby: ask the other replicas.
         """
         request: dict[str, Any] = {}
         if extender:

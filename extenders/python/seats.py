@@ -1,18 +1,18 @@
 """A sample extender: licences counted per node.
 
-Whoever hands out the licences writes how many a node has left into the node's annotations::
+The licence manager writes the number of free licences of a node into its annotations::
 
     metadata: {annotations: {licences.example.com/free: "5"}}
 
-and a pod says how many it needs in its own::
+and a pod has the number that it needs in its own::
 
     metadata: {annotations: {licences.example.com/wanted: "2"}}
 
-Filter rejects the nodes that have too few, prioritize prefers those that have most left. Run it with
+Filter rejects the nodes that have too few, prioritize prefers those with the most free ones. Run it with
 
     python -m extenders.python.seats --port 8888
 
-and configure it as README.md shows. The Go and TypeScript samples answer the same.
+and configure it as README.md shows. The Go and TypeScript samples give the same answers.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from extenders.kit import Filtered, Node, NodesRequest, Pod, make_app, run
 FREE: Final = "licences.example.com/free"
 WANTED: Final = "licences.example.com/wanted"
 HIGHEST_SCORE: Final = 10
-#: Seconds after which a pod that was rejected is worth another try: licences come back unannounced.
+#: Seconds after which a rejected pod should be tried again, because licences are returned without notice.
 RETRY_AFTER: Final = 15
 
 
@@ -35,7 +35,7 @@ def number(annotations: Mapping[str, str], key: str) -> int | None:
 
 
 def suits(request: NodesRequest) -> Filtered:
-    """Which nodes have licences enough."""
+    """The nodes that have enough licences."""
     wanted = number(request.pod.metadata.annotations, WANTED)
     if wanted is None:
         return Filtered([], unresolvable=dict.fromkeys(request.names, _no_number(request.pod)))
@@ -54,7 +54,7 @@ def suits(request: NodesRequest) -> Filtered:
 
 
 def score(request: NodesRequest) -> dict[str, int]:
-    """The part of the licences that a node has left, of what the best of these nodes has: 0 to 10."""
+    """The free licences of a node relative to the best of these nodes: 0 to 10."""
     free = {node.name: _free(node) for node in request.whole_nodes()}
     most = max(free.values(), default=0)
     return {name: HIGHEST_SCORE * left // most if most else 0 for name, left in free.items()}
