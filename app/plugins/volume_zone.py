@@ -33,14 +33,14 @@ _LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 _SUCCESSOR: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
-class Topology(NamedTuple):
+class ZoneRequirement(NamedTuple):
     """A label that nodes must have, with one of these values."""
 
     key: str
     values: frozenset[str]
 
 
-def zone_requirements(volume: PersistentVolume) -> list[Topology]:
+def zone_requirements(volume: PersistentVolume) -> list[ZoneRequirement]:
     """The requirements of a volume's zone and region labels; a label with an empty entry requires nothing."""
     found = []
     for key in _LABELS:
@@ -48,7 +48,7 @@ def zone_requirements(volume: PersistentVolume) -> list[Topology]:
         if label is not None:
             values = frozenset(value.strip() for value in label.split(MULTI_ZONE_DELIMITER))
             if "" not in values:
-                found.append(Topology(key, values))
+                found.append(ZoneRequirement(key, values))
     return found
 
 
@@ -69,24 +69,24 @@ class VolumeZone:
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
         """Collects the requirements of the pod's bound volumes; skips pods without any."""
-        topologies = self._demands(pod)
-        if isinstance(topologies, Status):
-            return topologies
-        if not topologies:
+        requirements = self._demands(pod)
+        if isinstance(requirements, Status):
+            return requirements
+        if not requirements:
             return SKIP
-        state.write(_KEY, topologies)
+        state.write(_KEY, requirements)
         return SUCCESS
 
-    def _demands(self, pod: Pod) -> set[Topology] | Status:
-        topologies: set[Topology] = set()
+    def _demands(self, pod: Pod) -> set[ZoneRequirement] | Status:
+        requirements: set[ZoneRequirement] = set()
         for name in pod.template.claim_names:
             found = self._behind_claim(pod, name)
             if isinstance(found, Status):
                 return found
-            topologies.update(found)
-        return topologies
+            requirements.update(found)
+        return requirements
 
-    def _behind_claim(self, pod: Pod, name: str) -> Iterable[Topology] | Status:
+    def _behind_claim(self, pod: Pod, name: str) -> Iterable[ZoneRequirement] | Status:
         if not name:
             return unresolvable("PersistentVolumeClaim had no name")
         claim = self._claims.get(name, pod.namespace)
@@ -99,7 +99,7 @@ class VolumeZone:
             return unresolvable(not_found("persistentvolume", claim.spec.volume_name))
         return zone_requirements(volume)
 
-    def _unbound(self, claim: PersistentVolumeClaim) -> Iterable[Topology] | Status:
+    def _unbound(self, claim: PersistentVolumeClaim) -> Iterable[ZoneRequirement] | Status:
         """Nothing, for a claim that waits for its first consumer; any other should be bound by now."""
         class_name = class_of_claim(claim)
         if not class_name:
@@ -119,17 +119,17 @@ class VolumeZone:
 
         PreFilter may be disabled.
         """
-        topologies: set[Topology] | Status | None = state.get(_KEY)
-        if topologies is None:
-            topologies = self._demands(pod)
-        if isinstance(topologies, Status):
-            return reject(np.ones(view.n, bool), topologies.code, topologies.message)
+        requirements: set[ZoneRequirement] | Status | None = state.get(_KEY)
+        if requirements is None:
+            requirements = self._demands(pod)
+        if isinstance(requirements, Status):
+            return reject(np.ones(view.n, bool), requirements.code, requirements.message)
         labelled = np.zeros(view.n, bool)
         for key in _LABELS:
             labelled |= view.label(key)[1] != MISSING
         fits = np.ones(view.n, bool)
-        for topology in topologies:
-            fits &= _within(view, topology)
+        for requirement in requirements:
+            fits &= _within(view, requirement)
         return reject(labelled & ~fits, Code.UnschedulableAndUnresolvable, ERR_REASON)
 
     def events_to_register(self) -> Iterable[EventRegistration]:
@@ -153,12 +153,12 @@ class VolumeZone:
         )
 
 
-def _within(view: View, topology: Topology) -> Mask:
+def _within(view: View, requirement: ZoneRequirement) -> Mask:
     """bool[n]: whether the node's label, or where a beta label is missing today's, has one of the values."""
-    column, codes = view.label(topology.key)
-    wanted = tuple(sorted(topology.values))
+    column, codes = view.label(requirement.key)
+    wanted = tuple(sorted(requirement.values))
     fits = column.truth("In", wanted)[codes]
-    successor = _SUCCESSOR.get(topology.key)
+    successor = _SUCCESSOR.get(requirement.key)
     if successor is not None:
         other, other_codes = view.label(successor)
         fits = np.where(codes == MISSING, other.truth("In", wanted)[other_codes], fits)
