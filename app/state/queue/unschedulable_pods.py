@@ -220,8 +220,12 @@ class UnschedulablePods:
             pods = [queued for queued in pods if precheck(queued.pod)]
         if not each:
             return [(queued, common) for queued in pods]
-        asked = ((q, self._hints.ask(each, q, old, new, floor=common)) for q in pods)
-        return [(queued, strategy) for queued, strategy in asked if strategy is not SKIP]
+        moves = []
+        for queued in pods:
+            strategy = self._hints.ask(each, queued, old, new, floor=common)
+            if strategy is not SKIP:
+                moves.append((queued, strategy))
+        return moves
 
     def _evaluate_once(
         self, group: WaitingGroup, interest: Interest, old: object | None, new: object | None
