@@ -15,6 +15,10 @@ from app.wire.kube import decoder_for
 
 DRIVER = "gpu.example.com"
 
+NUMA = {"matchAttribute": f"{DRIVER}/numa"}
+DISTINCT = {"distinctAttribute": f"{DRIVER}/numa"}
+COUNTER_SET = ({"name": "memory", "counters": {"gib": {"value": "4"}}},)
+
 
 def made(kind, body):
     return decoder_for(kind).decode(msgspec.json.encode(body))

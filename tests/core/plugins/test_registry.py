@@ -139,8 +139,9 @@ def test_settings_know_what_each_plugin_needs():
 
 def test_every_in_tree_plugin_can_be_made_without_arguments():
     handle = World(0, nodes=4).handle
-    for plugin in IN_TREE.values():
-        plugin(None, handle)
+    assert {name: plugin(None, handle).NAME for name, plugin in IN_TREE.items()} == {
+        name: name for name in IN_TREE
+    }
 
 
 def test_third_party_plugins_are_added(module):
