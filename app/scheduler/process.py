@@ -90,6 +90,13 @@ class _Finished(Exception):  # noqa: N818 - ends a TaskGroup with eternal tasks
     pass
 
 
+class _Recorders(NamedTuple):
+    """The events about pods, and those about the lease, which are sent until the end."""
+
+    pods: EventRecorder
+    lease: EventRecorder
+
+
 class _Clients(NamedTuple):
     """One client for each purpose, so that none delays another."""
 
@@ -123,6 +130,7 @@ class Process:
         self._limits: Final = take_limits()
         self._answers: Final = AnswerMemory(self._limits.memory)
         self._elector: LeaseElector | None = None
+        self._leading: Final = asyncio.Event()
         self._stopped_leading: Final = asyncio.Event()
         self._identity: Final = new_identity(socket.gethostname())
         #: URL of the endpoints; empty while nothing is served.
@@ -157,37 +165,24 @@ class Process:
         group: asyncio.TaskGroup,
         chain: ExtenderChain,
     ) -> int:
-        events = EventRecorder(
-            clients.events,
-            host=socket.gethostname(),
-            rng=self._rng,
-            may_write=self.may_write,
+        host = socket.gethostname()
+        events = _Recorders(
+            EventRecorder(clients.events, host=host, rng=self._rng, may_write=self.may_write),
+            EventRecorder(clients.events, host=host, rng=self._rng, api="v1"),
         )
-        lease_events = EventRecorder(
-            clients.events,
-            host=socket.gethostname(),
-            rng=self._rng,
-            api="v1",
-        )
-        leading = asyncio.Event()
-        self._elector = self._make_elector(clients.lease, lease_events, leading)
-        scheduler = self._make_scheduler(clients.main, events, group, chain)
-        self._register_gauges(scheduler, events)
+        self._elector = self._make_elector(clients.lease, events.lease)
+        scheduler = self._make_scheduler(clients.main, events.pods, group, chain)
+        self._register_gauges(scheduler, events.pods)
         self._check_limits(scheduler, chain)
-        async with self._endpoints(scheduler, self._degradation(scheduler, chain, events)):
-            spawn_eternal(group, events.run(), name="events")
-            spawn_eternal(group, lease_events.run(), name="lease events")
+        async with self._endpoints(scheduler, self._degradation(scheduler, chain, events.pods)):
+            spawn_eternal(group, events.pods.run(), name="events")
+            spawn_eternal(group, events.lease.run(), name="lease events")
             spawn_eternal(group, self._telemetry.lag.run(), name="event loop lag")
             spawn_eternal(group, return_free_memory(), name="free memory")
-            return await self._lead(group, scheduler, leading, events, lease_events)
+            return await self._lead(group, scheduler, events)
 
     async def _lead(
-        self,
-        group: asyncio.TaskGroup,
-        scheduler: Scheduler,
-        leading: asyncio.Event,
-        events: EventRecorder,
-        lease_events: EventRecorder,
+        self, group: asyncio.TaskGroup, scheduler: Scheduler, events: _Recorders
     ) -> int:
         campaign = None
         if not self._delayed:
@@ -196,19 +191,18 @@ class Process:
                 return EXIT_STOPPED
         if self._elector is not None:
             campaign = group.create_task(self._elector.run(), name="election")
-            if not await self._unless_stopped("wait for the lease", leading.wait()):
-                return await self._release(campaign, lease_events)
+            if not await self._unless_stopped("wait for the lease", self._leading.wait()):
+                return await self._release(campaign, events)
         if self._delayed:
             scheduler.start_watching()
             await self._unless_stopped("fill the caches", _filled(scheduler, self._limits))
-        return await self._schedule(scheduler, campaign, events, lease_events)
+        return await self._schedule(scheduler, campaign, events)
 
     async def _schedule(
         self,
         scheduler: Scheduler,
         campaign: asyncio.Task[ElectionOutcome] | None,
-        events: EventRecorder,
-        lease_events: EventRecorder,
+        events: _Recorders,
     ) -> int:
         log.info("Scheduling")
         await self._unless_stopped("schedule", scheduler.schedule())
@@ -217,16 +211,16 @@ class Process:
             await campaign
             return EXIT_LOST
         await scheduler.wind_down(self._options.shutdown_seconds)
-        await events.drain(self._options.shutdown_seconds / 2)
-        return await self._release(campaign, lease_events)
+        await events.pods.drain(self._options.shutdown_seconds / 2)
+        return await self._release(campaign, events)
 
     async def _release(
-        self, campaign: asyncio.Task[ElectionOutcome] | None, lease_events: EventRecorder
+        self, campaign: asyncio.Task[ElectionOutcome] | None, events: _Recorders
     ) -> int:
         if self._elector is not None and campaign is not None:
             self._elector.stop()
             await campaign
-            await lease_events.drain(LAST_EVENTS_SECONDS)
+            await events.lease.drain(LAST_EVENTS_SECONDS)
         return EXIT_STOPPED
 
     async def _unless_stopped(self, name: str, work: Coroutine[Any, Any, object]) -> bool:
@@ -312,9 +306,7 @@ class Process:
         finally:
             await chain.close()
 
-    def _make_elector(
-        self, client: KubeClient, events: EventRecorder, leading: asyncio.Event
-    ) -> LeaseElector | None:
+    def _make_elector(self, client: KubeClient, events: EventRecorder) -> LeaseElector | None:
         config = self._settings.configuration.leader_election
         if not config.leader_elect:
             return None
@@ -334,7 +326,7 @@ class Process:
             clock=self._clock,
             rng=self._rng,
             callbacks=Callbacks(
-                on_started_leading=leading.set, on_stopped_leading=self._stopped_leading.set
+                on_started_leading=self._leading.set, on_stopped_leading=self._stopped_leading.set
             ),
             events=events,
             component=self._settings.configuration.profiles[0].scheduler_name,
