@@ -5,12 +5,12 @@ Requests are written here for the same reason as those to the API server (app.ku
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import aiohttp
 import msgspec
-from yarl import URL
 
 from app.extender.failures import too_large
 from app.extender.memory import AnswerMemory
@@ -60,46 +60,51 @@ class Large(NamedTuple):
     memory: AnswerMemory
 
 
-class Target(NamedTuple):
-    """The method and URL of a request."""
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Request(Progress):
+    """What is sent, and how far it got."""
 
-    method: str
-    url: URL
-    route: Route
+    #: None: a GET.
+    body: Body | None
+    headers: Mapping[str, str]
+    #: When the answer has to be there, in the loop's time.
+    deadline: float
+    large: Large | None
+
+    def head(self, route: Route) -> bytes:
+        """The head. Raises ValueError for headers that no line can hold."""
+        lines = header_lines(self.headers.items()) if self.headers else b""
+        if self.body is None:
+            return route.head("GET", "", lines, None)
+        lines += b"Content-Type: application/json\r\n"
+        return route.head("POST", "", lines, self.body.size)
 
 
 async def exchange(
     pool: Pool,
-    target: Target,
-    body: Body | None,
-    extra: Mapping[str, str],
-    progress: Progress,
+    route: Route,
+    request: Request,
     *,
-    deadline: float,
     max_bytes: int,
-    before_sending: Callable[[Progress], None],
-    large: Large | None = None,
+    before_sending: Callable[[Request], None],
 ) -> Response:
-    """Sends one request and reads the answer; of one other than 200 the first ERROR_BODY_BYTES.
+    """Sends a request and reads the answer; of one other than 200 the first ERROR_BODY_BYTES.
 
-    ``before_sending`` is called once there is a connection; what it raises ends the exchange. Raises TimeoutError at
-    ``deadline``, in the loop's time; ClientError, OSError, ValueError for headers that no line can hold; TransportError for a
-    200 of more than ``max_bytes``; AnswerError from the stream of a large answer.
+    ``before_sending`` is called once there is a connection; what it raises ends the exchange. Raises TimeoutError,
+    ClientError, OSError; ValueError for headers that no line can hold; TransportError for a 200 of more than ``max_bytes``;
+    AnswerError from the stream of a large answer.
     """
-    lines, size = header_lines(extra.items()), None
-    if body is not None:
-        lines, size = b"%bContent-Type: application/json\r\n" % lines, body.size
-    head = target.route.head(target.method, "", lines, size)
-    connection = await pool.take(target.route, deadline)
+    head = request.head(route)
+    connection = await pool.take(route, request.deadline)
     try:
-        before_sending(progress)
-        progress.sent = True
-        progress.kept = connection.kept
-        sending = _send(connection, head, body)
+        before_sending(request)
+        request.sent = True
+        request.kept = connection.kept
+        sending = _send(connection, head, request.body)
         try:
             answer = await connection.answer()
-            progress.in_body = True
-            response = await _read(connection, answer, max_bytes, large, deadline)
+            request.in_body = True
+            response = await _read(connection, answer, request, max_bytes)
         finally:
             if sending is not None and not sending.done():
                 sending.cancel()
@@ -107,7 +112,7 @@ async def exchange(
     except BaseException:
         pool.drop(connection)
         raise
-    pool.give_back(target.route, connection)
+    pool.give_back(route, connection)
     return response
 
 
@@ -129,9 +134,9 @@ async def _send_batches(connection: Connection, head: bytes, body: Body) -> None
 
 
 async def _read(
-    connection: Connection, answer: Answer, max_bytes: int, large: Large | None, deadline: float
+    connection: Connection, answer: Answer, request: Request, max_bytes: int
 ) -> Response:
-    """Reads the body of an answer. Raises like ``exchange``."""
+    """The rest of an answer. Raises what ``exchange`` does."""
     status, headers = answer
     gzipped = headers.get("Content-Encoding", "").lower() == "gzip"
     payload = GzipReader(connection) if gzipped else connection
@@ -139,6 +144,7 @@ async def _read(
         return Response(status, headers, await _beginning(payload))
     if _declared(headers) > max_bytes:
         raise too_large(max_bytes)
+    large = request.large
     one_go = max_bytes if large is None else min(large.one_go, max_bytes)
     chunks = await _value(payload, one_go + 1)
     received = sum(map(len, chunks))
@@ -146,7 +152,7 @@ async def _read(
         return Response(status, headers, b"".join(chunks))
     if large is None or received > max_bytes:
         raise too_large(max_bytes)
-    async with large.memory.place(deadline), asyncio.timeout_at(deadline):
+    async with large.memory.place(request.deadline), asyncio.timeout_at(request.deadline):
         stream = large.stream()
         chunks.reverse()
         while chunks:

@@ -11,6 +11,7 @@ from app.extender.config import redacted
 from app.extender.errors import Outcome, TransportError
 from app.http.body import BadEncodingError
 from app.http.connection import MalformedAnswerError
+from app.http.request import Progress
 from app.model.gotext import quote
 from app.runtime.shortages import shortage_in
 
@@ -34,14 +35,14 @@ _ALERTS: Final = {
 }
 
 
-def timed_out(url: str, *, in_body: bool, sent: bool) -> TransportError:
+def timed_out(progress: Progress) -> TransportError:
     """The exchange timed out."""
     reason = "context deadline exceeded"
-    if in_body:
+    if progress.in_body:
         text = f"{reason} (Client.Timeout or context cancellation while reading body)"
     else:
-        text = _post(url, f"{reason} (Client.Timeout exceeded while awaiting headers)")
-    return TransportError(Outcome.TIMEOUT, text, sent=sent)
+        text = _post(progress.url, f"{reason} (Client.Timeout exceeded while awaiting headers)")
+    return TransportError(Outcome.TIMEOUT, text, sent=progress.sent)
 
 
 def too_large(limit: int) -> TransportError:
@@ -60,20 +61,18 @@ def misled(url: str, reason: str) -> TransportError:
     return TransportError(Outcome.BAD_ANSWER, _post(url, reason), sent=True)
 
 
-def broken(
-    err: Exception, url: str, *, in_body: bool, sent: bool, kept: bool = False
-) -> TransportError:
+def broken(err: Exception, progress: Progress) -> TransportError:
     """A connection that could not be made, or that broke; ``kept`` from an earlier call."""
     if isinstance(err, BadEncodingError):
-        return TransportError(Outcome.BAD_ANSWER, "gzip: invalid header", sent=sent)
-    if in_body:
-        return TransportError(Outcome.BROKEN, "unexpected EOF", sent=sent)
-    outcome = Outcome.BROKEN if sent else Outcome.UNREACHABLE
-    if not sent and shortage_in(err) is not None:
+        return TransportError(Outcome.BAD_ANSWER, "gzip: invalid header", sent=progress.sent)
+    if progress.in_body:
+        return TransportError(Outcome.BROKEN, "unexpected EOF", sent=progress.sent)
+    outcome = Outcome.BROKEN if progress.sent else Outcome.UNREACHABLE
+    if not progress.sent and shortage_in(err) is not None:
         outcome = Outcome.SHORTAGE
-    if kept and isinstance(err, aiohttp.ClientConnectionError | OSError):
+    if progress.kept and isinstance(err, aiohttp.ClientConnectionError | OSError):
         outcome = Outcome.STALE
-    return TransportError(outcome, _post(url, _reason(err)), sent=sent)
+    return TransportError(outcome, _post(progress.url, _reason(err)), sent=progress.sent)
 
 
 def _post(url: str, reason: str) -> str:

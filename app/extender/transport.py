@@ -21,12 +21,12 @@ import msgspec
 from yarl import URL
 
 from app.extender.errors import Outcome, TransportError
-from app.extender.exchange import ERROR_BODY_BYTES, Large, Response, Target, exchange
+from app.extender.exchange import ERROR_BODY_BYTES, Large, Request, Response, exchange
 from app.extender.failures import broken, misled, timed_out
 from app.extender.tls import TLSSource
 from app.http.pool import Pool
 from app.http.proxy import Proxy
-from app.http.request import Progress, Route
+from app.http.request import Route
 from app.model.gotext import quote
 from app.wire.extender_v1 import Body
 
@@ -87,7 +87,7 @@ class HTTPTransport:
         self._max_answer_bytes: Final = max_answer_bytes
         self._may_call: Final = may_call
         self._pool: Pool | None = None
-        self._targets: Final[dict[str, Target]] = {}
+        self._routes: Final[dict[str, Route]] = {}
 
     async def post(
         self,
@@ -99,75 +99,55 @@ class HTTPTransport:
         large: Large | None = None,
     ) -> Response:
         """See Transport."""
-        progress = Progress(url)
         deadline = asyncio.get_running_loop().time() + timeout_seconds
+        request = Request(url=url, body=body, headers=headers, deadline=deadline, large=large)
         try:
-            return await self._follow(self._target(url), body, headers, progress, deadline, large)
+            return await self._follow(request, self._route(url))
         except TimeoutError as err:
-            raise timed_out(progress.url, in_body=progress.in_body, sent=progress.sent) from err
+            raise timed_out(request) from err
         except (aiohttp.ClientError, OSError) as err:
-            raise broken(
-                err,
-                progress.url,
-                in_body=progress.in_body,
-                sent=progress.sent,
-                kept=progress.kept,
-            ) from err
+            raise broken(err, request) from err
 
     async def close(self) -> None:
         """Closes all connections."""
         pool, self._pool = self._pool, None
-        self._targets.clear()
+        self._routes.clear()
         if pool is not None:
             await pool.close()
 
     # ------------------------------------------------------------ one call
 
-    async def _follow(
-        self,
-        target: Target,
-        body: Body | None,
-        headers: Mapping[str, str],
-        progress: Progress,
-        deadline: float,
-        large: Large | None,
-    ) -> Response:
+    async def _follow(self, request: Request, route: Route) -> Response:
         """Sends a request and follows redirects."""
         redirected = ""
         for _ in range(_MAX_REQUESTS):
-            progress.in_body = False
             response = await exchange(
                 self._opened(),
-                target,
-                body,
-                headers,
-                progress,
-                deadline=deadline,
+                route,
+                request,
                 max_bytes=self._max_answer_bytes,
                 before_sending=self._ask_whether_to_call,
-                large=large,
             )
             location = response.headers.get("Location", "") if response.status in _REDIRECTS else ""
             if not location:
                 if redirected:
                     response = msgspec.structs.replace(response, redirected=redirected)
                 return response
-            url = _destination(target.url, location)
-            if url.origin() != target.url.origin():
-                headers = {k: v for k, v in headers.items() if k != "Authorization"}
+            request.in_body = False
+            url = _destination(route.url, location)
+            if url.origin() != route.url.origin():
+                request.headers = {k: v for k, v in request.headers.items() if k != "Authorization"}
             if response.status in _REDIRECTS_AS_GET:
-                body = None
-            progress.url = str(url)
-            method = "GET" if body is None else "POST"
-            redirected = f"{method} {url}"
-            target = self._make_target(method, url)
-        progress.in_body = False
-        progress.url = location  # unchanged, as in the error of Go's client
+                request.body = None
+            request.url = str(url)
+            redirected = f"{'GET' if request.body is None else 'POST'} {url}"
+            route = self._new_route(url)
+        request.url = location  # unchanged, as in the error of Go's client
         raise aiohttp.ClientError(f"stopped after {_MAX_REQUESTS} redirects")
 
-    def _ask_whether_to_call(self, progress: Progress) -> None:
+    def _ask_whether_to_call(self, request: Request) -> None:
         if not self._may_call():
-            raise TransportError(Outcome.CANCELLED, _NOT_LEADING, sent=progress.sent)
+            raise TransportError(Outcome.CANCELLED, _NOT_LEADING, sent=request.sent)
 
     def _opened(self) -> Pool:
         if self._pool is None:
@@ -175,27 +155,26 @@ class HTTPTransport:
             self._pool = Pool(connector, keepalive=self._keepalive_timeout)
         return self._pool
 
-    def _target(self, url: str) -> Target:
-        """The target of a configured URL, with the current certificates."""
-        target = self._targets.get(url)
-        if target is None or target.route.tls is not self._tls_settings():
+    def _route(self, url: str) -> Route:
+        """The route of a configured URL, with the current certificates."""
+        route = self._routes.get(url)
+        if route is None or route.tls is not self._tls_settings():
             parsed = URL(url, encoded=_PRINTABLE.fullmatch(url) is not None)
-            target = self._targets[url] = self._make_target("POST", parsed)
-        return target
+            route = self._routes[url] = self._new_route(parsed)
+        return route
 
-    def _make_target(self, method: str, url: URL) -> Target:
+    def _new_route(self, url: URL) -> Route:
         try:
             proxy = self.proxy_for(str(url))
         except ValueError as err:
             raise misled(str(url), str(err)) from err
-        route = Route(
+        return Route(
             url,
             _HEADERS.items(),
             tls=self._tls_settings(),
             server_hostname=self._tls.server_name if self._tls else None,
             proxy=proxy,
         )
-        return Target(method, url, route)
 
     def _tls_settings(self) -> ssl.SSLContext | bool:
         context = self._tls and self._tls.context(asyncio.get_running_loop().time())

@@ -32,6 +32,7 @@ class Route:
 
         Raises ValueError for headers with line breaks.
         """
+        self.url: Final = url
         self.tls: Final = tls
         #: aiohttp's key for the connection.
         self.request: Final = aiohttp.ClientRequest(

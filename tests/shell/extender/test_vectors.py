@@ -17,6 +17,7 @@ from app.extender.errors import ExtenderError, Outcome, TransportError
 from app.extender.events import ErrorIgnored
 from app.extender.failures import timed_out
 from app.extender.transport import Response
+from app.http.request import Progress
 from app.model.status import SchedulingError
 from app.wire.extender_v1 import ExtenderArgs, Victims
 from app.wire.kube import NodeDecoder, PodDecoder
@@ -97,7 +98,7 @@ class Wire:
         reply, path = self.replay.recorded[at][1]["reply"], self.replay.recorded[at][1]["path"]
         assert url.endswith(path)
         if reply["delay"] > timeout_seconds:
-            raise timed_out(url, in_body=False, sent=True)
+            raise timed_out(Progress(url, sent=True))
         return Response(reply["status"], {}, reply["body"].encode())
 
     async def close(self):
