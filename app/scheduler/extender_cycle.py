@@ -134,7 +134,7 @@ class ExtenderCycle:
         """Runs the candidates through the filters. Raises ExtenderError."""
         args = ExtenderArgs(attempt.pod, candidates.names, self._node_json)
         result = await self._chain.filter(args)
-        self._serial.learn(result)
+        self._serial.observe(result)
         if result.error is not None:
             raise result.error
         if result.survivors is not candidates.names:

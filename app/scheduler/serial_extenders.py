@@ -24,7 +24,7 @@ from app.state.queue.queued_pod import Lane
 
 #: Seconds for which the pods of an ignorable extender wait for its first answer. After that it is more likely to hang than to
 #: choose, and each further pod would wait for its timeout in turn.
-_FIRST_ANSWER: Final = 1.0
+_FIRST_ANSWER_SECONDS: Final = 1.0
 
 
 def extenders_of(extenders: Iterable[HTTPExtender]) -> Callable[[Pod], Lane]:
@@ -49,26 +49,27 @@ class SerialGate:
         """``opened`` is called whenever pods that had to wait may go on."""
         filters = [e for e in extenders if e.supports(Verb.FILTER)]
         self._opened: Final = opened
-        #: Extenders whose answers decide.
+        #: Extenders whose answers decide whether their pods are tried one after another.
         self._observed: Final = {e.name for e in filters if e.config.serial is None}
-        self._strict: Final = self._observed | {e.name for e in extenders if e.config.serial}
+        #: Extenders whose pods are tried one after another now.
+        self._serial: Final = self._observed | {e.name for e in extenders if e.config.serial}
         #: Attempts in progress, by extender.
-        self._under_way: Final[Counter[str]] = Counter()
-        #: Those whose first answer is awaited for at most _FIRST_ANSWER, until it has come.
+        self._attempts: Final[Counter[str]] = Counter()
+        #: Ignorable extenders without an answer so far, and the timers of those that are called.
         self._unanswered: Final = {e.name for e in filters if e.ignorable} & self._observed
-        self._first_answer: Final[dict[str, asyncio.TimerHandle]] = {}
+        self._timers: Final[dict[str, asyncio.TimerHandle]] = {}
 
     def gate(self, *, room: bool) -> Admits | None:
         """Which lanes of the activeQ are open now, None for all; without ``room`` only that of pods without extenders.
 
         A pod that has to wait is not overtaken by later pods that need the same extender.
         """
-        if room and not self._strict:
+        if room and not self._serial:
             return None
-        closed = {name for name in self._strict if self._under_way[name]}
+        closed = {name for name in self._serial if self._attempts[name]}
 
         def admits(lane: Lane) -> bool:
-            needed = lane & self._strict
+            needed = lane & self._serial
             if room and closed.isdisjoint(needed):
                 return True
             closed.update(needed)
@@ -79,41 +80,41 @@ class SerialGate:
     def begin(self, lane: Lane) -> None:
         """An attempt for a pod of this lane begins."""
         for name in lane:
-            self._under_way[name] += 1
-            if name in self._unanswered and name not in self._first_answer:
+            self._attempts[name] += 1
+            if name in self._unanswered and name not in self._timers:
                 loop = asyncio.get_running_loop()
-                self._first_answer[name] = loop.call_later(
-                    _FIRST_ANSWER, self._give_up_waiting, name
+                self._timers[name] = loop.call_later(
+                    _FIRST_ANSWER_SECONDS, self._give_up_waiting, name
                 )
 
     def end(self, lane: Lane) -> None:
         """An attempt for a pod of this lane has ended."""
         for name in lane:
-            self._under_way[name] -= 1
-            if name in self._first_answer and not self._under_way[name]:
-                self._first_answer.pop(name).cancel()
-        if not lane.isdisjoint(self._strict):
+            self._attempts[name] -= 1
+            if name in self._timers and not self._attempts[name]:
+                self._timers.pop(name).cancel()
+        if not lane.isdisjoint(self._serial):
             self._opened()
 
-    def learn(self, result: FilterResult) -> None:
+    def observe(self, result: FilterResult) -> None:
         """Takes note of how many nodes each extender returned; one that failed counts as one that filters."""
         if not self._observed:
             return
         failed = [error.extender for error in result.ignored]
         if result.error is not None:
             failed.append(result.error.extender)
-        lax = self._observed.intersection((*failed, *result.left_several))
-        self._unanswered.difference_update(lax, result.left_one)
-        self._relax(lax)
-        self._strict.update(self._observed.intersection(result.left_one))
+        overlapping = self._observed.intersection((*failed, *result.left_several))
+        self._unanswered.difference_update(overlapping, result.left_one)
+        self._let_overlap(overlapping)
+        self._serial.update(self._observed.intersection(result.left_one))
 
     def _give_up_waiting(self, name: str) -> None:
-        del self._first_answer[name]
-        self._relax({name} & self._unanswered)
+        del self._timers[name]
+        self._let_overlap({name} & self._unanswered)
         self._unanswered.discard(name)
 
-    def _relax(self, names: set[str]) -> None:
+    def _let_overlap(self, names: set[str]) -> None:
         """Lets the pods of these extenders be tried at the same time."""
-        if not names.isdisjoint(self._strict):
-            self._strict.difference_update(names)
+        if not names.isdisjoint(self._serial):
+            self._serial.difference_update(names)
             self._opened()

@@ -89,7 +89,7 @@ def _no_backlog() -> bool:
 class StatusPatcher:
     """Writes patches with at most ``workers`` requests at a time.
 
-    While ``backlog`` says that pods wait for an attempt, nominations are held back, for HELD_BACK_SECONDS seconds at most. At most
+    While ``backlog`` says that pods wait for an attempt, nominations are held back, for HELD_BACK_SECONDS at most. At most
     MAX_PATCHES wait; further ones are dropped and counted: a later attempt writes the same again.
     """
 
