@@ -196,3 +196,14 @@ def test_no_pod_goes_to_a_node_with_a_pod_that_counts_as_all_of_it(requests):
     assert (affinity, fit) == ({"n"}, {"n"} if requests else set())
     cluster.remove(whole)
     assert not any(cluster.judge(plugin, waiting) for plugin in plugins)
+
+
+@pytest.mark.parametrize(("entries", "read_at_all"), [(100, True), (5_000, False)])
+def test_explicit_nulls_are_looked_for_in_small_objects_only(entries, read_at_all):
+    """It takes 300 ns for each byte."""
+    taints = [{"key": "k", "effect": None}]
+    node = {"metadata": {"name": "n"}, "spec": {"taints": taints}, "x": [[]] * 3 * entries}
+    if read_at_all:
+        assert read(NodeDecoder(), node).spec.taints[0].effect == ""
+    else:
+        refused(NodeDecoder(), node, "got `null`")
