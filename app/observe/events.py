@@ -4,7 +4,8 @@ The scheduler emits each event once, to one sink. A sink is synchronous, cheap a
 types. Events about extenders are in app.extender.events.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -110,6 +111,8 @@ SchedulerEvent = (
 
 #: Takes every event.
 Sink = Callable[[SchedulerEvent], None]
+#: What a sink does with events, by their type. ``isinstance`` is slow for Structs.
+Handlers = Mapping[type, Callable[[Any], None]]
 
 
 class ElectionStatistics(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from app.extender.config import Verb
 from app.extender.errors import ExtenderError, Outcome
 from app.extender.events import CallFinished, ErrorIgnored, ExtenderEvent
 from app.model.pod import Pod
+from app.observe.events import Handlers
 from app.observe.pod_events import PodEvents
 from app.runtime import logs
 
@@ -48,6 +49,7 @@ class ExtenderReports:
         self._monotonic: Final = monotonic
         self._events: PodEvents | None = None
         self._failures: Final[dict[tuple[str, Verb], _Failures]] = {}
+        self._handlers: Final[Handlers] = {CallFinished: self._called, ErrorIgnored: self._ignored}
 
     def send_to(self, events: PodEvents) -> None:
         """Records events about pods there from now on."""
@@ -57,13 +59,12 @@ class ExtenderReports:
 
     def on(self, event: ExtenderEvent) -> None:
         """Reports errors that are ignored, and recovery."""
-        match event:
-            case CallFinished(extender, verb, Outcome.SUCCESS):
-                self._answered(extender, verb)
-            case ErrorIgnored(error, pod):
-                self._ignored(error, pod)
+        handle = self._handlers.get(type(event))
+        if handle is not None:
+            handle(event)
 
-    def _ignored(self, error: ExtenderError, pod: Pod) -> None:
+    def _ignored(self, event: ErrorIgnored) -> None:
+        error, pod = event.error, event.pod
         now = self._monotonic()
         failures = self._failures.get((error.extender, error.verb))
         if failures is None:
@@ -95,7 +96,10 @@ class ExtenderReports:
         else:
             failures.unreported += 1
 
-    def _answered(self, extender: str, verb: Verb) -> None:
+    def _called(self, event: CallFinished) -> None:
+        if event.outcome is not Outcome.SUCCESS:
+            return
+        extender, verb = event.extender, event.verb
         failures = self._failures.get((extender, verb))
         if failures is None or self._monotonic() - failures.last < CALM:
             return

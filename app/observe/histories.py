@@ -30,6 +30,7 @@ from app.observe.events import (
     AttemptFailed,
     AttemptStarted,
     BindingStepFinished,
+    Handlers,
     NodeSelected,
     PodBound,
     PreemptionStarted,
@@ -172,6 +173,19 @@ class Histories:
         self.forgotten = 0
         self._by_uid: Final[OrderedDict[str, PodHistory]] = OrderedDict()
         self._uid_of: Final[dict[tuple[str, str], str]] = {}
+        self._handlers: Final[Handlers] = {
+            AttemptStarted: self._asking,
+            NodeSelected: self._selected,
+            BindingStepFinished: self._step_finished,
+            PodBound: self._bound,
+            AttemptFailed: self._failed,
+            PreemptionStarted: self._preempting,
+            VictimEvicted: self._evicted,
+            CallFinished: self._called,
+            CallHeldBack: self._held_back,
+            NodesRejected: self._rejected,
+            ErrorIgnored: self._ignored,
+        }
 
     # ------------------------------------------------------------ queries
 
@@ -192,43 +206,52 @@ class Histories:
 
     def on(self, event: SchedulerEvent) -> None:
         """Records an event about a pod."""
-        match event:
-            case NodeSelected():
-                self._selected(event)
-            case BindingStepFinished():
-                history = self._by_uid.get(event.queued.pod.uid)
-                if history is not None and history.current is not None:
-                    step = BindingStep(event.step, event.status, event.seconds)
-                    history.current.steps += (step,)
-            case PodBound():
-                self._bound(event)
-            case AttemptFailed():
-                self._failed(event)
-            case AttemptStarted():  # calls of this task and of those it starts belong to the attempt
-                _CALLS.set(self._attempt(event.queued, event.profile).calls)
-            case PreemptionStarted():
-                some = tuple(victim.key for victim in event.victims[:MAX_VICTIMS])
-                self._history(event.preemptor).victims = (len(event.victims), some)
-            case VictimEvicted(victim, preemptor, node):
-                preempted = PreemptedBy(self._wall(), preemptor.key, preemptor.uid, node)
-                self._history(victim).preempted = preempted
+        handle = self._handlers.get(type(event))
+        if handle is not None:
+            handle(event)
 
     def on_extender(self, event: ExtenderEvent) -> None:
         """Records a call as part of the attempt that made it."""
-        match event:
-            case CallFinished(extender, verb, outcome, seconds, sent, received):
-                call = ExtenderCall(extender, verb.value, outcome.value, seconds, sent, received)
-                self._add_call(call)
-            case CallHeldBack(extender, verb):
-                self._add_call(ExtenderCall(extender, verb.value, Outcome.HELD_BACK.value))
-            case NodesRejected(extender, count):
-                last = self._last_call(extender, Verb.FILTER)
-                if last is not None:
-                    last.dropped = count
-            case ErrorIgnored(error):
-                last = self._last_call(error.extender, error.verb)
-                if last is not None:
-                    last.ignored_error = error.detail
+        handle = self._handlers.get(type(event))
+        if handle is not None:
+            handle(event)
+
+    def _asking(self, event: AttemptStarted) -> None:
+        """Calls of this task and of those it starts belong to the attempt."""
+        _CALLS.set(self._attempt(event.queued, event.profile).calls)
+
+    def _step_finished(self, event: BindingStepFinished) -> None:
+        history = self._by_uid.get(event.queued.pod.uid)
+        if history is not None and history.current is not None:
+            history.current.steps += (BindingStep(event.step, event.status, event.seconds),)
+
+    def _preempting(self, event: PreemptionStarted) -> None:
+        some = tuple(victim.key for victim in event.victims[:MAX_VICTIMS])
+        self._history(event.preemptor).victims = (len(event.victims), some)
+
+    def _evicted(self, event: VictimEvicted) -> None:
+        by = event.preemptor
+        preempted = PreemptedBy(self._wall(), by.key, by.uid, event.node)
+        self._history(event.victim).preempted = preempted
+
+    def _called(self, event: CallFinished) -> None:
+        verb, outcome = event.verb.value, event.outcome.value
+        self._add_call(
+            ExtenderCall(event.extender, verb, outcome, event.seconds, event.sent, event.received)
+        )
+
+    def _held_back(self, event: CallHeldBack) -> None:
+        self._add_call(ExtenderCall(event.extender, event.verb.value, Outcome.HELD_BACK.value))
+
+    def _rejected(self, event: NodesRejected) -> None:
+        last = self._last_call(event.extender, Verb.FILTER)
+        if last is not None:
+            last.dropped = event.count
+
+    def _ignored(self, event: ErrorIgnored) -> None:
+        last = self._last_call(event.error.extender, event.error.verb)
+        if last is not None:
+            last.ignored_error = event.error.detail
 
     def _selected(self, event: NodeSelected) -> None:
         attempt = self._attempt(event.queued, event.profile)

@@ -23,6 +23,7 @@ from app.extender.events import (
 )
 from app.observe.events import (
     AttemptFailed,
+    Handlers,
     NodeSelected,
     PodBound,
     PreemptionStarted,
@@ -108,39 +109,56 @@ class Telemetry:
 
 def log_event(event: SchedulerEvent) -> None:
     """Logs an event about a pod."""
-    match event:
-        case AttemptFailed(result="error"):
-            pod = event.queued.pod.key
-            logs.error(log, "Error scheduling pod; retrying", pod=pod, err=event.message)
-        case NodeSelected() if logs.enabled(_SCORES):
-            log_scores(event)
-        case PodBound() if logs.enabled(_OUTCOMES):
-            logs.info(
-                log,
-                "Successfully bound pod to node",
-                v=_OUTCOMES,
-                pod=event.pod.key,
-                node=event.pod.node_name,
-                evaluatedNodes=event.evaluated,
-                feasibleNodes=event.feasible,
-            )
-        case AttemptFailed() if logs.enabled(_OUTCOMES):
-            logs.info(
-                log,
-                "Unable to schedule pod; no fit; waiting",
-                v=_OUTCOMES,
-                pod=event.queued.pod.key,
-                err=event.message,
-            )
-        case PreemptionStarted() if logs.enabled(_OUTCOMES):
-            logs.info(
-                log,
-                "Preempting pods to make room",
-                v=_OUTCOMES,
-                preemptor=event.preemptor.key,
-                node=event.node,
-                victims=len(event.victims),
-            )
+    handle = _LOGGED.get(type(event))
+    if handle is not None:
+        handle(event)
+
+
+def _log_failed(event: AttemptFailed) -> None:
+    pod = event.queued.pod.key
+    if event.result == "error":
+        logs.error(log, "Error scheduling pod; retrying", pod=pod, err=event.message)
+    elif logs.enabled(_OUTCOMES):
+        message = "Unable to schedule pod; no fit; waiting"
+        logs.info(log, message, v=_OUTCOMES, pod=pod, err=event.message)
+
+
+def _log_bound(event: PodBound) -> None:
+    if logs.enabled(_OUTCOMES):
+        logs.info(
+            log,
+            "Successfully bound pod to node",
+            v=_OUTCOMES,
+            pod=event.pod.key,
+            node=event.pod.node_name,
+            evaluatedNodes=event.evaluated,
+            feasibleNodes=event.feasible,
+        )
+
+
+def _log_preempting(event: PreemptionStarted) -> None:
+    if logs.enabled(_OUTCOMES):
+        logs.info(
+            log,
+            "Preempting pods to make room",
+            v=_OUTCOMES,
+            preemptor=event.preemptor.key,
+            node=event.node,
+            victims=len(event.victims),
+        )
+
+
+def _log_selected(event: NodeSelected) -> None:
+    if logs.enabled(_SCORES):
+        log_scores(event)
+
+
+_LOGGED: Final[Handlers] = {
+    AttemptFailed: _log_failed,
+    NodeSelected: _log_selected,
+    PodBound: _log_bound,
+    PreemptionStarted: _log_preempting,
+}
 
 
 def log_scores(event: NodeSelected) -> None:
@@ -176,31 +194,40 @@ def log_scores(event: NodeSelected) -> None:
 
 def log_extender_event(event: ExtenderEvent) -> None:
     """Logs calls, scores in kube-scheduler's words, changes of breakers, and warnings."""
-    match event:
-        case CallFinished() if logs.enabled(_CALLS):
-            _log_call(event)
-        case NodesScored() if logs.enabled(_SCORES):
-            for node, score in zip(event.hosts, event.scores, strict=True):
-                logs.info(
-                    log,
-                    "Extender scored node for pod",
-                    v=_SCORES,
-                    pod=event.pod.key,
-                    extender=event.extender,
-                    node=node,
-                    score=score,
-                )
-        case BreakerChanged(extender, verb, state):
-            level = logging.WARNING if state is State.OPEN else logging.INFO
-            log.log(
-                level, "Extender %s: the breaker of %s is %s", extender, verb.value, state.value
-            )
-        case ExtenderWarning(extender, text):
-            log.warning("Extender %s: %s", extender, text)
+    handle = _LOGGED_OF_EXTENDERS.get(type(event))
+    if handle is not None:
+        handle(event)
+
+
+def _log_extender_scores(event: NodesScored) -> None:
+    if not logs.enabled(_SCORES):
+        return
+    for node, score in zip(event.hosts, event.scores, strict=True):
+        logs.info(
+            log,
+            "Extender scored node for pod",
+            v=_SCORES,
+            pod=event.pod.key,
+            extender=event.extender,
+            node=node,
+            score=score,
+        )
+
+
+def _log_breaker(event: BreakerChanged) -> None:
+    level = logging.WARNING if event.state is State.OPEN else logging.INFO
+    verb, state = event.verb.value, event.state.value
+    log.log(level, "Extender %s: the breaker of %s is %s", event.extender, verb, state)
+
+
+def _log_warning(event: ExtenderWarning) -> None:
+    log.warning("Extender %s: %s", event.extender, event.text)
 
 
 def _log_call(event: CallFinished) -> None:
     """Logs a call, and at a high verbosity the beginning of its bodies."""
+    if not logs.enabled(_CALLS):
+        return
     pod = "" if event.pod is None else event.pod.key
     call = {"pod": pod, "extender": event.extender, "verb": event.verb.value}
     logs.info(
@@ -223,6 +250,14 @@ def _log_call(event: CallFinished) -> None:
         ("Answer of extender", event.answer[:limit]),
     ):
         logs.info(log, message, v=v, **call, body=without_secrets(body))
+
+
+_LOGGED_OF_EXTENDERS: Final[Handlers] = {
+    CallFinished: _log_call,
+    NodesScored: _log_extender_scores,
+    BreakerChanged: _log_breaker,
+    ExtenderWarning: _log_warning,
+}
 
 
 def _beginning(pieces: Sequence[bytes], limit: int) -> bytes:

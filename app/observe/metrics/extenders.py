@@ -14,6 +14,7 @@ from app.extender.events import (
     ExtenderEvent,
     NodesRejected,
 )
+from app.observe.events import Handlers
 from app.observe.metrics.series import ALPHA, Histogram, MetricFamilies, Sample, exponential
 
 _EXTENDER_VERB: Final = ("extender", "verb")
@@ -87,6 +88,14 @@ class ExtenderMetrics:
             "state",
         )
         self._calls: Final[dict[tuple[str, Verb], _Calls]] = {}
+        self._handlers: Final[Handlers] = {
+            CallStarted: self._started,
+            CallFinished: self._finished,
+            CallHeldBack: self._held_back,
+            NodesRejected: self._rejected,
+            BreakerChanged: self._breaker_changed,
+            ErrorIgnored: self._error_ignored,
+        }
 
     def prioritizing(self) -> float:
         """The number of prioritize calls in progress."""
@@ -101,19 +110,24 @@ class ExtenderMetrics:
 
     def on(self, event: ExtenderEvent) -> None:
         """Counts and times what happened."""
-        match event:
-            case CallStarted():
-                self._series(event.extender, event.verb).in_flight.value += 1
-            case CallFinished():
-                self._finished(event)
-            case CallHeldBack():
-                self._outcomes.labels(event.extender, event.verb.value, _HELD_BACK).inc()
-            case NodesRejected():  # only filters reject nodes
-                self._dropped.labels(event.extender, Verb.FILTER.value).inc(event.count)
-            case BreakerChanged():
-                self._breaker_is(event.extender, event.verb, event.state)
-            case ErrorIgnored(error):
-                self._ignored.labels(error.extender, error.verb.value).inc()
+        handle = self._handlers.get(type(event))
+        if handle is not None:
+            handle(event)
+
+    def _started(self, event: CallStarted) -> None:
+        self._series(event.extender, event.verb).in_flight.value += 1
+
+    def _held_back(self, event: CallHeldBack) -> None:
+        self._outcomes.labels(event.extender, event.verb.value, _HELD_BACK).inc()
+
+    def _rejected(self, event: NodesRejected) -> None:  # only filters reject nodes
+        self._dropped.labels(event.extender, Verb.FILTER.value).inc(event.count)
+
+    def _breaker_changed(self, event: BreakerChanged) -> None:
+        self._breaker_is(event.extender, event.verb, event.state)
+
+    def _error_ignored(self, event: ErrorIgnored) -> None:
+        self._ignored.labels(event.error.extender, event.error.verb.value).inc()
 
     def _finished(self, call: CallFinished) -> None:
         series = self._series(call.extender, call.verb)

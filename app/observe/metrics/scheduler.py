@@ -22,6 +22,7 @@ from app.model.pod import Pod
 from app.observe.events import (
     AttemptFailed,
     BindingStepFinished,
+    Handlers,
     NodeSelected,
     PodBound,
     PreemptionFinished,
@@ -104,18 +105,28 @@ class AttemptMetrics:
             _ATTEMPT_BUCKETS,
             "result",
         )
+        self._handlers: Final[Handlers] = {
+            NodeSelected: self._selected,
+            BindingStepFinished: self._step_finished,
+            PodBound: self._bound,
+            AttemptFailed: self._failed,
+        }
 
     def on(self, event: SchedulerEvent) -> None:
         """Counts and times attempts."""
-        match event:
-            case NodeSelected():
-                self._algorithm.observe(event.seconds)
-            case BindingStepFinished(step="WaitOnPermit"):
-                self._permit.labels(event.status).observe(event.seconds)
-            case PodBound():
-                self._bound(event)
-            case AttemptFailed():
-                self._ended(event.result, event.profile, event.seconds)
+        handle = self._handlers.get(type(event))
+        if handle is not None:
+            handle(event)
+
+    def _selected(self, event: NodeSelected) -> None:
+        self._algorithm.observe(event.seconds)
+
+    def _step_finished(self, event: BindingStepFinished) -> None:
+        if event.step == "WaitOnPermit":
+            self._permit.labels(event.status).observe(event.seconds)
+
+    def _failed(self, event: AttemptFailed) -> None:
+        self._ended(event.result, event.profile, event.seconds)
 
     def _bound(self, event: PodBound) -> None:
         queued = event.queued
@@ -156,16 +167,24 @@ class PreemptionMetrics:
             exponential(0.01, 2, 20),
             "result",
         )
+        self._handlers: Final[Handlers] = {
+            PreemptionStarted: self._started,
+            PreemptionFinished: self._finished,
+        }
 
     def on(self, event: SchedulerEvent) -> None:
         """Counts and times preemptions."""
-        match event:
-            case PreemptionStarted():
-                self._victims.observe(len(event.victims))
-            case PreemptionFinished():
-                result = "success" if event.succeeded else "error"
-                self._evictions.labels(result).inc()
-                self._evicting.labels(result).observe(event.seconds)
+        handle = self._handlers.get(type(event))
+        if handle is not None:
+            handle(event)
+
+    def _started(self, event: PreemptionStarted) -> None:
+        self._victims.observe(len(event.victims))
+
+    def _finished(self, event: PreemptionFinished) -> None:
+        result = "success" if event.succeeded else "error"
+        self._evictions.labels(result).inc()
+        self._evicting.labels(result).observe(event.seconds)
 
 
 class FrameworkMetrics(Probe):
