@@ -1,9 +1,9 @@
 """Device selectors (KEP-4381): CEL expressions that accept or refuse a device.
 
 An expression sees ``device.driver``, ``device.attributes`` and ``device.capacity`` (both by domain and name), and
-``device.allowMultipleAllocations``. A name without a domain belongs to the driver's domain. A domain without entries is an
-empty map; a name that the device does not have is an error. This module loads the rest of ``app.cel`` when it compiles the
-first expression.
+``device.allowMultipleAllocations``. A name without a domain belongs to the driver's domain. A domain without entries
+is an empty map; a name that the device does not have is an error. This module loads the rest of ``app.cel`` when it
+compiles the first expression.
 """
 
 from collections import OrderedDict
@@ -61,7 +61,7 @@ class Selectors:
         self._maximum = answers
         self._answers = 0
         self._expressions: OrderedDict[str, _Expression] = OrderedDict()
-        #: Devices whose attributes can be read, by their ids, as long as somebody has them.
+        #: Devices with valid attributes, by their id(), as long as they exist.
         self._readable: WeakValueDictionary[int, Device] = WeakValueDictionary()
 
     def matches(
@@ -120,7 +120,8 @@ class Selectors:
         self._answers = 0
 
     def _read(self, device: Device) -> bool:
-        """Whether all attributes and capacities can be read. No expression accepts a device without that, so it hurts no other.
+        """Whether all attributes and capacities can be read. No expression accepts a device without that, so it hurts
+        no other.
 
         API servers accept no such device; in kube-scheduler it fails every pod that comes across it.
         """
@@ -149,7 +150,8 @@ class _Expression:
         self._drivers: dict[str, tuple[_Look, dict[Hashable, bool | str]]] = {}
 
     def of(self, driver: str) -> tuple[_Look, dict[Hashable, bool | str]]:
-        """For devices of a driver: the function that gives their keys, and the known results by key (of errors the text)."""
+        """For devices of a driver: the function that gives their keys, and the known results by key (of errors the
+        text)."""
         found = self._drivers.get(driver)
         if found is None:
             reads = self.program.reads if self.program is not None else None

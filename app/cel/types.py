@@ -1,7 +1,7 @@
 """Types of expressions, and type inference for the checker.
 
-``dyn`` and ``any`` fit every type. Attributes of devices have type ``any``, because their types are known only at run time.
-The types of overloads have parameters (``list(A)``), which a ``Unifier`` infers.
+``dyn`` and ``any`` fit every type. Attributes of devices have type ``any``, because their types are known only at run
+time. The types of overloads have parameters (``list(A)``), which a ``Unifier`` infers.
 """
 
 from dataclasses import dataclass, field
@@ -17,10 +17,11 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """``kind`` groups types that the checker treats alike. ``name`` is the name that values of the type have at run time.
+    """``kind`` groups types that the checker treats alike. ``name`` is the name that values of the type have at run
+    time.
 
-    ``ground``: whether no type parameter is in it. Types of nested lists are compared and resolved at each level, so what takes
-    the whole of a type is worked out once.
+    ``ground``: whether no type parameter is in it. Types of nested lists are compared and resolved at each level, so
+    values that depend on a whole type are computed once.
     """
 
     kind: Kind
@@ -178,7 +179,8 @@ class Unifier:
         return Type(it.kind, it.name, tuple(self.resolve(p, final=final) for p in it.parameters))
 
     def fits(self, given: Type, wanted: Type) -> bool:
-        """Whether a value of type ``given`` can be used as a ``wanted``; if so, keeps the parameters inferred from it."""
+        """Whether a value of type ``given`` can be used as a ``wanted``; if so, keeps the parameters inferred from
+        it."""
         return self.fit_all((given,), (wanted,))
 
     def fit_all(self, given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:

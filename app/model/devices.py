@@ -12,7 +12,7 @@ from app.model.objects import Int64, Named, NodeSelector, Object, ObjectMeta, Qu
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps a claim while it is allocated."""
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation ("true") of a claim that stands for a pod's extended resources."""
+"""Annotation ("true") of a claim for a pod's extended resources."""
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a claim made from a template: the name of the entry in the pod."""
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"

@@ -1,6 +1,6 @@
-"""How much of an object is read. Objects with more are refused: no object may hold up all others.
+"""Limits for the contents of objects. Objects that exceed them are refused, so that no object delays all others.
 
-Real objects stay far below. ``python -m tests.fuzz.brims`` measures what objects cost that are filled to a limit.
+Real objects stay far below. ``python -m tests.fuzz.brims`` measures the cost of objects at a limit.
 """
 
 from typing import Annotated, Final, TypeVar
@@ -9,15 +9,16 @@ import msgspec
 
 T = TypeVar("T")
 
-#: Entries of a list or a map that has no limit in Kubernetes, such as tolerations or labels.
+#: Entries of a list or map without a limit in Kubernetes, such as tolerations or labels.
 MAX_ENTRIES: Final = 1000
-#: Entries of one that Kubernetes limits to 32 or less (most lists of resource.k8s.io).
+#: Entries of a list or map that Kubernetes limits to 32 or less (most lists of resource.k8s.io).
 MAX_LIMITED: Final = 64
 #: Ports of a container. Those without a port of the host cost nothing but reading.
 MAX_PORTS: Final = 10_000
 #: Values of one requirement of a selector: these are looked up, not tried one by one.
 MAX_VALUES: Final = 20_000
-#: Resources that a node offers, or that a container or a pod asks for, and characters of a resource's name (253 + 1 + 63).
+#: Resources that a node offers, or that a container or a pod asks for, and characters of a resource's name (253 + 1 +
+#: 63).
 MAX_RESOURCES: Final = 256
 MAX_RESOURCE_NAME: Final = 320
 #: Characters of a name, a namespace, a uid or a resourceVersion (253).
@@ -26,14 +27,14 @@ MAX_NAME: Final = 512
 MAX_DEVICES: Final = 512
 #: Characters of an expression that selects devices (10,240).
 MAX_EXPRESSION: Final = 16_384
-#: Names of images of a node that are looked at; the rest is ignored.
+#: Image names of a node that are used; the others are ignored.
 MAX_IMAGE_NAMES: Final = 10_000
-#: Bytes of an object that are read, with little for each container and nothing for what is not read, such as managedFields.
-#: Objects smaller than this are read without a look at it.
+#: Bytes of an object that are read, with little for each container and nothing for what is not read, such as
+#: managedFields. Objects smaller than this are read without a look at it.
 MAX_READ_BYTES: Final = 512 * 1024
 MAX_UNCHECKED_BYTES: Final = 256 * 1024
-#: Bytes of what is read of a pod's spec, as JSON, and the objects in it: containers, terms, requirements, and so on, but not
-#: ports without a port of the host.
+#: Bytes of what is read of a pod's spec, as JSON, and the objects in it: containers, terms, requirements, and so on,
+#: but not ports without a port of the host.
 MAX_SPEC_BYTES: Final = 256 * 1024
 MAX_SPEC_OBJECTS: Final = 1000
 

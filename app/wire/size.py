@@ -1,4 +1,4 @@
-"""How much of an object's JSON is read, told without reading it: in about 2 ns for each byte."""
+"""Estimates how much of an object's JSON is decoded, without decoding it, in about 2 ns per byte."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -8,16 +8,17 @@ import msgspec
 
 from app.model.limits import MAX_READ_BYTES
 
-#: Lists whose objects are large for what is not read of them, or that are quick to read: containers, and images of nodes.
+#: Lists whose objects are large in parts that are not decoded, or fast to decode: containers, and images of nodes.
 _COUNTED: Final = frozenset({"containers", "init_containers", "images"})
-#: What an object in these lists counts as, on whatever level, and a text in such an object, in bytes.
+#: The size in bytes that counts for an object in these lists, on any level, and for a string in such an object.
 _OBJECT: Final = 32
 _TEXT: Final = 8
 
 
 @functools.cache
 def size_check(model: type[msgspec.Struct]) -> Callable[[msgspec.Raw], None]:
-    """A function that raises ValueError for the JSON of an object of which more than MAX_READ_BYTES are read as ``model``.
+    """A function that raises ValueError for the JSON of an object of which more than MAX_READ_BYTES are decoded as
+    ``model``.
 
     It raises msgspec.DecodeError and RecursionError, too.
     """
@@ -32,7 +33,7 @@ def size_check(model: type[msgspec.Struct]) -> Callable[[msgspec.Raw], None]:
 
 
 def _outline(model: type[msgspec.Struct], levels: int) -> type[msgspec.Struct]:
-    """A struct with the fields of ``model``, of which those on the last level are left as they are."""
+    """A struct with the fields of ``model``; those on the last level are kept as raw JSON."""
     fields: list[tuple[str, Any, Any]] = []
     for field in msgspec.structs.fields(model):
         inner = _struct_in(field.type) if levels > 1 else None
@@ -43,7 +44,7 @@ def _outline(model: type[msgspec.Struct], levels: int) -> type[msgspec.Struct]:
 
 
 def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
-    """The struct that a field's type is, or is if it is not None."""
+    """The struct type of a field, also if it is optional."""
     for each in (kind, *get_args(kind)):
         if isinstance(each, type) and issubclass(each, msgspec.Struct):
             return each
@@ -60,7 +61,8 @@ def _sizes(outline: msgspec.Struct) -> Iterator[int]:
 
 
 def _counted(objects: bytes) -> int:
-    """What is counted lies outside of texts, as quotes in texts are escaped, but for ``,{}``, which is rare."""
+    """The counted characters are outside strings, because quotes in strings are escaped; except ``,{}``, which is
+    rare."""
     return _OBJECT * (objects.count(b'},{"') + objects.count(b",{}")) + _TEXT * objects.count(
         b'":"'
     )

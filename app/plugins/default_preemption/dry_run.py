@@ -132,7 +132,7 @@ class DryRun:
             if failed[position]:
                 yield verdicts.status(position)
             else:
-                yield victims if victims.pods else self._nobody(int(rows[position]))
+                yield victims if victims.pods else self._no_victims(int(rows[position]))
 
     def _reprieve(self, potential: _Potential, views: DryRunViews, fitting: Rows) -> Mask:
         """bool[m]: whether the potential victim must be evicted; for the ``fitting`` rows."""
@@ -155,5 +155,5 @@ class DryRun:
                 views.remove(potential.batch, tried[failed], trying[failed])
         return evicted
 
-    def _nobody(self, row: int) -> Status:
+    def _no_victims(self, row: int) -> Status:
         return Status(Code.Error, (EXPECTED_A_VICTIM.format(self._table.names[row]),))

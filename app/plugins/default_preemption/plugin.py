@@ -75,10 +75,10 @@ class DefaultPreemption:
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Events that may free resources.
 
-        kube-scheduler registers deleted pods alone. There a preemptor that was once held, and whose victims take
-        their time, does not hear of a new node; here more of them are held, until the watch has shown that their
-        victims are going. A preemptor is woken when its last victim has left, whatever else it waits for: what
-        happened while it was held has not woken it.
+        kube-scheduler registers deleted pods only, so a preemptor that was held is not woken by a new node. Here
+        preemptors are held longer, until the watch shows that their victims are gone or terminating, so more events
+        are registered. A preemptor is woken when its last victim is gone, whatever else it waits for: events while it
+        was held have not woken it.
         """
         pods, nodes = _ROOM
         return [

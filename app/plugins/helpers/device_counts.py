@@ -203,8 +203,8 @@ def _reaches(one: ResourceSlice) -> Iterator[tuple[_Reach, Sequence[Device]]]:
         yield _reach(spec.node_name, spec.node_selector, all_nodes=spec.all_nodes), devices
         return
     for device in devices:
-        nobody = not (device.all_nodes or device.node_name or device.node_selector)
-        if not nobody:
+        inaccessible = not (device.all_nodes or device.node_name or device.node_selector)
+        if not inaccessible:
             reach = _reach(device.node_name, device.node_selector, all_nodes=device.all_nodes)
             yield reach, (device,)
 

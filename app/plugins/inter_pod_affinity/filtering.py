@@ -65,10 +65,10 @@ class IncomingAffinity:
         met = _all(domains.occupied(view, delta) for domains in self._domains)
         if self._own:
             keys = _all(domains.present(view) for domains in self._domains)
-            met |= keys & self._nobody(view, delta)
+            met |= keys & self._none_selected(view, delta)
         return ~met
 
-    def _nobody(self, view: View, delta: Int64 | None) -> Mask | bool:
+    def _none_selected(self, view: View, delta: Int64 | None) -> Mask | bool:
         """Whether no pod on any row with a key is selected; by row in a dry run."""
         known = sum(int(domains.by_code.sum()) for domains in self._domains)
         if delta is None:
@@ -77,8 +77,8 @@ class IncomingAffinity:
             (delta * domains.present(view) for domains in self._domains),
             start=np.zeros(view.n, np.int64),
         )
-        nobody: Mask = known + here == 0
-        return nobody
+        none: Mask = known + here == 0
+        return none
 
 
 class IncomingAntiAffinity:

@@ -105,9 +105,8 @@ class IncomingTerms:
     def _expand_term(self, term: AffinityTerm) -> IncomingTerm:
         """Adds the namespaces that the namespace selector matches.
 
-        kube-scheduler means to drop the selector after that but keeps it, and asks it about a namespace without
-        labels. So one that bears with missing labels, like the empty one, means the pods of every namespace, existing
-        or not.
+        kube-scheduler keeps the selector after that and evaluates it for a namespace without labels. So a selector
+        that matches empty labels, such as the empty one, selects the pods of every namespace, existing or not.
         """
         selector = term.namespace_selector
         if selector.matches({}):
