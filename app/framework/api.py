@@ -1,4 +1,4 @@
-"""Everything that a plugin is written with, in one place: third-party plugins import from here and from nowhere else.
+"""The public interface for plugins: third-party plugins import from this module only.
 
 docs/plugins.md is the guide; tests use ``app.framework.testing``.
 """

@@ -35,7 +35,7 @@ from app.model.status import SUCCESS, Code, SchedulingError, Status
 MAX_PERMIT_SECONDS: Final = 15 * 60.0
 
 #: A plugin's ``unreserve`` or ``post_bind``.
-Told = Callable[[CycleState, Pod, str], None]
+NodeCallback = Callable[[CycleState, Pod, str], None]
 
 
 class CommitPoints:
@@ -193,7 +193,7 @@ class CommitPoints:
         self._run_all(POST_BIND, calls, state, pod, node_name)
 
     def _run_all(
-        self, point: str, calls: Iterable[tuple[str, Told]], state: CycleState, pod: Pod, node: str
+        self, point: str, calls: Iterable[tuple[str, NodeCallback]], state: CycleState, pod: Pod, node: str
     ) -> None:
         """Calls every plugin, even after one has raised. Raises ExceptionGroup."""
         faults: list[Exception] = []
