@@ -57,8 +57,8 @@ class TestClaims:
         assert self.claims.get("c", "ns").resource_version == "6"
         assert in_use(self.cluster) == {}
 
-    def test_a_version_of_any_length_is_compared(self):
-        self.cluster.resource_claims.store(claim(version="9" * 5000))
+    def test_a_very_long_version_counts_as_none(self):
+        self.cluster.resource_claims.store(claim(version="9" * 500))
         assert self.claims.written(claim(result(), version="5"))
         assert self.claims.get("c", "ns").resource_version == "5"
 
