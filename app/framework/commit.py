@@ -193,7 +193,12 @@ class CommitPoints:
         self._run_all(POST_BIND, calls, state, pod, node_name)
 
     def _run_all(
-        self, point: str, calls: Iterable[tuple[str, NodeCallback]], state: CycleState, pod: Pod, node: str
+        self,
+        point: str,
+        calls: Iterable[tuple[str, NodeCallback]],
+        state: CycleState,
+        pod: Pod,
+        node: str,
     ) -> None:
         """Calls every plugin, even after one has raised. Raises ExceptionGroup."""
         faults: list[Exception] = []
