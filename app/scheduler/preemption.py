@@ -15,7 +15,7 @@ import msgspec
 from app.extender.chain import ExtenderChain
 from app.extender.config import Verb
 from app.framework.interface import Eviction
-from app.kube.errors import KubeError, NotFound
+from app.kube.errors import KubeError, NotFound, NotLeading
 from app.kube.payloads import ConditionChange
 from app.kube.writer import KubeWriter
 from app.model.pod import Pod
@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 MAX_EVICTING: Final = 32
 #: The loop waits while this many preemptions are in progress. They keep the server busy, and each event checks all of them.
 MAX_PREEMPTING: Final = 48
+
+#: Seconds before an eviction that needs the lease is given up when this process does not hold it: the process ends soon.
+NOT_LEADING_SECONDS: Final = 1.0
 
 _CONDITION: Final = "DisruptionTarget"
 _REASON: Final = "PreemptionByScheduler"
@@ -131,6 +134,10 @@ class Evictor:
             try:
                 if await self._write(victim, eviction.preemptor):
                     self._report(victim, eviction, "")
+            except NotLeading:
+                # The preemptor is tried again after that; it would only fail again at once.
+                await asyncio.sleep(NOT_LEADING_SECONDS)
+                return False
             except KubeError as error:
                 log.error(
                     "Error preempting pod %s for pod %s: %s",

@@ -10,7 +10,7 @@ import pytest
 
 from app.extender.chain import ExtenderChain
 from app.framework.testing import make_node
-from app.kube.errors import NotFound, ServerUnavailable
+from app.kube.errors import NotFound, NotLeading, ServerUnavailable
 from app.model.objects import Node, PodCondition
 from app.model.pod import Pod
 from app.model.status import SUCCESS
@@ -295,6 +295,16 @@ async def test_a_preemptor_whose_eviction_failed_is_tried_again_at_once():
         await until(lambda: "boss" in world.bound)
     assert world.bound["boss"][1] < 1.5
     assert len([n for n in world.notes if n[1] == "Preempted"]) == 3
+
+
+async def test_a_process_that_does_not_lead_evicts_with_pauses():
+    async with World().running() as world:
+        world.faults = [NotLeading("PATCH", "/status")] * 10
+        world.node("n1")
+        world.pod("low", "4", on="n1")
+        world.pod("boss", "3", priority=10)
+        await until(lambda: "boss" in world.bound)
+    assert world.bound["boss"][1] == pytest.approx(10.0, abs=1.0)
 
 
 async def test_a_preemptor_whose_victims_leave_by_themselves_is_not_forgotten():
