@@ -11,7 +11,7 @@ from tests.histories.replica import simulated
 from tests.histories.shape import draw
 
 #: Histories between two collections of garbage.
-_COLLECT_EVERY = 50
+_COLLECT_EVERY = 10
 
 
 def play(

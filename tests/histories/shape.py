@@ -39,7 +39,14 @@ EXTENDERS = {
 #: Seconds for which the binders' calls are reckoned with after they were not answered.
 PATIENCE = {"binder": 2.0, "filters and binds": 5.0}
 _NAMES_ONLY = frozenset(EXTENDERS) - {"whole nodes"}
-_BINDERS = frozenset({"binder", "filters and binds", "ignorable binder"})
+#: Extenders that are used together: one of them may bind at most, and none refuses what "reserving" chooses.
+_PAIRS = (
+    ("rules", "preempts"),
+    ("whole nodes", "binder"),
+    ("ignorable", "filters and binds"),
+    ("reserving", "ignorable binder"),
+    ("preempts", "ignorable binder"),
+)
 _VOLUMES = ("VolumeBinding", "VolumeRestrictions", "VolumeZone", "NodeVolumeLimits")
 #: Plugins whose kinds nobody has in these histories: every kind that is watched costs time.
 _UNUSED = ("DynamicResources", "PodTopologySpread", "ImageLocality")
@@ -131,7 +138,7 @@ ANYTHING, DOUBTS, LAPSES, MID_ATTEMPT = THEMES = (
 _WEIGHTS = (4, 2, 2, 2)
 #: When users stop and everything works again, seconds: leases take their time.
 _LENGTHS = {
-    ANYTHING: (5.0, 8.0, 12.0, 25.0),
+    ANYTHING: (5.0, 8.0, 12.0, 20.0),
     DOUBTS: (5.0, 8.0, 12.0),
     LAPSES: (20.0,),
     MID_ATTEMPT: (5.0, 8.0),
@@ -167,7 +174,7 @@ class Shape(NamedTuple):
 
 
 #: How many pods users create.
-_PODS = (3, 4, 4, 5, 5, 6, 8, 12)
+_PODS = (2, 3, 4, 4, 5, 5, 6, 10)
 _PODS_FEW = (3, 3, 4, 5)
 
 
@@ -215,18 +222,12 @@ def _draw_faults(rng: random.Random, theme: str, *, calls: bool) -> list[MenuIte
 
 
 def _draw_extenders(rng: random.Random, theme: str) -> tuple[str, ...]:
-    """One or two, of which one may bind at most."""
-    first = rng.choice(list(EXTENDERS))
-    if theme == MID_ATTEMPT:
-        first = rng.choice(("preempts", "preempts", "reserving", first))
-    if rng.random() < 0.6:
-        return (first,)
-    others = EXTENDERS.keys() - {first, "reserving"}
-    if first in _BINDERS:
-        others -= _BINDERS
-    if first == "reserving":  # it would go on choosing nodes that the other refuses
-        others &= {"binder", "ignorable binder"}
-    return (first, rng.choice(sorted(others)))
+    """One or two."""
+    if rng.random() < 0.3:
+        return rng.choice(_PAIRS)
+    if theme == MID_ATTEMPT and rng.random() < 0.75:
+        return (rng.choice(("preempts", "preempts", "reserving")),)
+    return (rng.choice(list(EXTENDERS)),)
 
 
 def _draw_incidents(
