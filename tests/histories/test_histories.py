@@ -9,7 +9,7 @@ import pytest
 from tests.histories.playing import play, told
 
 HISTORIES = int(os.environ.get("HISTORIES", "10000"))
-BATCH = 250
+BATCH = 100
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
