@@ -113,7 +113,7 @@ class _BoundPod(msgspec.Struct):
 
 
 class _NodeName(msgspec.Struct, rename="camel"):
-    node_name: str
+    node_name: Name
 
 
 class _OnNode(msgspec.Struct):

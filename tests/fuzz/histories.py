@@ -114,6 +114,8 @@ class Guests:
             }
             if namespace:
                 own["namespace"] = namespace
+            else:
+                metadata = {name: each for name, each in metadata.items() if name != "namespace"}
             if harm and random.random() < harm:
                 plain = False
                 own[random.choice(list(own))] = junk(random)

@@ -198,6 +198,11 @@ def test_no_pod_goes_to_a_node_with_a_pod_that_counts_as_all_of_it(requests):
     assert not any(cluster.judge(plugin, waiting) for plugin in plugins)
 
 
+def test_a_pod_on_a_node_that_no_cluster_can_have_is_ignored():
+    err = refused(PodDecoder(), pod("n" * 70_000), "length <= 512")
+    assert (err.instead, err.outcome) == (None, "is ignored")
+
+
 @pytest.mark.parametrize(("entries", "read_at_all"), [(100, True), (5_000, False)])
 def test_explicit_nulls_are_looked_for_in_small_objects_only(entries, read_at_all):
     """It takes 300 ns for each byte."""
