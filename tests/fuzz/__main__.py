@@ -3,11 +3,12 @@
 ``--objects N`` instead of ``--seconds`` runs until so many objects and answers were judged. Its objects are made by changing valid
 ones (mutations.py), in histories of 10,000.
 
-Prints what it met, objects per second, the slowest, and what was refused. Each kind of failure is cut down to the events to blame
+Prints what it met, also when it is interrupted: objects per second, the slowest, and what was refused. Each kind of failure is cut down to the events to blame
 and written to a file for the corpus (tests/fuzz/corpus), once. The exit status is 1 if there was any.
 """
 
 import argparse
+import contextlib
 import hashlib
 import re
 import sys
@@ -48,18 +49,20 @@ class Run:
         """Runs until the time is up; the exit status."""
         options = self._options
         started, seed = time.monotonic(), options.seed
-        while not self._done(time.monotonic() - started):
-            if options.objects:
-                self._mutations(seed)
-                self._doors(seed)
-                print(
-                    f"{self._figures.events} after {time.monotonic() - started:.0f} s", flush=True
-                )
-            else:
-                self._history(seed)
-                if seed % 10 == 0:
+        with contextlib.suppress(KeyboardInterrupt):
+            while not self._done(time.monotonic() - started):
+                if options.objects:
+                    self._mutations(seed)
                     self._doors(seed)
-            seed += 1
+                    print(
+                        f"{self._figures.events} after {time.monotonic() - started:.0f} s",
+                        flush=True,
+                    )
+                else:
+                    self._history(seed)
+                    if seed % 10 == 0:
+                        self._doors(seed)
+                seed += 1
         self._report(time.monotonic() - started, seed - options.seed)
         return 1 if self._known or self._slow else 0
 
