@@ -13,10 +13,17 @@ from app.settings.base import Bool, GoDuration, Int32, Model, Str
 V1ALPHA1: Final = "aiokube-scheduler.io/v1alpha1"
 KIND: Final = "AiokubeSchedulerConfiguration"
 
+#: The longest duration of Go, in whole seconds.
+_MAX_SECONDS: Final = 2**63 // 10**9 - 1
+
 
 def _seconds_or_duration(value: Any) -> Any:
-    """A number means seconds, as the names say."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    """A number means seconds, as the names say. What no duration can hold is left to be refused."""
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= _MAX_SECONDS
+    ):
         return Duration.of(value)
     return value
 

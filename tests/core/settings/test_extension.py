@@ -84,6 +84,22 @@ def test_everything_is_read():
             '12: extenders[0].breaker.maxOpenSeconds: Invalid value: "1m0s": must not be less than openSeconds (1m30s)',
         ),
         (
+            "extenders: [{urlPrefix: http://other, breaker: {openSeconds: 1e300}}]",
+            '12: extenders[0].breaker.openSeconds: Invalid value: 1e+300: must be a duration such as "5s" or "1m30s"',
+        ),
+        (
+            "extenders: [{urlPrefix: http://other, breaker: {openSeconds: -.inf}}]",
+            '12: extenders[0].breaker.openSeconds: Invalid value: -Infinity: must be a duration such as "5s" or "1m30s"',
+        ),
+        (
+            "extenders: [{urlPrefix: http://other, breaker: {openSeconds: .nan}}]",
+            '12: extenders[0].breaker.openSeconds: Invalid value: NaN: must be a duration such as "5s" or "1m30s"',
+        ),
+        (
+            "extenders: [{urlPrefix: http://other, breaker: {openSeconds: 9223372037}}]",
+            '12: extenders[0].breaker.openSeconds: Invalid value: 9223372037: must be a duration such as "5s" or "1m30s"',
+        ),
+        (
             "extenders: [{urlPrefix: http://other, breaker: {openSeconds: true}}]",
             '12: extenders[0].breaker.openSeconds: Invalid value: true: must be a duration such as "5s" or "1m30s"',
         ),
