@@ -19,6 +19,8 @@ MAX_DEPTH: Final = 300
 
 #: Fills emptied values. API servers write no blanks in these values, so blanks mark that something was removed.
 EMPTIED: Final = b"\r"
+#: Bytes that are looked at together.
+_BLOCK: Final = 64 * 1024
 
 _Text = npt.NDArray[np.uint8]
 _Positions = npt.NDArray[np.intp]
@@ -37,7 +39,7 @@ def sanitized(body: bytes, max_depth: int = MAX_DEPTH) -> bytes:
         at = np.flatnonzero(quotes)
         quotes[at[runs.escape(at)]] = False
         _replace_lone_surrogates(text, runs)
-    _empty_deep_containers(text, np.bitwise_xor.accumulate(quotes), max_depth)
+    _empty_deep_containers(text, quotes, max_depth)
     return text.tobytes()
 
 
@@ -49,10 +51,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
         raise
     except (msgspec.DecodeError, RecursionError):
         pass
-    try:
-        return decoder.decode(sanitized(bytes(body)))
-    except RecursionError as err:  # unclosed brackets: none counts as a container
-        raise msgspec.DecodeError("JSON is malformed: too many brackets are open") from err
+    return decoder.decode(sanitized(bytes(body)))
 
 
 def is_emptied(value: bytes) -> bool:
@@ -96,16 +95,26 @@ def _replace_lone_surrogates(text: _Text, runs: _Backslashes) -> None:
         text[lone + offset] = digit
 
 
-def _empty_deep_containers(text: _Text, in_string: _Mask, max_depth: int) -> None:
-    bracket = text | 0x20  # "[" becomes "{", and "]" becomes "}"
-    at = np.flatnonzero(((bracket == ord("{")) | (bracket == ord("}"))) & ~in_string)
-    opens = bracket[at] == ord("{")
-    depth = np.cumsum(opens.view(np.int8) * np.int8(2) - np.int8(1), dtype=np.int32)
-    starts = at[opens & (depth == max_depth)]
-    ends = at[~opens & (depth == max_depth - 1)]
-    if not len(starts) or len(starts) != len(ends):
-        return
-    edges = np.empty(2 * len(starts) + 2, np.intp)
-    edges[0], edges[1:-1:2], edges[2:-1:2], edges[-1] = 0, starts + 1, ends, text.size
-    inside = np.arange(len(edges) - 1) % 2 == 1
-    text[np.repeat(inside, np.diff(edges))] = EMPTIED[0]
+def _empty_deep_containers(text: _Text, quotes: _Mask, max_depth: int) -> None:
+    """Works block by block, so that the arrays stay in the processor's cache."""
+    depth, quoted, emptying = 0, False, False
+    for start in range(0, text.size, _BLOCK):
+        block = text[start : start + _BLOCK]
+        outside = np.bitwise_xor.accumulate(quotes[start : start + _BLOCK]) == quoted
+        quoted = not outside[-1]
+        bracket = block | 0x20  # "[" becomes "{", and "]" becomes "}"
+        opens = (bracket == ord("{")) & outside
+        closes = (bracket == ord("}")) & outside
+        depths = opens.astype(np.int32)
+        depths[0] += depth
+        depths -= closes
+        np.cumsum(depths, dtype=np.int32, out=depths)
+        depth = int(depths[-1])
+        # The depth changes by one at a time, so starts and ends alternate.
+        starts = opens & (depths == max_depth)
+        inside = np.empty(block.size, np.int8)
+        inside[0], inside[1:] = emptying, starts[:-1]
+        inside -= closes & (depths == max_depth - 1)
+        np.cumsum(inside, dtype=np.int8, out=inside)
+        emptying = bool(inside[-1]) or bool(starts[-1])
+        np.copyto(block, np.uint8(EMPTIED[0]), where=inside.view(np.bool_))

@@ -349,12 +349,15 @@ class World(WiredWorld):
     # ------------------------------------------------------------ time
 
     async def quiet(self, seconds: float = _AT_ONCE) -> Cost:
-        """Returns when nothing is ready any longer, ``seconds`` (virtual) later; the CPU time that this took, attempts left out."""
+        """Returns when nothing is ready any longer, ``seconds`` (virtual) later.
+
+        The cost is the CPU time that this took, without attempts and the API server's answers.
+        """
         del self.telemetry.costs[:]
         self.telemetry.start()
-        started = time.process_time()
+        started = time.process_time() - self.server.spent
         await asyncio.sleep(seconds)
-        spent = time.process_time() - started
+        spent = time.process_time() - self.server.spent - started
         return Cost(spent - sum(cost.seconds for cost in self.telemetry.costs), "")
 
     # ------------------------------------------------------------ what happens

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.wire import sanitize
 from app.wire.sanitize import MAX_DEPTH, decode, is_emptied, sanitized
 
 TEXTS = st.text(st.sampled_from('[]{}"\\,:\r\n\u00e9\U0001f600ab'), max_size=8)
@@ -78,7 +79,7 @@ def test_any_depth_can_be_decoded(levels, opening, closing):
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 def test_brackets_that_are_not_closed_are_no_json(opening):
-    with pytest.raises(msgspec.DecodeError, match="malformed"):
+    with pytest.raises(msgspec.DecodeError, match="truncated"):
         decode(msgspec.json.Decoder(), opening * 20_000)
 
 
@@ -98,3 +99,12 @@ def test_time_is_linear(text):
     started = time.process_time()
     sanitized(text)
     assert time.process_time() - started < 1.0
+
+
+@pytest.mark.parametrize("block", [1, 7, 64])
+def test_blocks_do_not_show(monkeypatch, block):
+    text = b'[{"a\\"]":[[1,"]"],[[],{"b":[2]}]]},"[",[[[3],4]]]'
+    whole = [sanitized(text, depth) for depth in range(1, 7)]
+    monkeypatch.setattr(sanitize, "_BLOCK", block)
+    assert [sanitized(text, depth) for depth in range(1, 7)] == whole
+    assert len(set(whole)) > 4
