@@ -1,7 +1,7 @@
 """Parses YAML or JSON text into plain values with the line and column of each.
 
 PyYAML composes the nodes; scalars are resolved as kube-scheduler's reader does (YAML 1.1 booleans and octals, no dates, no
-base-60 numbers), and the values have only JSON's types. Duplicate keys are mistakes.
+base-60 numbers), and the values have only JSON's types. Duplicate keys are mistakes. Escaped surrogates are read as in Go.
 """
 
 import json
@@ -14,6 +14,7 @@ import yaml
 
 from app.settings.fieldtext import show
 from app.settings.problems import Mark, Path, Problem, render_path
+from app.wire.go_json import clean
 
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = f"{_TAG}merge"
@@ -131,7 +132,7 @@ _SCALARS: Final[dict[str, Callable[[str], Any]]] = {
     f"{_TAG}bool": lambda text: _BOOLEANS[text.lower()],
     f"{_TAG}int": _integer,
     f"{_TAG}float": lambda text: float(re.sub(r"\.(?=inf|nan)", "", text.lower().replace("_", ""))),
-    f"{_TAG}str": str,
+    f"{_TAG}str": clean,
 }
 
 
@@ -173,7 +174,9 @@ class _Reader:
             return convert(node.value)
         except (ValueError, KeyError):
             name = node.tag.replace(_TAG, "!!")
-            return self._refuse(node, path, f"yaml: cannot read {show(node.value)} as {name}")
+            return self._refuse(
+                node, path, f"yaml: cannot read {show(clean(node.value))} as {name}"
+            )
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -193,7 +196,7 @@ class _Reader:
     def _entry(
         self, values: dict[str, Any], key_node: yaml.ScalarNode, value_node: yaml.Node, path: Path
     ) -> None:
-        key = str(key_node.value)
+        key = clean(key_node.value)
         here = (*path, key)
         if key in values:
             said = (

@@ -175,3 +175,17 @@ def test_what_stands_before_a_syntax_error_is_kept():
     reading = read_documents("a: 1\n---\nb: [")
     assert [document.value for document in reading.documents] == [{"a": 1}]
     assert len(reading.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("escaped", "meant"),
+    [
+        pytest.param(r"\ud83d\ude00", "\U0001f600", id="a pair"),
+        pytest.param(r"a\udfff\ud800b", "a\ufffd\ufffdb", id="alone"),
+    ],
+)
+def test_escaped_surrogates_are_read_as_in_go(escaped, meant):
+    assert read(f'{{"{escaped}": "{escaped}"}}').value == {meant: meant}
+    (mistake,) = problems(f'a: !!int "{escaped}"')
+    assert meant in mistake
+    assert mistake.encode()
