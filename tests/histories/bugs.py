@@ -17,6 +17,7 @@ from app.kube.transport import path_segment
 from app.kube.watch_decoder import Feed
 from app.kube.writer import KubeWriter
 from app.model.cluster_event import NODE_ADD
+from app.plugins.volume_binding.reservation import Waiter
 from app.scheduler.election.elector import LeaseElector
 from app.scheduler.reports import Reports
 from app.state.queue.active_queue import InFlight
@@ -199,3 +200,8 @@ def a_leader_trusts_itself_until_it_has_failed_to_renew():
 @bug
 def status_patches_are_not_withdrawn_before_binding():
     yield mock.patch.object(Reports, "withdraw", mock.AsyncMock())
+
+
+@bug
+def pods_are_bound_before_their_volumes():
+    yield mock.patch.object(Waiter, "wait_bound", mock.AsyncMock())

@@ -4,7 +4,8 @@ After each request that leaves a process and each write that the server stores:
 
 * nothing is written by a process that does not hold the lease, by its own clock and the renewals it has had confirmed;
 * no pod is bound twice, and none that was not decided about;
-* no binding puts more on a node than it has, or breaks anti-affinity or a host port, or goes to a node that takes no such pod;
+* no binding puts more on a node than it has, or breaks anti-affinity or a host port, or goes to a node that takes no such pod, or
+  that does not reach the pod's volumes;
 * no status is written to a pod other than the one it is about, and none that says a bound pod cannot be scheduled.
 
 A process cannot know what it has not been told. So a rule is broken only if it is broken as things are *and* as the process had
@@ -197,6 +198,8 @@ class Checker(Watcher):
                 continue
             for key in storage.shared_claims(self._server, pod, other):
                 yield "ReadWriteOncePod", f"{key}, used by {other['metadata']['name']}"
+        for key in storage.out_of_reach(self._server, pod, node):
+            yield "volume", f"{key} has none that the node reaches"
         volumes = storage.driver_volumes(self._server, [pod])
         taken = storage.driver_volumes(self._server, here)
         if not volumes <= taken and len(volumes | taken) > storage.places(self._server, name):

@@ -159,6 +159,17 @@ def driver_volumes(server: ApiServer, pods: list[Manifest]) -> set[str]:
     }
 
 
+def out_of_reach(server: ApiServer, pod: Manifest, node: Manifest) -> list[str]:
+    """The keys of a pod's claims that have no volume yet, or one that the node does not reach."""
+    return [key for key in claims_of(pod) if not _is_usable(server, key, node)]
+
+
+def _is_usable(server: ApiServer, key: str, node: Manifest) -> bool:
+    claim = server.get(CLAIMS, key)
+    volume = server.get(VOLUMES, claim["spec"].get("volumeName", "")) if claim else None
+    return volume is not None and _reaches(volume, node)
+
+
 def obstacles(
     server: ApiServer, pod: Manifest, node: Manifest, pods: list[Manifest]
 ) -> Iterator[str]:
@@ -175,8 +186,7 @@ def obstacles(
         if claim is None:
             yield "no claim"
         elif "volumeName" in claim["spec"]:
-            volume = server.get(VOLUMES, claim["spec"]["volumeName"])
-            if volume is None or not _reaches(volume, node):
+            if not _is_usable(server, key, node):
                 yield "volume is elsewhere"
         elif claim["spec"]["storageClassName"] == "local":
             mine = claim["metadata"]["uid"]
