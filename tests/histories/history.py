@@ -215,14 +215,5 @@ class History:
     def _clean_up(self) -> None:
         """Ends what is left of all processes."""
         for replica in self._all:
-            loop = replica.loop
-            self.simulation.only(loop)
             replica.kill()
-            loop.thaw()
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                loop.run_until_complete(asyncio.wait(tasks))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
+            self.simulation.end(replica.loop)

@@ -53,7 +53,10 @@ class Simulation:
                 raise DeadlockError
 
     def poll(self, loop: "ProcessLoop") -> None:
-        """``loop`` is busy: what is due meanwhile happens; another loop whose turn has come is let run."""
+        """``loop`` is busy: what is due meanwhile happens; another loop whose turn has come is let run.
+
+        A loop that is stopped here, for another or because it is frozen, takes one more turn before it stops.
+        """
         self.now += TURN_SECONDS
         loop.busy += 1
         if loop.busy == MOST_TURNS:
@@ -61,7 +64,7 @@ class Simulation:
         while self._calendar and self._calendar[0][0] <= self.now:
             self._happen()
         loop.wait_until(self.now)
-        if self.finished or self._next_loop() is not loop:
+        if self.finished or loop.turn > self.now or self._next_loop() is not loop:
             loop.stop()
         else:
             loop.take_calls()
@@ -81,11 +84,19 @@ class Simulation:
                 break
         loop.stop()
 
-    def only(self, loop: "ProcessLoop") -> None:
-        """Forgets the world's plans and all loops but one, which is to end."""
+    def end(self, loop: "ProcessLoop") -> None:
+        """Cancels what is left in a loop and closes it. Forgets the world's plans and all other loops."""
         self._calendar.clear()
         self.loops = [loop]
         self.finished = False
+        loop.thaw()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
 
     def _give_turn(self, loop: "ProcessLoop") -> None:
         self.now = max(self.now, loop.turn)
