@@ -106,7 +106,10 @@ class Attempt:
     # ------------------------------------------------------------ steps
 
     def find(self) -> Rows:
-        """The feasible rows of the present table. Raises NoNodesError, Unfit, SchedulingError."""
+        """The feasible rows of the present table for the current version of the pod.
+
+        Raises NoNodesError, Unfit, SchedulingError; Unfinished if it may pause.
+        """
         rows = self._prefer_nominated(self._judge().feasible(self._table.all_rows()))
         if not len(rows):
             raise Unfit(self.diagnosis())
@@ -115,14 +118,17 @@ class Attempt:
     def _judge(self) -> FilterOutcome:
         if not self._table.node_count:
             raise NoNodesError
+        pod = self._latest(self.pod)
+        if pod is not self.pod:
+            self.pod, self.memo = pod, self.framework.memo(pod)
         self.state = CycleState(self.memo.state)
         self.state.write(MAY_PAUSE, self.may_pause)
         try:
-            self._filtered = self.framework.filter(
-                self.state, self.pod, self.memo, self._nominated(self.pod)
-            )
+            self._filtered = self.framework.filter(self.state, pod, self.memo, self._nominated(pod))
         except PreFilterRejected as rejected:
             raise Unfit(self._rejected(rejected)) from None
+        finally:
+            self.state.write(MAY_PAUSE, False)
         return self._filtered.outcome
 
     def _prefer_nominated(self, rows: Rows) -> Rows:
@@ -137,11 +143,7 @@ class Attempt:
         return rows
 
     def still_fits(self, rows: Rows) -> Mask:
-        """bool[len(rows)]: whether the rows are feasible for the current version of the pod on the present table.
-        Raises like ``find``."""
-        pod = self._latest(self.pod)
-        if pod is not self.pod:
-            self.pod, self.memo = pod, self.framework.memo(pod)
+        """bool[len(rows)]: whether the rows are feasible, as for ``find``, which raises the same."""
         outcome = self._judge()
         fits: Mask = (outcome.plugin[rows] == NONE) & outcome.considered[rows]
         return fits

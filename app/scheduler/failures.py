@@ -42,7 +42,7 @@ class FailureHandler:
         message, nominated = "", None
         try:
             result = await attempt.framework.post_filter(
-                attempt.state, queued.pod, diagnosis, self._effects
+                attempt.state, attempt.pod, diagnosis, self._effects
             )
         except Exception as error:
             log.exception("Error in PostFilter for pod %s", queued.pod.key)

@@ -1,8 +1,8 @@
 """The scheduling loop: pops pods, chooses their nodes, and starts the binding cycles.
 
-Without extenders an attempt is one synchronous step, and pods are tried strictly in queue order. With extenders up to
-``parallelism`` attempts wait for webhooks at the same time, and each chooses from the node table as it is when its last answer
-has arrived (docs/architecture.md, "Cycles overlap and decide late").
+Without extenders an attempt is one synchronous step, unless a long search for devices pauses, and pods are tried strictly in
+queue order. With extenders up to ``parallelism`` attempts wait for webhooks at the same time, and each chooses from the node
+table as it is when its last answer has arrived (docs/architecture.md, "Cycles overlap and decide late").
 """
 
 import asyncio

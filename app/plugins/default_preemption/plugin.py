@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis, unavailable
 from app.framework.interface import (
+    MAY_PAUSE,
     CycleState,
     Effects,
     EventRegistration,
@@ -18,7 +19,15 @@ from app.framework.interface import (
 from app.framework.runner import PreFilterRejected, ProfileHandle
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod, PodTemplate
-from app.model.status import SUCCESS, Code, SchedulingError, Status, unresolvable, unschedulable
+from app.model.status import (
+    SUCCESS,
+    Code,
+    SchedulingError,
+    Status,
+    Unfinished,
+    unresolvable,
+    unschedulable,
+)
 from app.plugins.default_preemption.budgets import Budgets
 from app.plugins.default_preemption.candidates import (
     Findings,
@@ -37,6 +46,8 @@ from app.wire.extender_v1 import Victims
 HELD: Final = "waiting for the preemption for this pod to be finished"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 NO_CANDIDATE: Final = "no candidate node for preemption"
+#: Seconds in which filters may pause while candidates are searched.
+MAY_PAUSE_SECONDS: Final = 2.0
 _PREFIX: Final = "preemption: "
 _HELD: Final = unresolvable(HELD)
 _ROOM: Final = (
@@ -120,7 +131,10 @@ class DefaultPreemption:
         rows = diagnosis.rows_with(Code.Unschedulable, self._table.live_rows())
         if not len(rows):
             return _nowhere(diagnosis.node_count, ())
-        findings, candidates, tried = self._search(state, pod, rows)
+        try:
+            findings, candidates, tried = await self._find(state, pod, rows, effects)
+        except PreFilterRejected:
+            return PostFilterResult(unschedulable(NO_CANDIDATE))
         if not len(candidates):
             statuses = [findings.by_row[row] for row in tried.tolist()]
             return _nowhere(diagnosis.node_count, [s for s in statuses if isinstance(s, Status)])
@@ -144,12 +158,28 @@ class DefaultPreemption:
 
     # ------------------------------------------------------------ candidates
 
-    def _search(self, state: CycleState, pod: Pod, rows: Rows) -> tuple[Findings, Rows, Rows]:
+    async def _find(
+        self, state: CycleState, pod: Pod, rows: Rows, effects: Effects
+    ) -> tuple[Findings, Rows, Rows]:
         """The findings, the candidate rows, and the rows that were tried, in random order.
 
         All rows are shuffled instead of starting at a random one: neighbours in the table are often alike, and a
-        sample of them would be a poor choice.
+        sample of them would be a poor choice. When a filter pauses, other tasks run, and the search is repeated on the
+        table as it is then. Raises PreFilterRejected if PreFilter rejects the pod after a pause.
         """
+        now = self._handle.clock.monotonic
+        order, end = self._handle.rng.permutation(rows), now() + MAY_PAUSE_SECONDS
+        while True:
+            state.write(MAY_PAUSE, now() < end)
+            try:
+                return self._search(state, pod, order[self._table.exists[order]])
+            except Unfinished:
+                await effects.sleep(0.0)
+            finally:
+                state.write(MAY_PAUSE, False)
+            state = self._handle.framework.fresh_state(pod)
+
+    def _search(self, state: CycleState, pod: Pod, order: Rows) -> tuple[Findings, Rows, Rows]:
         nominated = self._nominations.concerning(pod)
         dry_run = self._dry_run(state, pod, nominated)
         if all(isinstance(plugin, NodeLocal) for _, plugin in dry_run.filters):
@@ -158,8 +188,7 @@ class DefaultPreemption:
             findings.forget_changes(nominated)
         else:
             findings = self._findings.nothing()
-        order = self._handle.rng.permutation(rows)
-        enough = wanted(len(rows), self._args)
+        enough = wanted(len(order), self._args)
         candidates, tried = search(order, enough, findings, dry_run.run, self._table)
         return findings, candidates, tried
 

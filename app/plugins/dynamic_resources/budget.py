@@ -17,14 +17,15 @@ class AllocationTimeout(Exception):  # noqa: N818 - it says what happened
 class Budget:
     """The time of one turn, of which only what lies between ``start`` and ``stop`` counts.
 
-    ``limit``: seconds for one kind of node, in all turns. ``may_pause``: whether another turn follows if this one does not suffice.
+    ``limit``: seconds for one kind of node, in all turns.
     """
 
-    def __init__(self, clock: Clock, filter_timeout: float, *, may_pause: bool = False) -> None:
+    def __init__(self, clock: Clock, filter_timeout: float) -> None:
         """``filter_timeout`` is in seconds, 0 for no limit."""
         self._clock: Final = clock
         self.limit: Final = min(filter_timeout or SEARCH_SECONDS, SEARCH_SECONDS)
-        self.may_pause: Final = may_pause
+        #: Whether another turn follows if this one does not suffice.
+        self.may_pause = False
         self._left = TURN_SECONDS
         self._end = clock.monotonic() + TURN_SECONDS
 

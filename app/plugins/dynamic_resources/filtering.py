@@ -113,9 +113,7 @@ class ClaimFilter:
 
     # ------------------------------------------------------------ PreFilter
 
-    def prepare(
-        self, pod: Pod, resources: Amounts, *, may_pause: bool = False
-    ) -> PodResourceClaims | Status:
+    def prepare(self, pod: Pod, resources: Amounts) -> PodResourceClaims | Status:
         """The pod's claims, with that for its extended ``resources``, or the reason why no node can serve them."""
         try:
             claims = claims_of(pod, self._tracker.claims)
@@ -143,7 +141,7 @@ class ClaimFilter:
             extended=extended,
             resources=resources,
             selectors=selectors,
-            budget=Budget(self._clock, self._args.filter_timeout, may_pause=may_pause),
+            budget=Budget(self._clock, self._args.filter_timeout),
         )
 
     def _check(self, claim: ResourceClaim) -> Status | None:

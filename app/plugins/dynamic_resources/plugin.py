@@ -113,7 +113,7 @@ class DynamicResources:
         resources = self._extended_resources(pod)
         if not pod.spec.resource_claims and not resources:
             return SKIP
-        claims = self._filter.prepare(pod, resources, may_pause=state.get(MAY_PAUSE, False))
+        claims = self._filter.prepare(pod, resources)
         if isinstance(claims, Status):
             return claims
         state.write(self.NAME, claims)
@@ -133,7 +133,10 @@ class DynamicResources:
         """Rejects rows that do not reach the allocated devices, and those where the other claims cannot be
         allocated."""
         claims = self._claims(state)
-        return None if claims is None else self._filter.judge(claims, pod, view)
+        if claims is None:
+            return None
+        claims.budget.may_pause = state.get(MAY_PAUSE, False)
+        return self._filter.judge(claims, pod, view)
 
     async def post_filter(
         self, state: CycleState, pod: Pod, _diagnosis: Diagnosis, effects: Effects

@@ -77,6 +77,10 @@ class Extenders:
         self.answer = answer or dict
         self.candidates: dict[str, Victims] = {}
         self.evictions: list[Eviction] = []
+        self.pauses = 0
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses += 1
 
     def asks_about_victims(self, pod: Pod) -> bool:
         return self.asked

@@ -6,7 +6,7 @@ import pytest
 
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
-from app.framework.interface import PostFilterResult, QueueingHint
+from app.framework.interface import MAY_PAUSE, PostFilterResult, QueueingHint
 from app.framework.per_node import NodeFilter
 from app.model.cluster_event import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
 from app.model.objects import (
@@ -24,6 +24,7 @@ from app.model.status import (
     Code,
     SchedulingError,
     Status,
+    Unfinished,
     unresolvable,
     unschedulable,
 )
@@ -318,6 +319,49 @@ def test_faults_on_all_nodes_are_told_together():
     )
     assert result.nominated_node is None
     assert not evictions
+
+
+class Thoughtful(NodeFilter):
+    """Pauses twice while it is asked about nodes that have lost a pod, and then takes what it has."""
+
+    NAME = "Thoughtful"
+
+    def __init__(self, pauses=2):
+        self.pauses = pauses
+        self.seen = []
+
+    def filter_node(self, state, pod, info):
+        if info.pod_count < 4:
+            self.seen.append(state.get(MAY_PAUSE))
+            if self.pauses and state.get(MAY_PAUSE):
+                self.pauses -= 1
+                raise Unfinished
+
+
+def test_a_filter_that_pauses_is_asked_again():
+    filters = [Thoughtful()]
+    town = town_of_full_nodes("a", filters=filters)
+    effects = Extenders(asked=False)
+    boss = pod("boss", "4", 10)
+    attempt, diagnosis = town.judge(boss)
+    result = finish(town.plugin.post_filter(attempt.state, boss, diagnosis, effects))
+    assert result == PostFilterResult(SUCCESS, "a")
+    assert effects.pauses == 2
+    assert not attempt.state.get(MAY_PAUSE)
+    assert set(filters[0].seen) == {True}
+
+
+def test_a_node_that_goes_while_a_filter_pauses_is_no_candidate():
+    town = town_of_full_nodes("a", "b", filters=[Thoughtful(1)])
+
+    class Gone(Extenders):
+        async def sleep(self, seconds):
+            town.table.remove_node("a")
+
+    effects = Gone(asked=False)
+    result, evictions = town.preempt(pod("boss", "4", 10), effects)
+    assert result == PostFilterResult(SUCCESS, "b")
+    assert [node for node, _ in evictions] == ["b"]
 
 
 class Reluctant:

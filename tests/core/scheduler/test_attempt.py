@@ -7,10 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.framework.interface import PreFilterResult, reject
+from app.framework.interface import MAY_PAUSE, PreFilterResult, reject
 from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
-from app.model.status import SUCCESS, Code, Status, unresolvable, unschedulable
+from app.model.status import SUCCESS, Code, Status, Unfinished, unresolvable, unschedulable
 from app.scheduler.attempt import DROPPED, Attempt, NoNodesError, Unfit
 from app.state.nominations import NO_PODS
 from tests.core.framework.profiles import profile_of
@@ -61,7 +61,7 @@ class World:
         self.table = self.cluster.handle.table
         self._framework = Framework("profile", profile_of(*plugins), self.table)
 
-    def attempt(self, nominated="", *, lately=None):
+    def attempt(self, nominated="", *, lately=None, latest=lambda pod: pod):
         pod = make_pod()
         if nominated:
             pod = msgspec.structs.replace(pod, nominated_node_name=nominated)
@@ -73,6 +73,7 @@ class World:
             nominated=lambda _pod: NO_PODS,
             rng=rng,
             nominated_node=lately,
+            latest=latest,
         )
 
     def diagnosis(self):
@@ -85,7 +86,44 @@ def found(attempt):
     return "".join(attempt.names(attempt.find()))
 
 
+class Pauses:
+    """Pauses once if it may; keeps the pods that it was asked about."""
+
+    NAME = "Pauses"
+
+    def __init__(self):
+        self.asked = []
+
+    def filter(self, state, pod, _view):
+        self.asked.append(pod)
+        if state.get(MAY_PAUSE) and len(self.asked) == 1:
+            raise Unfinished
+
+
 # ---------------------------------------------------------------- where
+
+
+def test_after_a_pause_the_current_version_of_the_pod_is_judged():
+    plugin = Pauses()
+    newer = []
+    attempt = World(plugin).attempt(latest=lambda pod: newer[-1] if newer else pod)
+    first = attempt.pod
+    attempt.may_pause = True
+    with pytest.raises(Unfinished):
+        attempt.find()
+    newer.append(msgspec.structs.replace(first, resource_version="8"))
+    assert found(attempt) == "abcde"
+    assert plugin.asked == [first, newer[0]]
+    assert attempt.pod is newer[0]
+
+
+def test_nothing_may_pause_after_the_filters():
+    """PostFilter plugins run them on the same state."""
+    attempt = World(Pauses()).attempt()
+    attempt.may_pause = True
+    with pytest.raises(Unfinished):
+        attempt.find()
+    assert attempt.state.get(MAY_PAUSE) is False
 
 
 def test_find_leaves_what_no_filter_turns_down():
