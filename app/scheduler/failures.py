@@ -81,9 +81,9 @@ class FailureHandler:
             assumed.framework.unreserve(assumed.cycle_state, pod, pod.node_name)
         except Exception:
             log.exception("Error in Unreserve for pod %s", pod.key)
-        self._state.forget(pod)
+        counted = self._state.forget(pod)
         if not status.code.rejected:
-            self._state.freed(pod, self._clock.steady())
+            self._state.freed(counted, self._clock.steady())
             self.error(assumed.queued, profile, status.message, started=assumed.started)
             return
         diagnosis = Diagnosis(node_count=1, absent=status)
@@ -92,7 +92,7 @@ class FailureHandler:
         else:
             diagnosis.unschedulable_plugins.add(status.plugin)
         self._requeue(assumed.queued, profile, diagnosis.message(), assumed.started, diagnosis)
-        self._state.freed(pod, self._clock.steady(), but=pod.uid)
+        self._state.freed(counted, self._clock.steady(), but=pod.uid)
 
     def _requeue(
         self,

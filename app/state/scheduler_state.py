@@ -274,19 +274,27 @@ class SchedulerState:
         return bool(old.node_name) or (self.responsible_for(old) and not self.responsible_for(new))
 
     def _pod_bound(self, old: Pod, new: Pod, now: float) -> None:
+        assumed = self.cache.get(new.uid)
         self.cache.add(new)
         if self.responsible_for(old):
             self.queue.delete(old)
         self.queue.move_all(ASSIGNED_POD_ADD, None, new, now)
+        if assumed is not None:
+            self._relabelled(assumed, new, now)
+
+    def _relabelled(self, assumed: Pod, new: Pod, now: float) -> None:
+        """Moves pods whose terms and constraints matched the labels of an assumed pod, or match the new ones."""
+        if new.labels is not assumed.labels:
+            for event in pod_update_events(assumed, new):
+                self.queue.move_all(event, assumed, new, now)
 
     def _waiting_pod_updated(self, old: Pod, new: Pod, now: float) -> Sequence[Command]:
-        if self.cache.is_assumed(new.uid):
+        assumed = self.cache.get(new.uid) if self.cache.is_assumed(new.uid) else None
+        if assumed is not None:
             if new.terminating and not old.terminating:
                 return self._assumed_pod_deleted(new, now)
-            if new.labels is not old.labels:  # terms and constraints of other pods may match it now
-                assumed = self.cache.update_assumed(new)
-                for event in pod_update_events(old, assumed):
-                    self.queue.move_all(event, old, assumed, now)
+            if new.labels is not assumed.labels:
+                self._relabelled(assumed, self.cache.update_assumed(new), now)
             return ()
         self.queue.update(old, new, now)
         if old.nominated_node_name and old.nominated_node_name != new.nominated_node_name:
@@ -405,10 +413,13 @@ class SchedulerState:
         self.nominator.delete(pod)
         return assumed
 
-    def forget(self, assumed: Pod) -> None:
-        """Removes an assumed pod; does nothing if it is confirmed or gone."""
-        if self.cache.is_assumed(assumed.uid):
-            self.cache.forget(assumed)
+    def forget(self, assumed: Pod) -> Pod:
+        """Removes an assumed pod; does nothing if it is confirmed or gone. Returns the version that was counted."""
+        if not self.cache.is_assumed(assumed.uid):
+            return assumed
+        counted = self.cache.get(assumed.uid) or assumed
+        self.cache.forget(assumed)
+        return counted
 
     def freed(self, assumed: Pod, now: float, *, but: str = "") -> None:
         """Moves the pods that may fit after ``forget``, except the one with uid ``but``."""

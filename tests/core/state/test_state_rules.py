@@ -221,15 +221,16 @@ def test_an_assumed_pod_that_is_deleted_is_forgotten(gone):
 
 def test_new_labels_of_an_assumed_pod_count_at_once():
     world = World(NODE, WAITING)
-    world.assumed()
+    assumed = world.assumed()
     new = later(WAITING, labels=make_pod(labels={"a": "b"}).labels)
     assert world.tell(WAITING, new) == []
     state = world.state
     counted = state.cache.get("pod")
     assert (counted.labels, counted.node_name) == (new.labels, "node")
     assert state.cache.is_assumed("pod")
-    assert world.heard == ["AssignedPodUpdatePodLabel"]
-    state.forget(counted)
+    # Hints of other pods ignore an old version without a node.
+    assert world.queue.heard == [("AssignedPodUpdatePodLabel", assumed, counted)]
+    assert state.forget(assumed) is counted
     assert state.cache.get("pod") is None
 
 
@@ -249,6 +250,19 @@ def test_the_watch_confirms_an_assumed_pod():
     assert world.state.cache.get("pod") is bound
     assert not world.state.cache.is_assumed("pod")
     assert world.heard == ["AssignedPodAdd"]
+
+
+def test_an_assumed_pod_is_confirmed_with_other_labels():
+    """Pods that its old labels kept away may fit."""
+    world = World(NODE, WAITING)
+    assumed = world.assumed()
+    labels = make_pod(labels={"a": "b"}).labels
+    bound = later(WAITING, node_name="node", labels=labels)
+    world.tell(WAITING, bound)
+    assert world.queue.heard == [
+        ("AssignedPodAdd", None, bound),
+        ("AssignedPodUpdatePodLabel", assumed, bound),
+    ]
 
 
 # ---------------------------------------------------------------- nodes and the rest

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,7 +12,7 @@ from app.framework.args import Profile
 from app.framework.interface import POINT_METHODS, PermitResult, points_of
 from app.framework.testing import make_node, make_pod
 from app.model.objects import Node
-from app.model.pod import Pod
+from app.model.pod import LabelSet, Pod
 from app.model.status import SUCCESS, Code, Status, unschedulable
 from app.observe.events import ignore
 from app.plugins.default_binder import DefaultBinder
@@ -212,6 +213,24 @@ async def test_a_pod_that_nobody_lets_go_comes_back_in_time():
             "1 rejected due to timeout after waiting 30s at plugin Pair."
         )
         assert Bookkeeper.calls == ["reserve a", "unreserve a"]
+
+
+async def test_other_pods_hear_of_the_labels_that_a_pod_had_last(monkeypatch):
+    async with World(Pair).running() as world:
+        old = world.add("a")
+        await asyncio.sleep(1)
+        new = msgspec.structs.replace(old, labels=LabelSet({"app": "b"}), resource_version="2")
+        world.state.apply(Change(Pod, old, new), 1.0)
+        heard = []
+        move_all = world.state.queue.move_all
+
+        def listen(event, *objects, **more):
+            heard.append((event.label, *[obj and obj.labels for obj in objects[:2]]))
+            return move_all(event, *objects, **more)
+
+        monkeypatch.setattr(world.state.queue, "move_all", listen)
+        await asyncio.sleep(30)
+        assert heard == [("AssignedPodDelete", new.labels, None)]
 
 
 class Doorman:
