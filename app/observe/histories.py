@@ -269,6 +269,8 @@ class Histories:
         history = self._by_uid[event.queued.pod.uid]
         history.moves = event.queued.moves
         history.current = None
+        if attempt.calls:
+            self._weigh(history)
 
     def _failed(self, event: AttemptFailed) -> None:
         attempt = self._attempt(event.queued, event.profile)

@@ -47,8 +47,9 @@ _NO_LABEL_VALUE: Final = (
     f"validation is '{_LABEL_VALUE.pattern}')"
 )
 
-#: The most expressions and values of a small selector.
-_SMALL: Final = 64
+#: The most characters of a small selector; each term, expression and value counts as some more.
+_SMALL: Final = 4096
+_ENTRY: Final = 32
 
 #: (key, operator, values).
 _Triple = tuple[str, str, tuple[str, ...]]
@@ -280,14 +281,15 @@ def _compile_term(term: NodeSelectorTerm, number: int) -> _AllOf | None:
 
 def is_small(selector: NodeSelector) -> bool:
     """Whether a selector is small enough to keep values derived from it."""
-    return (
-        sum(
-            1 + len(requirement.values or ())
-            for term in selector.node_selector_terms or ()
-            for requirement in (*(term.match_expressions or ()), *(term.match_fields or ()))
-        )
-        <= _SMALL
-    )
+    left = _SMALL
+    for term in selector.node_selector_terms or ():
+        left -= _ENTRY
+        for requirement in (*(term.match_expressions or ()), *(term.match_fields or ())):
+            texts = (requirement.key, requirement.operator, *(requirement.values or ()))
+            left -= _ENTRY * len(texts) + sum(map(len, texts))
+            if left < 0:
+                return False
+    return left >= 0
 
 
 def compile_node_selector(selector: NodeSelector) -> NodeSelectorMatcher:

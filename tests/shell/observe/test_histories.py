@@ -262,6 +262,21 @@ async def test_calls_belong_to_the_attempt_of_their_task(histories):
         assert scored.ignored_error == "too slow: out of licences"
 
 
+async def test_errors_of_calls_count_as_texts_of_a_pod_that_is_bound():
+    histories = Histories(Wall(), max_text=1000)
+    for name in ("a", "b"):
+        pod = queued(name)
+        histories.on(AttemptStarted(pod, PROFILE))
+        call(histories, "http://a")
+        error = ExtenderError(
+            "x" * 600, extender="http://a", verb=Verb.FILTER, outcome=Outcome.TIMEOUT
+        )
+        histories.on_extender(ErrorIgnored(error, pod.pod))
+        select(histories, pod)
+        histories.on(PodBound(pod, pod.pod, PROFILE, 5, 9, 0.4, 250.0))
+    assert [history.name for history in histories.latest(9)] == ["b"]
+
+
 async def test_calls_made_for_nobody_are_not_told(histories):
     call(histories, "http://a")
     histories.on_extender(NodesRejected("http://a", 4))

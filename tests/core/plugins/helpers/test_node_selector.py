@@ -18,6 +18,7 @@ from app.plugins.helpers.node_selector import (
     PreferredTerms,
     RequiredNodeAffinity,
     compile_node_selector,
+    is_small,
     match_node_selector,
 )
 from app.state.table import NodeTable
@@ -197,3 +198,21 @@ def test_random_selectors_agree_with_the_twin():
                         assert allowed[position] == required.matches_node(scene.node) == want_pod
                         matched += want
     assert matched
+
+
+@pytest.mark.parametrize(
+    ("terms", "kept"),
+    [
+        ([expression("a", "In", "x")], True),
+        ([expression("kubernetes.io/hostname", "In", *[f"node-{n}" for n in range(60)])], True),
+        ([expression("a", "In", "x" * 5000)], False),
+        ([expression("a" * 5000, "Exists")], False),
+        ([expression("a", "x" * 5000)], False),
+        ([expression("a", "In", *["x"] * 200)], False),
+        ([NodeSelectorTerm()] * 200, False),
+    ],
+)
+def test_only_small_selectors_are_kept_compiled(terms, kept):
+    selector = NodeSelector(tuple(terms))
+    same = compile_node_selector(selector) is compile_node_selector(selector)
+    assert (same, is_small(selector)) == (kept, kept)
