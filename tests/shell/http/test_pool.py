@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import errno
+import os
+import ssl
 
 import aiohttp
 import pytest
+import uvloop
 from yarl import URL
 
 from app.http import pool as pool_module
@@ -13,7 +16,7 @@ from app.http.body import read_whole
 from app.http.pool import Pool
 from app.http.request import Route
 from app.runtime.shortages import Shortages
-from tests.shell.extender.servers import Server, polite
+from tests.shell.extender.servers import Authority, Server, polite, server_context
 
 REQUEST = b"GET / HTTP/1.1\r\n\r\n"
 
@@ -158,6 +161,34 @@ async def test_each_exchange_has_its_own_time(begun):
             await ask(pool, server, seconds=0.02)
         late.set()
         assert await patient == 200
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_connection_whose_server_does_not_read_is_closed_at_once(tmp_path, loop_factory, tls):
+    """What is not sent yet would keep its descriptor for as long as the server likes."""
+    authority = Authority()
+    served = server_context(tmp_path, authority.issue("server", "127.0.0.1")) if tls else None
+
+    async def deaf(connection):
+        connection.writer.transport.pause_reading()
+        await asyncio.Event().wait()
+
+    async def drop():
+        trusted = ssl.create_default_context(cadata=authority.pem.decode()) if tls else True
+        async with Server(deaf, served) as server, pool_with() as pool:
+            route = Route(URL(server.url), (), tls=trusted, server_hostname=None, proxy=None)
+            connection = await pool.take(route, asyncio.get_running_loop().time() + 60)
+            connection.write((b"x" * 2**24,))
+            await asyncio.sleep(0.01)
+            descriptors = len(os.listdir("/proc/self/fd"))
+            pool.drop(connection)
+            async with asyncio.timeout(10):
+                while len(os.listdir("/proc/self/fd")) >= descriptors:
+                    await asyncio.sleep(0.01)
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(drop())
 
 
 # ---------------------------------------------------------------- shortages

@@ -582,7 +582,7 @@ async def test_the_guard_is_asked_when_its_turn_has_come():
 
 async def test_the_guard_is_asked_once_connected(authority, tmp_path):
     """A handshake, or a proxy, may take longer than the lease lasts."""
-    leading, sent = True, []
+    leading, sent, ended = True, [], asyncio.Event()
     shown = authority.server_tls(tmp_path, authority.issue("server", hosts=("127.0.0.1",)))
 
     async def slow_handshake(reader, writer):
@@ -590,8 +590,10 @@ async def test_the_guard_is_asked_once_connected(authority, tmp_path):
         leading = False
         with suppress(OSError):
             await writer.start_tls(shown)
-            sent.append(await reader.read())
+            while data := await reader.read(100):
+                sent.append(data)
         writer.close()
+        ended.set()
 
     listener = await asyncio.start_server(slow_handshake, "127.0.0.1", 0)
     async with listener:
@@ -603,9 +605,8 @@ async def test_the_guard_is_asked_once_connected(authority, tmp_path):
         ) as client:
             with pytest.raises(NotLeading, match="POST /x: not sent"):
                 await client.request("POST", "/x", params={"a": "b"}, guard=lambda: leading)
-        while not sent:
-            await asyncio.sleep(0)
-    assert sent == [b""]
+        await ended.wait()
+    assert sent == []
     assert seen == [], "what was not sent is not observed"
 
 
