@@ -30,6 +30,7 @@ from app.observe.events import (
     SchedulerEvent,
 )
 from app.observe.extender_reports import ExtenderReports
+from app.observe.feed import RecentEvents
 from app.observe.histories import Histories
 from app.observe.metrics.extenders import ExtenderMetrics
 from app.observe.metrics.process import ClientMetrics, LoopLag, ServingMetrics
@@ -66,6 +67,8 @@ class Telemetry:
         self.registry: Final = CollectorRegistry()
         self.families: Final = MetricFamilies(self.registry)
         self.histories: Final = Histories(clock.wall)
+        #: For the feed.
+        self.recent: Final = RecentEvents(clock.wall)
         self.families.computed(
             "aiokube_scheduler_histories_forgotten_total",
             "Pod histories dropped for later ones.",
@@ -81,16 +84,17 @@ class Telemetry:
         self.client: Final = ClientMetrics(self.families)
         self.lag: Final = LoopLag(self.families, self.probe.now)
         self.serving: Final = ServingMetrics(self.families)
-        self._attempts: Final = AttemptMetrics(self.families)
+        self.attempts: Final = AttemptMetrics(self.families)
         self._preemptions: Final = PreemptionMetrics(self.families)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
 
     def on(self, event: SchedulerEvent) -> None:
         """Passes on an event about a pod."""
-        self._attempts.on(event)
+        self.attempts.on(event)
         self._preemptions.on(event)
         self.histories.on(event)
+        self.recent.on(event)
         log_event(event)
 
     def on_extender(self, event: ExtenderEvent) -> None:

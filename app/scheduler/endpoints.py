@@ -1,6 +1,6 @@
 """Builds the HTTP endpoints of a process, and serves them."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from app.kube.reviews import Reviews
 from app.model.pod import Pod
 from app.observe.explain import Leadership
+from app.observe.feed import Feed, FeedSources, Health
 from app.observe.metrics.series import MetricFamilies
 from app.observe.telemetry import Telemetry
 from app.scheduler.election.elector import LeaseElector
@@ -19,6 +20,7 @@ from app.serving.access import Authenticator, Authorizer
 from app.serving.debug import DebugPages
 from app.serving.debugger import CacheDebugger
 from app.serving.extenders import ExtenderPages
+from app.serving.feed import FeedPages
 from app.serving.health import Check, HealthEndpoints, ping
 from app.serving.options import ServingOptions
 from app.serving.pages import AboutPages, Dumps, MetricsPages
@@ -60,9 +62,16 @@ class Endpoints:
         self.metrics: Final = telemetry.serving
         slis = CollectorRegistry()
         dumps = Dumps()
+        checks = self._checks(degradation)
+        self.feed: Final = FeedPages(
+            Feed(self._feed_sources(telemetry, checks["readyz"], version)),
+            stopping=stopping,
+            metrics=telemetry.serving,
+            wall=parts.clock.wall,
+        )
         #: All paths.
         self.routes: Final[list[web.RouteDef]] = [
-            *HealthEndpoints(self._checks(degradation), MetricFamilies(slis)).routes(),
+            *HealthEndpoints(checks, MetricFamilies(slis)).routes(),
             *MetricsPages(telemetry.registry, slis, telemetry.families, self._pods, dumps).routes(),
             *AboutPages(
                 scheduler.settings,
@@ -73,6 +82,7 @@ class Endpoints:
                 leading=self._leading_in_words,
             ).routes(),
             *self._extender_routes(),
+            *self.feed.routes(),
             *DebugPages(
                 self.debugger,
                 explainer.explain,
@@ -83,6 +93,29 @@ class Endpoints:
                 profiling=scheduler.settings.configuration.enable_profiling,
             ).routes(),
         ]
+
+    def _feed_sources(
+        self, telemetry: Telemetry, checks: Sequence[Check], version: str
+    ) -> FeedSources:
+        def health() -> Iterator[Health]:
+            for check in checks:
+                yield check.name, check.problem() or "", check.fatal
+
+        scheduler = self._scheduler
+        return FeedSources(
+            state=scheduler.state,
+            events=telemetry.recent,
+            histories=telemetry.histories,
+            attempts=telemetry.attempts,
+            queue=telemetry.queue,
+            extenders=telemetry.extender_metrics,
+            health=health,
+            leadership=self._leadership,
+            wall=scheduler.parts.clock.wall,
+            monotonic=scheduler.parts.clock.monotonic,
+            version=version,
+            profiles=tuple(scheduler.frameworks),
+        )
 
     def _extender_routes(self) -> list[web.RouteDef]:
         scheduler = self._scheduler
@@ -158,4 +191,7 @@ async def served(
         metrics=endpoints.metrics,
         wall=wall,
     ) as listening:
-        yield listening
+        try:
+            yield listening
+        finally:
+            endpoints.feed.end()

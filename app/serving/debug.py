@@ -11,6 +11,8 @@ path                                  shows
 /debug/watches                        the watch of each kind, and objects that cannot be used (JSON)
 /debug/pods                           the pods handled last, with their last attempts
 /debug/pods/NAMESPACE/NAME            what ``explain`` prints
+/debug/nodes/NAME                     a node with its pods (JSON)
+/debug/feed                           all of it as it changes (see app.serving.feed)
 /debug/tasks                          the tasks of the event loop, and where each waits
 /debug/flags/v                        PUT changes the verbosity of the log
 ====================================  ============================================================
@@ -26,13 +28,16 @@ import msgspec
 from aiohttp import web
 
 from app.kube.writer import Doubt
+from app.model.pod import Pod
+from app.model.requests import allocatable_units
 from app.observe.explain import Explanation
+from app.observe.feed import encoded
 from app.observe.histories import Histories, PodHistory
 from app.runtime import logs
 from app.runtime.tasks import in_steps
 from app.serving.access import status_response
 from app.serving.debugger import CacheDebugger
-from app.serving.pages import JSON, Dumps, as_json, encoded, json_parts
+from app.serving.pages import JSON, Dumps, as_json, json_parts
 from app.serving.requests import body_of, whole_number
 from app.state.queue.report import QueueEntry
 
@@ -76,6 +81,7 @@ class DebugPages:
             web.get("/debug/watches", self._watches_page),
             web.get("/debug/pods", self._pods),
             web.get("/debug/pods/{namespace}/{name}", self._pod),
+            web.get("/debug/nodes/{name}", self._node),
         ]
         if self._profiling:
             routes += [
@@ -145,6 +151,36 @@ class DebugPages:
             text = f'pods "{name}" not found in namespace "{namespace}", and it has no history'
             return status_response(404, "NotFound", text)
         return as_json(explanation)
+
+    async def _node(self, request: web.Request) -> web.StreamResponse:
+        name, table = request.match_info["name"], self._debugger.state.table
+        row = table.row_of.get(name)
+        if row is None:
+            return status_response(404, "NotFound", f'nodes "{name}" not found')
+        node, pods = table.nodes[row], list(table.pods[row].values())
+        about = {
+            "name": name,
+            "exists": node is not None,
+            "labels": node.labels if node is not None else {},
+            "taints": node.spec.taints or () if node is not None else (),
+            "unschedulable": node is not None and node.spec.unschedulable,
+            "allocatable": allocatable_units(node.status.allocatable) if node is not None else {},
+            "requested": {each: table.requested.exact(each, row) for each in table.requested.names},
+        }
+        entries = (self._pod_on_node(pod) for pod in sorted(pods, key=lambda pod: pod.key))
+        parts = json_parts(entries, b'{"node":%b,"pods":' % encoded(about), b"}")
+        return await self._dumps.streamed(request, parts, JSON)
+
+    def _pod_on_node(self, pod: Pod) -> dict[str, Any]:
+        return {
+            "pod": pod.key,
+            "uid": pod.uid,
+            "priority": pod.priority,
+            "phase": pod.phase,
+            "terminating": pod.terminating,
+            "scheduler": pod.spec.scheduler_name,
+            "requests": dict(pod.resources.requested),
+        }
 
     async def _tasks(self, request: web.Request) -> web.StreamResponse:
         tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())

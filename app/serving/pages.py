@@ -3,16 +3,15 @@
 import asyncio
 import datetime as dt
 import itertools
-import json
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from app.model.pod import Pod
+from app.observe.feed import encoded
 from app.observe.metrics.resources import pod_resource_metrics
 from app.observe.metrics.series import CONTENT_TYPE, MetricFamilies, exposition
 from app.settings.dump import extension_to_dict, to_dict
@@ -204,14 +203,6 @@ def _negotiated(
         identity = {"kind": kind, "apiVersion": "config.k8s.io/v1beta1"}
         return as_json({**identity, "metadata": {"name": _PROGRAM}, **structured})
     return as_json(pairs)
-
-
-def encoded(value: Any) -> bytes:
-    """A value as JSON; texts with lone surrogates are escaped."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(value, str_keys=True)).encode()
 
 
 def as_json(value: Any) -> web.Response:

@@ -1,6 +1,7 @@
 """Metrics of calls to extenders, by extender and verb; kube-scheduler has none."""
 
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 from app.extender.breaker import State
 from app.extender.config import Verb
@@ -35,12 +36,15 @@ class _Calls(NamedTuple):
 class ExtenderMetrics:
     """Requests, their durations, sizes and outcomes, and the state of the breakers."""
 
+    #: The bounds of the durations, in seconds.
+    bounds: Final = exponential(0.001, 2, 15)
+
     def __init__(self, families: MetricFamilies) -> None:
         self._seconds: Final = families.histogram(
             "aiokube_scheduler_extender_request_duration_seconds",
             "Latency of calls to extenders, from sending to the whole answer.",
             ALPHA,
-            exponential(0.001, 2, 15),
+            self.bounds,
             *_EXTENDER_VERB,
         )
         self._outcomes: Final = families.counter(
@@ -101,6 +105,31 @@ class ExtenderMetrics:
         """The number of prioritize calls in progress."""
         verb = Verb.PRIORITIZE.value
         return sum(gauge.value for labels, gauge in self._in_flight.of.items() if labels[1] == verb)
+
+    def latencies(self) -> dict[tuple[str, str], list[int]]:
+        """The durations of the calls of each extender's verb, counted by ``bounds``."""
+        return {
+            (extender, verb): list(seconds.counts)
+            for (extender, verb), seconds in self._seconds.of.items()
+        }
+
+    def figures(self) -> Iterator[dict[str, Any]]:
+        """For each extender's verb: calls in flight and by outcome, nodes dropped, errors ignored, the breaker's state."""
+        outcomes: dict[tuple[str, ...], dict[str, int]] = {}
+        for ended, counter in self._outcomes.of.items():
+            if counter.value:
+                outcomes.setdefault(ended[:2], {})[ended[2]] = int(counter.value)
+        states = {each[:2]: each[2] for each, one in self._breaker.of.items() if one.value}
+        for labels, in_flight in self._in_flight.of.items():
+            yield {
+                "extender": labels[0],
+                "verb": labels[1],
+                "inFlight": int(in_flight.value),
+                "outcomes": outcomes.get(labels, {}),
+                "dropped": int(self._dropped.labels(*labels).value),
+                "ignored": int(self._ignored.labels(*labels).value),
+                "breaker": states.get(labels, State.CLOSED.value),
+            }
 
     def expect(self, extender: str, verb: Verb) -> None:
         """Creates the series of an extender's verb before its first call."""

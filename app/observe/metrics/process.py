@@ -112,6 +112,23 @@ class ServingMetrics:
             "path",
         )
 
+        self._listeners: Final = families.gauge(
+            "aiokube_scheduler_feed_listeners", "Listeners of /debug/feed.", ALPHA
+        ).labels()
+        self._skips: Final = families.counter(
+            "aiokube_scheduler_feed_skips_total",
+            "Times that a listener of /debug/feed was too slow for all changes and got a snapshot instead.",
+            ALPHA,
+        ).labels()
+
+    def listeners(self, count: int) -> None:
+        """The number of listeners of the feed has changed to this."""
+        self._listeners.value = float(count)
+
+    def skipped(self) -> None:
+        """A listener of the feed was too slow."""
+        self._skips.inc()
+
     def connections(self, count: int) -> None:
         """The number of connections has changed to this."""
         self._connections.value = float(count)

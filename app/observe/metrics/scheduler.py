@@ -118,6 +118,26 @@ class AttemptMetrics:
         if handle is not None:
             handle(event)
 
+    #: The bounds of ``counts`` and ``algorithm``.
+    bounds: Final = _ATTEMPT_BUCKETS
+
+    def results(self) -> dict[str, float]:
+        """Attempts by result, of all profiles."""
+        found: dict[str, float] = {}
+        for (result, _), counter in self._results.of.items():
+            found[result] = found.get(result, 0.0) + counter.value
+        return found
+
+    def counts(self) -> list[int]:
+        """The durations of all attempts, counted by ``bounds``."""
+        histograms = [histogram.counts for histogram in self._durations.of.values()]
+        none = [0] * (len(self.bounds) + 1)
+        return [sum(counts) for counts in zip(none, *histograms, strict=True)]
+
+    def algorithm(self) -> list[int]:
+        """The durations of choosing a node, counted by ``bounds``."""
+        return list(self._algorithm.counts)
+
     def _selected(self, event: NodeSelected) -> None:
         self._algorithm.observe(event.seconds)
 
@@ -280,6 +300,14 @@ class QueueMetrics(QueueRecorder):
             "Events dropped because too many were pending, or kept for pods in flight. All pods they might wake are tried again.",
             ALPHA,
         ).labels()
+
+    def rejected_by(self) -> dict[str, int]:
+        """Waiting pods by the plugin that rejected them; a pod counts for each of its plugins."""
+        found: dict[str, int] = {}
+        for (plugin, _), gauge in self._unschedulable.of.items():
+            if gauge.value > 0:
+                found[plugin] = found.get(plugin, 0) + int(gauge.value)
+        return found
 
     def incoming(self, queue: str, event: str) -> None:
         """See QueueRecorder."""

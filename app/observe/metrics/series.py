@@ -66,6 +66,24 @@ def go_float(value: float) -> str:
     return written.removesuffix(".0")
 
 
+def quantile(bounds: Sequence[float], counts: Sequence[int], q: float) -> float | None:
+    """The quantile of a Histogram's observations, interpolated within its bucket; None without observations.
+
+    >>> quantile((1.0, 2.0, 4.0), (0, 2, 2, 0), 0.5), quantile((1.0,), (0, 3), 0.5)
+    (2.0, 1.0)
+    """
+    rank = q * sum(counts)
+    if not rank:
+        return None
+    lower = 0.0
+    for bound, count in zip(bounds, counts, strict=False):
+        if count and rank <= count:
+            return lower + (bound - lower) * rank / count
+        rank -= count
+        lower = bound
+    return lower
+
+
 class Sample:
     """The value of one series of a counter or gauge."""
 

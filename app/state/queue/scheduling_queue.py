@@ -450,6 +450,10 @@ class SchedulingQueue:
         """The pods that wait or are in flight, in the order of arrival."""
         return list(self._pods.values())
 
+    def earliest(self, count: int) -> list[QueuedPod]:
+        """At most ``count`` pods that wait or are in flight: those that arrived first."""
+        return list(itertools.islice(self._pods.values(), count))
+
     def dump(self) -> list[QueueEntry]:
         """One entry per pod, place by place."""
         return [QueueEntry.of(queued) for place in self._places.values() for queued in place]

@@ -125,6 +125,7 @@ async def test_the_paths_are_those_that_are_served():
     rows = re.findall(r"^\| (`[^|]+`[^|]*)\|", section("Endpoints"), re.MULTILINE)
     told = {path for row in rows for path in re.findall(r"(/[a-zA-Z/{}-]+)", row)}
     told = {path.replace("NAMESPACE/POD", "{namespace}/{name}") for path in told}
+    told = {path.replace("nodes/NODE", "nodes/{name}") for path in told}
     assert {path for path in served if path.count("/") == 1 or path.startswith("/debug")} <= told
     assert told <= served
 
