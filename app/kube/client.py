@@ -24,7 +24,7 @@ from app.http.pool import Pool
 from app.http.request import Progress, Route
 from app.kube.backoff import TokenBucket
 from app.kube.connection import Connection
-from app.kube.credentials import Credentials, RefusedCredentials
+from app.kube.credentials import CredentialFailures, Credentials
 from app.kube.errors import (
     ConnectionFailed,
     KubeApiError,
@@ -92,7 +92,7 @@ class KubeClient:
         timeout: float = DEFAULT_TIMEOUT,
         max_throttled: int = MAX_THROTTLED,
         observer: Observer | None = None,
-        refused: RefusedCredentials | None = None,
+        failures: CredentialFailures | None = None,
     ) -> None:
         self._connection: Final = connection
         self._agent: Final = agent
@@ -101,8 +101,8 @@ class KubeClient:
         self._timeout: Final = timeout
         self._max_throttled: Final = max_throttled
         self._observer: Final = observer
-        self._refused: Final = refused
-        self._credentials: Final = Credentials(connection)
+        self._failures: Final = failures
+        self._credentials: Final = Credentials(connection, failures)
         self._session: aiohttp.ClientSession | None = None
         self._pool: Pool | None = None
         self._route: Route | None = None
@@ -190,8 +190,8 @@ class KubeClient:
             raise error
 
     def _note_refusal(self, error: KubeApiError) -> None:
-        if isinstance(error, Unauthorized) and self._refused is not None:
-            self._refused.note(self.server, error)
+        if isinstance(error, Unauthorized) and self._failures is not None:
+            self._failures.note_refused(self.server, error)
 
     async def _exchange(
         self,

@@ -23,12 +23,19 @@ FILE_REFRESH: Final = 60.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Identity:
-    """Credentials for the next ``valid_for`` seconds (None: without limit)."""
+    """Credentials for the next ``valid_for`` seconds (None: without limit).
+
+    Raises ConfigurationError for an authorization that no header can hold.
+    """
 
     #: The Authorization header, None to send none. Kept out of ``repr``.
     authorization: str | None = dataclasses.field(default=None, repr=False)
     certificate: ClientCertificate | None = None
     valid_for: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.authorization is not None and not self.authorization.isprintable():
+            raise ConfigurationError("the token or user has characters that no header can hold")
 
 
 #: Returns the current identity. Raises ConfigurationError.
@@ -59,6 +66,11 @@ class Connection(msgspec.Struct, frozen=True):
     #: Headers of every request (impersonation); several values for one name are allowed.
     headers: tuple[tuple[str, str], ...] = ()
 
+    def __post_init__(self) -> None:
+        for name, value in self.headers:
+            if not value.isprintable():
+                raise ConfigurationError(f"the header {name} cannot hold {value[:100]!a}")
+
     @property
     def is_tls(self) -> bool:
         """Whether the server uses TLS."""
@@ -81,7 +93,7 @@ class Connection(msgspec.Struct, frozen=True):
                 check_hostname=self.check_hostname,
                 certificate=certificate,
             )
-        except ValueError as err:
+        except (ValueError, OSError) as err:
             raise ConfigurationError(f"TLS settings for {self.server} are unusable: {err}") from err
 
 
@@ -96,11 +108,16 @@ def normalize_server(address: str) -> str:
     server = address.strip()
     if "://" not in server:
         server = "http://" + server
-    parts = urlsplit(server)
-    if "@" in parts.netloc:
-        raise ConfigurationError("host must not contain credentials; name them in a kubeconfig")
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigurationError(f"host must be a URL or a host:port pair: {address!r}")
+    try:
+        parts = urlsplit(server)
+        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    else:
+        if "@" in parts.netloc:
+            raise ConfigurationError("host must not contain credentials; name them in a kubeconfig")
+    if not usable or not server.isprintable() or " " in server:
+        raise ConfigurationError(f"host must be a URL or a host:port pair: {address!a}")
     return server.rstrip("/")
 
 
@@ -110,6 +127,8 @@ def read_file(path: Path, what: str) -> bytes:
         content = path.read_bytes()
     except OSError as err:
         raise ConfigurationError(f"unable to read {what} {path}: {err.strerror}") from err
+    except ValueError as err:  # a path that no file can have
+        raise ConfigurationError(f"unable to read {what} {str(path)!a}: {err}") from err
     if not content.strip():
         raise ConfigurationError(f"{what} {path} is empty")
     return content
@@ -121,18 +140,14 @@ def token_file_source(
     """A bearer token in a file that is reloaded every minute and after each 401."""
 
     async def identify() -> Identity:
-        token = _text(read_file(path, "token file"), path)
-        return Identity(f"Bearer {token}", certificate(), FILE_REFRESH)
+        token = read_file(path, "token file").decode("ascii", errors="surrogateescape").strip()
+        pair = certificate()
+        try:
+            return Identity(f"Bearer {token}", pair, FILE_REFRESH)
+        except ConfigurationError as err:
+            raise ConfigurationError(f"token file {path}: {err}") from err
 
     return identify
-
-
-def _text(token: bytes, path: Path) -> str:
-    """A token that is valid in a header. Raises ConfigurationError."""
-    text = token.decode("ascii", errors="replace").strip()
-    if not text.isprintable() or not text.isascii():
-        raise ConfigurationError(f"token file {path} holds no token")
-    return text
 
 
 def fixed_source(identity: Identity) -> Identify:

@@ -40,7 +40,7 @@ class Presented:
         return headers
 
     def lines(self, content_type: str, accept: str) -> bytes:
-        """The same as header lines. Raises ValueError for an authorization with line breaks."""
+        """The same as header lines."""
         lines = self._lines.get((content_type, accept))
         if lines is None:
             lines = header_lines(self.headers(content_type, accept).items())
@@ -48,14 +48,21 @@ class Presented:
         return lines
 
 
-class RefusedCredentials:
-    """Logs, at most once a minute, that the server rejects the credentials of its clients."""
+class CredentialFailures:
+    """Counts and logs that credentials are rejected or cannot be renewed."""
 
     def __init__(self) -> None:
+        self.refused = self.not_renewed = 0
         self._said_at = float("-inf")
 
-    def note(self, server: str, err: Unauthorized) -> None:
-        """A request was rejected, also with renewed credentials if there were any."""
+    def note_not_renewed(self, when: str, err: ConfigurationError) -> None:
+        """There are no new credentials; the old ones stay in use."""
+        self.not_renewed += 1
+        logger.warning("Credentials could not be renewed%s, keeping the old ones: %s", when, err)
+
+    def note_refused(self, server: str, err: Unauthorized) -> None:
+        """A request was rejected, also with renewed credentials if there were any. Logged at most once a minute."""
+        self.refused += 1
         now = asyncio.get_running_loop().time()
         if now - self._said_at >= REPEAT_REFUSED:
             self._said_at = now
@@ -70,8 +77,9 @@ class RefusedCredentials:
 class Credentials:
     """The current identity, renewed when it expires or the server rejects it."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, failures: CredentialFailures | None = None) -> None:
         self._connection: Final = connection
+        self._failures: Final = failures or CredentialFailures()
         self._lock: Final = asyncio.Lock()
         files = [] if connection.ca_file is None else [str(connection.ca_file)]
         self._authorities: Final = FileWatch(files)
@@ -95,7 +103,7 @@ class Credentials:
             try:
                 self._adopt(await self._connection.identify())
             except ConfigurationError as err:
-                logger.warning("Credentials could not be renewed, keeping the old ones: %s", err)
+                self._failures.note_not_renewed("", err)
         return self._presented
 
     def _reload_authorities(self, now: float) -> None:
@@ -115,7 +123,7 @@ class Credentials:
                 try:
                     self._adopt(await self._connection.identify())
                 except ConfigurationError as err:
-                    logger.warning("Credentials could not be renewed after a 401: %s", err)
+                    self._failures.note_not_renewed(" after a 401", err)
             return self._presented.number != refused
 
     def _adopt(self, identity: Identity) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from app.http.tls import ClientCertificate
 from app.kube.connection import Identity
-from app.kube.errors import ConfigurationError
+from app.kube.errors import UNREADABLE, ConfigurationError
 from app.model.timestamps import parse_time
 
 #: Timeout of a plugin in seconds; some open a browser or ask a slow identity provider.
@@ -69,6 +69,8 @@ class ExecPlugin:
             raise self._error(
                 f"cannot be started: {err.strerror}. {self.install_hint}".rstrip()
             ) from err
+        except (ValueError, TypeError, RecursionError) as err:  # what no argument or JSON can hold
+            raise self._error(f"cannot be started: {err}") from err
         try:
             async with asyncio.timeout(PATIENCE):
                 output, complaints = await process.communicate()
@@ -91,7 +93,7 @@ class ExecPlugin:
     def _status(self, output: bytes) -> _CredentialStatus:
         try:
             credential = _CREDENTIAL.decode(output)
-        except msgspec.MsgspecError as err:
+        except UNREADABLE as err:
             raise self._error(f"printed no ExecCredential: {err}") from err
         if credential.api_version != self.api_version:
             raise self._error(
@@ -107,11 +109,14 @@ class ExecPlugin:
             raise self._error("returned only one of clientCertificateData and clientKeyData")
         if not chain and not status.token:
             raise self._error("returned neither a token nor a client certificate")
-        return Identity(
-            authorization=f"Bearer {status.token}" if status.token else None,
-            certificate=ClientCertificate(chain.encode(), key.encode()) if chain and key else None,
-            valid_for=self._valid_for(status.expiration_timestamp, now),
-        )
+        valid_for = self._valid_for(status.expiration_timestamp, now)
+        certificate = ClientCertificate(chain.encode(), key.encode()) if chain and key else None
+        try:
+            return Identity(
+                f"Bearer {status.token}" if status.token else None, certificate, valid_for
+            )
+        except ConfigurationError as err:
+            raise self._error(f"returned unusable credentials: {err}") from err
 
     def _valid_for(self, expires: str | None, now: float) -> float | None:
         if not expires:

@@ -5,7 +5,6 @@ kubernetes_asyncio; it is imported only if one is configured, because it takes a
 """
 
 import base64
-import binascii
 import contextlib
 import importlib
 import logging
@@ -14,6 +13,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import yaml
 
@@ -206,9 +206,11 @@ class _KubeConfig:
         fields = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
         headers = [(h, str(self._user.get(f))) for f, h in fields if self._user.get(f)]
         headers += [("Impersonate-Group", str(g)) for g in self._user.get("as-groups") or ()]
-        extra: dict[str, list[str]] = self._user.get("as-user-extra") or {}
+        extra: Mapping[Any, Sequence[Any]] = self._user.get("as-user-extra") or {}
         headers += [
-            (f"Impersonate-Extra-{key}", v) for key, values in extra.items() for v in values
+            (f"Impersonate-Extra-{_header_key(str(key))}", str(value))
+            for key, values in extra.items()
+            for value in values
         ]
         return tuple(headers)
 
@@ -235,7 +237,10 @@ class _KubeConfig:
             return f"Bearer {token}"
         if name := self._user.get("username"):
             pair = f"{name}:{self._user.get('password') or ''}"
-            return "Basic " + base64.b64encode(pair.encode()).decode("ascii")
+            try:
+                return "Basic " + base64.b64encode(pair.encode()).decode("ascii")
+            except UnicodeError as err:
+                raise ConfigurationError("the user or password is not text") from err
         return None
 
     def _certificate_reader(self) -> Callable[[], ClientCertificate | None]:
@@ -312,9 +317,13 @@ class _KubeConfig:
             found = types.SimpleNamespace(api_key={})
             try:
                 await loader.load_and_set(found)
-            except library.ConfigException as err:
+                return Identity(found.api_key.get("BearerToken"), valid_for=FILE_REFRESH)
+            except (ConfigurationError, library.ConfigException) as err:
                 raise ConfigurationError(f"{self._paths}: {err}") from err
-            return Identity(found.api_key.get("BearerToken"), valid_for=FILE_REFRESH)
+            except Exception as err:  # of the library, for an answer that it does not expect
+                raise ConfigurationError(
+                    f"{self._paths}: the auth provider failed: {type(err).__name__}: {err}"
+                ) from err
 
         return identify
 
@@ -337,7 +346,7 @@ class _KubeConfig:
     def _decode(self, data: str, name: str) -> bytes:
         try:
             return base64.b64decode("".join(data.split()), validate=True)
-        except binascii.Error as err:
+        except ValueError as err:
             raise ConfigurationError(f"{self._paths}: {name} is not base64: {err}") from err
 
     @staticmethod
@@ -377,6 +386,11 @@ def _list(file: Mapping[str, Any], section: str, path: str) -> Sequence[Mapping[
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
         raise ConfigurationError(f"{path}: expected {section} to be a list of objects")
     return entries
+
+
+def _header_key(key: str) -> str:
+    """A key of extra in the name of a header, escaped as by client-go: %xx for what no name can hold."""
+    return quote(key, safe="!#$&'*+^`|", errors="replace")
 
 
 def _text(variable: Mapping[str, Any], key: str) -> str:

@@ -25,7 +25,7 @@ from app.extender.chain import ExtenderChain
 from app.extender.memory import AnswerMemory
 from app.kube.client import KubeClient, user_agent
 from app.kube.connection import Connection
-from app.kube.credentials import RefusedCredentials
+from app.kube.credentials import CredentialFailures
 from app.kube.events import EventRecorder
 from app.kube.kubeconfig import load_connection
 from app.kube.leaders import Leader
@@ -129,6 +129,7 @@ class Process:
         self._telemetry: Final = Telemetry(self._clock, self._child_rng())
         self._limits: Final = take_limits()
         self._answers: Final = AnswerMemory(self._limits.memory)
+        self._credential_failures: Final = CredentialFailures()
         self._elector: LeaseElector | None = None
         self._leading: Final = asyncio.Event()
         self._stopped_leading: Final = asyncio.Event()
@@ -266,8 +267,8 @@ class Process:
         connection = self._connection
         limits = self._settings.configuration.client_connection
         writes = self._settings.extension.max_bindings_in_flight
+        failures = self._credential_failures
         observer = self._telemetry.client.observer(connection.server)
-        refused = RefusedCredentials()
         main = KubeClient(
             connection,
             agent=_agent("scheduler"),
@@ -275,10 +276,10 @@ class Process:
             burst=limits.burst,
             limit=writes + 32,
             observer=observer,
-            refused=refused,
+            failures=failures,
         )
         events = KubeClient(
-            connection, agent=_agent("events"), limit=8, observer=observer, refused=refused
+            connection, agent=_agent("events"), limit=8, observer=observer, failures=failures
         )
         deadline = self._settings.configuration.leader_election.renew_deadline
         lease = KubeClient(
@@ -288,7 +289,7 @@ class Process:
             timeout=request_timeout(deadline.seconds),
             max_throttled=0,
             observer=observer,
-            refused=refused,
+            failures=failures,
         )
         async with main, events, lease:
             yield _Clients(main, events, lease)
@@ -369,6 +370,7 @@ class Process:
         )
         gauges.register_events(families, lambda: [events.statistics()])
         gauges.register_resources(families, self._limits, self._answers, SHORTAGES)
+        gauges.register_credentials(families, self._credential_failures)
         gauges.register_build(families, _version())
 
     def _degradation(

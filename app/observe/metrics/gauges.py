@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from app.extender.memory import AnswerMemory
 from app.framework.runner import Framework
+from app.kube.credentials import CredentialFailures
 from app.kube.events import EventStatistics
 from app.kube.informer import InformerStatistics
 from app.observe.events import ElectionStatistics
@@ -388,6 +389,19 @@ def register_resources(
         ALPHA,
         lambda: {("read",): answers.taken, ("given_up",): answers.given_up},
         "outcome",
+        counter=True,
+    )
+
+
+def register_credentials(families: MetricFamilies, failures: CredentialFailures) -> None:
+    """Credentials for the API server that do not work."""
+    families.computed(
+        "aiokube_scheduler_credential_failures_total",
+        "Requests that the API server refused for their credentials (refused), and renewals of credentials that failed "
+        "(not_renewed).",
+        ALPHA,
+        lambda: {("refused",): failures.refused, ("not_renewed",): failures.not_renewed},
+        "reason",
         counter=True,
     )
 

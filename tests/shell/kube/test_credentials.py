@@ -1,6 +1,7 @@
 """Credentials that change while the client runs: renewed in time, once for many, and kept where there are no new ones."""
 
 import asyncio
+import errno
 
 import pytest
 
@@ -8,7 +9,7 @@ from app.http.files import LOOK_INTERVAL
 from app.http.tls import ClientCertificate
 from app.kube.client import KubeClient
 from app.kube.connection import FILE_REFRESH, Connection, Identity, token_file_source
-from app.kube.credentials import RENEWAL_PAUSE, RENEWAL_RETRY, Credentials
+from app.kube.credentials import RENEWAL_PAUSE, RENEWAL_RETRY, CredentialFailures, Credentials
 from app.kube.errors import ConfigurationError, ConnectionFailed
 from tests.shell.clock import leap
 from tests.shell.kube.servers import Authority, serving
@@ -167,6 +168,49 @@ async def test_a_certificate_that_does_not_go_with_its_key_is_tried_again_soon(a
     await asyncio.sleep(RENEWAL_RETRY)
     await credentials.current()
     assert credentials.tls is not first
+
+
+@pytest.mark.parametrize("token", ["a\nb", "a\r\nX: y", "a\x00b", "\ud83d"])
+async def test_a_bad_token_keeps_the_old_one(token, caplog):
+    """From whatever source: it is refused before it reaches a request."""
+    tokens = iter(("good", token, token, "better"))
+
+    async def identify():
+        return Identity(f"Bearer {next(tokens)}", valid_for=60)
+
+    failures = CredentialFailures()
+    credentials = Credentials(Connection("http://x", identify), failures)
+    await credentials.load()
+    number = (await credentials.current()).number
+    await asyncio.sleep(60)
+    assert (await credentials.current()).headers("", "")["Authorization"] == "Bearer good"
+    assert not await credentials.renew(number)
+    assert failures.not_renewed == 2
+    assert caplog.text.count("characters that no header can hold") == 2
+    await asyncio.sleep(RENEWAL_RETRY)
+    assert (await credentials.current()).headers("", "")["Authorization"] == "Bearer better"
+
+
+async def test_a_certificate_that_cannot_be_loaded_keeps_the_old_one(authorities, monkeypatch):
+    """OpenSSL reads keys from files, for which there may be no descriptor."""
+    pem = authorities[0].issue("me", client=True)
+
+    async def identify():
+        return Identity(certificate=ClientCertificate(pem.certificate, next(keys)), valid_for=60)
+
+    keys = iter((pem.key, pem.key + b"\n"))
+    credentials = Credentials(Connection("https://x", identify, verify=False))
+    await credentials.load()
+    first = credentials.tls
+
+    def no_descriptors(*_arguments, **_options):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("app.http.tls.os.memfd_create", no_descriptors)
+    monkeypatch.setattr("app.http.tls.tempfile.NamedTemporaryFile", no_descriptors)
+    await asyncio.sleep(60)
+    await credentials.current()
+    assert credentials.tls is first
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"caf\xc3\xa9", b"a\nb", b"a\x00b", b"  ", b""])

@@ -204,11 +204,13 @@ def test_secrets_are_not_in_representations(write, authority):
 
 
 def test_impersonation(write):
-    connection = write({"as": "jane", "as-groups": ["a", "b"], "as-user-extra": {"scope": ["x"]}})
+    extra = {"scope": ["x"], "a/b c": ["y"]}
+    connection = write({"as": "jane", "as-groups": ["a", "b"], "as-user-extra": extra})
     assert connection.headers == (
         ("Impersonate-User", "jane"),
         ("Impersonate-Group", "a"),
         ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-a%2Fb%20c", "y"),
         ("Impersonate-Extra-scope", "x"),
     )
 
@@ -286,6 +288,15 @@ def test_a_kubeconfig_that_is_not_there(tmp_path):
         ({}, {"server": "https://"}, "host must be a URL or a host:port pair"),
         ({}, {"server": "https://user:secret@x"}, "host must not contain credentials"),
         ({"exec": {"apiVersion": "v1"}}, {}, "expected key command"),
+        ({"token": "a\nb"}, {}, "characters that no header can hold"),
+        ({"token": "\ud83d"}, {}, "characters that no header can hold"),
+        ({"username": "\ud83d"}, {}, "the user or password is not text"),
+        ({"as": "jane\r\nX: y"}, {}, r"the header Impersonate-User cannot hold 'jane\\r\\nX: y'"),
+        ({"client-certificate-data": "\xe9"}, {}, "client-certificate-data is not base64"),
+        ({"client-certificate": "a\x00b"}, {}, r"unable to read client-certificate '.*a\\x00b'"),
+        ({}, {"server": "https://[::1"}, "host must be a URL or a host:port pair"),
+        ({}, {"server": "https://x:99999"}, "host must be a URL or a host:port pair"),
+        ({}, {"server": "https://x\ny"}, "host must be a URL or a host:port pair"),
     ],
 )
 def test_settings_that_cannot_be_used(write, user, cluster, problem):
@@ -381,6 +392,13 @@ async def test_a_plugin_that_wants_to_know_the_cluster(write, tmp_path, authorit
         ({"clientKeyData": "k"}, {}, "only one of"),
         ({"token": 7}, {}, "printed no ExecCredential"),
         ({"token": "t", "expirationTimestamp": "soon"}, {}, "bad expirationTimestamp"),
+        ({"token": "a\nb"}, {}, "characters that no header can hold"),
+        ({"token": "\ud83d"}, {}, "no ExecCredential|characters that no header can hold"),
+        (
+            {"clientCertificateData": "\ud83d", "clientKeyData": "k"},
+            {},
+            "no ExecCredential|unusable",
+        ),
     ],
 )
 async def test_a_plugin_that_does_not_work(write, tmp_path, status, more, problem):
@@ -394,6 +412,27 @@ async def test_a_plugin_that_is_not_installed(write):
     settings = {"apiVersion": "v1", "command": "no-such-plugin", "installHint": "Install it."}
     with pytest.raises(ConfigurationError, match=r"cannot be started: .*\. Install it\."):
         await write({"exec": settings}).identify()
+
+
+@pytest.mark.parametrize(
+    ("more", "cluster"),
+    [
+        ({"args": ["a\0b"]}, {}),
+        ({"env": [{"name": "A", "value": "\ud83d"}]}, {}),
+        ({"provideClusterInfo": True}, {"tls-server-name": "\ud83d"}),
+    ],
+)
+async def test_a_plugin_that_cannot_be_told(write, tmp_path, more, cluster):
+    connection = write({"exec": {**plugin(tmp_path, {"token": "t"}), **more}}, cluster)
+    with pytest.raises(ConfigurationError, match="plugin: cannot be started: "):
+        await connection.identify()
+
+
+async def test_an_auth_provider_that_fails_in_its_own_way(write):
+    """Its library raises what it likes."""
+    user = {"auth-provider": {"name": "oidc", "config": {"id-token": "head.!.signature"}}}
+    with pytest.raises(ConfigurationError, match="kubeconfig: the auth provider failed: "):
+        await write(user).identify()
 
 
 async def test_a_plugin_that_hangs_is_ended(write, tmp_path, monkeypatch):
