@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.framework.diagnosis import Diagnosis
-from app.model.cluster_event import ClusterEvent
+from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.devices import ResourceClaim
 from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod, PodTemplate
@@ -153,6 +153,22 @@ class EventRegistration(msgspec.Struct, frozen=True):
     template_only: bool = False
     #: Limits the pods for which the hint is called.
     narrow: NarrowFunction | None = None
+
+
+def on_event(
+    resource: Resource,
+    action: Action,
+    hint: HintFunction | None = None,
+    *,
+    template_only: bool = False,
+) -> EventRegistration:
+    """The registration of actions on a resource."""
+    return EventRegistration(ClusterEvent(resource, action), hint, template_only)
+
+
+def own_update(pod: Pod, _old: Pod, new: Pod) -> bool:
+    """A hint: Queue if the pod itself was updated."""
+    return new.uid == pod.uid
 
 
 class PermitResult(msgspec.Struct, frozen=True):
@@ -377,6 +393,13 @@ class NodeLocal:
     def epoch(self) -> Hashable:
         """A value for everything else that the results depend on; when it changes, all rows are computed again."""
         return None
+
+
+class NoArguments:
+    """Base of in-tree plugins that need neither arguments nor the handle."""
+
+    def __init__(self, args: object, handle: Handle) -> None:
+        pass
 
 
 class PreEnqueuePlugin(Plugin, Protocol):

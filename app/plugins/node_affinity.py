@@ -19,11 +19,12 @@ from app.framework.interface import (
     QueueingHint,
     Verdicts,
     default_normalize,
+    on_event,
     reject,
     reject_first,
 )
 from app.model import objects
-from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.cluster_event import Action, Resource
 from app.model.objects import Node, NodeSelectorTerm
 from app.model.pod import Pod
 from app.model.selectors import SelectorError
@@ -130,8 +131,8 @@ class NodeAffinity(NodeLocal):
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Added and relabelled nodes."""
-        node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeLabel)
-        return (EventRegistration(node, self._node_came_to_match, template_only=True),)
+        node = Action.Add | Action.UpdateNodeLabel
+        return (on_event(Resource.Node, node, self._node_came_to_match, template_only=True),)
 
     def _node_came_to_match(self, pod: Pod, old: Node | None, new: Node) -> bool:
         own = RequiredNodeAffinity.of(pod.spec)

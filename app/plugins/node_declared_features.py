@@ -14,11 +14,11 @@ from app.framework.interface import (
     Handle,
     Need,
     NodeLocal,
-    QueueingHint,
     Verdicts,
+    on_event,
     reject,
 )
-from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.cluster_event import Action, Resource
 from app.model.objects import Node, PodSpec
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, Status
@@ -105,11 +105,10 @@ class NodeDeclaredFeatures(NodeLocal):
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Added nodes, changed declarations, and updates of the pod itself."""
-        node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeDeclaredFeature)
-        own = ClusterEvent(Resource.Pod, Action.Update)
+        node = Action.Add | Action.UpdateNodeDeclaredFeature
         return (
-            EventRegistration(node, _declares_something_else, template_only=True),
-            EventRegistration(own, _own_needs_changed),
+            on_event(Resource.Node, node, _declares_something_else, template_only=True),
+            on_event(Resource.Pod, Action.Update, _own_needs_changed),
         )
 
 
@@ -118,6 +117,4 @@ def _declares_something_else(_pod: Pod, old: Node | None, new: Node) -> bool:
 
 
 def _own_needs_changed(pod: Pod, old: Pod, new: Pod) -> bool:
-    if new.uid != pod.uid:
-        return QueueingHint.SKIP
-    return required_features(old.spec) != required_features(new.spec)
+    return new.uid == pod.uid and required_features(old.spec) != required_features(new.spec)

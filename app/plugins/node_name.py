@@ -6,12 +6,13 @@ from typing import ClassVar, Final
 from app.framework.interface import (
     CycleState,
     EventRegistration,
-    Handle,
+    NoArguments,
     NodeLocal,
     Verdicts,
+    on_event,
     reject,
 )
-from app.model.cluster_event import NODE_ADD
+from app.model.cluster_event import Action, Resource
 from app.model.pod import Pod
 from app.model.status import Code
 from app.state.view import View
@@ -19,7 +20,7 @@ from app.state.view import View
 ERR_REASON: Final = "node(s) didn't match the requested node name"
 
 
-class NodeName(NodeLocal):
+class NodeName(NoArguments, NodeLocal):
     """Compares spec.nodeName.
 
     NodeLocal although it reads the pod's node name: pods with a node name are bound and never scheduled. A caller
@@ -27,9 +28,6 @@ class NodeName(NodeLocal):
     """
 
     NAME: ClassVar[str] = "NodeName"
-
-    def __init__(self, args: object, handle: Handle) -> None:
-        """Takes no arguments."""
 
     def filter(self, _state: CycleState, pod: Pod, view: View) -> Verdicts | None:
         """Rejects all other rows."""
@@ -40,4 +38,4 @@ class NodeName(NodeLocal):
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Added nodes."""
-        return (EventRegistration(NODE_ADD),)
+        return (on_event(Resource.Node, Action.Add),)

@@ -8,13 +8,14 @@ import numpy as np
 from app.framework.interface import (
     CycleState,
     EventRegistration,
-    Handle,
     Need,
+    NoArguments,
     NodeLocal,
     Verdicts,
+    on_event,
     reject,
 )
-from app.model.cluster_event import NODE_ADD, Action, ClusterEvent, Resource
+from app.model.cluster_event import Action, Resource
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, Status
 from app.state.columns.ports import conflicts
@@ -23,16 +24,13 @@ from app.state.view import View
 ERR_REASON: Final = "node(s) didn't have free ports for the requested pod ports"
 
 
-class NodePorts(NodeLocal):
+class NodePorts(NoArguments, NodeLocal):
     """Rejects nodes on which a host port of the pod is in use."""
 
     NAME: ClassVar[str] = "NodePorts"
     NEEDS: ClassVar[Mapping[str, Need]] = {
         "filter": Need("preFilter", 'reading "PreFilterNodePorts" from cycleState: not found'),
     }
-
-    def __init__(self, args: object, handle: Handle) -> None:
-        """Takes no arguments."""
 
     def pre_filter(self, _state: CycleState, pod: Pod) -> Status:
         """Skips pods without host ports."""
@@ -45,10 +43,9 @@ class NodePorts(NodeLocal):
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Deleted pods, and added nodes."""
-        deleted = ClusterEvent(Resource.Pod, Action.Delete)
         return (
-            EventRegistration(deleted, _freed_a_port, template_only=True),
-            EventRegistration(NODE_ADD),
+            on_event(Resource.Pod, Action.Delete, _freed_a_port, template_only=True),
+            on_event(Resource.Node, Action.Add),
         )
 
 

@@ -21,8 +21,9 @@ from app.framework.interface import (
     NodeLocal,
     QueueingHint,
     Verdicts,
+    on_event,
 )
-from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.cluster_event import Action, Resource
 from app.model.devices import CLASS_PREFIX, DeviceClass
 from app.model.objects import Node
 from app.model.pod import Pod
@@ -266,15 +267,12 @@ class NodeResourcesFit(NodeLocal):
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Deleted pods and reduced requests, added and larger nodes, DeviceClasses that provide an extended
         resource."""
-        deleted = ClusterEvent(Resource.Pod, Action.Delete)
-        smaller = ClusterEvent(Resource.Pod, Action.UpdatePodScaleDown)
-        node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeAllocatable)
-        device_class = ClusterEvent(Resource.DeviceClass, Action.Add | Action.Update)
+        larger, change = Action.Add | Action.UpdateNodeAllocatable, Action.Add | Action.Update
         return (
-            EventRegistration(deleted, _freed_resources, template_only=True),
-            EventRegistration(smaller, _scaled_down),
-            EventRegistration(node, self._node_has_more, template_only=True),
-            EventRegistration(device_class, _offers_devices, template_only=True),
+            on_event(Resource.Pod, Action.Delete, _freed_resources, template_only=True),
+            on_event(Resource.Pod, Action.UpdatePodScaleDown, _scaled_down),
+            on_event(Resource.Node, larger, self._node_has_more, template_only=True),
+            on_event(Resource.DeviceClass, change, _offers_devices, template_only=True),
         )
 
     def _node_has_more(self, pod: Pod, old: Node | None, new: Node) -> bool:
@@ -283,15 +281,14 @@ class NodeResourcesFit(NodeLocal):
             self._latest, self._latest_offer = new, allocatable_units(new.status.allocatable)
         now = self._latest_offer
         missing = [name for name, amount in wanted.items() if amount > now.get(name, 0)]
-        if now.get(PODS, 0) < 1 or not all(self._left_to_devices(name, now) for name in missing):
+        if now.get(PODS, 0) < 1 or any(  # what the node lacks is left to DynamicResources
+            now.get(name) or self._classes.get(name) is None for name in missing
+        ):
             return QueueingHint.SKIP
         if old is None or missing:
             return QueueingHint.QUEUE
         before = allocatable_units(old.status.allocatable)
         return any(now.get(name, 0) > before.get(name, 0) for name in (PODS, *wanted))
-
-    def _left_to_devices(self, name: str, offer: Amounts) -> bool:
-        return not offer.get(name) and self._classes.get(name) is not None
 
 
 def _freed_resources(_pod: Pod, old: Pod, _new: object) -> bool:

@@ -8,13 +8,14 @@ import numpy as np
 from app.framework.interface import (
     CycleState,
     EventRegistration,
-    Handle,
+    NoArguments,
     NodeLocal,
     QueueingHint,
     Verdicts,
+    on_event,
     reject,
 )
-from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.cluster_event import Action, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import Code
@@ -24,13 +25,10 @@ from app.state.view import View
 ERR_REASON: Final = "node(s) were unschedulable"
 
 
-class NodeUnschedulable(NodeLocal):
+class NodeUnschedulable(NoArguments, NodeLocal):
     """Rejects nodes whose spec.unschedulable is set."""
 
     NAME: ClassVar[str] = "NodeUnschedulable"
-
-    def __init__(self, args: object, handle: Handle) -> None:
-        """Takes no arguments."""
 
     def filter(self, _state: CycleState, pod: Pod, view: View) -> Verdicts | None:
         """Rejects cordoned rows as unresolvable."""
@@ -41,11 +39,10 @@ class NodeUnschedulable(NodeLocal):
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Nodes that become schedulable, and new tolerations of the pod."""
-        node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeTaint)
-        toleration = ClusterEvent(Resource.Pod, Action.UpdatePodToleration)
+        node = Action.Add | Action.UpdateNodeTaint
         return (
-            EventRegistration(node, _became_schedulable, template_only=True),
-            EventRegistration(toleration, _now_tolerates),
+            on_event(Resource.Node, node, _became_schedulable, template_only=True),
+            on_event(Resource.Pod, Action.UpdatePodToleration, _now_tolerates),
         )
 
 

@@ -12,12 +12,13 @@ from app.framework.interface import (
     Handle,
     QueueingHint,
     Verdicts,
+    on_event,
     reject_first,
 )
 from app.model.claims import claim_missing, claim_name, foreign_claim, used_by
-from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.cluster_event import Action, Resource
 from app.model.csi_migration import TranslationError, plugin_of
-from app.model.objects import CSINode, PersistentVolumeClaim, Volume, VolumeAttachment
+from app.model.objects import CSINode, Volume, VolumeAttachment
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
 from app.state.csi.index import CsiIndex, csi_index
@@ -98,23 +99,13 @@ class NodeVolumeLimits:
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Changed CSINodes, deleted pods, added claims, deleted VolumeAttachments."""
         return (
-            EventRegistration(ClusterEvent(Resource.CSINode, Action.Add)),
-            EventRegistration(
-                ClusterEvent(Resource.CSINode, Action.Update),
-                after_limits_changed,
-                template_only=True,
+            on_event(Resource.CSINode, Action.Add),
+            on_event(Resource.CSINode, Action.Update, _limit_raised, template_only=True),
+            on_event(Resource.Pod, Action.Delete, _volumes_freed, template_only=True),
+            on_event(
+                Resource.PersistentVolumeClaim, Action.Add, lambda pod, _, new: used_by(pod, new)
             ),
-            EventRegistration(
-                ClusterEvent(Resource.Pod, Action.Delete), after_pod_deleted, template_only=True
-            ),
-            EventRegistration(
-                ClusterEvent(Resource.PersistentVolumeClaim, Action.Add), after_claim_added
-            ),
-            EventRegistration(
-                ClusterEvent(Resource.VolumeAttachment, Action.Delete),
-                after_detached,
-                template_only=True,
-            ),
+            on_event(Resource.VolumeAttachment, Action.Delete, _detached, template_only=True),
         )
 
 
@@ -134,24 +125,19 @@ def _inline(volume: Volume) -> CsiVolume | Status | None:
         return Status(Code.Error, (inline_fault(volume, problem),))
 
 
-def after_limits_changed(_pod: Pod, old: CSINode, new: CSINode) -> bool:
+def _limit_raised(_pod: Pod, old: CSINode, new: CSINode) -> bool:
     """Queue if a driver's limit on a node was raised; no limit counts as 0."""
     before, after = driver_limits(old), driver_limits(new)
     return any(limit > before.get(driver, 0) for driver, limit in after.items())
 
 
-def after_pod_deleted(_pod: Pod, old: Pod, _new: None) -> bool:
+def _volumes_freed(_pod: Pod, old: Pod, _new: None) -> bool:
     """Queue if a pod with volumes that may count has left its node or nomination."""
     placed = bool(old.node_name or old.nominated_node_name)
     return placed and any(map(_counts, old.template.volumes))
 
 
-def after_claim_added(pod: Pod, _old: None, new: PersistentVolumeClaim) -> bool:
-    """Queue if a claim of this pod was added."""
-    return used_by(pod, new)
-
-
-def after_detached(pod: Pod, old: VolumeAttachment, _new: None) -> bool:
+def _detached(pod: Pod, old: VolumeAttachment, _new: None) -> bool:
     """Queue if a volume was detached whose driver may be that of this pod's volumes; not for ephemeral volumes."""
     for volume in pod.template.volumes:
         if volume.persistent_volume_claim is not None:

@@ -2,16 +2,13 @@
 
 from typing import ClassVar
 
-from app.framework.interface import Handle, Queued
+from app.framework.interface import NoArguments, Queued
 
 
-class PrioritySort:
+class PrioritySort(NoArguments):
     """The order of the active queue."""
 
     NAME: ClassVar[str] = "PrioritySort"
-
-    def __init__(self, args: object, handle: Handle) -> None:
-        """Takes no arguments."""
 
     def sort_key(self, queued: Queued) -> tuple[int, float]:
         """The smaller key is popped first."""

@@ -3,21 +3,18 @@
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
-from app.framework.interface import EventRegistration, Handle
-from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.framework.interface import EventRegistration, NoArguments, on_event, own_update
+from app.model.cluster_event import Action, Resource
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Status, unresolvable
 
 ERR_REASON: Final = "waiting for scheduling gates: [{}]"
 
 
-class SchedulingGates:
+class SchedulingGates(NoArguments):
     """Rejects pods at PreEnqueue while spec.schedulingGates is not empty."""
 
     NAME: ClassVar[str] = "SchedulingGates"
-
-    def __init__(self, args: object, handle: Handle) -> None:
-        """Takes no arguments."""
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Success for pods without gates."""
@@ -28,9 +25,4 @@ class SchedulingGates:
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """The removal of the pod's last gate."""
-        event = ClusterEvent(Resource.Pod, Action.UpdatePodSchedulingGatesEliminated)
-        return (EventRegistration(event, _own_gates_gone),)
-
-
-def _own_gates_gone(pod: Pod, _old: Pod, new: Pod) -> bool:
-    return new.uid == pod.uid
+        return (on_event(Resource.Pod, Action.UpdatePodSchedulingGatesEliminated, own_update),)

@@ -7,15 +7,17 @@ from app.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
     EventRegistration,
-    Handle,
     Need,
+    NoArguments,
     NodeLocal,
     QueueingHint,
     Verdicts,
     default_normalize,
+    on_event,
+    own_update,
     reject,
 )
-from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.cluster_event import Action, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, Status
@@ -33,7 +35,7 @@ _FILTER_STATE: Final = "TaintToleration/filter"
 _SCORE_STATE: Final = "TaintToleration/score"
 
 
-class TaintToleration(NodeLocal):
+class TaintToleration(NoArguments, NodeLocal):
     """NoSchedule and NoExecute taints reject a node, PreferNoSchedule taints lower its score."""
 
     NAME: ClassVar[str] = "TaintToleration"
@@ -43,9 +45,6 @@ class TaintToleration(NodeLocal):
             "preScore", 'failed to read "PreScoreTaintToleration" from cycleState: not found'
         ),
     }
-
-    def __init__(self, args: object, handle: Handle) -> None:
-        """Takes no arguments."""
 
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
         """Rejects rows with a taint that the pod does not tolerate."""
@@ -75,11 +74,10 @@ class TaintToleration(NodeLocal):
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Added nodes and changed taints, and new tolerations of the pod."""
-        node = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeTaint)
-        toleration = ClusterEvent(Resource.Pod, Action.UpdatePodToleration)
+        node = Action.Add | Action.UpdateNodeTaint
         return (
-            EventRegistration(node, _became_tolerable, template_only=True),
-            EventRegistration(toleration, _own_tolerations_changed),
+            on_event(Resource.Node, node, _became_tolerable, template_only=True),
+            on_event(Resource.Pod, Action.UpdatePodToleration, own_update),
         )
 
 
@@ -89,7 +87,3 @@ def _became_tolerable(pod: Pod, old: Node | None, new: Node) -> bool:
     if was_tolerated or find_untolerated(new.spec.taints or (), tolerations) is not None:
         return QueueingHint.SKIP
     return QueueingHint.QUEUE
-
-
-def _own_tolerations_changed(pod: Pod, _old: Pod, new: Pod) -> bool:
-    return new.uid == pod.uid

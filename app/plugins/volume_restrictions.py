@@ -16,11 +16,11 @@ from app.framework.interface import (
     Need,
     QueueingHint,
     Verdicts,
+    on_event,
     reject_first,
 )
 from app.model.claims import READ_WRITE_ONCE_POD, claim_missing, named_by
-from app.model.cluster_event import NODE_ADD, Action, ClusterEvent, Resource
-from app.model.objects import PersistentVolumeClaim
+from app.model.cluster_event import Action, Resource
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
 from app.state.columns.labels import Mask
@@ -94,10 +94,10 @@ class VolumeRestrictions:
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Deleted pods, added nodes, added claims."""
         return (
-            EventRegistration(ClusterEvent(Resource.Pod, Action.Delete), after_pod_deleted),
-            EventRegistration(NODE_ADD),
-            EventRegistration(
-                ClusterEvent(Resource.PersistentVolumeClaim, Action.Add), after_claim_added
+            on_event(Resource.Pod, Action.Delete, _volume_freed),
+            on_event(Resource.Node, Action.Add),
+            on_event(
+                Resource.PersistentVolumeClaim, Action.Add, lambda pod, _, new: named_by(pod, new)
             ),
         )
 
@@ -107,13 +107,11 @@ def _disk_clashes(view: View, disks: tuple[Disk, ...]) -> Mask:
     taken = {row for disk in disks for row in view.table.volumes.disk_rows(disk)}
     mask = np.isin(view.rows, np.fromiter(taken, np.intp, len(taken)))
     if disks:
-        for position in {p for p, other, _ in view.changes() if _has_disks(other)}:
+        for position in {
+            p for p, other, _ in view.changes() if [*disks_of(other.template.volumes)]
+        }:
             mask[position] = any(_clash(disks, other) for other in view.pods(position))
     return mask
-
-
-def _has_disks(pod: Pod) -> bool:
-    return any(True for _ in disks_of(pod.template.volumes))
 
 
 def _clash(disks: Iterable[Disk], other: Pod) -> bool:
@@ -135,7 +133,7 @@ def _claim_clashes(view: View, wanted: _Wanted) -> Mask:
     return conflicts > 0
 
 
-def after_pod_deleted(pod: Pod, old: Pod, _new: None) -> bool:
+def _volume_freed(pod: Pod, old: Pod, _new: None) -> bool:
     """Queue if a pod of the same namespace with a conflicting disk or a claim of this pod was deleted."""
     if old.namespace != pod.namespace:
         return QueueingHint.SKIP
@@ -143,8 +141,3 @@ def after_pod_deleted(pod: Pod, old: Pod, _new: None) -> bool:
     return _clash(disks_of(mine.volumes), old) or not set(mine.claim_names).isdisjoint(
         old.template.claim_names
     )
-
-
-def after_claim_added(pod: Pod, _old: None, new: PersistentVolumeClaim) -> bool:
-    """Queue if a claim of this pod was added."""
-    return named_by(pod, new)

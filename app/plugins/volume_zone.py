@@ -8,7 +8,14 @@ from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from app.framework.interface import CycleState, EventRegistration, Handle, Verdicts, reject
+from app.framework.interface import (
+    CycleState,
+    EventRegistration,
+    Handle,
+    Verdicts,
+    on_event,
+    reject,
+)
 from app.model.claims import (
     WAIT_FOR_FIRST_CONSUMER,
     claim_missing,
@@ -16,9 +23,9 @@ from app.model.claims import (
     named_by,
     not_found,
 )
-from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.cluster_event import Action, Resource
 from app.model.csi_migration import BETA_REGION, BETA_ZONE, MULTI_ZONE_DELIMITER, REGION, ZONE
-from app.model.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
+from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
 from app.state.columns.labels import MISSING, Mask
@@ -134,22 +141,19 @@ class VolumeZone:
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Classes that wait for consumers, nodes, claims and volumes."""
+        change = Action.Add | Action.Update
         return (
-            EventRegistration(
-                ClusterEvent(Resource.StorageClass, Action.Add),
-                after_class_added,
+            on_event(
+                Resource.StorageClass,
+                Action.Add,
+                lambda _pod, _old, new: new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER,
                 template_only=True,
             ),
-            EventRegistration(ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeLabel)),
-            EventRegistration(
-                ClusterEvent(Resource.PersistentVolumeClaim, Action.Add | Action.Update),
-                after_claim_changed,
+            on_event(Resource.Node, Action.Add | Action.UpdateNodeLabel),
+            on_event(
+                Resource.PersistentVolumeClaim, change, lambda pod, _, new: named_by(pod, new)
             ),
-            EventRegistration(
-                ClusterEvent(Resource.PersistentVolume, Action.Add | Action.Update),
-                after_volume_changed,
-                template_only=True,
-            ),
+            on_event(Resource.PersistentVolume, change, _zones_changed, template_only=True),
         )
 
 
@@ -165,18 +169,5 @@ def _within(view: View, requirement: ZoneRequirement) -> Mask:
     return fits
 
 
-def after_class_added(_pod: Pod, _old: None, new: StorageClass) -> bool:
-    """A class has appeared whose claims wait for their first consumer."""
-    return new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
-
-
-def after_claim_changed(
-    pod: Pod, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
-) -> bool:
-    """Queue if a claim of this pod was added or changed."""
-    return named_by(pod, new)
-
-
-def after_volume_changed(_pod: Pod, old: PersistentVolume | None, new: PersistentVolume) -> bool:
-    """Queue if a volume was added, or its zones or regions changed."""
+def _zones_changed(_pod: Pod, old: PersistentVolume | None, new: PersistentVolume) -> bool:
     return old is None or zone_requirements(old) != zone_requirements(new)

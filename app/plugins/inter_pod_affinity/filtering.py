@@ -1,5 +1,6 @@
 """Required terms: the incoming pod's affinity and anti-affinity, and the anti-affinity of existing pods."""
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
@@ -194,17 +195,11 @@ def _sum(terms: Iterable[ExistingTerm], rows: int) -> Int64:
 
 
 def _all(masks: Iterable[Mask]) -> Mask:
-    """The conjunction of the masks (at least one); overwrites the first one."""
-    out: Mask | None = None
-    for mask in masks:
-        out = mask if out is None else np.logical_and(out, mask, out=out)
-    assert out is not None  # noqa: S101 - the callers have at least one
-    return out
+    """The conjunction of the masks (at least one)."""
+    return functools.reduce(np.logical_and, masks)
 
 
 def _any(masks: Iterable[Mask], n: int) -> Mask:
-    """The disjunction of the masks; overwrites the first one."""
-    out: Mask | None = None
-    for mask in masks:
-        out = mask if out is None else np.logical_or(out, mask, out=out)
-    return np.zeros(n, bool) if out is None else out
+    """The disjunction of the masks."""
+    some = [*masks]
+    return functools.reduce(np.logical_or, some) if some else np.zeros(n, bool)

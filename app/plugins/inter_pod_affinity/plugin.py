@@ -1,6 +1,6 @@
 """The InterPodAffinity plugin."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 import msgspec
@@ -13,9 +13,10 @@ from app.framework.interface import (
     Need,
     QueueingHint,
     Verdicts,
+    on_event,
     reject_first,
 )
-from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.cluster_event import Action, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.selectors import Labels
@@ -41,8 +42,8 @@ ERR_REASON_EXISTING_ANTI_AFFINITY_RULES_NOT_MATCH: Final = (
 _FILTER_STATE: Final = "InterPodAffinity/filter"
 _SCORE_STATE: Final = "InterPodAffinity/score"
 
-_POD: Final = ClusterEvent(Resource.Pod, Action.Add | Action.UpdatePodLabel | Action.Delete)
-_NODE: Final = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeLabel)
+_POD: Final = Action.Add | Action.UpdatePodLabel | Action.Delete
+_NODE: Final = Action.Add | Action.UpdateNodeLabel
 _NO_LABELS: Final[Labels] = {}
 
 
@@ -158,8 +159,8 @@ class InterPodAffinity:
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Added, deleted and relabelled pods; added nodes and nodes whose labels changed."""
         return (
-            EventRegistration(_POD, self._after_pod_change),
-            EventRegistration(_NODE, self._after_node_change, template_only=True),
+            on_event(Resource.Pod, _POD, self._after_pod_change),
+            on_event(Resource.Node, _NODE, self._after_node_change, template_only=True),
         )
 
     def _after_pod_change(self, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
@@ -194,8 +195,9 @@ class InterPodAffinity:
         terms = self._table.terms.of(pod)
         if terms.error or (old is None and not terms.required_affinity):
             return QueueingHint.QUEUE
-        entered = _any_key(terms.required_affinity, lambda k: _entered(k, old, new))
-        return entered or _any_key(terms.required_anti_affinity, lambda k: _left(k, old, new))
+        return any(_entered(t.topology_key, old, new) for t in terms.required_affinity) or any(
+            _left(t.topology_key, old, new) for t in terms.required_anti_affinity
+        )
 
 
 def _waiting(pod: Pod) -> bool:
@@ -208,15 +210,9 @@ def _all_select(terms: tuple[AffinityTerm, ...], pod: Pod) -> bool:
     return bool(terms) and all(t.matches(pod.namespace, _NO_LABELS, pod.labels) for t in terms)
 
 
-def _any_key(terms: tuple[AffinityTerm, ...], changed: Callable[[str], bool]) -> bool:
-    return any(changed(term.topology_key) for term in terms)
-
-
 def _entered(key: str, old: Node | None, new: Node) -> bool:
     """Whether the node has entered a domain of the key."""
-    if old is None:
-        return key in new.labels
-    return key in new.labels and old.labels.get(key) != new.labels[key]
+    return key in new.labels and (old is None or old.labels.get(key) != new.labels[key])
 
 
 def _left(key: str, old: Node | None, new: Node) -> bool:

@@ -13,8 +13,9 @@ from app.framework.interface import (
     Need,
     QueueingHint,
     Verdicts,
+    on_event,
 )
-from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.cluster_event import Action, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.selectors import Labels, SelectorError
@@ -82,7 +83,9 @@ class PodTopologySpread:
         try:
             constraints = self._source.of(pod, HARD)
         except SelectorError as error:
-            return _fault(f"get constraints from pod: {_obtaining(pod, 'hard')}: {error}")
+            return Status(
+                Code.Error, (f"get constraints from pod: {_obtaining(pod, 'hard')}: {error}",)
+            )
         if not constraints:
             return SKIP
         view = View.everything(self._table)
@@ -107,7 +110,9 @@ class PodTopologySpread:
         try:
             constraints = self._source.of(pod, SOFT) if self._table.node_count else ()
         except SelectorError as error:
-            return _fault(f"calculating preScoreState: {_obtaining(pod, 'soft')}: {error}")
+            return Status(
+                Code.Error, (f"calculating preScoreState: {_obtaining(pod, 'soft')}: {error}",)
+            )
         if not constraints:
             return SKIP
         everything = View.everything(self._table)
@@ -137,9 +142,10 @@ class PodTopologySpread:
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Pods and nodes that may change the counts or the domains."""
         return (
-            EventRegistration(ClusterEvent(Resource.Pod, _POD_ACTIONS), self._after_pod_change),
-            EventRegistration(
-                ClusterEvent(Resource.Node, _NODE_ACTIONS),
+            on_event(Resource.Pod, _POD_ACTIONS, self._after_pod_change),
+            on_event(
+                Resource.Node,
+                _NODE_ACTIONS,
                 self._after_node_change,
                 template_only=not self._source.defaults_filter,
             ),
@@ -180,10 +186,6 @@ def _obtaining(pod: Pod, sort: str) -> str:
     own = bool(pod.template.spread_constraints)
     what = f"{sort} topology spread constraints"
     return f"obtaining pod's {what}" if own else f"setting default {what}"
-
-
-def _fault(text: str) -> Status:
-    return Status(Code.Error, (text,))
 
 
 def _involved(changed: Pod, pod: Pod) -> bool:

@@ -14,14 +14,14 @@ from app.framework.interface import (
     Handle,
     Need,
     Verdicts,
+    on_event,
 )
 from app.model.claims import not_found, used_by
-from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.cluster_event import Action, Resource
 from app.model.objects import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
-    PersistentVolumeClaim,
     StorageClass,
 )
 from app.model.pod import Pod, PodTemplate
@@ -88,7 +88,7 @@ class VolumeBinding:
         return SKIP
 
     def score(self, _state: CycleState, _pod: Pod, view: View) -> Int64:
-        """None: no scores without the feature gate."""
+        """int64[n]: 0, without the feature gate."""
         return np.zeros(view.n, np.int64)
 
     # ------------------------------------------------------------ binding claims
@@ -140,16 +140,14 @@ class VolumeBinding:
         if not flight.ok:
             return flight
         reservation: Reservation = state.read(_RESERVATION)
+        context = ""
         try:
             await write(reservation, effects)
-        except SchedulingError as error:
-            self.stage_errors["bind"] += 1
-            return Status(Code.Error, (str(error),))
-        try:
+            context = "binding volumes: "
             await self._waiter.wait_bound(pod, reservation, effects)
         except SchedulingError as error:
             self.stage_errors["bind"] += 1
-            return Status(Code.Error, (f"binding volumes: {error}",))
+            return Status(Code.Error, (f"{context}{error}",))
         return SUCCESS
 
     # ------------------------------------------------------------ queueing
@@ -158,32 +156,17 @@ class VolumeBinding:
         """Events of claims, volumes, classes, CSI objects and nodes."""
         change = Action.Add | Action.Update
         return (
-            EventRegistration(
-                ClusterEvent(Resource.StorageClass, change), after_class_changed, template_only=True
-            ),
-            EventRegistration(
-                ClusterEvent(Resource.PersistentVolumeClaim, change), after_claim_changed
-            ),
-            EventRegistration(ClusterEvent(Resource.PersistentVolume, change)),
-            EventRegistration(ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeLabel)),
-            EventRegistration(
-                ClusterEvent(Resource.CSINode, change), after_csi_node_changed, template_only=True
-            ),
-            EventRegistration(
-                ClusterEvent(Resource.CSIDriver, Action.Update),
-                after_driver_changed,
-                template_only=True,
-            ),
-            EventRegistration(
-                ClusterEvent(Resource.CSIStorageCapacity, change),
-                after_capacity_changed,
-                template_only=True,
-            ),
+            on_event(Resource.StorageClass, change, _topologies_changed, template_only=True),
+            on_event(Resource.PersistentVolumeClaim, change, lambda pod, _, new: used_by(pod, new)),
+            on_event(Resource.PersistentVolume, change),
+            on_event(Resource.Node, Action.Add | Action.UpdateNodeLabel),
+            on_event(Resource.CSINode, change, _migration_changed, template_only=True),
+            on_event(Resource.CSIDriver, Action.Update, _capacity_ignored, template_only=True),
+            on_event(Resource.CSIStorageCapacity, change, _capacity_grown, template_only=True),
         )
 
 
-def after_class_changed(_pod: Pod, old: StorageClass | None, new: StorageClass) -> bool:
-    """Queue if a class was added or its allowedTopologies changed."""
+def _topologies_changed(_pod: Pod, old: StorageClass | None, new: StorageClass) -> bool:
     return old is None or _topologies(old) != _topologies(new)
 
 
@@ -192,19 +175,11 @@ def _topologies(storage_class: StorageClass) -> list[tuple[object, ...]]:
     return [term.match_label_expressions or () for term in storage_class.allowed_topologies or ()]
 
 
-def after_claim_changed(
-    pod: Pod, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
-) -> bool:
-    """Queue if a claim of this pod was added or changed."""
-    return used_by(pod, new)
-
-
-def after_csi_node_changed(_pod: Pod, old: CSINode | None, new: CSINode) -> bool:
-    """Queue if a CSINode was added or its migrated in-tree plugins changed."""
+def _migration_changed(_pod: Pod, old: CSINode | None, new: CSINode) -> bool:
     return old is None or migrated_plugins(old) != migrated_plugins(new)
 
 
-def after_driver_changed(pod: Pod, old: CSIDriver, new: CSIDriver) -> bool:
+def _capacity_ignored(pod: Pod, old: CSIDriver, new: CSIDriver) -> bool:
     """Queue if the driver of an inline volume of this pod no longer reports capacity."""
     switched_off = bool(old.spec.storage_capacity) and not new.spec.storage_capacity
     return switched_off and any(
@@ -212,10 +187,7 @@ def after_driver_changed(pod: Pod, old: CSIDriver, new: CSIDriver) -> bool:
     )
 
 
-def after_capacity_changed(
-    _pod: Pod, old: CSIStorageCapacity | None, new: CSIStorageCapacity
-) -> bool:
-    """Queue if a capacity was added or has grown."""
+def _capacity_grown(_pod: Pod, old: CSIStorageCapacity | None, new: CSIStorageCapacity) -> bool:
     if old is None:
         return True
     before, after = volume_limit(old), volume_limit(new)
