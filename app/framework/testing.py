@@ -37,9 +37,9 @@ from app.model.cluster_event import (
     NODE_DELETE,
     UNSCHEDULABLE_POD_ADD,
     UNSCHEDULABLE_POD_DELETE,
-    Action,
     ClusterEvent,
     Resource,
+    action_of,
 )
 from app.model.devices import ResourceClaim
 from app.model.objects import Named, Node, PersistentVolume, PersistentVolumeClaim
@@ -406,8 +406,7 @@ class _Waiting:
 
 
 def events_of(old: Named | Pod | None, new: Named | Pod | None) -> list[ClusterEvent]:
-    """The cluster events of a change; ``old`` is None for an addition, ``new`` for a deletion. Empty for kinds that
-    wake no pod."""
+    """The cluster events of a change (``old`` None: added, ``new`` None: deleted); [] for kinds that wake no pod."""
     if isinstance(old, Pod) or isinstance(new, Pod):
         return _pod_events(old, new)
     if isinstance(old, Node) and isinstance(new, Node):
@@ -417,7 +416,7 @@ def events_of(old: Named | Pod | None, new: Named | Pod | None) -> list[ClusterE
     resource = Resource.__members__.get(type(new if old is None else old).__name__)
     if resource is None:
         return []
-    return [ClusterEvent(resource, _action(old, new))]
+    return [ClusterEvent(resource, action_of(old, new))]
 
 
 def _pod_events(old: object, new: object) -> list[ClusterEvent]:
@@ -429,9 +428,3 @@ def _pod_events(old: object, new: object) -> list[ClusterEvent]:
         return [ASSIGNED_POD_ADD if new.node_name else UNSCHEDULABLE_POD_ADD]
     bound = isinstance(old, Pod) and old.node_name
     return [ASSIGNED_POD_DELETE if bound else UNSCHEDULABLE_POD_DELETE]
-
-
-def _action(old: object, new: object) -> Action:
-    if old is None:
-        return Action.Add
-    return Action.Delete if new is None else Action.Update

@@ -46,6 +46,13 @@ class Resource(enum.StrEnum):
     DeviceClass = "resource.k8s.io/DeviceClass"
 
 
+def action_of(old: object | None, new: object | None) -> Action:
+    """The kind of a change of one object; ``old`` is None for an addition, ``new`` for a deletion."""
+    if old is None:
+        return Action.Add
+    return Action.Delete if new is None else Action.Update
+
+
 _POD_KINDS = frozenset({Resource.Pod, Resource.AssignedPod, Resource.UnschedulablePod})
 
 

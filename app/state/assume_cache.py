@@ -53,8 +53,7 @@ class AssumeCache(Generic[T]):
         return stored
 
     def in_sync(self, obj: T) -> T:
-        """The stored object. Raises SchedulingError if it does not exist or has another resource version than
-        ``obj``."""
+        """The stored object. Raises SchedulingError if it is missing or has another version than ``obj``."""
         stored = self.stored(obj)
         if stored.resource_version != obj.resource_version:
             raise SchedulingError(
@@ -66,20 +65,18 @@ class AssumeCache(Generic[T]):
     def assume(self, obj: T) -> None:
         """Replaces the stored object, which must have the same resource version. Raises SchedulingError."""
         self.in_sync(obj)
-        self._put(obj, obj)
+        self._put(obj)
 
     def restore(self, obj: T) -> None:
         """Removes this assumed object, unless a later version or another assumed object has replaced it."""
         if self._assumed.get((obj.namespace, obj.name)) is obj:
-            self._put(obj, None)
-
-    def _put(self, obj: T, assumed: T | None) -> None:
-        before = self.get(obj.name, obj.namespace)
-        if assumed is None:
             del self._assumed[obj.namespace, obj.name]
-        else:
-            self._assumed[obj.namespace, obj.name] = assumed
-        self._replaced(before, self.get(obj.name, obj.namespace))
+            self._replaced(obj, self.get(obj.name, obj.namespace))
+
+    def _put(self, obj: T) -> None:
+        before = self.get(obj.name, obj.namespace)
+        self._assumed[obj.namespace, obj.name] = obj
+        self._replaced(before, obj)
 
     def _supersedes(self, stored: T, assumed: T) -> bool:
         """Whether a version from the watch replaces the assumed one."""
@@ -88,9 +85,7 @@ class AssumeCache(Generic[T]):
     def _changed(self, old: T | None, new: T | None) -> None:
         """Handles a change of a stored object."""
         changed = new or old
-        if changed is None:
-            return
-        key = (changed.namespace, changed.name)
+        key = ("", "") if changed is None else (changed.namespace, changed.name)
         assumed = self._assumed.get(key)
         if assumed is None:
             self._replaced(old, new)

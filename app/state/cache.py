@@ -29,6 +29,10 @@ class CacheError(Exception):
     """An operation that the pod's state does not allow; the text is kube-scheduler's."""
 
 
+def _refusal(pod: Pod, why: str) -> CacheError:
+    return CacheError(f"pod {pod.uid}({pod.key}) {why}")
+
+
 class CacheStatistics(msgspec.Struct, frozen=True):
     """The number of objects in the cache."""
 
@@ -37,10 +41,6 @@ class CacheStatistics(msgspec.Struct, frozen=True):
     assumed_pods: int
     #: Assumed pods whose binding was written but is not yet confirmed by the watch.
     unconfirmed_pods: int
-
-
-def _label(pod: Pod) -> str:
-    return f"{pod.uid}({pod.key})"
 
 
 class Cache:
@@ -79,17 +79,16 @@ class Cache:
         """Adds a pod, with its node name set, before it is bound. Raises CacheError."""
         self._need_uid(pod)
         if pod.uid in self._pods:
-            raise CacheError(f"pod {_label(pod)} is in the cache, so can't be assumed")
+            raise _refusal(pod, "is in the cache, so can't be assumed")
         self.table.add_pod(pod)
         self._pods[pod.uid] = pod
         self._assumed.add(pod.uid)
 
     def update_assumed(self, pod: Pod) -> Pod:
-        """Updates an assumed pod; returns the new version with the assumed node. Raises CacheError, and what ``add``
-        raises."""
+        """Updates an assumed pod; returns it with the assumed node. Raises CacheError, and what ``add`` raises."""
         known = self._pods.get(pod.uid)
         if known is None or pod.uid not in self._assumed:
-            raise CacheError(f"pod {_label(pod)} is not assumed, so cannot be updated")
+            raise _refusal(pod, "is not assumed, so cannot be updated")
         assumed = pod.on(known.node_name)
         self._put(known, assumed)
         return assumed
@@ -106,11 +105,9 @@ class Cache:
         if known is None:
             return
         if known.node_name != pod.node_name:
-            raise CacheError(
-                f"pod {_label(pod)} was assumed on {pod.node_name} but assigned to {known.node_name}"
-            )
+            raise _refusal(pod, f"was assumed on {pod.node_name} but assigned to {known.node_name}")
         if pod.uid not in self._assumed:
-            raise CacheError(f"pod {_label(pod)} wasn't assumed so cannot be forgotten")
+            raise _refusal(pod, "wasn't assumed so cannot be forgotten")
         self._drop(known)
 
     def add(self, pod: Pod) -> None:
@@ -121,7 +118,7 @@ class Cache:
         self._need_uid(pod)
         known = self._pods.get(pod.uid)
         if known is not None and pod.uid not in self._assumed:
-            raise CacheError(f"pod {_label(pod)} was already in added state")
+            raise _refusal(pod, "was already in added state")
         self._assumed.discard(pod.uid)
         self._bound.discard(pod.uid)
         self._put(known, pod)
@@ -150,11 +147,9 @@ class Cache:
         self._need_uid(pod)
         known = self._pods.get(pod.uid)
         if known is None:
-            raise CacheError(
-                f"pod {_label(pod)} is not added to scheduler cache, so cannot be updated"
-            )
+            raise _refusal(pod, "is not added to scheduler cache, so cannot be updated")
         if pod.uid in self._assumed:
-            raise CacheError(f"assumed pod {_label(pod)} should not be updated")
+            raise CacheError(f"assumed pod {pod.uid}({pod.key}) should not be updated")
         self._put(known, pod)
 
     def remove(self, pod: Pod) -> None:
@@ -162,9 +157,7 @@ class Cache:
         self._need_uid(pod)
         known = self._pods.get(pod.uid)
         if known is None:
-            raise CacheError(
-                f"pod {_label(pod)} is not found in scheduler cache, so cannot be removed from it"
-            )
+            raise _refusal(pod, "is not found in scheduler cache, so cannot be removed from it")
         self._drop(known)
 
     def _need_uid(self, pod: Pod) -> None:
@@ -220,8 +213,7 @@ class Cache:
             yield self._dump_node(name, row, nominated(name))
 
     def _dump_node(self, name: str, row: int, nominated: Sequence[Pod]) -> str:
-        table = self.table
-        node, pods = table.nodes[row], table.pods[row].values()
+        node, pods = self.table.nodes[row], self.table.pods[row].values()
         lines = [
             f"Node name: {name}",
             f"Deleted: {str(node is None).lower()}",

@@ -90,7 +90,7 @@ class ResourceClaims(AssumeCache[ResourceClaim]):
             return False
         known = self.get(claim.name, claim.namespace) or stored
         if _version(claim) > _version(known):
-            self._put(claim, claim)
+            self._put(claim)
         return True
 
     def _supersedes(self, stored: ResourceClaim, assumed: ResourceClaim) -> bool:

@@ -119,8 +119,7 @@ class Nominator:
         return list(self._pods_on.get(node_name, {}).values())
 
     def changed_since(self, version: int) -> Iterator[str] | None:
-        """The names of the nodes whose nominated pods have changed after ``version``; None if this is not known any
-        more."""
+        """The nodes whose nominated pods have changed after ``version``; None if this is no longer known."""
         if version < self._forgotten:
             return None
         changes = self._changed_at

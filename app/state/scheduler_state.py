@@ -18,9 +18,9 @@ from app.model.cluster_event import (
     ASSIGNED_POD_DELETE,
     NODE_ADD,
     NODE_DELETE,
-    Action,
     ClusterEvent,
     Resource,
+    action_of,
 )
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from app.model.objects import (
@@ -82,8 +82,7 @@ class ReportProblem(msgspec.Struct, frozen=True):
 
 
 class RefusedObject(msgspec.Struct, frozen=True):
-    """An object, by its key, that could not be handled. It is not in the state, except for the resources of a bound
-    pod."""
+    """An object that could not be handled. It is not in the state, except for a bound pod's resources."""
 
     key: str
     error: Exception
@@ -307,11 +306,8 @@ class SchedulerState:
             if known is not None:
                 self.cache.remove(pod)
             self.queue.move_all(ASSIGNED_POD_DELETE, pod, None, now)
-            return (
-                ()
-                if known is not None
-                else (ReportProblem(f"pod {pod.key} was deleted but not in the cache"),)
-            )
+            missing = ReportProblem(f"pod {pod.key} was deleted but not in the cache")
+            return () if known is not None else (missing,)
         if not self.responsible_for(pod):
             return ()
         self.queue.delete(pod)
@@ -358,16 +354,9 @@ class SchedulerState:
         else:
             lister.store(change.new)
         resource = RESOURCES.get(change.kind)
-        if resource is None:
-            return
-        action = (
-            Action.Add
-            if change.old is None
-            else Action.Delete
-            if change.new is None
-            else Action.Update
-        )
-        self.queue.move_all(ClusterEvent(resource, action), change.old, change.new, now)
+        if resource is not None:
+            event = ClusterEvent(resource, action_of(change.old, change.new))
+            self.queue.move_all(event, change.old, change.new, now)
 
     # ------------------------------------------------------------ the queue's time
 
@@ -386,8 +375,7 @@ class SchedulerState:
         return queue.continue_waking() + queue.flush_backoff(now) + queue.flush_unschedulable(now)
 
     def activate(self, pods: Iterable[Pod], now: float) -> int:
-        """Activates pods whatever they wait for; returns the number of pods activated (see
-        SchedulingQueue.activate)."""
+        """Activates pods whatever they wait for; returns how many (see SchedulingQueue.activate)."""
         activated = self.queue.activate(pods, now)
         self._notify()
         return activated
@@ -432,7 +420,7 @@ class SchedulerState:
         self.cache.finish_binding(uid)
 
     def done(self, uid: str) -> None:
-        """Ends the pod's time in flight: its binding begins."""
+        """Ends the pod's time in flight and removes its nomination (docs/spec/queue.md#nominator)."""
         self.queue.done(uid)
 
     def drop(self, pod: Pod) -> None:

@@ -143,11 +143,12 @@ class NodeTable:
 
     def _grow(self, capacity: int) -> None:
         extra = capacity - self.capacity
-        self.exists = np.concatenate((self.exists, np.zeros(extra, bool)))
-        self.unschedulable = np.concatenate((self.unschedulable, np.zeros(extra, bool)))
-        self.generation = np.concatenate((self.generation, np.zeros(extra, np.int64)))
-        self.allocatable_pods = np.concatenate((self.allocatable_pods, np.zeros(extra, np.int64)))
-        self.pod_count = np.concatenate((self.pod_count, np.zeros(extra, np.int64)))
+        flags, numbers = np.zeros(extra, bool), np.zeros(extra, np.int64)
+        self.exists = np.concatenate((self.exists, flags))
+        self.unschedulable = np.concatenate((self.unschedulable, flags))
+        self.generation = np.concatenate((self.generation, numbers))
+        self.allocatable_pods = np.concatenate((self.allocatable_pods, numbers))
+        self.pod_count = np.concatenate((self.pod_count, numbers))
         for column in self._columns:
             column.grow(capacity)
         for index in self._indexes:
@@ -310,19 +311,13 @@ class NodeTable:
                 try:
                     index.add(pod, rows[at])
                 except Exception:
-                    for earlier in self._indexes[:number]:
-                        self._unindex(earlier, pods, rows)
-                    self._unindex(index, pods[:at], rows)
+                    for k, done in enumerate(self._indexes[: number + 1]):
+                        for i in range(len(pods) if k < number else at):
+                            done.remove(pods[i], rows[i])
                     raise
 
-    @staticmethod
-    def _unindex(index: PodIndex, pods: Sequence[Pod], rows: Sequence[int]) -> None:
-        for pod, row in zip(pods, rows, strict=False):
-            index.remove(pod, row)
-
     def remove_pod(self, pod: Pod) -> None:
-        """Removes a pod, in the version last added, from its row. Raises KeyError; an index's exception after the
-        removal."""
+        """Removes a pod, in the version last added. Raises KeyError; an index's exception after the removal."""
         row = self.row_of[pod.node_name]
         del self.pods[row][pod.uid]
         self._count(pod, row, -1)

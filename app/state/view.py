@@ -70,8 +70,7 @@ class View:
         return self.table.requested.block(resources, self._at)
 
     def nonzero_requested(self, which: int) -> Int64:
-        """int64[n]: requests of CPU_ROW or MEMORY_ROW, with kube-scheduler's defaults for containers without a
-        request."""
+        """int64[n]: requests of CPU_ROW or MEMORY_ROW, with kube-scheduler's defaults for absent ones."""
         column: Int64 = self.table.nonzero.matrix[which, self._at]
         return column
 
@@ -151,7 +150,7 @@ class DryRunView(View):
     """A view in which pods have been added to, or removed from, single rows; each row is an independent dry run.
 
     Pods may be added and removed at any time, singly or in batches. Columns are updated at once; the pods of a row
-    are computed on request.
+    are computed on request. The columns and questions are those of View, with the changes.
     """
 
     def __init__(self, table: NodeTable, rows: Rows) -> None:
@@ -254,21 +253,17 @@ class DryRunView(View):
     # ------------------------------------------------------------ columns
 
     def requested(self, resource: str) -> Int64:
-        """As in View, with the changes."""
         column: Int64 = self.requested_of((resource,))[0]
         return column
 
     def nonzero_requested(self, which: int) -> Int64:
-        """As in View, with the changes."""
         column: Int64 = self.nonzero_of_both()[which]
         return column
 
     def requested_of(self, resources: tuple[str, ...]) -> Int64:
-        """As in View, with the changes."""
         return self._with_moves(self.table.requested, self._requested, resources)
 
     def nonzero_of_both(self) -> Int64:
-        """int64[2, n]: ``nonzero_requested`` of cpu and of memory."""
         return self._with_moves(self.table.nonzero, self._nonzero, _CPU_AND_MEMORY)
 
     def _with_moves(
@@ -288,13 +283,11 @@ class DryRunView(View):
         return block
 
     def pod_count(self) -> Int64:
-        """As in View, with the changes."""
         return super().pod_count() + self._pods
 
     # ------------------------------------------------------------ pods
 
     def pods(self, position: int) -> Iterator[Pod]:
-        """As in View, with the changes."""
         changed = self._net()[position]
         for pod in super().pods(position):
             if pod.uid not in changed:
@@ -304,17 +297,14 @@ class DryRunView(View):
                 yield pod
 
     def changes(self) -> Iterable[tuple[int, Pod, int]]:
-        """(position, pod, +1 or -1) for every change."""
         for position, changed in enumerate(self._net()):
             for pod, sign in changed.values():
                 yield position, pod, sign
 
     def counts(self, counter: PodCounter) -> Int64:
-        """As in View, with the changes."""
         return super().counts(counter) + self.count_delta(counter)
 
     def count_delta(self, counter: PodCounter) -> Int64:
-        """int64[n]: the changes in ``counts``."""
         known = self._deltas.get(id(counter))
         if known is None:
             delta = np.zeros(self.n, np.int64)
@@ -324,7 +314,6 @@ class DryRunView(View):
         return known[1]
 
     def port_conflicts(self, wanted: Iterable[HostPort]) -> Mask:
-        """As in View, with the changes."""
         wanted = tuple(wanted)
         out = super().port_conflicts(wanted)
         for position in self._ports.keys() | self._pinned.keys():

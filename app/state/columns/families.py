@@ -30,8 +30,7 @@ _FEW: Final = 16
 
 
 class PodFamily:
-    """Pods with the same namespace, labels and terminating state: their number per row, and the counters that count
-    them."""
+    """Pods with the same namespace, labels and terminating state: their number per row, and their counters."""
 
     __slots__ = ("counted_by", "labels", "namespace", "rows", "terminating")
 

@@ -37,8 +37,7 @@ class Images:
         self._names: dict[int, frozenset[str]] = {}
 
     def set(self, row: int, images: Iterable[ContainerImage]) -> None:
-        """Sets the images of a row; only the first MAX_IMAGE_NAMES names, and the first size of a repeated name,
-        count."""
+        """Sets a row's images; the first MAX_IMAGE_NAMES names and the first size of a repeated name count."""
         sizes: dict[str, int] = {}
         reported = ((name, image.size_bytes) for image in images for name in image.names or ())
         for name, size in itertools.islice(reported, MAX_IMAGE_NAMES):

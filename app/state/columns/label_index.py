@@ -71,8 +71,7 @@ class LabelIndex(Generic[T]):
         return max(_FEW, len(self.items) // _ITEMS_PER_HOLDER)
 
     def holders(self, key: str) -> Mapping[T, str] | None:
-        """The items with a key, and their values; None if the key is not rare. Valid until an item is added or
-        removed."""
+        """The items with a key, and their values; None if the key is not rare. Valid until an item changes."""
         known = self._keys.get(key)
         if known is None:
             return {}
@@ -86,8 +85,7 @@ class LabelIndex(Generic[T]):
         return known
 
     def within(self, selector: Selector) -> Iterable[T]:
-        """The items that a selector may match, from its most selective requirement. Valid until an item is added or
-        removed."""
+        """The items that a selector may match, by its most selective requirement. Valid until an item changes."""
         if selector.nothing:
             return ()
         choices = [self._with(key, op, values) for key, op, values in selector.requirements]

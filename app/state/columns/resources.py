@@ -10,7 +10,7 @@ import numpy.typing as npt
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, allocatable_units
-from app.state.columns.sparse import LIMIT, SparseColumn, clamp, largest_sum
+from app.state.columns.sparse import LIMIT, SparseColumns, clamp, largest_sum
 
 Int64 = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -61,7 +61,7 @@ class ResourceColumns:
     def __init__(self, capacity: int) -> None:
         self.matrix: Int64 = np.zeros((len(_BASIC), capacity), np.int64)
         self._capacity = capacity
-        self._others: Final[dict[str, SparseColumn]] = {}
+        self._others: Final = SparseColumns(capacity)
         #: The sums of the matrix beyond LIMIT, by position and row.
         self._beyond: Final[dict[tuple[int, int], int]] = {}
         #: An upper bound of the absolute values in the matrix.
@@ -132,7 +132,7 @@ class ResourceColumns:
             position = _BASIC.get(name)
             if position is None:
                 if amount:
-                    self._add_other(name, row, sign * amount)
+                    self._others.add(name, row, sign * amount)
                 continue
             total = matrix.item(position, row) + sign * amount
             if self._beyond or not -self._bound <= total <= self._bound:
@@ -144,10 +144,7 @@ class ResourceColumns:
         """Adds one amount of a resource for each of ``rows``, which may contain a row several times."""
         position = _BASIC.get(name)
         if position is None:
-            column = self._other(name)
-            column.add_at(rows, amounts)
-            if not column.used:
-                del self._others[name]
+            self._others.add_at(name, rows, amounts)
         elif len(rows) > _FEW and self._fits(amounts):
             np.add.at(self.matrix[position], rows, amounts)
         else:
@@ -175,22 +172,9 @@ class ResourceColumns:
                 total = clamp(total)
         self.matrix[key] = total
 
-    def _add_other(self, name: str, row: int, amount: int) -> None:
-        column = self._other(name)
-        column.add(row, amount)
-        if not column.used:
-            del self._others[name]
-
-    def _other(self, name: str) -> SparseColumn:
-        column = self._others.get(name)
-        if column is None:
-            column = self._others[name] = SparseColumn(self._capacity)
-        return column
-
     def grow(self, capacity: int) -> None:
         """Makes room for more rows."""
         extra = np.zeros((len(self.matrix), capacity - self._capacity), np.int64)
         self.matrix = np.concatenate((self.matrix, extra), axis=1)
         self._capacity = capacity
-        for column in self._others.values():
-            column.grow(capacity)
+        self._others.grow(capacity)

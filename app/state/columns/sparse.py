@@ -25,6 +25,40 @@ def largest_sum(amounts: Int64) -> int:
     return max(-int(amounts.min()), int(amounts.max())) * len(amounts)
 
 
+class SparseColumns(dict[str, "SparseColumn"]):
+    """Sparse columns by name; one without any number is dropped."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self._capacity = capacity
+
+    def add(self, name: str, row: int, amount: int) -> None:
+        """Adds an amount, which may be negative, to the number of a row."""
+        column = self._column(name)
+        column.add(row, amount)
+        if not column.used:
+            del self[name]
+
+    def add_at(self, name: str, rows: Rows, amounts: Int64) -> None:
+        """Adds one amount for each of ``rows``, which may contain a row several times."""
+        column = self._column(name)
+        column.add_at(rows, amounts)
+        if not column.used:
+            del self[name]
+
+    def _column(self, name: str) -> "SparseColumn":
+        column = self.get(name)
+        if column is None:
+            column = self[name] = SparseColumn(self._capacity)
+        return column
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for more rows."""
+        self._capacity = capacity
+        for column in self.values():
+            column.grow(capacity)
+
+
 class SparseColumn:
     """One number per row, 0 by default. A dict if few rows have a number, else an array.
 

@@ -70,20 +70,17 @@ class VolumeIndex:
         self._disk_writers: dict[DiskKey, Uses] = {}
 
     def add(self, pod: Pod, row: int) -> None:
-        """Adds a pod to a row."""
-        if pod.template.volumes:
-            self._count(pod, row, 1)
+        self._count(pod, row, 1)
 
     def remove(self, pod: Pod, row: int) -> None:
-        """Removes a pod from a row."""
-        if pod.template.volumes:
-            self._count(pod, row, -1)
+        self._count(pod, row, -1)
 
     def _count(self, pod: Pod, row: int, step: int) -> None:
-        template = pod.template
-        for name in template.claim_names:
+        if not pod.template.volumes:
+            return
+        for name in pod.template.claim_names:
             count_use(self._claims, (pod.namespace, name), row, step)
-        for disk in disks_of(template.volumes):
+        for disk in disks_of(pod.template.volumes):
             for key in disk.keys:
                 count_use(self._disk_uses, key, row, step)
                 if not disk.read_only:

@@ -28,7 +28,7 @@ from app.model.pod import Pod
 from app.state.cluster import Cluster
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
-from app.state.columns.sparse import SparseColumn
+from app.state.columns.sparse import SparseColumns
 from app.state.columns.volumes import Uses, count_use
 from app.state.csi.nodes import CsiNodes, RowNames
 from app.state.csi.volumes import CsiVolume, VolumeResolver, inline_volume
@@ -48,20 +48,19 @@ class CsiCounts:
         #: The number of attachments of a volume, by node name.
         self._held: defaultdict[str, dict[CsiVolume, int]] = defaultdict(dict)
         #: By driver.
-        self._counts: dict[str, SparseColumn] = {}
+        self._counts = SparseColumns(capacity)
 
     def grow(self, capacity: int) -> None:
         """Makes room for more rows."""
         self._capacity = capacity
-        for counts in self._counts.values():
-            counts.grow(capacity)
+        self._counts.grow(capacity)
 
     def use(self, volume: CsiVolume, row: int, step: int) -> None:
         """Adds ``step`` to the uses of a volume by pods on a row."""
         before = self._used(volume, row)
         count_use(self._uses, volume, row, step)
         if 0 in {before, before + step} and not self._held_on(row, volume):
-            self._shift(volume.driver, row, 1 if step > 0 else -1)
+            self._counts.add(volume.driver, row, 1 if step > 0 else -1)
 
     def hold(self, volume: CsiVolume, node_name: str, step: int) -> None:
         """Adds or removes an attachment of a volume to a node."""
@@ -73,7 +72,7 @@ class CsiCounts:
             del self._held[node_name]
         row = self._names.row(node_name)
         if row is not None and 0 in {before, before + step} and not self._used(volume, row):
-            self._shift(volume.driver, row, step)
+            self._counts.add(volume.driver, row, step)
 
     def sync(self, lost: Iterable[tuple[int, str]], found: Iterable[tuple[int, str]]) -> None:
         """Applies changes of the rows' node names (see RowNames.catch_up)."""
@@ -81,21 +80,13 @@ class CsiCounts:
             for row, name in pairs:
                 for volume in self._held.get(name, ()):
                     if not self._used(volume, row):
-                        self._shift(volume.driver, row, step)
+                        self._counts.add(volume.driver, row, step)
 
     def _used(self, volume: CsiVolume, row: int) -> int:
         return self._uses.get(volume, _NOBODY).get(row, 0)
 
     def _held_on(self, row: int, volume: CsiVolume) -> bool:
         return volume in self._held.get(self._names.name(row), ())
-
-    def _shift(self, driver: str, row: int, step: int) -> None:
-        counts = self._counts.get(driver)
-        if counts is None:
-            counts = self._counts[driver] = SparseColumn(self._capacity)
-        counts.add(row, step)
-        if not counts.used:
-            del self._counts[driver]
 
     # ------------------------------------------------------------ questions
 
@@ -200,14 +191,10 @@ class CsiIndex:
     # ------------------------------------------------------------ pods
 
     def add(self, pod: Pod, row: int) -> None:
-        """Adds a pod to a row."""
-        if pod.template.volumes:
-            self._count(pod, row, 1)
+        self._count(pod, row, 1)
 
     def remove(self, pod: Pod, row: int) -> None:
-        """Removes a pod from a row."""
-        if pod.template.volumes:
-            self._count(pod, row, -1)
+        self._count(pod, row, -1)
 
     def grow(self, capacity: int) -> None:
         """Makes room for more rows."""
@@ -274,10 +261,10 @@ class CsiIndex:
         self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
     ) -> None:
         claim = new or old
-        known = None if claim is None else self._claims.get((claim.namespace, claim.name))
-        if claim is None or known is None:
-            return
-        self._resolve((claim.namespace, claim.name), known)
+        key = (claim.namespace, claim.name) if claim is not None else ("", "")
+        known = self._claims.get(key)
+        if known is not None:
+            self._resolve(key, known)
 
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         volume = new or old

@@ -12,7 +12,7 @@ import numpy as np
 from app.model.objects import CSINode
 from app.state.columns.labels import EncodedColumn, Mask
 from app.state.columns.resources import Int64, Rows
-from app.state.columns.sparse import SparseColumn
+from app.state.columns.sparse import SparseColumns
 from app.state.lister import Lister
 from app.state.table import NodeTable
 
@@ -84,7 +84,7 @@ class CsiNodes:
         self.present: Mask = np.zeros(capacity, bool)
         self.limited: Mask = np.zeros(capacity, bool)
         #: By driver: each row's limit plus 1, 0 for no limit. And the limits of each row by driver.
-        self._limits: dict[str, SparseColumn] = {}
+        self._limits = SparseColumns(capacity)
         self._limits_on: dict[int, Mapping[str, int]] = {}
         #: The annotation of each row.
         self._migrated: Final = EncodedColumn(capacity, "")
@@ -96,8 +96,7 @@ class CsiNodes:
         self.present = np.concatenate((self.present, np.zeros(extra, bool)))
         self.limited = np.concatenate((self.limited, np.zeros(extra, bool)))
         self._migrated.grow(capacity)
-        for limits in self._limits.values():
-            limits.grow(capacity)
+        self._limits.grow(capacity)
 
     def sync(self, found: Iterable[tuple[int, str]]) -> None:
         """Applies changes of the rows' node names (see RowNames.catch_up)."""
@@ -116,19 +115,11 @@ class CsiNodes:
         self.limited[row] = bool(limits)
         self._migrated.set(row, "" if node is None else migrated_plugins(node))
         for driver, limit in self._limits_on.pop(row, {}).items():
-            self._shift(driver, row, -(limit + 1))
+            self._limits.add(driver, row, -(limit + 1))
         for driver, limit in limits.items():
-            self._shift(driver, row, limit + 1)
+            self._limits.add(driver, row, limit + 1)
         if limits:
             self._limits_on[row] = limits
-
-    def _shift(self, driver: str, row: int, amount: int) -> None:
-        column = self._limits.get(driver)
-        if column is None:
-            column = self._limits[driver] = SparseColumn(len(self.present))
-        column.add(row, amount)
-        if not column.used:
-            del self._limits[driver]
 
     def limit(self, driver: str, rows: Rows) -> Int64 | None:
         """int64[n]: each row's limit for a driver; None if no row has one."""

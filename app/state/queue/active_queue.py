@@ -71,8 +71,7 @@ class ActiveQueue:
             self.add(queued)
 
     def peek(self, admits: Admits | None = None) -> QueuedPod | None:
-        """The first pod whose lane is open (``admits``; None: all are); None if it would pass a pod of higher
-        priority."""
+        """The first pod whose lane is open; None if it would pass a pod of higher priority."""
         first = [queued for heap in self._heaps.values() if (queued := heap.peek())]
         passed: list[QueuedPod] = []
         for queued in _in_order(first) if len(first) > 1 else first:

@@ -25,35 +25,11 @@ def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
     ]
 
 
-def _pod_labels_changed(old: Pod, new: Pod) -> bool:
-    return old.labels is not new.labels and dict(old.labels) != dict(new.labels)
-
-
 def _pod_scaled_down(old: Pod, new: Pod) -> bool:
     if old.resources is new.resources:
         return False
     now = dict(new.resources.requested)
     return any(now.get(name, -1) < amount for name, amount in old.resources.requested)
-
-
-def _gates_eliminated(old: Pod, new: Pod) -> bool:
-    return bool(old.spec.scheduling_gates) and not new.spec.scheduling_gates
-
-
-def _tolerations_changed(old: Pod, new: Pod) -> bool:
-    """Tolerations can only be added, so comparing their number is enough."""
-    return len(old.spec.tolerations or ()) != len(new.spec.tolerations or ())
-
-
-def _claims_generated(old: Pod, new: Pod) -> bool:
-    return (
-        old.claim_statuses != new.claim_statuses
-        or old.extended_claim_status != new.extended_claim_status
-    )
-
-
-def _node_uncordoned(old: Node, new: Node) -> bool:
-    return old.spec.unschedulable and not new.spec.unschedulable
 
 
 def _allocatable_changed(old: Node, new: Node) -> bool:
@@ -63,54 +39,59 @@ def _allocatable_changed(old: Node, new: Node) -> bool:
 
 def _amounts(resources: Resources) -> dict[str, int | str]:
     """The exact amounts, so that ``1`` equals ``1000m``; text that is not a quantity is kept."""
-    return {name: _amount(text) for name, text in resources.items()}
-
-
-def _amount(text: str | float) -> int | str:
-    try:
-        return quantity.parse(text)
-    except quantity.QuantityError:
-        return str(text)
-
-
-def _node_labels_changed(old: Node, new: Node) -> bool:
-    return old.labels != new.labels
-
-
-def _taints_changed(old: Node, new: Node) -> bool:
-    return (old.spec.taints or ()) != (new.spec.taints or ())
-
-
-def _conditions_changed(old: Node, new: Node) -> bool:
-    return _conditions(old) != _conditions(new)
+    amounts: dict[str, int | str] = {}
+    for name, text in resources.items():
+        try:
+            amounts[name] = quantity.parse(text)
+        except quantity.QuantityError:
+            amounts[name] = str(text)
+    return amounts
 
 
 def _conditions(node: Node) -> dict[str, str]:
     return {condition.type: condition.status for condition in node.status.conditions or ()}
 
 
-def _annotations_changed(old: Node, new: Node) -> bool:
-    return old.annotations != new.annotations
-
-
-def _features_changed(old: Node, new: Node) -> bool:
-    return (old.status.declared_features or ()) != (new.status.declared_features or ())
-
-
 _POD_CHANGES: Final[Sequence[tuple[Action, Callable[[Pod, Pod], bool]]]] = (
-    (Action.UpdatePodLabel, _pod_labels_changed),
+    (
+        Action.UpdatePodLabel,
+        lambda old, new: old.labels is not new.labels and dict(old.labels) != dict(new.labels),
+    ),
     (Action.UpdatePodScaleDown, _pod_scaled_down),
-    (Action.UpdatePodSchedulingGatesEliminated, _gates_eliminated),
-    (Action.UpdatePodToleration, _tolerations_changed),
-    (Action.UpdatePodGeneratedResourceClaim, _claims_generated),
+    (
+        Action.UpdatePodSchedulingGatesEliminated,
+        lambda old, new: bool(old.spec.scheduling_gates) and not new.spec.scheduling_gates,
+    ),
+    (  # tolerations can only be added, so comparing their number is enough
+        Action.UpdatePodToleration,
+        lambda old, new: len(old.spec.tolerations or ()) != len(new.spec.tolerations or ()),
+    ),
+    (
+        Action.UpdatePodGeneratedResourceClaim,
+        lambda old, new: (
+            old.claim_statuses != new.claim_statuses
+            or old.extended_claim_status != new.extended_claim_status
+        ),
+    ),
 )
 
 _NODE_CHANGES: Final[Sequence[tuple[Action, Callable[[Node, Node], bool]]]] = (
-    (Action.UpdateNodeTaint, _node_uncordoned),
+    (
+        Action.UpdateNodeTaint,
+        lambda old, new: old.spec.unschedulable and not new.spec.unschedulable,
+    ),
     (Action.UpdateNodeAllocatable, _allocatable_changed),
-    (Action.UpdateNodeLabel, _node_labels_changed),
-    (Action.UpdateNodeTaint, _taints_changed),
-    (Action.UpdateNodeCondition, _conditions_changed),
-    (Action.UpdateNodeAnnotation, _annotations_changed),
-    (Action.UpdateNodeDeclaredFeature, _features_changed),
+    (Action.UpdateNodeLabel, lambda old, new: old.labels != new.labels),
+    (
+        Action.UpdateNodeTaint,
+        lambda old, new: (old.spec.taints or ()) != (new.spec.taints or ()),
+    ),
+    (Action.UpdateNodeCondition, lambda old, new: _conditions(old) != _conditions(new)),
+    (Action.UpdateNodeAnnotation, lambda old, new: old.annotations != new.annotations),
+    (
+        Action.UpdateNodeDeclaredFeature,
+        lambda old, new: (
+            (old.status.declared_features or ()) != (new.status.declared_features or ())
+        ),
+    ),
 )
