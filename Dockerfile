@@ -1,5 +1,5 @@
 # The scheduler's image: locked dependencies, no package installer, nothing that runs as root.
-#   docker build --tag aiokube-scheduler:0.1.0 .
+#   docker build --tag aiokube-scheduler:0.2.0 .
 
 FROM python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285 AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
@@ -12,7 +12,7 @@ COPY requirements.lock requirements-build.lock ./
 RUN ["pip", "--python", "/opt/aiokube-scheduler/bin/python", "install", "--require-hashes", "--only-binary=:all:", "--requirement", "requirements.lock"]
 # hadolint ignore=DL3059
 RUN ["pip", "install", "--require-hashes", "--only-binary=:all:", "--requirement", "requirements-build.lock"]
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY extenders extenders
 COPY app app
 RUN ["pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "/wheels", "."]

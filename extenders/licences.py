@@ -8,13 +8,14 @@ A scheduler cannot count what several nodes share; this extender can. It rejects
 prefers the zone with the largest free part, and binds the pods itself, so that two pods that are scheduled at the same time
 never get the same seat. It learns from a watch of the pods which seats are taken, so a restart loses nothing. Run it with
 
-    python -m extenders.licences --seats zone-0=10 --seats zone-1=4
+    python -m aiokube_scheduler.extenders.licences --seats zone-0=10 --seats zone-1=4
 
 and configure it as config/licences.yaml shows.
 """
 
 import argparse
 import asyncio
+import functools
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -350,7 +351,7 @@ def _seats(text: str) -> tuple[str, int]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m extenders.licences")
+    parser = argparse.ArgumentParser(prog="python -m aiokube_scheduler.extenders.licences")
     parser.add_argument(
         "--seats", type=_seats, action="append", required=True, metavar="ZONE=NUMBER"
     )
@@ -375,6 +376,7 @@ def main() -> None:
         port=arguments.port,
         access_log=None,
         shutdown_timeout=1.0,
+        print=functools.partial(print, flush=True),
     )
 
 

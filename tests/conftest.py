@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import asyncio
+import os
 
 from hypothesis import HealthCheck, settings
 
@@ -13,9 +14,10 @@ settings.load_profile("always")
 
 
 def pytest_sessionstart() -> None:
-    """Keeps asyncio from making a loop of its own that nobody would close.
+    """Keeps asyncio from making a loop of its own that nobody would close. Children buffer their output as users' do.
 
     pytest-asyncio asks for the current loop before it sets its own; in a thread that never had one, asyncio would make
     one, and its late collection would fail a test that has nothing to do with it.
     """
     asyncio.set_event_loop(None)
+    os.environ.pop("PYTHONUNBUFFERED", None)

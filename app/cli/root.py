@@ -14,30 +14,27 @@ PROGRAM: Final = "aiokube-scheduler"
 
 class _Entry(NamedTuple):
     module: str
+    """In this package."""
     summary: str
     attribute: str = "command"
     """Of the module: the command."""
 
 
 _COMMANDS: Final = {
-    "run": _Entry("app.cli.run", "Run the scheduler."),
+    "run": _Entry("run", "Run the scheduler."),
     "demo": _Entry(
-        "app.cli.demo", "See it work: an embedded cluster, an extender and the scheduler in one go."
+        "demo", "See it work: an embedded cluster, an extender and the scheduler in one go."
     ),
-    "apiserver": _Entry("app.cli.apiserver", "Run the embedded cluster alone, for kubectl."),
-    "check-config": _Entry("app.cli.check_config", "Validate a configuration file."),
+    "apiserver": _Entry("apiserver", "Run the embedded cluster alone, for kubectl."),
+    "check-config": _Entry("check_config", "Validate a configuration file."),
     "check-extender": _Entry(
-        "app.cli.check_extender", "Call extenders and print problems of their answers."
+        "check_extender", "Call extenders and print problems of their answers."
     ),
-    "simulate": _Entry(
-        "app.cli.simulate", "Show where a workload would go in the cluster of a dump."
-    ),
-    "explain": _Entry("app.cli.explain", "Say why a pod is where it is, or why it is pending."),
-    "completion": _Entry(
-        "app.cli.about", "Print a completion script for a shell.", "completion_command"
-    ),
-    "help": _Entry("app.cli.about", "Show the help page of a command.", "help_command"),
-    "version": _Entry("app.cli.about", "Print the version.", "version_command"),
+    "simulate": _Entry("simulate", "Show where a workload would go in the cluster of a dump."),
+    "explain": _Entry("explain", "Say why a pod is where it is, or why it is pending."),
+    "completion": _Entry("about", "Print a completion script for a shell.", "completion_command"),
+    "help": _Entry("about", "Show the help page of a command.", "help_command"),
+    "version": _Entry("about", "Print the version.", "version_command"),
 }
 _OWN_OPTIONS: Final = frozenset({"-h", "--help", "--version"})
 
@@ -84,7 +81,7 @@ class CommandLine(click.Group):
         if entry is None:
             return None
         with _without_collections():
-            module = importlib.import_module(entry.module)
+            module = importlib.import_module(f"{__package__}.{entry.module}")
         command: click.Command = getattr(module, entry.attribute)
         return command
 

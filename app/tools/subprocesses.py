@@ -24,6 +24,8 @@ GRACE: Final = 10.0
 #: The character after the address shows that the address is complete.
 _LISTENING: Final = re.compile(r"(?i)\b(?:listening|running) on (https?://[^\s/]+)[\s/]")
 _POLL_SECONDS: Final = 0.02
+#: Of the program, in a checkout or as installed.
+_PACKAGE: Final = __name__.partition(".")[0]
 _TAIL_BYTES: Final = 4000
 
 
@@ -178,7 +180,7 @@ def module(name: str, *arguments: str) -> list[str]:
 
 def scheduler(config: Path, *flags: str, log: Path) -> AbstractAsyncContextManager[Child]:
     """``run`` with a configuration file, as a user would start it."""
-    command = module("app", "run", "--config", str(config), *flags)
+    command = module(_PACKAGE, "run", "--config", str(config), *flags)
     return child(command, log=log, name="the scheduler")
 
 

@@ -10,7 +10,7 @@ and a pod has the number that it needs in its own::
 
 Filter rejects the nodes that have too few, prioritize prefers those with the most free ones. Run it with
 
-    python -m extenders.python.seats --port 8888
+    python -m aiokube_scheduler.extenders.python.seats --port 8888
 
 and configure it as README.md shows. The Go and TypeScript samples give the same answers.
 """
@@ -70,7 +70,7 @@ def _no_number(pod: Pod) -> str:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m extenders.python.seats")
+    parser = argparse.ArgumentParser(prog="python -m aiokube_scheduler.extenders.python.seats")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8888, help="0 takes any free port")
     parser.add_argument("--cert", default="", help="PEM file: serve over TLS")

@@ -1,12 +1,15 @@
 """The image and the plain manifest: read as the programs that use them would."""
 
+import ast
 import fnmatch
+import importlib
 import json
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -19,6 +22,7 @@ import yaml
 from app.cli import main
 from app.cli.run import serving_options
 from app.settings.load import load
+from hatch_build import rewritten
 from tests.helm.kubernetes_schema import mistakes
 from tests.helm.rules import unrestricted
 
@@ -93,7 +97,7 @@ def test_it_ends_as_somebody_without_rights():
 def test_it_starts_the_command_without_a_shell():
     assert of("ENTRYPOINT")[-1].words == ["aiokube-scheduler"]
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {"aiokube-scheduler": "app.cli:main"}
+    assert scripts == {"aiokube-scheduler": "aiokube_scheduler.cli:main"}
     assert all(each.words for each in of("RUN"))
 
 
@@ -119,7 +123,15 @@ def test_locks_agree_and_have_hashes(name):
     assert all("--hash=sha256:" in requirement for requirement in requirements)
 
 
-def test_the_wheel_can_be_built_from_what_is_copied(tmp_path):
+def built(context: Path, target: str, to: Path) -> Path:
+    """The distribution made of a folder."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "-d", str(to)]
+    subprocess.run(command, cwd=context, check=True, capture_output=True, timeout=250)
+    (made,) = to.iterdir()
+    return made
+
+
+def test_the_wheel_of_what_is_copied_is_the_one_of_the_sdist(tmp_path):
     context = tmp_path / "context"
     context.mkdir()
     for source in copied():
@@ -128,12 +140,75 @@ def test_the_wheel_can_be_built_from_what_is_copied(tmp_path):
             shutil.copytree(ROOT / source, context / source, ignore=ignored)
         else:
             shutil.copy(ROOT / source, context)
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=context, check=True, capture_output=True, timeout=250)
-    (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    assert {"app/cli/run.py", "app/sim/http/server.py", "extenders/licences.py"} <= set(names)
-    assert not [name for name in names if name.startswith(("tests/", "docs/"))]
+    wheel = built(context, "wheel", tmp_path / "wheel")
+    sdist = built(ROOT, "sdist", tmp_path / "sdist")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert built(unpacked, "wheel", tmp_path / "again").read_bytes() == wheel.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> zipfile.ZipFile:
+    return zipfile.ZipFile(built(ROOT, "wheel", tmp_path_factory.mktemp("wheel")))
+
+
+def test_the_wheel_has_one_package_with_all_modules(wheel):
+    names = set(wheel.namelist())
+    tops = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
+    assert tops == {"aiokube_scheduler"}
+    own = {f"aiokube_scheduler/{p.relative_to(ROOT / 'app')}" for p in (ROOT / "app").rglob("*.py")}
+    samples = {f"aiokube_scheduler/{p.relative_to(ROOT)}" for p in ROOT.glob("extenders/**/*.py")}
+    assert {name for name in names if name.endswith(".py")} == own | samples
+    assert "aiokube_scheduler/py.typed" in names
+
+
+def test_modules_in_the_wheel_differ_in_the_names_of_imports_only(wheel):
+    changed = 0
+    for name in (name for name in wheel.namelist() if name.endswith(".py")):
+        inner = name.removeprefix("aiokube_scheduler/")
+        source = (ROOT if inner.startswith("extenders/") else ROOT / "app") / inner
+        pairs = zip(source.read_bytes().splitlines(), wheel.read(name).splitlines(), strict=True)
+        for number, (here, there) in enumerate(pairs, 1):
+            if here != there:
+                changed += 1
+                assert re.match(rb"\s*from (app|extenders)[. ]", here), (name, number)
+        for node in ast.walk(ast.parse(wheel.read(name))):
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                assert str(node.module).partition(".")[0] not in {"app", "extenders"}, name
+    assert changed > 500
+
+
+def test_an_import_that_cannot_be_renamed_is_refused():
+    assert rewritten("from app.x import y  # from app.x\n") == (
+        "from aiokube_scheduler.x import y  # from app.x\n"
+    )
+    assert rewritten('def f():\n    from extenders import kit\n"from app.x import y"\n') == (
+        'def f():\n    from aiokube_scheduler.extenders import kit\n"from app.x import y"\n'
+    )
+    for source in ("from apple import y\n", "from . import app\n", "import os\n"):
+        assert rewritten(source) == source
+    with pytest.raises(ValueError, match=r"line 2: write 'from', not 'import app\.x'"):
+        rewritten("import os\nimport app.x\n")
+
+
+def test_in_a_checkout_the_installed_names_are_the_same_modules():
+    api = importlib.import_module("aiokube_scheduler.framework.api")
+    assert api is importlib.import_module("app.framework.api")
+    assert api.__spec__.name == "app.framework.api"
+    kit = importlib.import_module("aiokube_scheduler.extenders.kit")
+    assert kit is importlib.import_module("extenders.kit")
+    with pytest.raises(ModuleNotFoundError, match=r"aiokube_scheduler\.nothing"):
+        importlib.import_module("aiokube_scheduler.nothing")
+
+
+@pytest.mark.parametrize("name", ["aiokube_scheduler", "app"])
+def test_the_program_runs_as_a_module(name):
+    command = [sys.executable, "-m", name, "--version"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert re.fullmatch(r"aiokube-scheduler, version \d+\.\d+\.\d+\n", done.stdout), done.stderr
 
 
 # ---------------------------------------------------------------- the manifest

@@ -1,123 +1,30 @@
-"""The example package of docs/plugins.md, as a new user would take it: installed, configured, run against a cluster.
+"""The example package of docs/plugins.md, as a new user would take it: installed, configured, run against a cluster."""
 
-The environment is a fresh one: the scheduler is installed into it as a wheel, its dependencies are borrowed from the environment
-that runs the tests, and nothing is fetched.
-"""
-
-import contextlib
 import json
-import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
-import sysconfig
-import time
 import urllib.request
-import venv
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.markdown import ROOT, blocks
+from tests.whole.installed import TIMEOUT_SECONDS, Environment, fresh, stop, until
 
 pytestmark = pytest.mark.whole
 
 GUIDE = ROOT / "docs" / "plugins.md"
-TIMEOUT_SECONDS = 60.0
 MAINTENANCE = "example.com/maintenance"
-
-#: No index, no dependencies, no download of build tools.
-PIP = {
-    "PIP_NO_INDEX": "1",
-    "PIP_NO_DEPS": "1",
-    "PIP_NO_BUILD_ISOLATION": "0",
-    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-}
-
-
-class Environment(NamedTuple):
-    """A virtual environment, and a directory with the documentation to work in."""
-
-    scripts: Path
-    directory: Path
-
-    def variables(self) -> dict[str, str]:
-        path = os.pathsep.join((str(self.scripts), os.environ["PATH"]))
-        return {"PATH": path, "HOME": str(self.directory), "LANG": "C.UTF-8"} | PIP
-
-    def start(self, command: str, **kwargs: Any) -> subprocess.Popen[str]:
-        """Starts a shell command in a process group of its own."""
-        return subprocess.Popen(
-            command,
-            shell=True,
-            cwd=self.directory,
-            env=self.variables(),
-            text=True,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            **kwargs,
-        )
-
-    def run(self, command: str) -> tuple[int, str]:
-        """Runs a shell command: its status, and all that it prints."""
-        process = self.start(command, stderr=subprocess.STDOUT)
-        try:
-            out, _ = process.communicate(timeout=250)
-        finally:
-            stop(process)
-        return process.returncode, out
-
-    def __call__(self, command: str) -> str:
-        """Runs a shell command that must succeed."""
-        status, out = self.run(command)
-        assert status == 0, (command, out)
-        return out
-
-
-def stop(process: subprocess.Popen[str]) -> None:
-    """Ends a command and everything it has started."""
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
-
-
-def until(what: str, condition: Callable[[], Any]) -> Any:
-    """Waits for something to become true of another process."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """A fresh environment with the scheduler and without plugins; working in a copy of the documentation."""
-    root = tmp_path_factory.mktemp("environment")
-    venv.create(root / "venv", symlinks=True, with_pip=False)
-    site = root / "venv" / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    borrowed = sysconfig.get_path("purelib")
-    (site / "site-packages" / "borrowed.pth").write_text(
-        f"import site; site.addsitedir({borrowed!r})\n"
-    )
-    scripts = root / "venv" / "bin"
-    (scripts / "pip").write_text(f'#!/bin/sh\nexec "{scripts}/python" -m pip "$@"\n')
-    (scripts / "pip").chmod(0o755)
-    directory = root / "work"
-    shutil.copytree(GUIDE.parent, directory / "docs")
-    made = Environment(scripts, directory)
-    made(f"pip install --quiet '{ROOT}' 2>&1")
+    made = fresh(tmp_path_factory.mktemp("environment"))
+    shutil.copytree(GUIDE.parent, made.directory / "docs")
     return made
 
 
@@ -194,7 +101,7 @@ def test_its_own_tests_pass_where_it_is_installed(installed: Environment) -> Non
 
 
 def test_the_wheel_brings_types(installed: Environment) -> None:
-    code = "import app, pathlib; print(pathlib.Path(app.__file__).with_name('py.typed').exists())"
+    code = "import aiokube_scheduler as a, pathlib; print(pathlib.Path(a.__file__).with_name('py.typed').exists())"
     assert installed(f'python -c "{code}"').strip() == "True"
 
 

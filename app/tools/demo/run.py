@@ -28,6 +28,7 @@ from app.tools.subprocesses import (
     scheduler,
     watched,
 )
+from extenders import __name__ as extenders
 
 #: Seconds without a change after which nothing more is expected.
 _QUIET: Final = 0.4
@@ -226,7 +227,7 @@ class _Demo:
         self._say(f"A cluster with {counts} listens on {cluster.url}.")
 
     def _extender(self, cluster: EmbeddedCluster) -> AbstractAsyncContextManager[Child]:
-        command = module("extenders.licences", "--port=0")
+        command = module(f"{extenders}.licences", "--port=0")
         command += [f"--seats={zone}={number}" for zone, number in self._scenario.seats.items()]
         command += ["--apiserver", cluster.url]
         return child(command, log=self._folder / "extender.log", name="the extender")

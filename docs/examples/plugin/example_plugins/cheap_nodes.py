@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from app.framework.api import (
+from aiokube_scheduler.framework.api import (
     CycleState,
     Handle,
     Int64,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from app.framework.api import (
+from aiokube_scheduler.framework.api import (
     Action,
     ClusterEvent,
     CycleState,

@@ -1,5 +1,5 @@
 import pytest
-from app.framework.testing import FakeCluster, make_node, make_pod
+from aiokube_scheduler.framework.testing import FakeCluster, make_node, make_pod
 from example_plugins.cheap_nodes import CheapNodes
 
 

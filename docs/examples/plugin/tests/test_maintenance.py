@@ -1,5 +1,5 @@
-from app.framework.api import unresolvable
-from app.framework.testing import FakeCluster, make_node, make_pod
+from aiokube_scheduler.framework.api import unresolvable
+from aiokube_scheduler.framework.testing import FakeCluster, make_node, make_pod
 from example_plugins.maintenance import Maintenance
 
 BUSY = make_node("a", annotations={"example.com/maintenance": "new disks"})
