@@ -20,11 +20,13 @@ MAX_VALUES: Final = 20_000
 #: Resources that a node offers, or that a container or a pod asks for, and characters of a resource's name (253 + 1 +
 #: 63).
 MAX_RESOURCES: Final = 256
-MAX_RESOURCE_NAME: Final = 320
+MAX_RESOURCE_NAME: Final = 317
 #: Characters of a name, a namespace, a uid or a resourceVersion (253).
 MAX_NAME: Final = 512
 #: Devices of a slice, of which Kubernetes allows 128; results of a claim and its consumers (32 and 256).
 MAX_DEVICES: Final = 512
+#: Fields in all results of a claim: 512 results of 40 fields. Kubernetes allows 32 results.
+MAX_RESULT_FIELDS: Final = 20_480
 #: Characters of an expression that selects devices (10,240).
 MAX_EXPRESSION: Final = 16_384
 #: Image names of a node that are used; the others are ignored.

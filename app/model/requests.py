@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from app.model import quantity
-from app.model.limits import MAX_RESOURCES
+from app.model.limits import MAX_RESOURCE_NAME, MAX_RESOURCES
 from app.model.objects import Container, ContainerStatus, PodSpec, ResourceRequirements, Resources
 
 CPU: Final = "cpu"
@@ -36,8 +36,6 @@ _NONZERO_DEFAULTS: Final = {
 _QUALIFIED_NAME = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
-#: The longest name of an extended resource, including prefix and slash.
-_MAX_NAME: Final = 317
 #: Results for longer texts are not cached.
 _MAX_REMEMBERED: Final = 64
 
@@ -55,7 +53,7 @@ def is_qualified_name(name: str) -> bool:
 
 def is_extended(name: str) -> bool:
     """Whether ``name`` is an extended resource such as ``example.com/gpu``."""
-    return len(name) <= _MAX_NAME and _is_extended(name)
+    return len(name) <= MAX_RESOURCE_NAME and _is_extended(name)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -99,7 +97,7 @@ def allocatable_units(resources: Resources | None) -> Amounts:
     """A node's allocatable in scheduler units, ``pods`` included; invalid quantities count as absent."""
     amounts: Amounts = {}
     for name, text in (resources or {}).items():
-        short = len(name) <= _MAX_NAME and len(str(text)) <= _MAX_REMEMBERED
+        short = len(name) <= MAX_RESOURCE_NAME and len(str(text)) <= _MAX_REMEMBERED
         units = _allocatable(name, text) if short else _allocatable.__wrapped__(name, text)
         if units is not None:
             amounts[name] = units
@@ -152,11 +150,11 @@ def _largest(many: Iterable[Mapping[str, int]]) -> Amounts:
     """The largest amount of each resource."""
     out: Amounts = {}
     for amounts in many:
-        _raise(out, amounts)
+        _keep_larger(out, amounts)
     return out
 
 
-def _raise(out: Amounts, amounts: Mapping[str, int]) -> None:
+def _keep_larger(out: Amounts, amounts: Mapping[str, int]) -> None:
     """Sets each amount in ``out`` to the maximum of both."""
     for name, nanos in amounts.items():
         if name not in out or nanos > out[name]:
@@ -180,7 +178,7 @@ def _with_status(own: Amounts, status: ContainerStatus | None, *, infeasible: bo
     return _largest((running, allocated) if infeasible else (own, running, allocated))
 
 
-def _check_number(amounts: Amounts) -> None:
+def _check_count(amounts: Amounts) -> None:
     """Raises QuantityError for more resources than the limit."""
     if len(amounts) > MAX_RESOURCES:
         raise quantity.QuantityError(f"more than {MAX_RESOURCES} resources")
@@ -211,7 +209,7 @@ class _Sum:
         total: Amounts = {}
         for container in spec.containers:
             _add(total, self.container(container))
-            _check_number(total)
+            _check_count(total)
         sidecars: Amounts = {}
         largest: Amounts = {}
         for container in spec.init_containers or ():
@@ -223,9 +221,9 @@ class _Sum:
                 step = {name: sidecars[name] for name in own}
             else:
                 step = {name: sidecars.get(name, 0) + nanos for name, nanos in own.items()}
-            _raise(largest, step)
-            _check_number(total)
-            _check_number(largest)
+            _keep_larger(largest, step)
+            _check_count(total)
+            _check_count(largest)
         return _largest((total, largest))
 
 

@@ -160,11 +160,15 @@ class ObjectDecoder(Generic[T]):
         """Decodes one object. Null fields count as absent. Raises DecodeError."""
         raw = body if isinstance(body, msgspec.Raw) else msgspec.Raw(body)
         try:
-            if len(raw) > MAX_UNCHECKED_BYTES:
-                self._check_size(raw)
-            return self._decode_object(raw)
+            return self._read(raw)
         except Exception as err:  # noqa: BLE001 - see above
             return self._decode_again(raw, err)
+
+    def _read(self, raw: msgspec.Raw) -> T:
+        """Decodes one object unless too much of it would be read."""
+        if len(raw) > MAX_UNCHECKED_BYTES:
+            self._check_size(raw)
+        return self._decode_object(raw)
 
     def decode_line(self, line: bytes) -> tuple[str, T | Bookmark | ApiStatus]:
         """Decodes one watch line into (type, object).
@@ -259,9 +263,7 @@ class ObjectDecoder(Generic[T]):
         for rewrite in rewrites:
             try:
                 raw = rewrite(raw)
-                if len(raw) > MAX_UNCHECKED_BYTES:
-                    self._check_size(raw)
-                return self._decode_object(raw)
+                return self._read(raw)
             except Exception:  # noqa: BLE001, S112 - the first error says what is wrong
                 continue
         raise self._error(raw, first) from first

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from app.model.devices import AllocationResult, ClaimMeta, ResourceClaim, ResourceClaimStatus
+from app.model.limits import MAX_RESULT_FIELDS
 from app.model.objects import Named, Node, NodeSpec, ObjectMeta
 from app.wire.envelope import (
     INITIAL_EVENTS_END,
@@ -63,8 +64,16 @@ class NodeDecoder(ObjectDecoder[Node]):
         return Node(metadata=meta, spec=NodeSpec(unschedulable=True)), "takes no pods"
 
 
+class _Results(msgspec.Struct, frozen=True):
+    results: msgspec.Raw = msgspec.Raw()
+
+
+class _Devices(msgspec.Struct):
+    devices: _Results = _Results()
+
+
 class _Allocation(msgspec.Struct):
-    allocation: AllocationResult
+    allocation: msgspec.Raw
 
 
 class _AllocatedClaim(Bare):
@@ -73,15 +82,22 @@ class _AllocatedClaim(Bare):
 
 _BARE: Final = msgspec.json.Decoder(Bare)
 _ALLOCATED_CLAIM: Final = msgspec.json.Decoder(_AllocatedClaim)
+_DEVICES: Final = msgspec.json.Decoder(_Devices)
+_ALLOCATION: Final = msgspec.json.Decoder(AllocationResult)
 
 
 def _allocation_of(raw: msgspec.Raw) -> Instead[ResourceClaim]:
-    """A claim with its allocation only: its devices are in use even if the rest is invalid. Raises
-    msgspec.DecodeError."""
+    """A claim with its allocation only: its devices are in use even if the rest is invalid.
+
+    Raises msgspec.DecodeError, and ValueError for results with more fields than MAX_RESULT_FIELDS.
+    """
     claim = decode(_ALLOCATED_CLAIM, raw)
+    text = claim.status.allocation
+    if bytes(decode(_DEVICES, text).devices.results).count(b'":') > MAX_RESULT_FIELDS:
+        raise ValueError("too many fields")
     allocated = ResourceClaim(
         metadata=claim.metadata.full(ClaimMeta),
-        status=ResourceClaimStatus(allocation=claim.status.allocation),
+        status=ResourceClaimStatus(allocation=decode(_ALLOCATION, text)),
     )
     return allocated, "keeps its devices"
 

@@ -143,6 +143,25 @@ def test_devices_of_a_claim_of_any_size_stay_in_use():
     assert err.instead.status.allocation.devices.results[0].device == "gpu"
 
 
+@pytest.mark.parametrize(("capacities", "kept"), [(30, True), (40, False)])
+def test_results_with_too_many_fields_are_not_read(capacities, kept):
+    """They would hold the event loop; their number is limited long before that by Kubernetes."""
+    result = {
+        "request": "r",
+        "driver": "d",
+        "pool": "p",
+        "consumedCapacity": {f"capacity-{i}": "1" for i in range(capacities)},
+    }
+    results = numbered(512, lambda i: result | {"device": f"gpu-{i}"})
+    obj = {
+        "metadata": {"name": "c", "namespace": "shop"},
+        "spec": {"devices": {"requests": numbered(200, lambda i: {"name": f"r{i}"})}},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+    err = refused(decoder_for(ResourceClaim), obj, "length <= 64|bytes would be read")
+    assert (err.instead is not None) is kept
+
+
 def test_ports_without_a_port_of_the_host_do_not_count():
     ports = numbered(3_000, lambda i: {"containerPort": 1000 + i, "protocol": "UDP"})
     spec = read(PodDecoder(), pod(containers=[{"name": "c", "ports": ports}] * 2)).spec
