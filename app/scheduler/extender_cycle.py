@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 
 from app.extender.chain import ExtenderChain, FilterResult
-from app.extender.config import Verb
 from app.extender.errors import ExtenderError
 from app.framework.diagnosis import EXTENDER
 from app.kube.writer import KubeWriter
@@ -79,10 +78,6 @@ class ExtenderCycle:
     def concerns(self, pod: Pod) -> bool:
         """Whether any extender filters or prioritizes for this pod."""
         return bool(self._lane(pod))
-
-    def asks_about_victims(self, pod: Pod) -> bool:
-        """Whether any extender with a preempt verb is interested in this pod."""
-        return bool(self._chain.concerned(pod, Verb.PREEMPT))
 
     def gate(self, *, room: bool) -> Admits | None:
         """Which lanes of the activeQ are open now, None for all; without ``room`` only that of pods without extenders."""

@@ -35,6 +35,10 @@ class FailureHandler:
         """A pod that is being deleted was popped."""
         self._reports.skipped_deleting(pod, self._clock.wall())
 
+    def asks_about_victims(self, pod: Pod) -> bool:
+        """Whether a preemption for the pod calls extenders."""
+        return self._effects.asks_about_victims(pod)
+
     async def unfit(
         self, queued: QueuedPod, attempt: Attempt, diagnosis: Diagnosis, started: float
     ) -> None:

@@ -185,7 +185,8 @@ class SchedulingLoop:
                 choice = await extenders.choose(attempt)
         except Unfit as unfit:
             work = self._failures.unfit(queued, attempt, unfit.diagnosis, started)
-            if extenders is None and self._asks_about_victims(queued.pod):
+            if extenders is None and self._failures.asks_about_victims(attempt.pod):
+                # Other pods must not wait for these extenders.
                 await self._slots.start(work, f"preempt for {queued.pod.key}")
             else:
                 await work
@@ -211,10 +212,6 @@ class SchedulingLoop:
                 )
             )
             self._commit(queued, attempt, choice, started)
-
-    def _asks_about_victims(self, pod: Pod) -> bool:
-        """Whether a preemption for the pod calls extenders: other pods must not wait for that."""
-        return self._extenders is not None and self._extenders.asks_about_victims(pod)
 
     def _commit(self, queued: QueuedPod, attempt: Attempt, choice: Choice, started: float) -> None:
         """Assumes the pod, runs Reserve and Permit, and starts the binding cycle, all without waiting."""
