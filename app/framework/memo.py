@@ -305,8 +305,8 @@ class TemplateMemo:
             scores = one(plugin).score(self.state, pod, view)
             if hasattr(plugin, "normalize"):
                 zero = getattr(plugin, "ZERO_NORMALIZED", None)
-                worth = None if zero is None else weight * zero
-                total += self._keep_raw(number, scores, view, worth)
+                constant = None if zero is None else weight * zero
+                total += self._keep_raw(number, scores, view, constant)
             elif scores is not None:
                 check_scores(plugin.NAME, scores)
                 total += weighted(scores, weight)
@@ -315,17 +315,21 @@ class TemplateMemo:
         else:
             self._total[view.rows] = total
 
-    def _keep_raw(self, number: int, scores: Int64 | None, view: View, worth: int | None) -> int:
-        """Keeps raw scores. Where all of them are 0 and that is ``worth`` something: returns it, and nothing is
-        kept."""
+    def _keep_raw(self, number: int, scores: Int64 | None, view: View, constant: int | None) -> int:
+        """Keeps the raw scores of a plugin, and returns what it adds to the totals of the view's rows.
+
+        ``constant``: the plugin's weighted score if all raw scores are 0; None if normalisation has to compute it.
+        As long as all raw scores are 0, nothing is kept, and the constant is in the totals. It is taken out of them
+        when a row gets another score.
+        """
         whole = view.n == self._table.size
         if whole:
             self._raw.pop(number, None)
-        if worth is not None and number not in self._raw:
+        if constant is not None and number not in self._raw:
             if scores is None:
-                return worth
+                return constant
             if not whole:
-                self._total -= worth
+                self._total -= constant
         if whole:
             self._raw[number] = scores
             return 0

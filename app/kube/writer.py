@@ -70,9 +70,6 @@ DOUBT_WARNING: Final = 10.0
 WRITE_ATTEMPTS: Final = 4
 WRITE_RETRY: Final = 0.01
 
-#: The beginning of an API server's answer to a binding.
-_SUCCESS: Final = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"'
-
 _TRANSIENT: Final = (ConnectionFailed, ServerUnavailable, TooManyRequests)
 
 
@@ -454,8 +451,6 @@ def _gone(name: str, why: str = "") -> NotFound:
 
 def _expect_object(answer: Response) -> None:
     """Raises KubeApiError for an answer that is no JSON object: something else than an API server has sent it."""
-    if answer.body.startswith(_SUCCESS):
-        return
     try:
         decode(_OBJECT, answer.body)
     except UNREADABLE as err:

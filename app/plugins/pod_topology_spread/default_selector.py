@@ -37,7 +37,6 @@ class DefaultSelectors:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._services_version = -1
         #: By labels of pods, and by namespace or owner.
         self._by_services: WeakKeyDictionary[
             LabelSet, dict[str, tuple[dict[str, str], Selector]]
@@ -52,23 +51,17 @@ class DefaultSelectors:
         cluster.services.follow(self._service_changed)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
-        for service, there in ((old, False), (new, True)):
-            if service is None or not service.spec.selector:
-                continue
-            name = (service.namespace, service.name)
-            if there:
-                selector = from_map(service.spec.selector)
-                self._names.add(name, Scope(frozenset((service.namespace,)), selector))
-            else:
-                self._names.remove(name)
+        self._by_services.clear()
+        self._kept.clear()
+        if old is not None and old.spec.selector:
+            self._names.remove((old.namespace, old.name))
+        if new is not None and new.spec.selector:
+            scope = Scope(frozenset((new.namespace,)), from_map(new.spec.selector))
+            self._names.add((new.namespace, new.name), scope)
 
     def of(self, pod: Pod) -> Selector:
         """The requirements of all Services that select the pod and of its controller; the empty selector if there are
         none."""
-        if self._services_version != self._cluster.services.version:
-            self._services_version = self._cluster.services.version
-            self._by_services.clear()
-            self._kept.clear()
         controller = self._controller(pod)
         if pod.owner is None or controller is None:
             return self._services(pod)[1]
