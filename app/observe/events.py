@@ -111,8 +111,17 @@ SchedulerEvent = (
 
 #: Takes every event.
 Sink = Callable[[SchedulerEvent], None]
-#: What a sink does with events, by their type. ``isinstance`` is slow for Structs.
-Handlers = Mapping[type, Callable[[Any], None]]
+
+
+def by_type(handlers: Mapping[type, Callable[[Any], None]]) -> Callable[[Any], None]:
+    """A sink that calls the handler for the type of an event, if there is one. ``isinstance`` is slow for Structs."""
+
+    def on(event: object) -> None:
+        handle = handlers.get(type(event))
+        if handle is not None:
+            handle(event)
+
+    return on
 
 
 class ElectionStatistics(msgspec.Struct, frozen=True):

@@ -14,9 +14,9 @@ import msgspec
 
 from app.extender.config import Verb
 from app.extender.errors import ExtenderError, Outcome
-from app.extender.events import CallFinished, ErrorIgnored, ExtenderEvent
+from app.extender.events import CallFinished, ErrorIgnored
 from app.model.pod import Pod
-from app.observe.events import Handlers
+from app.observe.events import by_type
 from app.observe.pod_events import PodEvents
 from app.runtime import logs
 
@@ -49,7 +49,8 @@ class ExtenderReports:
         self._monotonic: Final = monotonic
         self._events: PodEvents | None = None
         self._failures: Final[dict[tuple[str, Verb], _Failures]] = {}
-        self._handlers: Final[Handlers] = {CallFinished: self._called, ErrorIgnored: self._ignored}
+        #: Reports errors that are ignored, and recovery.
+        self.on: Final = by_type({CallFinished: self._called, ErrorIgnored: self._ignored})
 
     def send_to(self, events: PodEvents) -> None:
         """Records events about pods there from now on."""
@@ -57,36 +58,17 @@ class ExtenderReports:
 
     # ------------------------------------------------------------ ignored errors
 
-    def on(self, event: ExtenderEvent) -> None:
-        """Reports errors that are ignored, and recovery."""
-        handle = self._handlers.get(type(event))
-        if handle is not None:
-            handle(event)
-
     def _ignored(self, event: ErrorIgnored) -> None:
         error, pod = event.error, event.pod
+        extender, verb = error.extender, error.verb.value
+        about = {"extender": extender, "verb": verb, "pod": pod.key, "err": error.detail}
         now = self._monotonic()
         failures = self._failures.get((error.extender, error.verb))
         if failures is None:
             failures = self._failures[error.extender, error.verb] = _Failures()
-            logs.warning(
-                log,
-                "Extender fails and is ignored",
-                extender=error.extender,
-                verb=error.verb.value,
-                pod=pod.key,
-                err=error.detail,
-            )
+            logs.warning(log, "Extender fails and is ignored", **about)
         elif logs.enabled(_DETAILS):
-            logs.info(
-                log,
-                "Extender is ignored",
-                v=_DETAILS,
-                extender=error.extender,
-                verb=error.verb.value,
-                pod=pod.key,
-                err=error.detail,
-            )
+            logs.info(log, "Extender is ignored", v=_DETAILS, **about)
         failures.errors += 1
         failures.last = now
         if now >= failures.next_event:

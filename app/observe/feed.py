@@ -17,7 +17,7 @@ import numpy as np
 
 from app.model.objects import Node
 from app.model.requests import PODS, allocatable_units
-from app.observe.events import AttemptFailed, Handlers, PodBound, PreemptionStarted, SchedulerEvent
+from app.observe.events import AttemptFailed, PodBound, PreemptionStarted, SchedulerEvent, by_type
 from app.observe.explain import Leadership
 from app.observe.histories import AttemptRecord, Histories
 from app.observe.metrics.extenders import ExtenderMetrics
@@ -71,16 +71,18 @@ class RecentEvents:
         self._decisions: deque[list[Any]] = deque(maxlen=MAX_DECISIONS)
         self._omitted = 0
         self._preemptions: deque[list[Any]] = deque(maxlen=MAX_PREEMPTIONS)
-        self._handlers: Final[Handlers] = {
-            PodBound: self._bound,
-            AttemptFailed: self._failed,
-            PreemptionStarted: self._preempting,
-        }
+        self._handle: Final = by_type(
+            {
+                PodBound: self._bound,
+                AttemptFailed: self._failed,
+                PreemptionStarted: self._preempting,
+            }
+        )
 
     def on(self, event: SchedulerEvent) -> None:
         """Keeps decisions and preemptions."""
-        if self.listening and (handle := self._handlers.get(type(event))):
-            handle(event)
+        if self.listening:
+            self._handle(event)
 
     def _bound(self, event: PodBound) -> None:
         pod, attempts = event.pod, event.queued.attempts

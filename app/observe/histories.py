@@ -21,7 +21,6 @@ from app.extender.events import (
     CallFinished,
     CallHeldBack,
     ErrorIgnored,
-    ExtenderEvent,
     NodesRejected,
 )
 from app.framework.diagnosis import EXTENDER, Diagnosis
@@ -30,12 +29,11 @@ from app.observe.events import (
     AttemptFailed,
     AttemptStarted,
     BindingStepFinished,
-    Handlers,
     NodeSelected,
     PodBound,
     PreemptionStarted,
-    SchedulerEvent,
     VictimEvicted,
+    by_type,
 )
 from app.state.queue.queued_pod import Place, QueuedPod
 
@@ -173,19 +171,22 @@ class Histories:
         self.forgotten = 0
         self._by_uid: Final[OrderedDict[str, PodHistory]] = OrderedDict()
         self._uid_of: Final[dict[tuple[str, str], str]] = {}
-        self._handlers: Final[Handlers] = {
-            AttemptStarted: self._asking,
-            NodeSelected: self._selected,
-            BindingStepFinished: self._step_finished,
-            PodBound: self._bound,
-            AttemptFailed: self._failed,
-            PreemptionStarted: self._preempting,
-            VictimEvicted: self._evicted,
-            CallFinished: self._called,
-            CallHeldBack: self._held_back,
-            NodesRejected: self._rejected,
-            ErrorIgnored: self._ignored,
-        }
+        #: Records an event about a pod, or a call as part of the attempt that made it.
+        self.on: Final = by_type(
+            {
+                AttemptStarted: self._asking,
+                NodeSelected: self._selected,
+                BindingStepFinished: self._step_finished,
+                PodBound: self._bound,
+                AttemptFailed: self._failed,
+                PreemptionStarted: self._preempting,
+                VictimEvicted: self._evicted,
+                CallFinished: self._called,
+                CallHeldBack: self._held_back,
+                NodesRejected: self._rejected,
+                ErrorIgnored: self._ignored,
+            }
+        )
 
     # ------------------------------------------------------------ queries
 
@@ -203,18 +204,6 @@ class Histories:
         return [history for history, _ in zip(histories, range(count), strict=False)]
 
     # ------------------------------------------------------------ events
-
-    def on(self, event: SchedulerEvent) -> None:
-        """Records an event about a pod."""
-        handle = self._handlers.get(type(event))
-        if handle is not None:
-            handle(event)
-
-    def on_extender(self, event: ExtenderEvent) -> None:
-        """Records a call as part of the attempt that made it."""
-        handle = self._handlers.get(type(event))
-        if handle is not None:
-            handle(event)
 
     def _asking(self, event: AttemptStarted) -> None:
         """Calls of this task and of those it starts belong to the attempt."""

@@ -23,11 +23,11 @@ from app.extender.events import (
 )
 from app.observe.events import (
     AttemptFailed,
-    Handlers,
     NodeSelected,
     PodBound,
     PreemptionStarted,
     SchedulerEvent,
+    by_type,
 )
 from app.observe.extender_reports import ExtenderReports
 from app.observe.feed import RecentEvents
@@ -41,7 +41,7 @@ from app.observe.metrics.scheduler import (
     QueueMetrics,
     WatchMetrics,
 )
-from app.observe.metrics.series import ALPHA, MetricFamilies
+from app.observe.metrics.series import MetricFamilies
 from app.runtime import logs
 from app.runtime.clock import Clock, stopwatch
 
@@ -72,7 +72,6 @@ class Telemetry:
         self.families.computed(
             "aiokube_scheduler_histories_forgotten_total",
             "Pod histories dropped for later ones.",
-            ALPHA,
             lambda: {(): self.histories.forgotten},
             counter=True,
         )
@@ -100,22 +99,15 @@ class Telemetry:
     def on_extender(self, event: ExtenderEvent) -> None:
         """Passes on an event about an extender."""
         self.extender_metrics.on(event)
-        self.histories.on_extender(event)
+        self.histories.on(event)
         self.extender_reports.on(event)
-        log_extender_event(event)
+        log_event(event)
 
     def expect(self, extenders: Iterable[HTTPExtender]) -> None:
         """Creates the series of these extenders before their first calls."""
         for extender in extenders:
             for verb in filter(extender.supports, Verb):
                 self.extender_metrics.expect(extender.name, verb)
-
-
-def log_event(event: SchedulerEvent) -> None:
-    """Logs an event about a pod."""
-    handle = _LOGGED.get(type(event))
-    if handle is not None:
-        handle(event)
 
 
 def _log_failed(event: AttemptFailed) -> None:
@@ -152,21 +144,10 @@ def _log_preempting(event: PreemptionStarted) -> None:
         )
 
 
-def _log_selected(event: NodeSelected) -> None:
-    if logs.enabled(_SCORES):
-        log_scores(event)
-
-
-_LOGGED: Final[Handlers] = {
-    AttemptFailed: _log_failed,
-    NodeSelected: _log_selected,
-    PodBound: _log_bound,
-    PreemptionStarted: _log_preempting,
-}
-
-
 def log_scores(event: NodeSelected) -> None:
     """Logs every plugin's weighted score of every node, and the totals, in kube-scheduler's words (verbosity 10)."""
+    if not logs.enabled(_SCORES):
+        return
     pod = event.queued.pod.key
     try:
         scores = event.scores()
@@ -176,56 +157,25 @@ def log_scores(event: NodeSelected) -> None:
     columns = {plugin: column.tolist() for plugin, column in scores.by_plugin.items()}
     for number, node in enumerate(scores.nodes):
         for plugin, column in columns.items():
-            logs.info(
-                log,
-                "Plugin scored node for pod",
-                v=_SCORES,
-                pod=pod,
-                plugin=plugin,
-                node=node,
-                score=column[number],
-            )
+            about = {"pod": pod, "plugin": plugin, "node": node, "score": column[number]}
+            logs.info(log, "Plugin scored node for pod", v=_SCORES, **about)
     for node, total in zip(scores.nodes, scores.totals.tolist(), strict=True):
-        logs.info(
-            log,
-            "Calculated node's final score for pod",
-            v=_SCORES,
-            pod=pod,
-            node=node,
-            score=total,
-        )
-
-
-def log_extender_event(event: ExtenderEvent) -> None:
-    """Logs calls, scores in kube-scheduler's words, changes of breakers, and warnings."""
-    handle = _LOGGED_OF_EXTENDERS.get(type(event))
-    if handle is not None:
-        handle(event)
+        message = "Calculated node's final score for pod"
+        logs.info(log, message, v=_SCORES, pod=pod, node=node, score=total)
 
 
 def _log_extender_scores(event: NodesScored) -> None:
     if not logs.enabled(_SCORES):
         return
     for node, score in zip(event.hosts, event.scores, strict=True):
-        logs.info(
-            log,
-            "Extender scored node for pod",
-            v=_SCORES,
-            pod=event.pod.key,
-            extender=event.extender,
-            node=node,
-            score=score,
-        )
+        about = {"pod": event.pod.key, "extender": event.extender, "node": node, "score": score}
+        logs.info(log, "Extender scored node for pod", v=_SCORES, **about)
 
 
 def _log_breaker(event: BreakerChanged) -> None:
     level = logging.WARNING if event.state is State.OPEN else logging.INFO
     verb, state = event.verb.value, event.state.value
     log.log(level, "Extender %s: the breaker of %s is %s", event.extender, verb, state)
-
-
-def _log_warning(event: ExtenderWarning) -> None:
-    log.warning("Extender %s: %s", event.extender, event.text)
 
 
 def _log_call(event: CallFinished) -> None:
@@ -256,12 +206,19 @@ def _log_call(event: CallFinished) -> None:
         logs.info(log, message, v=v, **call, body=without_secrets(body))
 
 
-_LOGGED_OF_EXTENDERS: Final[Handlers] = {
-    CallFinished: _log_call,
-    NodesScored: _log_extender_scores,
-    BreakerChanged: _log_breaker,
-    ExtenderWarning: _log_warning,
-}
+#: Logs an event, scores in kube-scheduler's words.
+log_event: Final = by_type(
+    {
+        AttemptFailed: _log_failed,
+        NodeSelected: log_scores,
+        PodBound: _log_bound,
+        PreemptionStarted: _log_preempting,
+        CallFinished: _log_call,
+        NodesScored: _log_extender_scores,
+        BreakerChanged: _log_breaker,
+        ExtenderWarning: lambda e: log.warning("Extender %s: %s", e.extender, e.text),
+    }
+)
 
 
 def _beginning(pieces: Sequence[bytes], limit: int) -> bytes:

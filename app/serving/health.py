@@ -93,17 +93,14 @@ class HealthEndpoints:
         self._gauge: Final = families.gauge(
             "kubernetes_healthcheck",
             "This metric records the result of a single healthcheck.",
-            STABLE,
-            "name",
-            "type",
+            ("name", "type"),
+            stability=STABLE,
         )
         self._counter: Final = families.counter(
             "kubernetes_healthchecks_total",
             "This metric records the results of all healthcheck.",
-            STABLE,
-            "name",
-            "type",
-            "status",
+            ("name", "type", "status"),
+            stability=STABLE,
         )
 
     def routes(self) -> list[web.RouteDef]:

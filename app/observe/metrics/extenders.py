@@ -12,11 +12,10 @@ from app.extender.events import (
     CallHeldBack,
     CallStarted,
     ErrorIgnored,
-    ExtenderEvent,
     NodesRejected,
 )
-from app.observe.events import Handlers
-from app.observe.metrics.series import ALPHA, Histogram, MetricFamilies, Sample, exponential
+from app.observe.events import by_type
+from app.observe.metrics.series import Histogram, MetricFamilies, Sample, exponential
 
 _EXTENDER_VERB: Final = ("extender", "verb")
 _HELD_BACK: Final = Outcome.HELD_BACK.value
@@ -43,63 +42,56 @@ class ExtenderMetrics:
         self._seconds: Final = families.histogram(
             "aiokube_scheduler_extender_request_duration_seconds",
             "Latency of calls to extenders, from sending to the whole answer.",
-            ALPHA,
             self.bounds,
-            *_EXTENDER_VERB,
+            _EXTENDER_VERB,
         )
         self._outcomes: Final = families.counter(
             "aiokube_scheduler_extender_requests_total",
             "Calls to extenders by outcome; held_back are those not made because the breaker is open.",
-            ALPHA,
-            *_EXTENDER_VERB,
-            "outcome",
+            (*_EXTENDER_VERB, "outcome"),
         )
         self._sent: Final = families.counter(
             "aiokube_scheduler_extender_request_bytes_total",
             "Bytes of the bodies sent to extenders.",
-            ALPHA,
-            *_EXTENDER_VERB,
+            _EXTENDER_VERB,
         )
         self._received: Final = families.counter(
             "aiokube_scheduler_extender_response_bytes_total",
             "Bytes of the bodies of extenders' answers.",
-            ALPHA,
-            *_EXTENDER_VERB,
+            _EXTENDER_VERB,
         )
         self._in_flight: Final = families.gauge(
             "aiokube_scheduler_extender_requests_in_flight",
             "Calls to extenders that wait for their answer.",
-            ALPHA,
-            *_EXTENDER_VERB,
+            _EXTENDER_VERB,
         )
         self._dropped: Final = families.counter(
             "aiokube_scheduler_extender_nodes_dropped_total",
             "Nodes that extenders rejected, of those they were sent.",
-            ALPHA,
-            *_EXTENDER_VERB,
+            _EXTENDER_VERB,
         )
         self._ignored: Final = families.counter(
             "aiokube_scheduler_extender_errors_ignored_total",
             "Failed calls that were ignored.",
-            ALPHA,
-            *_EXTENDER_VERB,
+            _EXTENDER_VERB,
         )
         self._breaker: Final = families.gauge(
             "aiokube_scheduler_extender_breaker_state",
             "1 for the current state of the breaker: closed, open or half_open.",
-            ALPHA,
-            *_EXTENDER_VERB,
-            "state",
+            (*_EXTENDER_VERB, "state"),
         )
         self._calls: Final[dict[tuple[str, Verb], _Calls]] = {}
-        self._handlers: Final[Handlers] = {
-            CallStarted: self._started,
-            CallFinished: self._finished,
-            CallHeldBack: self._held_back,
-            NodesRejected: self._rejected,
-            BreakerChanged: self._breaker_changed,
-            ErrorIgnored: self._error_ignored,
-        }
+        #: Counts and times calls.
+        self.on: Final = by_type(
+            {
+                CallStarted: self._started,
+                CallFinished: self._finished,
+                CallHeldBack: self._held_back,
+                NodesRejected: self._rejected,
+                BreakerChanged: lambda e: self._breaker_is(e.extender, e.verb, e.state),
+                ErrorIgnored: self._error_ignored,
+            }
+        )
 
     def prioritizing(self) -> float:
         """The number of prioritize calls in progress."""
@@ -137,12 +129,6 @@ class ExtenderMetrics:
         self._outcomes.labels(extender, verb.value, Outcome.SUCCESS.value)
         self._breaker_is(extender, verb, State.CLOSED)
 
-    def on(self, event: ExtenderEvent) -> None:
-        """Counts and times what happened."""
-        handle = self._handlers.get(type(event))
-        if handle is not None:
-            handle(event)
-
     def _started(self, event: CallStarted) -> None:
         self._series(event.extender, event.verb).in_flight.value += 1
 
@@ -151,9 +137,6 @@ class ExtenderMetrics:
 
     def _rejected(self, event: NodesRejected) -> None:  # only filters reject nodes
         self._dropped.labels(event.extender, Verb.FILTER.value).inc(event.count)
-
-    def _breaker_changed(self, event: BreakerChanged) -> None:
-        self._breaker_is(event.extender, event.verb, event.state)
 
     def _error_ignored(self, event: ErrorIgnored) -> None:
         self._ignored.labels(event.error.extender, event.error.verb.value).inc()

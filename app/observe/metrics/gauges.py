@@ -48,10 +48,10 @@ class _Computed(NamedTuple):
 
     name: str
     text: str
-    stability: str
     values: Callable[[Sources], Values]
     labels: Labels = ()
     counter: bool = False
+    stability: str = ALPHA
 
 
 _SCHEDULER: Final = (
@@ -61,58 +61,58 @@ _SCHEDULER: Final = (
         "pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to "
         "schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to "
         "schedule because they are gated.",
-        STABLE,
         lambda sources: _pending(sources.queue()),
         ("queue",),
+        stability=STABLE,
     ),
     _Computed(
         "scheduler_cache_size",
         "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
-        ALPHA,
         lambda sources: _cached(sources.cache()),
         ("type",),
     ),
     _Computed(
         "aiokube_scheduler_pods_in_flight",
         "Pods that are being tried, or wait for their permit.",
-        ALPHA,
         lambda sources: {(): sources.queue().in_flight},
     ),
     _Computed(
         "aiokube_scheduler_unconfirmed_bindings",
         "Pods whose binding is written and that the watch has not shown as bound yet.",
-        ALPHA,
         lambda sources: {(): sources.cache().unconfirmed_pods},
     ),
     _Computed(
         "scheduler_goroutines",
         "Number of running tasks split by the work they do.",
-        BETA,
         lambda sources: {(name,): count for name, count in sources.workers().items()},
         ("operation",),
+        stability=BETA,
     ),
     _Computed(
         "scheduler_plugin_evaluation_total",
         "Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, "
         "Filter, PreScore, and Score).",
-        BETA,
-        lambda sources: _evaluations(sources.frameworks),
+        lambda sources: {
+            (plugin, point, profile): count
+            for profile, framework in sources.frameworks.items()
+            for (plugin, point), count in framework.evaluations().items()
+        },
         ("plugin", "extension_point", "profile"),
         counter=True,
+        stability=BETA,
     ),
     _Computed(
         "scheduler_preemption_attempts_total",
         "Total preemption attempts in the cluster till now.",
-        STABLE,
         lambda sources: {
             (): sum(f.preemption_attempts(_PREEMPTION) for f in sources.frameworks.values())
         },
         counter=True,
+        stability=STABLE,
     ),
     _Computed(
         "scheduler_volume_scheduling_stage_error_total",
         "Volume scheduling stage error count.",
-        ALPHA,
         lambda sources: _stage_errors(sources.frameworks),
         ("operation",),
         counter=True,
@@ -120,7 +120,6 @@ _SCHEDULER: Final = (
     _Computed(
         "scheduler_resourceclaim_creates_total",
         "Number of ResourceClaims creation requests within scheduler",
-        ALPHA,
         lambda sources: _claims_created(sources.frameworks),
         ("status",),
         counter=True,
@@ -128,7 +127,6 @@ _SCHEDULER: Final = (
     _Computed(
         "scheduler_dra_bindingconditions_allocations_total",
         "Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt",
-        ALPHA,
         lambda sources: _conditions_awaited(sources.frameworks),
         ("profile", "driver", "status"),
         counter=True,
@@ -136,20 +134,17 @@ _SCHEDULER: Final = (
     _Computed(
         "aiokube_scheduler_status_patches_pending",
         "Pod status patches that wait or are being written.",
-        ALPHA,
         lambda sources: {(): sources.patches()},
     ),
     _Computed(
         "aiokube_scheduler_status_patches_dropped_total",
         "Pod status patches that were dropped because too many waited.",
-        ALPHA,
         lambda sources: {(): sources.patches_dropped()},
         counter=True,
     ),
     _Computed(
         "aiokube_scheduler_bindings_in_doubt",
         "Bindings that were sent and whose outcome is unknown; their pods keep their places.",
-        ALPHA,
         lambda sources: {(): sources.doubts()},
     ),
 )
@@ -223,14 +218,14 @@ def register_scheduler(families: MetricFamilies, sources: Sources) -> None:
         families.computed(
             metric.name,
             metric.text,
-            metric.stability,
             compute(metric),
-            *metric.labels,
+            metric.labels,
             counter=metric.counter,
+            stability=metric.stability,
         )
     for name, text, value, counter in _WATCHES:
         families.computed(
-            name, text, ALPHA, _by_kind(sources.informers, value), "kind", counter=counter
+            name, text, _by_kind(sources.informers, value), ("kind",), counter=counter
         )
 
 
@@ -255,11 +250,7 @@ def _pending(queue: QueueStatistics) -> Values:
 
 
 def _cached(cache: CacheStatistics) -> Values:
-    return {
-        ("nodes",): cache.nodes,
-        ("pods",): cache.pods,
-        ("assumed_pods",): cache.assumed_pods,
-    }
+    return {("nodes",): cache.nodes, ("pods",): cache.pods, ("assumed_pods",): cache.assumed_pods}
 
 
 def _stage_errors(frameworks: Mapping[str, Framework]) -> Values:
@@ -296,14 +287,6 @@ def _conditions_awaited(frameworks: Mapping[str, Framework]) -> Values:
     }
 
 
-def _evaluations(frameworks: Mapping[str, Framework]) -> Values:
-    return {
-        (plugin, point, profile): count
-        for profile, framework in frameworks.items()
-        for (plugin, point), count in framework.evaluations().items()
-    }
-
-
 def register_election(
     families: MetricFamilies, election: Callable[[], ElectionStatistics | None]
 ) -> None:
@@ -320,16 +303,14 @@ def register_election(
         "leader_election_master_status",
         "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. "
         "'name' is the string used to identify the lease.",
-        ALPHA,
         of(lambda s: float(s.is_leader)),
-        "name",
+        ("name",),
     )
     families.computed(
         "leader_election_slowpath_total",
         "Total number of slow path exercised in renewing leader leases. 'name' is the string used to identify the lease.",
-        ALPHA,
         of(lambda s: s.slow_path),
-        "name",
+        ("name",),
         counter=True,
     )
 
@@ -343,10 +324,7 @@ def register_events(
         return lambda: {(): sum(getattr(each, field) for each in events())}
 
     families.computed(
-        "aiokube_scheduler_events_queued",
-        "Events that wait to be sent.",
-        ALPHA,
-        totals("queued"),
+        "aiokube_scheduler_events_queued", "Events that wait to be sent.", totals("queued")
     )
     for field, text in {
         "sent": "Events sent.",
@@ -354,7 +332,7 @@ def register_events(
         "failed": "Events not written: rejected by the API server, or not accepted in time.",
     }.items():
         families.computed(
-            f"aiokube_scheduler_events_{field}_total", text, ALPHA, totals(field), counter=True
+            f"aiokube_scheduler_events_{field}_total", text, totals(field), counter=True
         )
 
 
@@ -365,30 +343,26 @@ def register_resources(
     families.computed(
         "aiokube_scheduler_memory_limit_bytes",
         "Memory limit of the process: the smallest of the machine's memory, control group limits and ulimits.",
-        ALPHA,
         lambda: {(): limits.memory},
     )
     families.computed(
         "aiokube_scheduler_shortages_total",
         "Failures because file descriptors or memory ran out, each retried, by what failed.",
-        ALPHA,
         lambda: {(what,): count for what, count in shortages.counts.items()},
-        "operation",
+        ("operation",),
         counter=True,
     )
     families.computed(
         "aiokube_scheduler_extender_large_answers_in_flight",
         "Large answers of extenders that are being read, or wait until others are read.",
-        ALPHA,
         lambda: {("reading",): answers.reading, ("waiting",): answers.waiting},
-        "state",
+        ("state",),
     )
     families.computed(
         "aiokube_scheduler_extender_large_answers_total",
         "Large answers of extenders; given_up are those whose call timed out while they waited for others.",
-        ALPHA,
         lambda: {("read",): answers.taken, ("given_up",): answers.given_up},
-        "outcome",
+        ("outcome",),
         counter=True,
     )
 
@@ -399,9 +373,8 @@ def register_credentials(families: MetricFamilies, failures: CredentialFailures)
         "aiokube_scheduler_credential_failures_total",
         "Requests that the API server refused for their credentials (refused), and renewals of credentials that failed "
         "(not_renewed).",
-        ALPHA,
         lambda: {("refused",): failures.refused, ("not_renewed",): failures.not_renewed},
-        "reason",
+        ("reason",),
         counter=True,
     )
 
@@ -419,9 +392,6 @@ def register_build(families: MetricFamilies, version: str) -> None:
     families.computed(
         "aiokube_scheduler_build_info",
         "A metric with a constant '1' value labeled by version, Python version, and platform.",
-        ALPHA,
         lambda: {labels: 1.0},
-        "version",
-        "python_version",
-        "platform",
+        ("version", "python_version", "platform"),
     )

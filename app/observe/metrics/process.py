@@ -5,7 +5,7 @@ import enum
 from collections.abc import Callable
 from typing import Final
 
-from app.observe.metrics.series import ALPHA, Histogram, MetricFamilies, Sample, exponential
+from app.observe.metrics.series import Histogram, MetricFamilies, Sample, exponential
 
 #: The buckets of client-go.
 _LATENCY_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
@@ -20,18 +20,13 @@ class ClientMetrics:
         self._requests: Final = families.counter(
             "rest_client_requests_total",
             "Number of HTTP requests, partitioned by status code, method, and host.",
-            ALPHA,
-            "code",
-            "method",
-            "host",
+            ("code", "method", "host"),
         )
         self._seconds: Final = families.histogram(
             "rest_client_request_duration_seconds",
             "Request latency in seconds, by verb and host.",
-            ALPHA,
             _LATENCY_BUCKETS,
-            "verb",
-            "host",
+            ("verb", "host"),
         )
 
     def observer(self, server: str) -> Callable[[str, int, float], None]:
@@ -65,7 +60,6 @@ class LoopLag:
         self._lag: Final = families.histogram(
             "aiokube_scheduler_event_loop_lag_seconds",
             "How much later than asked for the event loop ran a task, measured twice a second.",
-            ALPHA,
             exponential(0.0005, 2, 14),
         ).labels()
 
@@ -97,28 +91,25 @@ class ServingMetrics:
 
     def __init__(self, families: MetricFamilies) -> None:
         self._connections: Final = families.gauge(
-            "aiokube_scheduler_endpoint_connections", "Connections to the endpoints.", ALPHA
+            "aiokube_scheduler_endpoint_connections", "Connections to the endpoints."
         ).labels()
         self._closed: Final = families.counter(
             "aiokube_scheduler_endpoint_connections_closed_total",
             "Connections to the endpoints that the server closed or refused, by the reason.",
-            ALPHA,
-            "reason",
+            ("reason",),
         )
         self._failures: Final = families.counter(
             "aiokube_scheduler_endpoint_failures_total",
             "Requests answered with 500 because the handler of their path raised an exception; the log has it.",
-            ALPHA,
-            "path",
+            ("path",),
         )
 
         self._listeners: Final = families.gauge(
-            "aiokube_scheduler_feed_listeners", "Listeners of /debug/feed.", ALPHA
+            "aiokube_scheduler_feed_listeners", "Listeners of /debug/feed."
         ).labels()
         self._skips: Final = families.counter(
             "aiokube_scheduler_feed_skips_total",
             "Times that a listener of /debug/feed was too slow for all changes and got a snapshot instead.",
-            ALPHA,
         ).labels()
 
     def listeners(self, count: int) -> None:

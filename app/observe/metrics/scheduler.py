@@ -22,15 +22,13 @@ from app.model.pod import Pod
 from app.observe.events import (
     AttemptFailed,
     BindingStepFinished,
-    Handlers,
     NodeSelected,
     PodBound,
     PreemptionFinished,
     PreemptionStarted,
-    SchedulerEvent,
+    by_type,
 )
 from app.observe.metrics.series import (
-    ALPHA,
     BETA,
     STABLE,
     MetricFamilies,
@@ -62,61 +60,54 @@ class AttemptMetrics:
             "scheduler_schedule_attempts_total",
             "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, "
             "'error' an internal problem.",
-            STABLE,
-            "result",
-            "profile",
+            ("result", "profile"),
+            stability=STABLE,
         )
         self._durations: Final = families.histogram(
             "scheduler_scheduling_attempt_duration_seconds",
             "Latency of a scheduling attempt, from its start until the pod is bound or the attempt has failed.",
-            STABLE,
             _ATTEMPT_BUCKETS,
-            "result",
-            "profile",
+            ("result", "profile"),
+            stability=STABLE,
         )
         self._algorithm: Final = families.histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
             "Latency of choosing a node.",
-            ALPHA,
             _ATTEMPT_BUCKETS,
         ).labels()
         self._attempts: Final = families.histogram(
             "scheduler_pod_scheduling_attempts",
             "Number of attempts to successfully schedule a pod.",
-            STABLE,
             exponential(1, 2, 5),
+            stability=STABLE,
         ).labels()
         self._sli: Final = families.histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "Latency from a pod's first entry into the active queue until it is bound.",
-            BETA,
             exponential(0.01, 2, 20),
-            "attempts",
+            ("attempts",),
+            stability=BETA,
         )
         self._after_flush: Final = families.counter(
             "scheduler_pod_scheduled_after_flush_total",
             "Number of pods scheduled after they had waited in unschedulablePods for too long.",
-            ALPHA,
         ).labels()
         self._permit: Final = families.histogram(
             "scheduler_permit_wait_duration_seconds",
             "Duration of waiting on permit.",
-            BETA,
             _ATTEMPT_BUCKETS,
-            "result",
+            ("result",),
+            stability=BETA,
         )
-        self._handlers: Final[Handlers] = {
-            NodeSelected: self._selected,
-            BindingStepFinished: self._step_finished,
-            PodBound: self._bound,
-            AttemptFailed: self._failed,
-        }
-
-    def on(self, event: SchedulerEvent) -> None:
-        """Counts and times attempts."""
-        handle = self._handlers.get(type(event))
-        if handle is not None:
-            handle(event)
+        #: Counts and times attempts.
+        self.on: Final = by_type(
+            {
+                NodeSelected: lambda event: self._algorithm.observe(event.seconds),
+                BindingStepFinished: self._step_finished,
+                PodBound: self._bound,
+                AttemptFailed: lambda e: self._ended(e.result, e.profile, e.seconds),
+            }
+        )
 
     #: The bounds of ``counts`` and ``algorithm``.
     bounds: Final = _ATTEMPT_BUCKETS
@@ -138,15 +129,9 @@ class AttemptMetrics:
         """The durations of choosing a node, counted by ``bounds``."""
         return list(self._algorithm.counts)
 
-    def _selected(self, event: NodeSelected) -> None:
-        self._algorithm.observe(event.seconds)
-
     def _step_finished(self, event: BindingStepFinished) -> None:
         if event.step == "WaitOnPermit":
             self._permit.labels(event.status).observe(event.seconds)
-
-    def _failed(self, event: AttemptFailed) -> None:
-        self._ended(event.result, event.profile, event.seconds)
 
     def _bound(self, event: PodBound) -> None:
         queued = event.queued
@@ -171,35 +156,27 @@ class PreemptionMetrics:
         self._victims: Final = families.histogram(
             "scheduler_preemption_victims",
             "Number of selected preemption victims.",
-            STABLE,
             exponential(1, 2, 7),
+            stability=STABLE,
         ).labels()
         self._evictions: Final = families.counter(
             "scheduler_preemption_goroutines_execution_total",
             "Number of preemptions whose victims were to be evicted, by the result.",
-            ALPHA,
-            "result",
+            ("result",),
         )
         self._evicting: Final = families.histogram(
             "scheduler_preemption_goroutines_duration_seconds",
             "How long evicting all victims of a preemption took, by the result.",
-            ALPHA,
             exponential(0.01, 2, 20),
-            "result",
+            ("result",),
         )
-        self._handlers: Final[Handlers] = {
-            PreemptionStarted: self._started,
-            PreemptionFinished: self._finished,
-        }
-
-    def on(self, event: SchedulerEvent) -> None:
-        """Counts and times preemptions."""
-        handle = self._handlers.get(type(event))
-        if handle is not None:
-            handle(event)
-
-    def _started(self, event: PreemptionStarted) -> None:
-        self._victims.observe(len(event.victims))
+        #: Counts and times preemptions.
+        self.on: Final = by_type(
+            {
+                PreemptionStarted: lambda event: self._victims.observe(len(event.victims)),
+                PreemptionFinished: self._finished,
+            }
+        )
 
     def _finished(self, event: PreemptionFinished) -> None:
         result = "success" if event.succeeded else "error"
@@ -219,20 +196,15 @@ class FrameworkMetrics(Probe):
         self._points: Final = families.histogram(
             "scheduler_framework_extension_point_duration_seconds",
             "Latency for running all plugins of a specific extension point.",
-            STABLE,
             _POINT_BUCKETS,
-            "extension_point",
-            "status",
-            "profile",
+            ("extension_point", "status", "profile"),
+            stability=STABLE,
         )
         self._plugins: Final = families.histogram(
             "scheduler_plugin_execution_duration_seconds",
             "Duration for running a plugin at a specific extension point.",
-            ALPHA,
             _PLUGIN_BUCKETS,
-            "plugin",
-            "extension_point",
-            "status",
+            ("plugin", "extension_point", "status"),
         )
 
     def next_sample(self) -> int:
@@ -242,11 +214,9 @@ class FrameworkMetrics(Probe):
         return self._samples.pop()
 
     def extension_point(self, point: str, status: str, profile: str) -> Observe:
-        """See Probe."""
         return self._points.labels(point, status, profile).observe
 
     def plugin(self, plugin: str, point: str, status: str) -> Observe:
-        """See Probe."""
         return self._plugins.labels(plugin, point, status).observe
 
 
@@ -260,45 +230,36 @@ class QueueMetrics(QueueRecorder):
         self._hints: Final = families.histogram(
             "scheduler_queueing_hint_execution_duration_seconds",
             "Duration for running a queueing hint function of a plugin.",
-            ALPHA,
             _PLUGIN_BUCKETS,
-            "plugin",
-            "event",
-            "hint",
+            ("plugin", "event", "hint"),
         )
         self._incoming: Final = families.counter(
             "scheduler_queue_incoming_pods_total",
             "Number of pods added to scheduling queues by event and queue type.",
-            STABLE,
-            "queue",
-            "event",
+            ("queue", "event"),
+            stability=STABLE,
         )
         self._unschedulable: Final = families.gauge(
             "scheduler_unschedulable_pods",
             "The number of unschedulable pods broken down by plugin name. A pod counts for every plugin that rejected it, "
             "so the sum has no meaning.",
-            BETA,
-            "plugin",
-            "profile",
+            ("plugin", "profile"),
+            stability=BETA,
         )
         self._in_flight: Final = families.gauge(
             "scheduler_inflight_events",
             "Number of events currently tracked in the scheduling queue.",
-            ALPHA,
-            "event",
+            ("event",),
         )
         self._faults: Final = families.counter(
             "aiokube_scheduler_plugin_errors_total",
             "Exceptions raised by plugins at PreEnqueue or in a queueing hint.",
-            ALPHA,
-            "plugin",
-            "extension_point",
+            ("plugin", "extension_point"),
         )
 
         self._dropped: Final = families.counter(
             "aiokube_scheduler_queue_events_dropped_total",
             "Events dropped because too many were pending, or kept for pods in flight. All pods they might wake are tried again.",
-            ALPHA,
         ).labels()
 
     def rejected_by(self) -> dict[str, int]:
@@ -310,19 +271,15 @@ class QueueMetrics(QueueRecorder):
         return found
 
     def incoming(self, queue: str, event: str) -> None:
-        """See QueueRecorder."""
         self._incoming.of[queue, event].value += 1.0
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
-        """See QueueRecorder."""
         self._unschedulable.of[plugin, profile].value += delta
 
     def in_flight(self, event: str, delta: int) -> None:
-        """See QueueRecorder."""
         self._in_flight.of[event,].value += delta
 
     def events_dropped(self, count: int) -> None:
-        """See QueueRecorder."""
         self._dropped.inc(count)
 
     def timed_hint(self, plugin: str, event: str, hint: HintFunction) -> HintFunction:
@@ -344,7 +301,6 @@ class QueueMetrics(QueueRecorder):
         return timed
 
     def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
-        """See QueueRecorder."""
         self._faults.labels(plugin, point).inc()
         log.error("Plugin %s has failed at %s for pod %s: %r", plugin, point, pod.key, error)
 
@@ -356,9 +312,8 @@ class WatchMetrics:
         self._handling: Final = families.histogram(
             "scheduler_event_handling_duration_seconds",
             "Event handling latency.",
-            ALPHA,
             _POINT_BUCKETS,
-            "event",
+            ("event",),
         )
 
     def handled(self, change: Change, seconds: float) -> None:

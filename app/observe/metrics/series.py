@@ -186,33 +186,24 @@ class CounterFamily(MetricFamily[Sample]):
     def __init__(self, name: str, text: str, *, stability: str, labels: Labels = ()) -> None:
         super().__init__(name, text, stability=stability, labels=labels, make=Sample)
 
-    def _family(self) -> CounterMetricFamily:
+    def _family(self) -> CounterMetricFamily | GaugeMetricFamily:
         return CounterMetricFamily(self.name, self.help, labels=self.label_names)
 
     def _filled(self, series: Iterable[tuple[Labels, Sample]]) -> Metric:
         family = self._family()
-        for labels, counter in series:
-            family.add_metric(labels, counter.value)
+        for labels, sample in series:
+            family.add_metric(labels, sample.value)
         return family
 
 
-class GaugeFamily(MetricFamily[Sample]):
+class GaugeFamily(CounterFamily):
     """Gauges that are updated by events; others are computed (see ComputedFamily)."""
-
-    def __init__(self, name: str, text: str, *, stability: str, labels: Labels = ()) -> None:
-        super().__init__(name, text, stability=stability, labels=labels, make=Sample)
-
-    def reset(self) -> None:
-        """Does nothing: a gauge shows the current state."""
 
     def _family(self) -> GaugeMetricFamily:
         return GaugeMetricFamily(self.name, self.help, labels=self.label_names)
 
-    def _filled(self, series: Iterable[tuple[Labels, Sample]]) -> Metric:
-        family = self._family()
-        for labels, gauge in series:
-            family.add_metric(labels, gauge.value)
-        return family
+    def reset(self) -> None:
+        """Does nothing: a gauge shows the current state."""
 
 
 class HistogramFamily(MetricFamily[Histogram]):
@@ -292,16 +283,26 @@ class MetricFamilies:
         self._registry: Final = registry
         self._families: Final[list[MetricFamily[Sample] | MetricFamily[Histogram]]] = []
 
-    def counter(self, name: str, text: str, stability: str, *labels: str) -> CounterFamily:
+    def counter(
+        self, name: str, text: str, labels: Labels = (), *, stability: str = ALPHA
+    ) -> CounterFamily:
         """A registered CounterFamily. Without labels it shows 0 from the beginning."""
         return self._add(CounterFamily(name, text, stability=stability, labels=labels))
 
-    def gauge(self, name: str, text: str, stability: str, *labels: str) -> GaugeFamily:
+    def gauge(
+        self, name: str, text: str, labels: Labels = (), *, stability: str = ALPHA
+    ) -> GaugeFamily:
         """A registered GaugeFamily."""
         return self._add(GaugeFamily(name, text, stability=stability, labels=labels))
 
     def histogram(
-        self, name: str, text: str, stability: str, buckets: Sequence[float], *labels: str
+        self,
+        name: str,
+        text: str,
+        buckets: Sequence[float],
+        labels: Labels = (),
+        *,
+        stability: str = ALPHA,
     ) -> HistogramFamily:
         """A registered HistogramFamily."""
         return self._add(
@@ -312,9 +313,10 @@ class MetricFamilies:
         self,
         name: str,
         text: str,
-        stability: str,
         compute: Callable[[], Values],
-        *labels: str,
+        labels: Labels = (),
+        *,
+        stability: str = ALPHA,
         counter: bool = False,
     ) -> None:
         """Registers a ComputedFamily."""

@@ -224,7 +224,7 @@ def test_a_victim_knows_who_has_preempted_it(histories):
 
 
 def call(histories, extender, verb=Verb.FILTER, outcome=Outcome.SUCCESS):
-    histories.on_extender(CallFinished(extender, verb, outcome, 0.1, 10, 5))
+    histories.on(CallFinished(extender, verb, outcome, 0.1, 10, 5))
 
 
 async def test_calls_belong_to_the_attempt_of_their_task(histories):
@@ -232,7 +232,7 @@ async def test_calls_belong_to_the_attempt_of_their_task(histories):
         histories.on(AttemptStarted(queued(name), PROFILE))
         await asyncio.sleep(0)
         call(histories, f"http://{name}")
-        histories.on_extender(NodesRejected(f"http://{name}", 4))
+        histories.on(NodesRejected(f"http://{name}", 4))
         await asyncio.sleep(0)
         async with asyncio.TaskGroup() as group:
             group.create_task(score(name))
@@ -248,7 +248,7 @@ async def test_calls_belong_to_the_attempt_of_their_task(histories):
             status=500,
             body_excerpt="out of licences",
         )
-        histories.on_extender(ErrorIgnored(error, make_pod(name)))
+        histories.on(ErrorIgnored(error, make_pod(name)))
 
     await asyncio.gather(attempt("a"), attempt("b"))
     for name in ("a", "b"):
@@ -271,7 +271,7 @@ async def test_errors_of_calls_count_as_texts_of_a_pod_that_is_bound():
         error = ExtenderError(
             "x" * 600, extender="http://a", verb=Verb.FILTER, outcome=Outcome.TIMEOUT
         )
-        histories.on_extender(ErrorIgnored(error, pod.pod))
+        histories.on(ErrorIgnored(error, pod.pod))
         select(histories, pod)
         histories.on(PodBound(pod, pod.pod, PROFILE, 5, 9, 0.4, 250.0))
     assert [history.name for history in histories.latest(9)] == ["b"]
@@ -279,7 +279,7 @@ async def test_errors_of_calls_count_as_texts_of_a_pod_that_is_bound():
 
 async def test_calls_made_for_nobody_are_not_told(histories):
     call(histories, "http://a")
-    histories.on_extender(NodesRejected("http://a", 4))
+    histories.on(NodesRejected("http://a", 4))
     assert len(histories) == 0
 
 
@@ -288,7 +288,7 @@ async def test_a_long_search_is_cut(histories):
     histories.on(AttemptStarted(pod, PROFILE))
     for _ in range(MAX_CALLS + 10):
         call(histories, "http://a")
-    histories.on_extender(CallHeldBack("http://a", Verb.FILTER))
+    histories.on(CallHeldBack("http://a", Verb.FILTER))
     assert len(attempts(histories)[0].calls) == MAX_CALLS
 
 

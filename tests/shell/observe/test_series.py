@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.observe.metrics.series import ALPHA, STABLE, Histogram, MetricFamilies, exponential
+from app.observe.metrics.series import STABLE, Histogram, MetricFamilies, exponential
 
 
 def read(registry):
@@ -53,8 +53,8 @@ def test_many_observations_at_once_are_as_many_single_ones():
 
 
 def test_counters_and_gauges_in_the_text(families, registry):
-    counter = families.counter("things_total", "Things.", STABLE, "kind")
-    gauge = families.gauge("level", "Level.", ALPHA)
+    counter = families.counter("things_total", "Things.", ("kind",), stability=STABLE)
+    gauge = families.gauge("level", "Level.")
     counter.labels("a").inc()
     counter.labels("a").inc(2)
     counter.labels('with "quotes"').inc()
@@ -69,7 +69,9 @@ def test_counters_and_gauges_in_the_text(families, registry):
 
 
 def test_histograms_are_cumulative(families, registry):
-    series = families.histogram("took_seconds", "Took.", STABLE, (0.5, 1.0), "op").labels("x")
+    series = families.histogram(
+        "took_seconds", "Took.", (0.5, 1.0), ("op",), stability=STABLE
+    ).labels("x")
     for value in (0.1, 0.6, 0.7, 9.0):
         series.observe(value)
     values = read(registry)
@@ -84,15 +86,15 @@ def test_histograms_are_cumulative(families, registry):
 
 
 def test_series_without_labels_are_there_from_the_beginning(families, registry):
-    families.counter("one_total", "One.", ALPHA)
-    families.counter("many_total", "Many.", ALPHA, "kind")
+    families.counter("one_total", "One.")
+    families.counter("many_total", "Many.", ("kind",))
     assert read(registry) == {("one_total", ()): 0}
 
 
 def test_reset_keeps_series_in_use_and_gauges_as_they_are(families, registry):
-    counter = families.counter("c_total", "C.", ALPHA).labels()
-    histogram = families.histogram("h", "H.", ALPHA, (1.0,)).labels()
-    gauge = families.gauge("g", "G.", ALPHA).labels()
+    counter = families.counter("c_total", "C.").labels()
+    histogram = families.histogram("h", "H.", (1.0,)).labels()
+    gauge = families.gauge("g", "G.").labels()
     for series in (counter, gauge):
         series.inc(5)
     histogram.observe(0.5)
@@ -103,20 +105,20 @@ def test_reset_keeps_series_in_use_and_gauges_as_they_are(families, registry):
 
 
 def test_a_name_is_taken_once(families):
-    families.counter("twice_total", "T.", ALPHA)
+    families.counter("twice_total", "T.")
     with pytest.raises(ValueError, match="Duplicated"):
-        families.gauge("twice_total", "T.", ALPHA)
+        families.gauge("twice_total", "T.")
 
 
 def test_labels_must_match(families):
-    family = families.counter("l_total", "L.", ALPHA, "a", "b")
+    family = families.counter("l_total", "L.", ("a", "b"))
     with pytest.raises(ValueError, match="l_total has the labels"):
         family.labels("only one")
 
 
 def test_lookups_ask_when_they_are_collected(families, registry):
     values = {("a",): 1.0}
-    families.computed("looked_up", "L.", ALPHA, lambda: values, "kind")
+    families.computed("looked_up", "L.", lambda: values, ("kind",))
     assert read(registry) == {("looked_up", (("kind", "a"),)): 1}
     values["b",] = 2.0
     assert read(registry)["looked_up", (("kind", "b"),)] == 2

@@ -18,8 +18,7 @@ from app.extender.errors import Outcome
 from app.extender.events import BreakerChanged, CallFinished
 from app.framework.testing import make_pod
 from app.observe.events import NodeSelected
-from app.observe.metrics.series import ALPHA
-from app.observe.telemetry import log_extender_event, log_scores, without_secrets
+from app.observe.telemetry import log_event, log_scores, without_secrets
 from app.runtime import logs
 from app.scheduler.attempt import Attempt
 from app.state.queue.queued_pod import QueuedPod
@@ -196,7 +195,7 @@ async def test_long_bodies_are_cut(written):
     stream = written(8)
     body = Body([b"x" * 600, b"y" * 600, b"z" * 600])
     about = (Outcome.SUCCESS, 0.1, body.size, 5000, make_pod("p"), body, b"w" * 5000)
-    log_extender_event(CallFinished("http://a", Verb.FILTER, *about))
+    log_event(CallFinished("http://a", Verb.FILTER, *about))
     request, answer = stream.getvalue().splitlines()[1:]
     assert f'body="{"x" * 600}{"y" * 424}"' in request
     assert f'body="{"w" * 1024}"' in answer
@@ -238,4 +237,4 @@ async def test_no_metric_is_registered_twice():
     async with running() as world, running() as other:
         assert world.telemetry.registry is not other.telemetry.registry
         with pytest.raises(ValueError, match="Duplicated"):
-            world.telemetry.families.counter("scheduler_schedule_attempts_total", "", ALPHA)
+            world.telemetry.families.counter("scheduler_schedule_attempts_total", "")

@@ -187,10 +187,8 @@ async def test_extenders_and_preemption_as_they_read():
         queued.attempts = 1
         histories = world.telemetry.histories
         histories.on(AttemptStarted(queued, "default-scheduler"))
-        histories.on_extender(
-            CallFinished("http://licences", Verb.FILTER, Outcome.SUCCESS, 0.012, 900, 40)
-        )
-        histories.on_extender(NodesRejected("http://licences", 3))
+        histories.on(CallFinished("http://licences", Verb.FILTER, Outcome.SUCCESS, 0.012, 900, 40))
+        histories.on(NodesRejected("http://licences", 3))
         queued.attempts = 0
         await world.settle()
         told = explainer(world).explain("default", "p")
