@@ -1,5 +1,6 @@
 """The commands ``version``, ``help`` and ``completion``."""
 
+import json
 import platform
 from importlib.metadata import version
 from typing import Final
@@ -13,10 +14,18 @@ _SHELLS: Final = ("bash", "zsh", "fish")
 
 
 @click.command("version")
-def version_command() -> None:
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+def version_command(output: str) -> None:
     """Print the version."""
-    python = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    click.echo(f"{PROGRAM} {version(PROGRAM)} ({python})")
+    known = {
+        "version": version(PROGRAM),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
+    if output == "json":
+        click.echo(json.dumps(known))
+    else:
+        click.echo("{0} {version} (Python {python}, {platform})".format(PROGRAM, **known))
 
 
 @click.command("help")

@@ -1,5 +1,6 @@
 """The command line, run in this process: what it accepts, refuses and says."""
 
+import importlib.metadata
 import json
 import logging
 import re
@@ -112,6 +113,12 @@ def test_help_is_a_command_too():
 def test_version_is_a_command_too():
     text = run("version").output
     assert re.fullmatch(r"aiokube-scheduler \d+\.\d+\.\d+ \(Python 3\.\S+, \w+ \w+\)\n", text)
+
+
+def test_the_version_for_programs():
+    known = json.loads(run("version", "-o", "json").output)
+    assert known["version"] == importlib.metadata.version("aiokube-scheduler")
+    assert known.keys() == {"version", "python", "platform"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
