@@ -3,17 +3,45 @@
 import asyncio
 import collections
 import functools
+import importlib
 import types
 import weakref
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import pytest
+
+from app.cel.devices import Selectors
+
+#: What remembers up to a limit remembers less in tests of growth, so that the limits are reached soon.
+_LOWERED: dict[str, dict[str, int]] = {
+    "app.framework.runner": {"_MEMO_BYTES": 64 * 2**10},
+    "app.plugins.image_locality": {"_MAX_KEPT_BYTES": 4096},
+    "app.plugins.inter_pod_affinity.incoming": {"MAX_NAMESPACES": 4},
+    "app.plugins.pod_topology_spread.constraints": {"_MAX_KEPT": 8},
+    "app.plugins.pod_topology_spread.default_selector": {"_MAX_KEPT": 8},
+    "app.plugins.volume_binding.unbound_volumes": {"_SPARE_TRAITS": 4},
+    "app.plugins.volume_binding.volume_topology": {"_SPARE_TOPOLOGIES": 4},
+    "app.state.columns.labels": {"_FEW_VALUES": 8, "_MAX_COLUMNS": 8},
+    "app.state.columns.terms": {"_MAX_MATCHES": 8, "MAX_NAMESPACES": 4},
+    "app.state.nominations": {"_MAX_PRIORITIES": 4},
+    "app.state.nominator": {"MAX_CHANGES": 8},
+    "app.state.table": {"_MAX_LATEST": 64},
+}
 
 _OPAQUE = (type, types.ModuleType, weakref.ReferenceType, asyncio.TaskGroup)
 _WeakMap = weakref.WeakKeyDictionary | weakref.WeakValueDictionary
 #: Text counts as an entry for every so many characters.
 _CHARACTERS = 1000
+
+
+def lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has what remembers up to a limit remember less."""
+    for module, limits in _LOWERED.items():
+        for name, limit in limits.items():
+            monkeypatch.setattr(importlib.import_module(module), name, limit)
+    monkeypatch.setattr(Selectors.__init__, "__defaults__", (8, 8))
 
 
 def entries(*roots: object, leaving_out: Collection[str] = ()) -> collections.Counter[str]:

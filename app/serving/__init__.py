@@ -1,7 +1,8 @@
 """Serves the scheduler's endpoints over HTTPS (docs/spec/endpoints.md#paths).
 
 options      addresses, TLS, authentication, authorization
-tls          the server certificate: from files, or self-signed in memory
+tls          the server certificate: from files, or self-signed
+certificates makes the self-signed one
 access       authentication and authorization of requests
 connections  limits and timeouts of connections
 health       /healthz, /livez, /readyz
@@ -9,5 +10,6 @@ pages        /metrics, /configz, /statusz, /flagz
 debug        /debug/...: queue, cache, pod histories, tasks, verbosity
 debugger     compares and dumps the cache: /debug/cache and SIGUSR2
 extenders    /extenders/requeue
+requests     parses parts of requests
 server       the listener and its middlewares
 """

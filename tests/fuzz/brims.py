@@ -16,6 +16,9 @@ from tests.fuzz.world import Cost, running
 #: Bytes of an object that an API server takes from anyone: etcd takes 1.5 MB.
 _ROOM = 1_400_000
 
+#: Fields by which the entries of a list differ.
+_NAMES = ("name", "key", "uid", "topologyKey", "containerPort", "driver", "request")
+
 Path = tuple[str, ...]
 
 
@@ -74,36 +77,18 @@ def _fill(shape: Shape | Field, value: Any, path: Path, entries: int, random: Ra
 
 
 def _entries(shape: Shape, entries: int, random: Random) -> Any:
-    made: Any
+    assert isinstance(shape, Map | List)
+    value = (shape.value if isinstance(shape, Map) else shape.item).valid(random, 0)
+    numbers = range(min(entries, _ROOM // (len(encode(value)) + 12)))
     if isinstance(shape, Map):
-        value = shape.value.valid(random, 0)
-        number = min(entries, _ROOM // (len(encode(value)) + 12))
-        return {f"k{i}": value for i in range(number)}
-    assert isinstance(shape, List)
-    item = shape.item.valid(random, 0)
-    number = min(entries, _ROOM // (len(encode(item)) + 12))
-    if isinstance(item, str):
-        return [f"{item[:10]}-{i}" for i in range(number)]
-    if isinstance(item, dict):
-        named = next(
-            (
-                name
-                for name in (
-                    "name",
-                    "key",
-                    "uid",
-                    "topologyKey",
-                    "containerPort",
-                    "driver",
-                    "request",
-                )
-                if name in item
-            ),
-            None,
-        )
-        made = item if named is None else {**item, named: ""}
-        return [made if named is None else {**made, named: f"n{i}"} for i in range(number)]
-    return [item] * number
+        return {f"k{i}": value for i in numbers}
+    if isinstance(value, str):
+        return [f"{value[:10]}-{i}" for i in numbers]
+    name = next((n for n in _NAMES if isinstance(value, dict) and n in value), None)
+    if name is None:
+        return [value for _ in numbers]
+    is_text = isinstance(value[name], str)
+    return [{**value, name: f"n{i}" if is_text else i + 1} for i in numbers]
 
 
 def _text(kind: Kind, path: Path, entries: int) -> tuple[str, bytes]:

@@ -22,7 +22,6 @@ def test_a_history(seed):
 def test_what_is_slow_is_told_with_its_object():
     slow = mutations.run(1, 50, Figures(), budget=0.0)
     assert len(slow) >= 50
-    assert all(cost.seconds > 0 for cost, _ in slow)
     assert any(event is not None and event.text for _, event in slow)
 
 

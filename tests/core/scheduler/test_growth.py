@@ -6,31 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from app.cel.devices import Selectors
 from app.framework import runner
-from app.plugins import image_locality
-from app.plugins.pod_topology_spread import constraints, default_selector
-from app.plugins.volume_binding import unbound_volumes, volume_topology
-from app.state import nominations, nominator, table
-from app.state.columns import labels, terms
+from app.state.columns import labels
 from tests.core.scheduler import unshared
 from tests.core.scheduler.full_state import FullState
-from tests.entries import entries, grown
+from tests.entries import entries, grown, lower_limits
 
-#: What remembers up to a limit remembers less here, so that the limits are reached soon.
-LIMITS = {
-    constraints: {"_MAX_KEPT": 8},
-    default_selector: {"_MAX_KEPT": 8},
-    image_locality: {"_MAX_KEPT_BYTES": 4096},
-    labels: {"_MAX_COLUMNS": 8, "_FEW_VALUES": 8},
-    nominations: {"_MAX_PRIORITIES": 4},
-    nominator: {"MAX_CHANGES": 8},
-    runner: {"_MEMO_BYTES": 64 * 2**10},
-    table: {"_MAX_LATEST": 64},
-    terms: {"_MAX_MATCHES": 8, "MAX_NAMESPACES": 8},
-    unbound_volumes: {"_SPARE_TRAITS": 4},
-    volume_topology: {"_SPARE_TOPOLOGIES": 4},
-}
 #: Of these each pod or event has to do with all others, by what they are: pods are tried beside all that are nominated, devices
 #: are searched on all nodes, and every event may help each of the pods that are held back.
 QUADRATIC = {unshared.nominations, unshared.devices, unshared.missing_claims}
@@ -40,10 +21,7 @@ every_step = pytest.mark.parametrize("step", unshared.ALL, ids=lambda step: step
 
 @pytest.fixture(autouse=True)
 def _forgetful(monkeypatch):
-    for module, limits in LIMITS.items():
-        for name, limit in limits.items():
-            monkeypatch.setattr(module, name, limit)
-    monkeypatch.setattr(Selectors.__init__, "__defaults__", (8, 8))
+    lower_limits(monkeypatch)
 
 
 def filled(step, count: int, first: int = 0) -> FullState:

@@ -1,6 +1,5 @@
 """Nodes, volumes, namespaces and pods come and go, each with names and labels of its own: nothing of them stays behind."""
 
-import importlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,32 +12,19 @@ from app.kube.watch_decoder import ADDED, DELETED, MODIFIED
 from app.model import objects
 from app.model.objects import Node
 from app.model.pod import Pod
-from tests.entries import entries, grown
+from tests.entries import entries, grown, lower_limits
 from tests.shell.extender.fakes import extender
 from tests.shell.scheduler.world import running
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 ROUNDS = 200
-#: What remembers up to a limit remembers less here, so that the limits are reached within the rounds.
-LIMITS = {
-    "app.plugins.inter_pod_affinity.incoming": {"MAX_NAMESPACES": 4},
-    "app.plugins.pod_topology_spread.constraints": {"_MAX_KEPT": 8},
-    "app.plugins.pod_topology_spread.default_selector": {"_MAX_KEPT": 8},
-    "app.plugins.volume_binding.volume_topology": {"_SPARE_TOPOLOGIES": 4},
-    "app.framework.runner": {"_MEMO_BYTES": 8 * 9 * 1024},
-    "app.state.columns.labels": {"_FEW_VALUES": 8, "_MAX_COLUMNS": 8},
-    "app.state.nominator": {"MAX_CHANGES": 8},
-    "app.state.columns.terms": {"_MAX_MATCHES": 8, "MAX_NAMESPACES": 4},
-}
 #: Attributes not followed: fakes, which remember every call, and the event recorder, which does not run here.
 FAKES = ("_api", "_transport", "fake", "_events")
 
 
 @pytest.fixture(autouse=True)
 def _forgetful(monkeypatch):
-    for module, limits in LIMITS.items():
-        for name, limit in limits.items():
-            monkeypatch.setattr(importlib.import_module(module), name, limit)
+    lower_limits(monkeypatch)
 
 
 # ---------------------------------------------------------------- what comes and goes

@@ -1,5 +1,6 @@
 """What readiness tells of a scheduler that works and does not hold all that it promises."""
 
+import asyncio
 import errno
 
 import msgspec
@@ -86,8 +87,6 @@ async def test_extenders(monkeypatch):
 
 
 async def test_drops():
-    import asyncio
-
     lost = {"events": 0, "patches": 0}
     checks = list(degradation.drops(events=lambda: lost["events"], patches=lambda: lost["patches"]))
     assert problems(checks) == {"drops": None}
