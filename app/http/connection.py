@@ -56,11 +56,12 @@ class Connection(asyncio.Protocol):
         self._joins: Final = transport.get_extra_info("ssl_object") is not None
         self._poll: Final = _poll(transport)
         self._parser: Final = httptools.HttpResponseParser(self)
-        # As lenient as Go's client: bare line feeds, spaces after a chunk's size.
+        # As lenient as Go's client: bare line feeds, spaces after a chunk's size, a length that the chunks override.
         self._parser.set_dangerous_leniencies(
             lenient_headers=True,
             lenient_optional_cr_before_lf=True,
             lenient_spaces_after_chunk_size=True,
+            lenient_chunked_length=True,
         )
         self._head: list[tuple[str, str]] = []
         #: Lines of the headers or the trailer so far, and bytes since the last part of the body.
@@ -256,10 +257,16 @@ class Connection(asyncio.Protocol):
             self._head.append((name.decode("latin-1"), text))
 
     def on_headers_complete(self) -> None:
-        """Called at the end of the headers."""
+        """Called at the end of the headers. Raises MalformedAnswerError."""
         status = self._parser.get_status_code()
         if status == _SWITCHING_PROTOCOLS or not 100 <= status < 200:
-            self._answer = Answer(status, CIMultiDict(self._head))
+            headers = CIMultiDict(self._head)
+            codings = headers.getall("Transfer-Encoding", [])
+            if codings:
+                if [coding.lower() for coding in codings] != ["chunked"]:
+                    raise MalformedAnswerError(f"unsupported Transfer-Encoding {codings!a:.100}")
+                headers.popall("Content-Length", None)
+            self._answer = Answer(status, headers)
             self._wake()
         self._head = []
 
@@ -287,10 +294,7 @@ class Connection(asyncio.Protocol):
 
 def _ends_with_connection(headers: Mapping[str, str]) -> bool:
     """Whether the body ends with the connection."""
-    codings = headers.get("Transfer-Encoding")
-    if codings is None:
-        return "Content-Length" not in headers
-    return codings.rpartition(",")[2].strip().lower() != "chunked"
+    return "Transfer-Encoding" not in headers and "Content-Length" not in headers
 
 
 def _poll(transport: asyncio.BaseTransport) -> "select.poll | None":

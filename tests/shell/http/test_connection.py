@@ -95,6 +95,7 @@ LENGTH = OK + b"Content-Length: 2\r\n"
             True,
         ),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n", 200, b"{}", True),
+        (LENGTH + b"Transfer-Encoding: Chunked\r\n\r\n3\r\n[1]\r\n0\r\n\r\n", 200, b"[1]", True),
         (b"HTTP/1.1 100 Continue\r\nB: a\r\n\r\n" * 3 + LENGTH + b"\r\n{}", 200, b"{}", True),
         (b"HTTP/1.1 204 No Content\r\nContent-Length: 7\r\n\r\n", 204, b"", True),
         (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", 101, b"", False),
@@ -131,7 +132,7 @@ def test_a_body_is_the_same_however_it_is_cut(body, cuts, chunked):
     assert asyncio.run(read(*pieces))[2:] == (body, True)
 
 
-@pytest.mark.parametrize("head", [b"HTTP/1.0 200 OK\r\n\r\n", OK + b"Transfer-Encoding: x\r\n\r\n"])
+@pytest.mark.parametrize("head", [b"HTTP/1.0 200 OK\r\n\r\n", OK + b"A: b\r\n\r\n"])
 async def test_a_body_until_the_connection_ends(head):
     assert (await read(head, b"ab", b"cd", lost=None))[2:] == (b"abcd", False)
     with pytest.raises(aiohttp.ClientPayloadError):
@@ -152,6 +153,13 @@ async def test_an_answer_that_breaks_off(data):
     error = aiohttp.ClientPayloadError if b"\r\n\r\n" in data else aiohttp.ServerDisconnectedError
     with pytest.raises(error):
         await read(data, lost=None)
+
+
+async def test_chunks_override_a_length():
+    """As in Go: the length is not even among the headers."""
+    long = OK + b"Content-Length: 1000\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    _, headers, body, _ = await read(long)
+    assert ("Content-Length" in headers, body) == (False, b"{}")
 
 
 async def test_a_reset_keeps_its_reason():
@@ -179,7 +187,12 @@ async def test_what_came_in_before_the_end_can_be_read():
     [
         (b"<html>\n<body>", r"Expected HTTP/, RTSP/ or ICE/: b'<html>'"),
         (LENGTH + b"Content-Length: 3\r\n\r\n{}", "Duplicate Content-Length"),
-        (LENGTH + b"Transfer-Encoding: chunked\r\n\r\n", "Transfer-Encoding"),
+        (OK + b"Transfer-Encoding: x\r\n\r\n", r"unsupported Transfer-Encoding \['x'\]"),
+        (LENGTH + b"Transfer-Encoding: gzip, chunked\r\n\r\n", r"Transfer-Encoding \['gzip, ch"),
+        (
+            OK + b"Transfer-Encoding: chunked\r\n" * 2 + b"\r\n",
+            r"Transfer-Encoding \['chunked', 'chunked'\]",
+        ),
         (OK + b"A: b\r\n" * (MAX_HEAD_LINES + 2), f"more than {MAX_HEAD_LINES} lines"),
         (OK + b"A: " + b"b" * MAX_HEAD_BYTES, f"more than {MAX_HEAD_BYTES} bytes"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\nz\r\n", "chunk size"),
