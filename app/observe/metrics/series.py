@@ -6,6 +6,7 @@ A family keeps one series per combination of label values, so that frequent call
 """
 
 import asyncio
+import functools
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -145,7 +146,7 @@ class _Series(dict[Labels, S]):
 
 
 class MetricFamily(Generic[S]):
-    """One metric with its series by label values; a prometheus_client collector."""
+    """One metric with its series by label values."""
 
     def __init__(
         self, name: str, text: str, *, stability: str, labels: Labels, make: Callable[[], S]
@@ -164,10 +165,6 @@ class MetricFamily(Generic[S]):
         """Sets all series to zero; callers may keep using series that they hold."""
         for series in self.of.values():
             series.reset()
-
-    def describe(self) -> Iterable[Metric]:
-        """The metric without values, by which the registry finds duplicates."""
-        return [self._family()]
 
     def collect(self) -> Iterator[Metric]:
         """All series."""
@@ -206,6 +203,12 @@ class GaugeFamily(CounterFamily):
         """Does nothing: a gauge shows the current state."""
 
 
+@functools.cache
+def _edges(buckets: tuple[float, ...]) -> Sequence[str]:
+    """The ``le`` labels of a histogram."""
+    return [*map(go_float, buckets), "+Inf"]
+
+
 class HistogramFamily(MetricFamily[Histogram]):
     """Histograms with the same buckets."""
 
@@ -221,15 +224,15 @@ class HistogramFamily(MetricFamily[Histogram]):
         super().__init__(
             name, text, stability=stability, labels=labels, make=lambda: Histogram(buckets)
         )
-        self._edges: Final = [*map(go_float, buckets), "+Inf"]
+        self._buckets: Final = tuple(buckets)
 
     def _family(self) -> HistogramMetricFamily:
         return HistogramMetricFamily(self.name, self.help, labels=self.label_names)
 
     def _filled(self, series: Iterable[tuple[Labels, Histogram]]) -> Metric:
-        family = self._family()
+        family, edges = self._family(), _edges(self._buckets)
         for labels, histogram in series:
-            buckets = list(zip(self._edges, accumulate(histogram.counts), strict=True))
+            buckets = list(zip(edges, accumulate(histogram.counts), strict=True))
             family.add_metric(labels, buckets, histogram.total)
         return family
 
@@ -257,9 +260,8 @@ class ComputedFamily:
         self._compute: Final = compute
         self._counter: Final = counter
 
-    def describe(self) -> Iterable[Metric]:
-        """The metric without values."""
-        return [self._family()]
+    def reset(self) -> None:
+        """Does nothing."""
 
     def collect(self) -> Iterator[Metric]:
         """The metric with its current values."""
@@ -273,26 +275,33 @@ class ComputedFamily:
         return make(self.name, self._help, labels=self._labels)
 
 
-F = TypeVar("F", CounterFamily, GaugeFamily, HistogramFamily)
+F = TypeVar("F", CounterFamily, GaugeFamily, HistogramFamily, ComputedFamily)
 
 
 class MetricFamilies:
-    """Creates and registers families, and resets them."""
+    """Creates families and resets them; one collector of the registry, since it takes long to register many."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry: Final = registry
-        self._families: Final[list[MetricFamily[Sample] | MetricFamily[Histogram]]] = []
+        self._families: Final[
+            dict[str, CounterFamily | GaugeFamily | HistogramFamily | ComputedFamily]
+        ] = {}
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics."""
+        for family in self._families.values():
+            yield from family.collect()
 
     def counter(
         self, name: str, text: str, labels: Labels = (), *, stability: str = ALPHA
     ) -> CounterFamily:
-        """A registered CounterFamily. Without labels it shows 0 from the beginning."""
+        """A new CounterFamily. Without labels it shows 0 from the beginning. Raises ValueError if the name is taken."""
         return self._add(CounterFamily(name, text, stability=stability, labels=labels))
 
     def gauge(
         self, name: str, text: str, labels: Labels = (), *, stability: str = ALPHA
     ) -> GaugeFamily:
-        """A registered GaugeFamily."""
+        """A new GaugeFamily; see ``counter``."""
         return self._add(GaugeFamily(name, text, stability=stability, labels=labels))
 
     def histogram(
@@ -304,7 +313,7 @@ class MetricFamilies:
         *,
         stability: str = ALPHA,
     ) -> HistogramFamily:
-        """A registered HistogramFamily."""
+        """A new HistogramFamily; see ``counter``."""
         return self._add(
             HistogramFamily(name, text, stability=stability, buckets=buckets, labels=labels)
         )
@@ -319,19 +328,20 @@ class MetricFamilies:
         stability: str = ALPHA,
         counter: bool = False,
     ) -> None:
-        """Registers a ComputedFamily."""
-        self._registry.register(
+        """Adds a ComputedFamily. Raises ValueError if the name is taken."""
+        self._add(
             ComputedFamily(name, text, compute, stability=stability, labels=labels, counter=counter)
         )
 
     def reset(self) -> None:
         """Sets counters and histograms to zero."""
-        for family in self._families:
+        for family in self._families.values():
             family.reset()
 
     def _add(self, family: F) -> F:
-        self._registry.register(family)
-        self._families.append(family)
-        if not family.label_names:
+        if family.name in self._families:
+            raise ValueError(f"there are two metrics with the name {family.name}")
+        self._families[family.name] = family
+        if not isinstance(family, ComputedFamily) and not family.label_names:
             family.labels()
         return family

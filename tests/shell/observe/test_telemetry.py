@@ -236,5 +236,5 @@ async def test_breakers_are_heard_of(written):
 async def test_no_metric_is_registered_twice():
     async with running() as world, running() as other:
         assert world.telemetry.registry is not other.telemetry.registry
-        with pytest.raises(ValueError, match="Duplicated"):
+        with pytest.raises(ValueError, match="there are two metrics"):
             world.telemetry.families.counter("scheduler_schedule_attempts_total", "")
