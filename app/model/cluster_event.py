@@ -77,11 +77,11 @@ class ClusterEvent(msgspec.Struct, frozen=True):
         """Whether a plugin that registered this event is interested in ``incoming``."""
         if self.wildcard:
             return True
-        if not (self.action & incoming.action) or incoming.action > self.action:
+        if self.resource is not incoming.resource and (
+            self.resource is not Resource.Pod or incoming.resource not in _POD_KINDS
+        ):
             return False
-        return self.resource is incoming.resource or (
-            self.resource is Resource.Pod and incoming.resource in _POD_KINDS
-        )
+        return bool(self.action & incoming.action) and incoming.action <= self.action
 
 
 NODE_ADD = ClusterEvent(Resource.Node, Action.Add)
