@@ -7,8 +7,10 @@ history, but no socket is.
 
 import asyncio
 import errno
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import unquote
 
@@ -55,10 +57,8 @@ class Request:
     def __init__(self, sender: "Replica", method: str, target: str, body: bytes) -> None:
         self.sender = sender
         self.method = method
-        self.path, _, query = target.partition("?")
-        self.params = _parameters(query)
+        self.path, self.params, self.kind = _taken_apart(method, target)
         self.body = body
-        self.kind = kind_of(self)
         #: Who carries it out.
         self.server: ApiServer | Extender = sender.network.server
         #: What the sender's own clock showed when it was sent.
@@ -81,27 +81,31 @@ class Request:
         return self.settled_at < math.inf
 
 
-def _parameters(query: str) -> Mapping[str, str]:
+@functools.lru_cache(4096)
+def _taken_apart(method: str, target: str) -> tuple[str, Mapping[str, str], str]:
+    """Path, parameters and kind of a request."""
+    path, _, query = target.partition("?")
     pairs = [pair.partition("=") for pair in query.split("&")]
-    return {name: unquote(value) if "%" in value else value for name, _, value in pairs}
+    params = {name: unquote(value) if "%" in value else value for name, _, value in pairs}
+    return path, MappingProxyType(params), _kind_of(method, path, params)
 
 
-def kind_of(request: Request) -> str:
+def _kind_of(method: str, target: str, params: Mapping[str, str]) -> str:
     """The kind of a request, as in faults."""
-    if request.path.startswith("/extender/"):
-        return f"extender {request.path.rpartition('/')[2]}"
-    path = apiserver.parse(request.path)
-    if request.method == "GET":
-        return _kind_of_reading(path, request.params)
+    if target.startswith("/extender/"):
+        return f"extender {target.rpartition('/')[2]}"
+    path = apiserver.parse(target)
+    if method == "GET":
+        return _kind_of_reading(path, params)
     if path.resource[1] == "events":
         return "lease event" if path.namespace == "kube-system" else "event"
     if path.resource == apiserver.LEASES:
-        return "create lease" if request.method == "POST" else "update lease"
+        return "create lease" if method == "POST" else "update lease"
     if path.resource != apiserver.PODS:
         return "patch volume"
     if path.subresource == "binding":
         return "bind"
-    return "delete pod" if request.method == "DELETE" else "patch status"
+    return "delete pod" if method == "DELETE" else "patch status"
 
 
 def _kind_of_reading(path: apiserver.Path, params: Mapping[str, str]) -> str:

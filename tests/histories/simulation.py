@@ -6,11 +6,12 @@ again. So all of a history runs in one thread, in one order, and takes no time b
 """
 
 import asyncio
+import collections
+import contextvars
 import heapq
 import itertools
 import math
-import selectors
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 
@@ -123,10 +124,39 @@ class Simulation:
         return True
 
 
-class ProcessLoop(asyncio.SelectorEventLoop):
-    """The event loop of one process."""
+class _Call:
+    """A callback of a loop: an asyncio.TimerHandle without what debugging needs. ``callback``: None once it is cancelled."""
+
+    __slots__ = ("args", "callback", "context", "due")
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+        due: float = 0.0,
+    ) -> None:
+        self.callback: Callable[..., object] | None = callback
+        self.args = args
+        self.context = context or contextvars.copy_context()
+        self.due = due
+
+    def cancel(self) -> None:
+        self.callback = None
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self.callback is None
+
+    def when(self) -> float:
+        return self.due
+
+
+class ProcessLoop(asyncio.BaseEventLoop):
+    """The event loop of one process. It has no files: what would wait for them goes through the world."""
 
     def __init__(self, simulation: Simulation) -> None:
+        super().__init__()
         self.simulation = simulation
         #: The process (replica).
         self.replica: Any = None
@@ -139,8 +169,56 @@ class ProcessLoop(asyncio.SelectorEventLoop):
         self._frozen_at = 0.0
         self._frozen_until = -math.inf
         self._calls: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        super().__init__(_Idle(self))
+        #: What runs in the next turn, and what runs later: (when, number, call), as a heap.
+        self._next: collections.deque[_Call] = collections.deque()
+        self._timers: list[tuple[float, int, _Call]] = []
+        self._numbers = itertools.count()
         simulation.loops.append(self)
+
+    # ------------------------------------------------------------ what asyncio asks for
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        """See asyncio."""
+        call = _Call(callback, args, context)
+        self._next.append(call)
+        return call
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        """See asyncio."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        """See asyncio."""
+        call = _Call(callback, args, context, when)
+        heapq.heappush(self._timers, (when, next(self._numbers), call))
+        return call
+
+    def _run_once(self) -> None:
+        """One turn. Called by ``run_forever``."""
+        timers, ready = self._timers, self._next
+        while timers and timers[0][2].callback is None:
+            heapq.heappop(timers)
+        due = timers[0][0] if timers else math.inf
+        if ready or due <= self.time():
+            self.simulation.poll(self)
+        else:
+            self.simulation.idle(self, due)
+        now = self.time()
+        while timers and timers[0][0] <= now:
+            ready.append(heapq.heappop(timers)[2])
+        for _ in range(len(ready)):
+            call = ready.popleft()
+            if call.callback is None:
+                continue
+            try:
+                call.context.run(call.callback, *call.args)
+            except Exception as error:
+                text = f"Exception in callback {call.callback}"
+                self.call_exception_handler({"message": text, "exception": error})
+
+    # ------------------------------------------------------------ what the world does
 
     def wait_until(self, due: float) -> None:
         """The loop has nothing to do before ``due``, seconds."""
@@ -188,33 +266,3 @@ class ProcessLoop(asyncio.SelectorEventLoop):
         for callback, args in self._calls:
             self.call_soon(callback, *args)
         self._calls.clear()
-
-
-class _Idle(selectors.BaseSelector):
-    """What a loop asks for events of files, of which there are none: idle until the next timer, or until the world calls."""
-
-    def __init__(self, loop: ProcessLoop) -> None:
-        self._loop = loop
-        self._keys: dict[int, selectors.SelectorKey] = {}
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        loop = self._loop
-        if timeout is not None and timeout <= 0:
-            loop.simulation.poll(loop)
-        else:
-            due = math.inf if timeout is None else loop.time() + timeout
-            loop.simulation.idle(loop, due)
-        return []
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        key = self._keys[fileobj] = selectors.SelectorKey(fileobj, fileobj, events, data)
-        return key
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys.pop(fileobj)
-
-    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys[fileobj]
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._keys
