@@ -271,7 +271,7 @@ def test_about_one_extension_point_of_ten_is_looked_at_closely():
 async def test_bounds_are_written_as_kube_scheduler_writes_them():
     registry = CollectorRegistry()
     bounds = (0.00001, 0.5, 1, 16, 1048576)
-    MetricFamilies(registry).histogram("took", "Took.", "ALPHA", bounds).labels()
+    MetricFamilies(registry).histogram("took", "Took.", bounds).labels()
     text = (await exposition(registry)).decode()
     written = re.findall(r'le="(.*?)"', text)
     assert written == ["1e-05", "0.5", "1", "16", "1.048576e+06", "+Inf"]
