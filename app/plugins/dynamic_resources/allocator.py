@@ -31,6 +31,7 @@ from app.plugins.dynamic_resources.search import (
     NodeDevices,
     Solution,
 )
+from app.state.columns.labels import Mask
 from app.state.devices import AllocatedState
 from app.state.lister import Lister
 from app.state.table import NodeTable
@@ -106,8 +107,8 @@ class _Kinds:
         self._of_row: Kinds = np.zeros(0, np.int32)
         #: int8[>= number of kinds]: the code of each kind's answer.
         self._codes: Codes = np.full(64, TIMED_OUT, np.int8)
-        #: Rows that have to be classified.
-        self._left: Final[set[int]] = set()
+        #: bool[capacity]: the rows that have to be classified when they are asked for.
+        self._unseen: Mask = np.zeros(0, bool)
         #: The profiles of the devices in each view.
         self._profiles: Final[WeakKeyDictionary[PoolView, tuple[DeviceProfile, ...]]] = (
             WeakKeyDictionary()
@@ -120,11 +121,18 @@ class _Kinds:
         self._known_looks: Final[dict[Hashable, Hashable]] = {}
         self._multi_node_values: Final[dict[PoolView, list[tuple[Value, ...]]]] = {}
 
-    def refresh(self, budget: Budget) -> None:
-        """Classifies the rows that have changed, until the budget has expired."""
+    def refresh(self, rows: Rows, budget: Budget) -> None:
+        """Classifies those of the rows that have changed, until the budget has expired."""
+        if self._seen_at != self._inventory.version:
+            self._note_changes()
+        left = rows[self._unseen[rows]]
+        if len(left) and not self._look(left.tolist(), budget) and budget.may_pause:
+            raise Unfinished
+        if len(self._codes) < len(self._kinds):
+            self._codes = np.resize(self._codes, 2 * len(self._kinds))
+
+    def _note_changes(self) -> None:
         inventory = self._inventory
-        if self._seen_at == inventory.version and not self._left:
-            return
         crowded = len(self._kinds) > _MAX_KINDS + 4 * len(inventory.visible)
         if crowded or self._multi_node is not inventory.multi_node:
             self._multi_node = inventory.multi_node
@@ -136,27 +144,25 @@ class _Kinds:
             self._seen_at = -1
         rows = (inventory.changed_at[: len(inventory.visible)] > self._seen_at).nonzero()[0]
         self._seen_at = inventory.version
-        self._left.update(rows.tolist())
         missing = len(inventory.changed_at) - len(self._of_row)
         if missing:
             self._of_row = np.concatenate((self._of_row, np.zeros(missing, np.int32)))
+            self._unseen = np.concatenate((self._unseen, np.zeros(missing, bool)))
         self._of_row[rows] = 0
+        self._unseen[rows] = True
         missing = len(inventory.visible) - len(self._visible)
         self._visible.extend([None] * missing)
         self._looks.extend([None] * missing)
-        self._look(budget)
-        if self._left and budget.may_pause:
-            raise Unfinished
-        if len(self._codes) < len(self._kinds):
-            self._codes = np.resize(self._codes, 2 * len(self._kinds))
 
-    def _look(self, budget: Budget) -> None:
-        for row in sorted(self._left):
+    def _look(self, rows: Sequence[int], budget: Budget) -> bool:
+        """Classifies rows; False if there was no time for all of them."""
+        for row in rows:
             try:
                 self._of_row[row] = self._kind_of(row, budget)
             except AllocationTimeout:
-                return
-            self._left.discard(row)
+                return False
+            self._unseen[row] = False
+        return True
 
     def _kind_of(self, row: int, budget: Budget) -> int:
         pools = self._inventory.visible[row]
@@ -337,7 +343,7 @@ class Allocator:
         try:
             self._inventory.sync()
             kinds = self._kinds_for(claims)
-            kinds.refresh(budget)
+            kinds.refresh(rows, budget)
             answers = kinds.answer(rows, claims, budget)
         finally:
             budget.stop()

@@ -57,9 +57,9 @@ _SEPARATOR: Final = "/"
 
 
 class _Part(NamedTuple):
-    """Rows on which the same claims have to be allocated."""
+    """Rows on which the same claims have to be allocated; ``positions`` (intp[k], ascending) are theirs in the view."""
 
-    where: Mask
+    positions: Rows
     wanted: dict[int, ResourceClaim]
     mappings: tuple[RequestMapping, ...]
 
@@ -78,12 +78,12 @@ class _RowVerdicts:
         return mask
 
     def reject(
-        self, where: Mask, text: str, code: Code = Code.UnschedulableAndUnresolvable
+        self, positions: Rows, text: str, code: Code = Code.UnschedulableAndUnresolvable
     ) -> None:
-        where = where & (self.codes == 0)
-        if where.any():
-            self.codes[where] = code
-            self.reasons[where] = self._pod_claims.reason_number(text)
+        positions = positions[self.codes[positions] == 0]
+        if len(positions):
+            self.codes[positions] = code
+            self.reasons[positions] = self._pod_claims.reason_number(text)
 
     def verdicts(self) -> Verdicts | None:
         if not self.codes.any():
@@ -171,12 +171,12 @@ class ClaimFilter:
         """Rejects rows, and keeps in ``pod_claims`` what can be allocated on the others. None rejects no row."""
         verdicts = _RowVerdicts(pod_claims, view.n)
         exist: Mask = self._table.exists[view.rows]
-        parts = [_Part(exist, pod_claims.to_allocate, ())]
+        parts = [_Part(np.flatnonzero(exist), pod_claims.to_allocate, ())]
         idle = np.zeros(view.n, bool)
         extended = pod_claims.extended
         if extended is not None:
             if not is_unwritten(extended):
-                verdicts.reject(exist, ERR_REASON_STALE)
+                verdicts.reject(np.flatnonzero(exist), ERR_REASON_STALE)
                 return verdicts.verdicts()
             parts, idle = self._by_resources(verdicts, pod_claims, pod, view, exist)
         for part in parts:
@@ -203,12 +203,12 @@ class ClaimFilter:
         for name in pod_claims.resources:
             absent = view.allocatable(name) == 0
             if self._tracker.classes.get(name) is None:
-                verdicts.reject(exist & absent, ERR_REASON_CANNOT_FIT)
+                verdicts.reject(np.flatnonzero(exist & absent), ERR_REASON_CANNOT_FIT)
             else:
                 lacking.append(absent)
                 with_class.append(name)
-        where = verdicts.accepted() & exist
-        parts = list(self._parts(pod_claims, pod, lacking, with_class, where))
+        rows = np.flatnonzero(verdicts.accepted() & exist)
+        parts = list(self._parts(pod_claims, pod, lacking, with_class, rows))
         idle = np.full(view.n, pod_claims.extended_at == 0)
         for absent in lacking:
             idle &= ~absent
@@ -220,31 +220,31 @@ class ClaimFilter:
         pod: Pod,
         lacking: Sequence[Mask],
         with_class: list[str],
-        where: Mask,
+        rows: Rows,
     ) -> Iterator[_Part]:
         extended, at = pod_claims.extended, pod_claims.extended_at
-        if extended is None or at is None:
-            return
-        rows = np.flatnonzero(where)
-        if not len(rows):
+        if extended is None or at is None or not len(rows):
             return
         masks = [np.zeros(len(rows), bool), *[mask[rows] for mask in lacking]]
         packed = np.packbits(np.array(masks), axis=0)
-        patterns, pattern_of = np.unique(packed, axis=1, return_inverse=True)
+        patterns, pattern_of, counts = np.unique(
+            packed, axis=1, return_inverse=True, return_counts=True
+        )
+        by_pattern = np.split(
+            rows[pattern_of.ravel().argsort(kind="stable")], np.cumsum(counts)[:-1]
+        )
         for number, (_, *bits) in enumerate(np.unpackbits(patterns, axis=0).T.tolist()):
             names = [name for bit, name in zip(bits, with_class, strict=False) if bit]
             found = requests_for(pod.template, names, self._tracker.classes)
             wanted = pod_claims.to_allocate
             if names:
                 wanted[at] = with_requests(extended, found.requests)
-            mask = np.zeros(len(where), bool)
-            mask[rows[pattern_of.ravel() == number]] = True
-            yield _Part(mask, wanted, found.mappings)
+            yield _Part(by_pattern[number], wanted, found.mappings)
 
     def _allocate(
         self, verdicts: _RowVerdicts, pod_claims: PodResourceClaims, view: View, part: _Part
     ) -> None:
-        positions = np.flatnonzero(part.where)
+        positions = part.positions
         if not len(positions):
             return
         rows = view.rows[positions]
@@ -257,24 +257,18 @@ class ClaimFilter:
         self, verdicts: _RowVerdicts, view: View, positions: Rows, result: AllocatorResult
     ) -> None:
         """Rejects the rows on which nothing was allocated. ``positions`` are those of the result's rows in the view."""
-
-        def where(chosen: Mask) -> Mask:
-            mask = np.zeros(view.n, bool)
-            mask[positions[chosen]] = True
-            return mask
-
-        verdicts.reject(where(result.codes == CANNOT), ERR_REASON_CANNOT_ALLOCATE)
+        verdicts.reject(positions[result.codes == CANNOT], ERR_REASON_CANNOT_ALLOCATE)
         late = result.codes == TIMED_OUT
         if late.any():
             name = self._table.names[view.rows[positions[late.argmax()]]]
             text = f"node {name}: timed out trying to allocate devices"
-            verdicts.reject(where(late), text, Code.Error)
+            verdicts.reject(positions[late], text, Code.Error)
         failed = (result.codes == ERROR) | (result.codes == FAILED)
         for kind in np.unique(result.kinds[failed]).tolist():
             chosen = failed & (result.kinds == kind)
             fatal = result.codes[chosen.argmax()] == ERROR
             code = Code.Error if fatal else Code.UnschedulableAndUnresolvable
-            verdicts.reject(where(chosen), result.text(kind), code)
+            verdicts.reject(positions[chosen], result.text(kind), code)
 
     def _check_allocated(
         self, verdicts: _RowVerdicts, pod_claims: PodResourceClaims, view: View, where: Mask
@@ -289,9 +283,10 @@ class ClaimFilter:
             selector = pod_claims.selectors.get(at)
             if selector is not None:
                 unusable |= ~selector.matches(view)
-            if (unusable & accepted).any():
+            positions = np.flatnonzero(unusable & accepted)
+            if len(positions):
                 pod_claims.unavailable.add(at)
-                verdicts.reject(unusable & accepted, ERR_REASON_NOT_AVAILABLE)
+                verdicts.reject(positions, ERR_REASON_NOT_AVAILABLE)
 
     def _cannot_be_bound(self, claim: ResourceClaim) -> bool:
         try:

@@ -5,6 +5,7 @@ import pytest
 from app.framework.testing import make_node, make_pod
 from app.model.devices import EXTENDED_RESOURCE_CLAIM, FINALIZER, ResourceClaim
 from app.model.status import Code, SchedulingError
+from app.plugins.dynamic_resources.allocator import Allocator, _Kinds
 from app.plugins.dynamic_resources.extended_resources import RequestMapping, requests_for
 from app.plugins.node_resources_fit import NodeResourcesFit
 from app.state.cluster import Cluster
@@ -148,6 +149,28 @@ class TestClaims:
         for name in "abc":
             self.world.cluster.remove_node(name)
         assert self.world.judge(asked) == {"other": "cannot allocate all claims"}
+
+    def test_nodes_are_searched_once_however_many_patterns_there_are(self, monkeypatch):
+        """Each node lacks other resources: time and memory are proportional to the nodes, not to their square."""
+        names = [f"example.com/r{number}" for number in range(6)]
+        for number, name in enumerate(names):
+            self.world.cluster.store(a_class(f"class-{number}", extendedResourceName=name))
+        nodes = range(64)
+        for number in nodes:
+            own = {name: "1" for bit, name in enumerate(names) if not number >> bit & 1}
+            self.own(f"n{number}", **own)
+            self.world.cluster.store(a_slice(f"n{number}", *[f"d{n}" for n in range(5)]))
+        for name in "abc":
+            self.world.cluster.remove_node(name)
+        looks, rows = [], []
+        look_of, search = _Kinds._look_of, Allocator.search
+        monkeypatch.setattr(_Kinds, "_look_of", lambda *args: looks.append(args) or look_of(*args))
+        monkeypatch.setattr(
+            Allocator, "search", lambda *args: rows.extend(args[1].tolist()) or search(*args)
+        )
+        asked = pod(container("m", **dict.fromkeys(names, "1")))
+        assert self.world.judge(asked) == {"n63": "cannot allocate all claims"}
+        assert len(set(rows)) == len(rows) == len(looks) == 63
 
     def test_nothing_is_needed_without_a_class(self):
         assert self.world.judge(pod(container("m", nic="1"))) == {}
