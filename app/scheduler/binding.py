@@ -62,6 +62,8 @@ class Binder:
         self._undo: Final = undo
         self.cycles: Final = Limiter()
         self.writes: Final = Limiter(max_writing)
+        #: Pods (uids) whose binding is being written, or was when its task was cancelled: they may become bound.
+        self.unsettled: Final[set[str]] = set()
         self._preparing: Final[dict[str, asyncio.Timeout]] = {}
 
     def preempt(self, uid: str) -> bool:
@@ -114,7 +116,13 @@ class Binder:
         else:
             self._state.done(pod.uid)
         await self._reports.withdraw(pod)
-        await self._step(assumed, "Bind", self._write_binding(assumed))
+        self.unsettled.add(pod.uid)
+        try:
+            await self._step(assumed, "Bind", self._write_binding(assumed))
+        except Exception:
+            self.unsettled.discard(pod.uid)
+            raise
+        self.unsettled.discard(pod.uid)
         self._bound(assumed)
 
     async def _take_back(self, assumed: AssumedPod, status: Status) -> None:

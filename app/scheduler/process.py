@@ -2,7 +2,8 @@
 
     connect -> list and watch until all caches are synced -> acquire the lease -> schedule while it is held -> shut down
 
-On shutdown no more pods are tried, bindings finish, the events are sent, and the lease is released.
+On shutdown no more pods are tried, bindings finish, the events are sent, and the lease is released, unless a binding was sent
+whose outcome is not known.
 """
 
 import asyncio
@@ -131,6 +132,7 @@ class Process:
         self._answers: Final = AnswerMemory(self._limits.memory)
         self._credential_failures: Final = CredentialFailures()
         self._elector: LeaseElector | None = None
+        self._scheduler: Scheduler | None = None
         self._leading: Final = asyncio.Event()
         self._stopped_leading: Final = asyncio.Event()
         self._identity: Final = new_identity(socket.gethostname())
@@ -145,6 +147,10 @@ class Process:
     def may_write(self) -> bool:
         """Whether this process leads, by its own clock; always without election."""
         return self._elector is None or self._elector.is_leader_now()
+
+    def _may_release(self) -> bool:
+        """Whether the next leader may start at once: not while pods may become bound that it does not know of."""
+        return self._scheduler is None or not self._scheduler.binder.unsettled
 
     async def run(self) -> int:
         """Runs until ``stop`` is set or the lease is lost; returns the exit status."""
@@ -173,6 +179,7 @@ class Process:
         )
         self._elector = self._make_elector(clients.lease, events.lease)
         scheduler = self._make_scheduler(clients.main, events.pods, group, chain)
+        self._scheduler = scheduler
         self._register_gauges(scheduler, events.pods)
         self._check_limits(scheduler, chain)
         async with self._endpoints(scheduler, self._degradation(scheduler, chain, events.pods)):
@@ -327,7 +334,9 @@ class Process:
             clock=self._clock,
             rng=self._rng,
             callbacks=Callbacks(
-                on_started_leading=self._leading.set, on_stopped_leading=self._stopped_leading.set
+                on_started_leading=self._leading.set,
+                on_stopped_leading=self._stopped_leading.set,
+                may_release=self._may_release,
             ),
             events=events,
             component=self._settings.configuration.profiles[0].scheduler_name,

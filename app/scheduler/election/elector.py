@@ -2,8 +2,8 @@
 
     run:  acquire  --->  lead and renew  --->  release
              |                |                   |
-          stop()      stop() or the lease     always, so that
-                      could not be renewed    others need not wait
+          stop()      stop() or the lease     so that others
+                      could not be renewed    need not wait
 
 In addition to what kube-scheduler does, a standby watches the lease and tries at once when it is released, deleted or expired,
 and a leader that finds another holder in the lease gives up without further attempts.
@@ -105,12 +105,20 @@ def _nothing(*_args: object) -> None:
     pass
 
 
+def _yes() -> bool:
+    return True
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Called synchronously; ``on_stopped_leading`` always, at the end, before the lease is released."""
+    """Called synchronously; ``on_stopped_leading`` always, at the end, before the lease is released.
+
+    ``may_release``: whether the next leader may start at once. If not, the lease is left to expire.
+    """
 
     on_started_leading: Callable[[], None] = _nothing
     on_stopped_leading: Callable[[], None] = _nothing
+    may_release: Callable[[], bool] = _yes
 
 
 class ElectionOutcome(enum.Enum):
@@ -200,7 +208,10 @@ class LeaseElector:
             self._attempts.reschedule(asyncio.get_running_loop().time() + LAST_ATTEMPT_SECONDS)
 
     async def run(self) -> ElectionOutcome:
-        """Acquires the lease, leads while it can be renewed, and releases it, also when cancelled."""
+        """Acquires the lease, leads while it can be renewed, and releases it, also when cancelled.
+
+        It is not released while ``may_release`` says no.
+        """
         async with asyncio.TaskGroup() as group:
             watcher = group.create_task(self._watch_lease(), name="election: watch")
             try:
@@ -273,8 +284,14 @@ class LeaseElector:
         finally:
             if was_leading:
                 self._event("stopped leading")
-            if self._signed:
+            if self._signed and self._callbacks.may_release():
                 await self._release()
+            elif self._signed:
+                logger.warning(
+                    "Lease %s is not released: bindings were sent whose outcome is not known. It runs out within %d s",
+                    self._store.name,
+                    self._settings.lease_duration,
+                )
 
     async def _release(self) -> None:
         """Clears the holder if the lease is still ours. A failure is logged; the lease then expires."""

@@ -371,7 +371,9 @@ class SkewedClock:
 class Candidate:
     """An elector with everything around it."""
 
-    def __init__(self, server, who, *, clock=None, watch=True, seed=1, **settings):
+    def __init__(
+        self, server, who, *, clock=None, watch=True, seed=1, may_release=lambda: True, **settings
+    ):
         self.who = who
         self.clock = clock or SkewedClock()
         self.store = Store(server, who, watch=watch)
@@ -385,6 +387,7 @@ class Candidate:
             callbacks=Callbacks(
                 on_started_leading=lambda: self.note("started"),
                 on_stopped_leading=lambda: self.note("stopped"),
+                may_release=may_release,
             ),
             events=SimpleNamespace(
                 record=lambda regarding, **event: self.events.append((regarding, event))
@@ -559,6 +562,29 @@ async def test_a_lease_taken_without_knowing_is_released_at_the_end():
     a.elector.stop()
     await a.task
     assert server.holder == ""
+
+
+@pytest_loop
+@pytest.mark.parametrize("end", ["stop", "cut off"])
+async def test_a_lease_that_may_not_be_released_runs_out(end, caplog):
+    """Pods may become bound that the next leader does not know of."""
+    server = Server()
+    a, b = Candidate(server, "a", may_release=lambda: False), Candidate(server, "b")
+    async with candidates(a, b):
+        await asyncio.sleep(1)
+        assert a.leads
+        if end == "stop":
+            a.elector.stop()
+        else:
+            a.store.cut_off = True
+        await a.task
+        assert not a.leads
+        assert server.holder == "a"
+        assert "kube-scheduler is not released: bindings were sent" in caplog.text
+        written = server.writers[-1][0]
+        while not b.leads:
+            await asyncio.sleep(0.1)
+        assert asyncio.get_running_loop().time() - written >= ME.lease_duration
 
 
 @pytest_loop

@@ -1,6 +1,7 @@
 """Room and devices are not given away twice: what a pod keeps while nobody knows what became of its binding."""
 
 import asyncio
+import contextlib
 
 import msgspec
 import pytest
@@ -50,6 +51,23 @@ async def scheduled(world, seconds):
     await asyncio.sleep(seconds)
     work.cancel()
     await asyncio.wait([work])
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_binding_without_an_answer_is_not_settled(cancelled):
+    """So that the lease is not released meanwhile; cancelling its task does not settle it either."""
+    server = Server(done=True)
+    server.lookups = refused(403)
+    with contextlib.suppress(ExceptionGroup):
+        async with running("a") as world:
+            world.transport.handler = server
+            world.add(make_pod("first", spec=WHOLE))
+            await scheduled(world, 1)
+            assert world.scheduler.binder.unsettled == {"uid-of-default-first"}
+            if cancelled:
+                raise RuntimeError("the process ends")
+            server.lookups = None
+    assert bool(world.scheduler.binder.unsettled) == cancelled
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500])

@@ -1,6 +1,7 @@
 """The process: what ends its work."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,16 @@ pytestmark = pytest.mark.looptime
 
 def process(stop):
     return Process(load(CONFIG), RunOptions(seed=1), stop, LoopClock())
+
+
+async def test_the_lease_is_not_released_while_a_binding_is_not_settled():
+    running = process(asyncio.Event())
+    elector = running._make_elector(None, None)
+    assert elector._callbacks.may_release(), "before there is a scheduler"
+    running._scheduler = SimpleNamespace(binder=SimpleNamespace(unsettled={"uid"}))
+    assert not elector._callbacks.may_release()
+    running._scheduler.binder.unsettled.clear()
+    assert elector._callbacks.may_release()
 
 
 async def work(done, seconds=100.0):
