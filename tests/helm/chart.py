@@ -72,8 +72,9 @@ class Rendered:
     @property
     def config_text(self) -> str:
         """The configuration file."""
-        text: str = self.one("ConfigMap")["data"]["scheduler.yaml"]
-        return text
+        texts = [each["data"].get("scheduler.yaml") for each in self.all("ConfigMap")]
+        (text,) = filter(None, texts)
+        return str(text)
 
     @property
     def config(self) -> Object:

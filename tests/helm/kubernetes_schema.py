@@ -42,6 +42,18 @@ _ENDPOINT: Final = {
         "metricRelabelings": {"type": "array", "items": {"type": "object"}},
     },
 }
+_ALERT: Final = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["alert", "expr"],
+    "properties": {
+        "alert": {"type": "string"},
+        "expr": {"type": "string"},
+        "for": {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"},
+        "labels": _LABELS,
+        "annotations": _LABELS,
+    },
+}
 _CUSTOM: Final[dict[tuple[str, str], Any]] = {
     ("monitoring.coreos.com/v1", "ServiceMonitor"): {
         "type": "object",
@@ -54,6 +66,26 @@ _CUSTOM: Final[dict[tuple[str, str], Any]] = {
                 "properties": {"matchNames": {"type": "array", "items": {"type": "string"}}},
             },
             "endpoints": {"type": "array", "minItems": 1, "items": _ENDPOINT},
+        },
+    },
+    ("monitoring.coreos.com/v1", "PrometheusRule"): {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["groups"],
+        "properties": {
+            "groups": {
+                "type": "array",
+                "minItems": 1,
+                "items": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["name", "rules"],
+                    "properties": {
+                        "name": {"type": "string"},
+                        "rules": {"type": "array", "items": _ALERT},
+                    },
+                },
+            },
         },
     },
     ("cert-manager.io/v1", "Certificate"): {

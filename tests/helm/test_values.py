@@ -29,6 +29,8 @@ class Flip:
 
 
 MONITOR: Final = {"serviceMonitor.enabled": True}
+ALERTS: Final = {"prometheusRule.enabled": True}
+DASHBOARDS: Final = {"dashboards.enabled": True}
 POLICY: Final = {"networkPolicy.enabled": True}
 ISSUER: Final = {"tls.certManager.issuerRef": {"name": "ca"}}
 RULE: Final = {"apiGroups": ["example.com"], "resources": ["gpus"], "verbs": ["list"]}
@@ -102,6 +104,16 @@ FLIPS: Final[dict[str, Flip]] = {
     "serviceMonitor.tlsConfig": Flip({"serverName": "other"}, MONITOR),
     "serviceMonitor.relabelings": Flip([{"action": "labeldrop", "regex": "pod"}], MONITOR),
     "serviceMonitor.metricRelabelings": Flip([{"action": "labeldrop", "regex": "x"}], MONITOR),
+    "prometheusRule.enabled": Flip(True),
+    "prometheusRule.namespace": Flip("monitoring", ALERTS),
+    "prometheusRule.labels": Flip({"release": "prometheus"}, ALERTS),
+    "prometheusRule.annotations": Flip({"example.com/a": "b"}, ALERTS),
+    "prometheusRule.job": Flip("kube-scheduler", ALERTS),
+    "prometheusRule.without": Flip(["AiokubeSchedulerIsSlow"], ALERTS),
+    "dashboards.enabled": Flip(True),
+    "dashboards.namespace": Flip("monitoring", DASHBOARDS),
+    "dashboards.labels": Flip({"example.com/dashboard": "yes"}, DASHBOARDS),
+    "dashboards.annotations": Flip({"grafana_folder": "Kubernetes"}, DASHBOARDS),
     "networkPolicy.enabled": Flip(True),
     "networkPolicy.ingressFrom": Flip([PEER], POLICY),
     "networkPolicy.apiServerTo": Flip([PEER], POLICY),

@@ -1,0 +1,293 @@
+"""The alerts and dashboards of the chart: each expression finds data in what a busy scheduler shows.
+
+Names and labels are looked up in one scrape. Where Prometheus is installed it evaluates the expressions too.
+"""
+
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.tools.subprocesses import reserved_port
+from extenders.kit import Filtered, Refusal, make_app
+from tests.helm.chart import CHART, Helm
+from tests.shell.extender.servers import in_a_thread
+from tests.whole.harness import Cluster, Process, pod, running_cluster, wait_for
+
+pytestmark = pytest.mark.whole
+
+JOB: Final = "aiokube-scheduler"
+ALERTS: Final = CHART / "files" / "alerts.yaml"
+DASHBOARDS: Final = sorted((CHART / "files" / "dashboards").glob("*.json"))
+#: What Grafana would put in their places.
+VARIABLES: Final = {
+    "$job": JOB,
+    "$instance": ".*",
+    "$extender": ".*",
+    "$__rate_interval": "1m",
+}
+_STRING: Final = r'"(?:[^"\\]|\\.)*"'
+_SELECTOR: Final = re.compile(rf"\b([a-z]\w*_\w+)(?:\{{((?:[^}}\"]|{_STRING})*)\}})?(?![\w(])")
+_MATCHER: Final = re.compile(rf"(\w+)(=~|!~|!=|=)({_STRING})")
+_COMPARISON: Final = re.compile(r"(==|!=|>=|<=|>|<)(?= ?[\d.])")
+#: They count what a scheduler does not do while all is well, and have no series before it happens.
+RARE: Final = {"aiokube_scheduler_credential_failures_total"}
+
+
+class Selector(NamedTuple):
+    metric: str
+    matchers: tuple[tuple[str, str, str], ...]
+    """Label, operator, value."""
+
+    def fits(self, labels: Mapping[str, str]) -> bool:
+        for label, operator, value in self.matchers:
+            found = labels.get(label, "")
+            same = bool(re.fullmatch(value, found)) if "~" in operator else value == found
+            if same == ("!" in operator):
+                return False
+        return True
+
+
+def alerts() -> dict[str, str]:
+    rules = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
+    return {rule["alert"]: rule["expr"].replace("JOB", JOB) for rule in rules}
+
+
+def panels() -> dict[str, str]:
+    found = {}
+    for file in DASHBOARDS:
+        for panel in json.loads(file.read_text())["panels"]:
+            for target in panel.get("targets", ()):
+                name = f"{file.stem}: {panel['title']} {target['refId']}"
+                assert name not in found
+                found[name] = with_variables(target["expr"])
+    return found
+
+
+def with_variables(text: str) -> str:
+    for name, value in VARIABLES.items():
+        text = text.replace(name, value)
+    assert "$" not in text, text
+    return text
+
+
+EXPRESSIONS: Final = {**alerts(), **panels()}
+
+
+def selectors(expression: str) -> list[Selector]:
+    plain = re.sub(r"\b(?:by|without|on|ignoring) \([^)]*\)", "", expression)
+    return [
+        Selector(
+            found[1], tuple((a, b, json.loads(c)) for a, b, c in _MATCHER.findall(found[2] or ""))
+        )
+        for found in _SELECTOR.finditer(plain)
+    ]
+
+
+def test_selectors_are_found() -> None:
+    text = 'sum by (le, a_b) (rate(x_y_bucket{a=~"b|}",c="d"}[5m])) > 0 or up_time / foo_bar{} or vector(0)'
+    a, b, c = selectors(text)
+    assert a == ("x_y_bucket", (("a", "=~", "b|}"), ("c", "=", "d")))
+    assert (b, c) == (("up_time", ()), ("foo_bar", ()))
+    assert a.fits({"a": "b", "c": "d"})
+    assert not a.fits({"a": "bb", "c": "d"})
+
+
+# ---------------------------------------------------------------- a busy scheduler
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a scheduler serves metrics that has bound, refused and preempted pods and called good and bad extenders."""
+    folder = tmp_path_factory.mktemp("monitoring")
+    good = make_app(filter=some, prioritize=lambda request: dict.fromkeys(request.names, 1))
+    with (
+        running_cluster(folder, "--nodes=3") as cluster,
+        in_a_thread(good) as first,
+        in_a_thread(make_app(filter=refuse)) as second,
+        reserved_port() as port,
+    ):
+        options = {"filterVerb": "filter", "nodeCacheCapable": True}
+        extenders = [
+            {"urlPrefix": first, **options, "prioritizeVerb": "prioritize", "weight": 1},
+            {"urlPrefix": second, **options, "managedResources": [{"name": "example.com/bad"}]},
+            {
+                "urlPrefix": f"{second}/ignored",
+                **options,
+                "ignorable": True,
+                "managedResources": [{"name": "example.com/ignored"}],
+            },
+        ]
+        for extender in extenders[1:]:
+            extender["managedResources"][0]["ignoredByScheduler"] = True
+        with scheduler(cluster, folder, port, extenders=extenders) as url:
+            keep_busy(cluster)
+            yield url
+
+
+def some(request: Any) -> Filtered:
+    return Filtered([*request.names][:2], dict.fromkeys([*request.names][2:], "not this one"))
+
+
+def refuse(_request: Any) -> Filtered:
+    raise Refusal("out of order")
+
+
+@contextlib.contextmanager
+def scheduler(cluster: Cluster, folder: Path, port: int, **settings: Any) -> Iterator[str]:
+    first = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(cluster.kubeconfig)},
+        **settings,
+    }
+    file = folder / "scheduler.yaml"
+    file.write_text(yaml.safe_dump(first))
+    arguments = ["app", "run", f"--config={file}", f"--secure-port={port}"]
+    arguments += ["--bind-address=127.0.0.1", "--insecure-http"]
+    process = Process([*arguments, "--authorization-always-allow-paths=/*"], folder / "log")
+    try:
+        wait_for("the lease", lambda: "Successfully acquired lease" in process.output())
+        yield f"127.0.0.1:{port}"
+        assert process.stop() == 0, process.output()
+    finally:
+        process.kill()
+
+
+def keep_busy(cluster: Cluster) -> None:
+    """Bound pods, one that does not fit, one that evicts another, and two with extenders that fail."""
+    create = lambda body: cluster.call("POST", "/api/v1/namespaces/default/pods", body)  # noqa: E731
+    names = {"fits": "100m", "large": "20", "larger": "20", "largest": "20", "huge": "1000"}
+    for name, cpu in names.items():
+        create(pod(name, cpu=cpu))
+    for name in ("bad", "ignored"):
+        body = pod(name)
+        body["spec"]["containers"][0]["resources"]["requests"][f"example.com/{name}"] = "1"
+        create(body)
+    wait_for("bound pods", lambda: bound(cluster) >= {"fits", "large", "ignored"})
+    create(pod("important", cpu="20", priorityClassName="system-cluster-critical"))
+    wait_for("a preemption", lambda: "important" in bound(cluster))
+    wait_for("failures", lambda: cluster.events("FailedScheduling"))
+
+
+def bound(cluster: Cluster) -> set[str]:
+    return {name for name, each in cluster.pods().items() if each["spec"].get("nodeName")}
+
+
+def scraped(address: str) -> dict[str, list[dict[str, str]]]:
+    """Series by the name of their samples: labels, with those that Prometheus adds."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    found: dict[str, list[dict[str, str]]] = {}
+    added = {"job": JOB, "instance": address}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append({**sample.labels, **added})
+    return found
+
+
+def test_every_expression_finds_data(address: str) -> None:
+    found = scraped(address)
+    missing = {
+        (name, selector.metric, selector.matchers)
+        for name, expression in EXPRESSIONS.items()
+        for selector in selectors(expression)
+        if selector.metric not in RARE
+        and not any(map(selector.fits, found.get(selector.metric, ())))
+    }
+    assert missing == set()
+    assert all(selectors(expression) for expression in EXPRESSIONS.values())
+
+
+# ---------------------------------------------------------------- Prometheus itself
+
+
+def prometheus(tool: str) -> str:
+    path = shutil.which(tool)
+    if path is None:
+        pytest.skip(f"there is no {tool} here (Debian's package prometheus has it)")
+    return path
+
+
+def test_promtool_accepts_the_rules_of_the_chart(helm: Helm, tmp_path: Path) -> None:
+    rendered = helm.render({"prometheusRule.enabled": True, "prometheusRule.job": "other"})
+    rule = rendered.one("PrometheusRule")
+    assert [each["alert"] for each in rule["spec"]["groups"][0]["rules"]] == list(alerts())
+    for each in rule["spec"]["groups"][0]["rules"]:
+        assert each["expr"] == alerts()[each["alert"]].replace(f'"{JOB}"', '"other"')
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump(rule["spec"]))
+    command = [prometheus("promtool"), "check", "rules", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(alerts())} rules found" in done.stdout
+
+
+def test_dashboards_are_in_config_maps(helm: Helm) -> None:
+    found = helm.render({"dashboards.enabled": True}).all("ConfigMap")
+    contents = [text for each in found for text in each["data"].values()]
+    for file in DASHBOARDS:
+        assert json.loads(file.read_text()) in [
+            json.loads(text) for text in contents if text.startswith("{")
+        ]
+
+
+def test_prometheus_evaluates_every_expression(address: str, tmp_path: Path) -> None:
+    program = prometheus("prometheus")
+    config = {
+        "global": {"scrape_interval": "1s"},
+        "scrape_configs": [{"job_name": JOB, "static_configs": [{"targets": [address]}]}],
+    }
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+    with reserved_port() as port, (tmp_path / "log").open("w") as log:
+        flags = {
+            "config.file": tmp_path / "prometheus.yml",
+            "storage.tsdb.path": tmp_path / "data",
+            "web.listen-address": f"127.0.0.1:{port}",
+        }
+        command = [program, *(f"--{name}={value}" for name, value in flags.items())]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            ask = f"http://127.0.0.1:{port}/api/v1/query?query="
+            wait_for(
+                "scrapes", lambda: value(ask, f'count_over_time(up{{job="{JOB}"}}[1m]) > 3') != []
+            )
+            empty = [
+                name
+                for name, expression in EXPRESSIONS.items()
+                if not RARE & {each.metric for each in selectors(expression)}
+                and not value(ask, as_value(expression))
+            ]
+        finally:
+            process.kill()
+            process.wait()
+    assert empty == []
+
+
+def as_value(expression: str) -> str:
+    """An alert as something that has a value while it does not fire."""
+    expression = re.sub(r"^absent\((.*)\)$", r"\1", expression)
+    return _COMPARISON.sub(r"\1 bool", expression)
+
+
+def value(ask: str, expression: str) -> list[Any]:
+    """The series that an expression has; none while Prometheus starts. Raises HTTPError for what it cannot read."""
+    try:
+        with urllib.request.urlopen(ask + urllib.parse.quote(expression), timeout=60) as answer:
+            result: list[Any] = json.load(answer)["data"]["result"]
+            return result
+    except urllib.error.HTTPError:
+        raise
+    except OSError:
+        return []
