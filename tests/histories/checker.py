@@ -338,15 +338,13 @@ class Checker(Watcher):
             if row is None:
                 yield f"node {name} has no row"
                 continue
-            taken: Counter[str] = Counter()
-            for pod in here:
-                taken.update(rules.usage(pod))
+            taken = rules.usage(*here)
             found = {"pods": int(table.pod_count[row]) * 1000}
             for resource in ("cpu", "memory", "example.com/gpu"):
                 unit = 1 if resource == "cpu" else 1000
                 found[resource] = int(table.requested.column(resource)[row]) * unit
-            if Counter(found) != taken:
-                yield f"node {name}: {found} instead of {dict(taken)}"
+            if Counter(found) != Counter(taken):
+                yield f"node {name}: {found} instead of {taken}"
 
 
 def _nominated(pods: list[Manifest], pod: Manifest) -> Iterator[Manifest]:

@@ -76,7 +76,7 @@ class History:
 
     def tell(self, who: str, what: str) -> None:
         """Adds to the story."""
-        self.story.append((round(self.simulation.now, 6), who, what))
+        self.story.append((self.simulation.now, who, what))
 
     def play(self) -> Outcome:
         """Lets it all happen."""

@@ -4,7 +4,6 @@ Nothing of the product is used here. Only what the workload makes is understood.
 """
 
 import functools
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from tests.histories.apiserver import Manifest, is_live
@@ -21,12 +20,13 @@ def amount(text: str) -> int:
     return int(text) * 1000
 
 
-def usage(pod: Manifest) -> Counter[str]:
-    """What a pod takes of a node, in thousandths; itself under ``pods``."""
-    total: Counter[str] = Counter(pods=1000)
-    for container in pod["spec"]["containers"]:
-        for name, text in container.get("resources", {}).get("requests", {}).items():
-            total[name] += amount(text)
+def usage(*pods: Manifest) -> dict[str, int]:
+    """What pods take of a node, in thousandths; themselves under ``pods``."""
+    total = {"pods": 1000 * len(pods)}
+    for pod in pods:
+        for container in pod["spec"]["containers"]:
+            for name, text in container.get("resources", {}).get("requests", {}).items():
+                total[name] = total.get(name, 0) + amount(text)
     return total
 
 
@@ -93,13 +93,11 @@ def shortages(
     pod: Manifest, node: Manifest, others: Iterable[Manifest]
 ) -> Iterator[tuple[str, str]]:
     """What there is too little of on a node for a pod beside others, and how much of it there would have to be."""
-    wanted, room = usage(pod), capacity(node)
-    taken: Counter[str] = Counter()
-    for other in others:
-        taken.update(usage(other))
-    for name, needed in sorted(wanted.items()):
-        if taken[name] + needed > room.get(name, 0):
-            yield name, f"{taken[name] + needed} of {room.get(name, 0)} thousandths"
+    wanted, taken, room = usage(pod), usage(*others), capacity(node)
+    for name, more in sorted(wanted.items()):
+        needed = taken.get(name, 0) + more
+        if needed > room.get(name, 0):
+            yield name, f"{needed} of {room.get(name, 0)} thousandths"
 
 
 def fits(

@@ -255,14 +255,13 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self.wait_until(self.simulation.now)
 
     def call_from_world(self, callback: Callable[..., object], *args: Any) -> None:
-        """Has the process call this as soon as it runs: something has come in."""
+        """Has the process call this, which must not raise, as soon as it runs: something has come in."""
         self._calls.append((callback, args))
         self.wait_until(self.simulation.now)
 
     def take_calls(self) -> None:
-        """It is the loop's turn."""
-        if not self._calls:
-            return
-        for callback, args in self._calls:
-            self.call_soon(callback, *args)
-        self._calls.clear()
+        """It is the loop's turn: does what the world has asked for."""
+        if self._calls:
+            calls, self._calls = self._calls, []
+            for callback, args in calls:
+                callback(*args)
