@@ -32,6 +32,7 @@ _COMMANDS: Final = {
     ),
     "simulate": _Entry("simulate", "Show where a workload would go in the cluster of a dump."),
     "explain": _Entry("explain", "Say why a pod is where it is, or why it is pending."),
+    "dashboard": _Entry("dashboard", "Show a running scheduler on a page."),
     "completion": _Entry("about", "Print a completion script for a shell.", "completion_command"),
     "help": _Entry("about", "Show the help page of a command.", "help_command"),
     "version": _Entry("about", "Print the version.", "version_command"),

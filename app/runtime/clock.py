@@ -54,6 +54,11 @@ def stopwatch() -> Callable[[], float]:
     return time.perf_counter
 
 
+def make_secret() -> str:
+    """A text that cannot be guessed, for a URL."""
+    return secrets.token_urlsafe(24)
+
+
 def make_rng(seed: int | None = None) -> tuple[np.random.Generator, int]:
     """A generator and its seed, which is logged: the same seed gives the same random numbers."""
     chosen = secrets.randbits(63) if seed is None else seed

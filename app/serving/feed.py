@@ -120,7 +120,8 @@ class FeedPages:
 
     def _position(self, request: web.Request) -> int | None:
         """The version that a client has seen."""
-        found = _EVENT_ID.fullmatch(request.headers.get("Last-Event-ID", ""))
+        said = request.headers.get("Last-Event-ID") or request.query.get("after", "")
+        found = _EVENT_ID.fullmatch(said)
         if found is None or int(found[1]) != self._instance or self._due is None:
             return None
         return int(found[2])

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,7 +28,7 @@ class Event(NamedTuple):
     data: bytes
 
 
-async def events_of(chunks: AsyncIterable[bytes]) -> AsyncIterator[Event]:
+async def events_of(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Event, None]:
     """The events of a body of text/event-stream. Raises ValueError if one is too long."""
     rest = bytearray()
     async for chunk in chunks:

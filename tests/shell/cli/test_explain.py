@@ -13,8 +13,7 @@ from aiohttp import web
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
-from app.cli import explain as module
-from app.cli.explain import ExplainError, SchedulerTarget, ask, command, split_name
+from app.cli.explain import command, split_name
 from app.kube.errors import ConfigurationError
 from app.kube.leaders import LABELS, Leader
 from app.kube.reviews import User
@@ -30,6 +29,8 @@ from app.serving.server import serving
 from app.sim import ClusterOptions, EmbeddedCluster
 from app.sim.resources.kinds import BY_RESOURCE
 from app.sim.resources.reviews import ADMIN_TOKEN
+from app.tools import scheduler_client as module
+from app.tools.scheduler_client import NotAnswered, SchedulerTarget, story_of
 from app.tools.subprocesses import reserved_port
 from tests.shell.kube.servers import Authority
 from tests.shell.serving.reviewers import Reviews
@@ -79,7 +80,7 @@ async def scheduler(reviews, **options):
 
 
 async def explain(server, **target):
-    return json.loads(await ask(SchedulerTarget(server, **target), "shop", "cart-0"))
+    return json.loads(await story_of(SchedulerTarget(server, **target), "shop", "cart-0"))
 
 
 async def test_with_a_token_and_blind_trust():
@@ -104,27 +105,27 @@ async def test_with_the_authority_and_a_kubeconfig(tmp_path):
     async with scheduler(Reviews(RIGHT), **files) as server:
         target = {"kubeconfig": str(kubeconfig), "certificate_authority": ca}
         assert (await explain(server, **target, context="alice"))["name"] == "cart-0"
-        with pytest.raises(ExplainError, match="does not accept these credentials"):
+        with pytest.raises(NotAnswered, match="does not accept these credentials"):
             await explain(server, **target)
 
 
 async def test_a_certificate_that_is_not_trusted():
     async with scheduler(Reviews(RIGHT)) as server:
-        with pytest.raises(ExplainError, match="--insecure-skip-tls-verify"):
+        with pytest.raises(NotAnswered, match="--insecure-skip-tls-verify"):
             await explain(server, token="alices")
 
 
 async def test_without_the_right():
     async with scheduler(Reviews()) as server:
         said = r'"system:anonymous" cannot get .*client certificates.*--token.*nonResourceURL'
-        with pytest.raises(ExplainError, match=said):
+        with pytest.raises(NotAnswered, match=said):
             await explain(server, insecure_skip_tls_verify=True)
-        with pytest.raises(ExplainError, match=r'"alice" cannot get [^.]*\. It takes the right'):
+        with pytest.raises(NotAnswered, match=r'"alice" cannot get [^.]*\. It takes the right'):
             await explain(server, token="alices", insecure_skip_tls_verify=True)
 
 
 async def test_nobody_there():
-    with reserved_port() as port, pytest.raises(ExplainError, match="name the scheduler"):
+    with reserved_port() as port, pytest.raises(NotAnswered, match="name the scheduler"):
         await explain(f"http://127.0.0.1:{port}")
 
 
@@ -134,7 +135,7 @@ async def test_plain_http_on_this_machine():
 
 
 async def test_secrets_are_not_sent_in_the_open():
-    with pytest.raises(ExplainError, match="use https"):
+    with pytest.raises(NotAnswered, match="use https"):
         await explain("http://scheduler.example:10259", token="alices")
 
 
@@ -145,7 +146,7 @@ async def test_secrets_are_not_sent_in_the_open():
 async def test_settings_that_cannot_be(target):
     target = {k: Path(v) if k == "certificate_authority" else v for k, v in target.items()}
     with pytest.raises(ConfigurationError):
-        await ask(SchedulerTarget(**target), "shop", "cart-0")
+        await story_of(SchedulerTarget(**target), "shop", "cart-0")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,7 @@ async def test_a_certificate_of_somebody_else_is_not_trusted(tmp_path):
         listening(Admins(ADMIN)) as found,
         cluster_led_by(tmp_path, found.address, certificate=other) as kubeconfig,
     ):
-        with pytest.raises(ExplainError, match="is not trusted"):
+        with pytest.raises(NotAnswered, match="is not trusted"):
             await explain("", kubeconfig=kubeconfig)
 
 
@@ -214,7 +215,7 @@ async def test_nobody_leads_and_nobody_is_here(tmp_path, monkeypatch):
     with reserved_port() as port:
         monkeypatch.setattr(module, "DEFAULT_SERVER", f"https://localhost:{port}")
         async with cluster_led_by(tmp_path) as kubeconfig:
-            with pytest.raises(ExplainError) as caught:
+            with pytest.raises(NotAnswered) as caught:
                 await explain("", kubeconfig=kubeconfig)
     tried, then = str(caught.value).split("\n")
     assert tried == "no lease in the cluster is that of an aiokube-scheduler"

@@ -1,0 +1,267 @@
+"""Serves the page on this machine, and passes on what the scheduler says (docs/dashboard.md, docs/security.md).
+
+The page can only read: every path is a GET of /debug. The address has a secret of this run, and requests of other sites or for
+other host names are refused, so that no page of another site can use the user's credentials.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from importlib.resources import files
+from typing import Final
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from app.kube.client import KubeClient
+from app.kube.errors import ConfigurationError, ConnectionFailed, KubeError
+from app.kube.transport import path_segment
+from app.runtime.clock import make_secret
+from app.tools.feed_model import Event, events_of
+from app.tools.leaders import NotReached
+from app.tools.scheduler_client import (
+    NotAnswered,
+    SchedulerTarget,
+    UnknownObject,
+    answered,
+    some_scheduler,
+)
+
+#: Seconds without data after which a connection to the scheduler counts as broken; it sends twice a second.
+SILENT_SECONDS: Final = 10.0
+#: Seconds until the scheduler is looked for again.
+RETRY_SECONDS: Final = 1.0
+_TYPES: Final = {
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+
+def static_files() -> dict[str, bytes]:
+    """The files of the page, by name."""
+    folder = files(__package__) / "static"
+    return {
+        each.name: each.read_bytes()
+        for each in folder.iterdir()
+        if each.name.rpartition(".")[2] in _TYPES
+    }
+
+
+class Link:
+    """The connection to the scheduler, shared by all requests; looks for the scheduler again once it is broken."""
+
+    def __init__(self, target: SchedulerTarget) -> None:
+        self._target: Final = target
+        self._turn: Final = asyncio.Lock()
+        self._client: KubeClient | None = None
+        self._opened = contextlib.AsyncExitStack()
+
+    async def client(self) -> KubeClient:
+        """The present client. Raises NotAnswered, ConfigurationError."""
+        async with self._turn:
+            if self._client is None:
+                self._client = await self._opened.enter_async_context(
+                    some_scheduler(self._target, "dashboard")
+                )
+            return self._client
+
+    async def broken(self, client: KubeClient) -> None:
+        """The next request looks for the scheduler again."""
+        async with self._turn:
+            if self._client is client:
+                await self._close()
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        async with self._turn:
+            await self._close()
+
+    async def _close(self) -> None:
+        self._client = None
+        opened, self._opened = self._opened, contextlib.AsyncExitStack()
+        await opened.aclose()
+
+    async def get(self, path: str, resource: str) -> bytes:
+        """An answer. Raises NotAnswered, ConfigurationError."""
+        client = await self.client()
+        try:
+            with answered(client.server, resource):
+                return (await client.request("GET", path)).body
+        except UnknownObject:
+            raise
+        except NotAnswered:
+            await self.broken(client)
+            raise
+
+    async def events(self, after: str) -> AsyncGenerator[Event, None]:
+        """The feed from an event on, over answers that follow one another. Raises NotAnswered, ConfigurationError."""
+        client = await self.client()
+        try:
+            with answered(client.server, "/debug/feed"):
+                before = None
+                while before != after:
+                    before = after
+                    async with contextlib.aclosing(_events(client, after)) as events:
+                        async for event in events:
+                            after = event.number
+                            yield event
+        except (NotAnswered, ValueError):
+            await self.broken(client)
+            raise
+        await self.broken(client)
+
+
+async def _events(client: KubeClient, after: str) -> AsyncGenerator[Event, None]:
+    """The events of one answer."""
+    params = {"after": after} if after else {}
+    stream = client.stream("/debug/feed", params=params, read_timeout=SILENT_SECONDS)
+    async with stream as chunks:
+        async for event in events_of(chunks):
+            if event.data:
+                yield event
+
+
+class Dashboard:
+    """The pages."""
+
+    def __init__(self, link: Link, secret: str) -> None:
+        self._link: Final = link
+        self._secret: Final = secret
+        self._files: Final = static_files()
+        #: The host names and ports under which the page may be asked for.
+        self.hosts: frozenset[str] = frozenset()
+
+    def application(self) -> web.Application:
+        """The application."""
+        made = web.Application(middlewares=[self._guarded])
+        made.add_routes(
+            [
+                web.get("/{secret}/", self._file),
+                web.get("/{secret}/feed", self._feed),
+                web.get("/{secret}/pods/{namespace}/{name}", self._pod),
+                web.get("/{secret}/nodes/{name}", self._node),
+                web.get("/{secret}/{file}", self._file),
+            ]
+        )
+        return made
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        refused = self._refusal(request)
+        response = web.Response(status=403, text=refused) if refused else await handler(request)
+        if not response.prepared:
+            response.headers.update(_HEADERS)
+        return response
+
+    def _refusal(self, request: web.Request) -> str:
+        """Why a request is refused: another host name (DNS rebinding), another site, or not the secret."""
+        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+        if host not in self.hosts:
+            return "This page is served for this machine only.\n"
+        if origin not in {None, f"http://{host}"} or request.headers.get(
+            "Sec-Fetch-Site", "none"
+        ) not in {"same-origin", "none"}:
+            return "Requests of other sites are not answered.\n"
+        given = request.match_info.get("secret", "")
+        if not secrets.compare_digest(given.encode(), self._secret.encode()):
+            return "Open the address that the command has printed.\n"
+        return ""
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info.get("file", "index.html")
+        body = self._files.get(name)
+        if body is None:
+            raise web.HTTPNotFound
+        kind = _TYPES[name.rpartition(".")[2]]
+        response = web.Response(body=body, content_type=kind, charset="utf-8")
+        response.enable_compression()
+        return response
+
+    async def _pod(self, request: web.Request) -> web.StreamResponse:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        path = f"/debug/pods/{path_segment(namespace)}/{path_segment(name)}"
+        return await self._answer(path, "/debug/pods/*")
+
+    async def _node(self, request: web.Request) -> web.StreamResponse:
+        path = f"/debug/nodes/{path_segment(request.match_info['name'])}"
+        return await self._answer(path, "/debug/nodes/*")
+
+    async def _answer(self, path: str, resource: str) -> web.StreamResponse:
+        try:
+            body = await self._link.get(path, resource)
+        except UnknownObject as error:
+            return web.Response(status=404, text=str(error))
+        except (NotAnswered, ConfigurationError, KubeError, ValueError) as error:
+            return web.Response(status=502, text=str(error))
+        return web.Response(body=body, content_type="application/json")
+
+    async def _feed(self, request: web.Request) -> web.StreamResponse:
+        """The feed, and a ``problem`` whenever there is none; ends when the page is closed."""
+        headers = {"Content-Type": "text/event-stream", **_HEADERS}
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        await response.write(b"retry: 1000\n\n")
+        after = request.headers.get("Last-Event-ID", "")
+        while True:
+            try:
+                async with contextlib.aclosing(self._link.events(after)) as events:
+                    async for event in events:
+                        after = event.number
+                        await response.write(_encoded(event))
+            except (
+                NotAnswered,
+                NotReached,
+                ConfigurationError,
+                ConnectionFailed,
+                ValueError,
+            ) as error:
+                problem = msgspec.json.encode({"text": str(error)})
+                await response.write(_encoded(Event("problem", after, problem)))
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+def _encoded(event: Event) -> bytes:
+    return b"event: %b\nid: %b\ndata: %b\n\n" % (
+        event.kind.encode(),
+        event.number.encode(),
+        event.data,
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving_page(target: SchedulerTarget, port: int = 0) -> AsyncIterator[str]:
+    """Serves the page on this machine during the block; its URL. Port 0 is any free one. Raises OSError."""
+    link, secret = Link(target), make_secret()
+    dashboard = Dashboard(link, secret)
+    runner = web.AppRunner(
+        dashboard.application(), access_log=None, handle_signals=False, shutdown_timeout=0.1
+    )
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", port)
+        await site.start()
+        found: int = runner.addresses[0][1]
+        dashboard.hosts = frozenset({f"127.0.0.1:{found}", f"localhost:{found}"})
+        yield f"http://127.0.0.1:{found}/{secret}/"
+    finally:
+        await runner.cleanup()
+        await link.close()
+
+
+def environment_has_browser(environ: Mapping[str, str], platform: str) -> bool:
+    """Whether a browser with windows can be opened."""
+    return platform in {"darwin", "win32"} or bool(
+        environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY")
+    )

@@ -1,0 +1,238 @@
+"""Finds a running scheduler and asks it, with the user's credentials: for ``explain``, ``dashboard`` and ``top``."""
+
+import contextlib
+import dataclasses
+import ipaddress
+from collections.abc import AsyncIterator, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from app.kube.client import KubeClient, user_agent
+from app.kube.connection import (
+    Connection,
+    Identify,
+    Identity,
+    anonymous,
+    fixed_source,
+    normalize_server,
+    read_file,
+)
+from app.kube.errors import (
+    ConnectionFailed,
+    Forbidden,
+    KubeApiError,
+    NotFound,
+    Unauthorized,
+)
+from app.kube.kubeconfig import load_connection
+from app.kube.leaders import LeaderLease
+from app.kube.transport import path_segment
+from app.runtime.clock import SystemClock
+from app.tools.leaders import Kubectl, NotReached, find_leaders, reached, scheduler_name_of
+
+DEFAULT_SERVER: Final = "https://localhost:10259"
+_DISTRIBUTION: Final = "aiokube-scheduler"
+#: The user of requests without a token, or with a client certificate of an authority that the scheduler does not know.
+_ANONYMOUS: Final = "system:anonymous"
+
+
+class NotAnswered(Exception):  # noqa: N818 - says what happened
+    """No scheduler answered; the text says why and what to do."""
+
+
+class UnknownObject(NotAnswered):
+    """A scheduler answered that it does not know the object."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SchedulerTarget:
+    """The scheduler to ask, and the credentials."""
+
+    server: str = ""
+    """Its URL; empty for the leader in the kubeconfig's cluster."""
+    kubeconfig: str = ""
+    context: str | None = None
+    token: str = ""
+    certificate_authority: Path | None = None
+    tls_server_name: str | None = None
+    insecure_skip_tls_verify: bool = False
+
+    def api_server(self) -> Connection:
+        """The connection to the API server. Raises ConfigurationError."""
+        connection = load_connection(
+            kubeconfig=self.kubeconfig, context=self.context, wall=SystemClock().wall
+        )
+        if self.token:
+            return msgspec.structs.replace(connection, identify=self._identify())
+        return connection
+
+    def connection(self, address: str, certificate: str = "") -> Connection:
+        """The connection to the scheduler at ``address``; ``certificate`` (PEM) is the one it must have, if given.
+
+        Raises ConfigurationError, NotAnswered.
+        """
+        server = normalize_server(address)
+        if self.token or self.kubeconfig:
+            _check_confidential(server)
+        ca = self.certificate_authority
+        pinned = certificate.encode() or None
+        return Connection(
+            server,
+            self._identify(),
+            ca=pinned if ca is None else read_file(ca, "certificate authority"),
+            check_hostname=ca is not None or pinned is None,
+            verify=not self.insecure_skip_tls_verify,
+            tls_server_name=self.tls_server_name,
+        )
+
+    def _identify(self) -> Identify:
+        if self.token:
+            return fixed_source(Identity(f"Bearer {self.token}"))
+        if self.kubeconfig:
+            return self.api_server().identify
+        return anonymous
+
+
+def _check_confidential(server: str) -> None:
+    """Raises NotAnswered if credentials would be sent without encryption to another machine."""
+    parts = urlsplit(server)
+    if parts.scheme == "https" or _is_loopback(parts.hostname or ""):
+        return
+    raise NotAnswered(
+        f"credentials are not sent to {server}, which is neither this machine nor https; "
+        "use https, or --kubeconfig='' to ask without credentials"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _client(connection: Connection, purpose: str) -> KubeClient:
+    agent = user_agent(version(_DISTRIBUTION), purpose)
+    return KubeClient(connection, agent=agent, max_throttled=0)
+
+
+@contextlib.asynccontextmanager
+async def some_scheduler(target: SchedulerTarget, purpose: str) -> AsyncIterator[KubeClient]:
+    """A client of the server that the target names, or else of the first leader that can be reached.
+
+    ``purpose`` is part of the User-Agent. Raises NotAnswered, ConfigurationError.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        connection = await _found(target, purpose, stack)
+        yield await stack.enter_async_context(_client(connection, purpose))
+
+
+async def _found(
+    target: SchedulerTarget, purpose: str, stack: contextlib.AsyncExitStack
+) -> Connection:
+    """How to connect, as long as ``stack`` is open."""
+    if target.server or not target.kubeconfig:
+        return target.connection(target.server or DEFAULT_SERVER)
+    api = await stack.enter_async_context(_client(target.api_server(), purpose))
+    try:
+        leases = await find_leaders(api, None)
+    except NotReached:
+        return target.connection(DEFAULT_SERVER)
+    problems: list[str] = []
+    for lease in leases:
+        try:
+            return await stack.enter_async_context(_reached(target, lease, api))
+        except NotReached as err:
+            problems.append(str(err))
+    raise NotAnswered("\n".join(problems))
+
+
+@contextlib.asynccontextmanager
+async def _reached(
+    target: SchedulerTarget, lease: LeaderLease, api: KubeClient
+) -> AsyncIterator[Connection]:
+    """How to connect to the lease's holder during the block. Raises NotReached, NotAnswered, ConfigurationError."""
+    async with reached(lease, api, Kubectl(target.kubeconfig, target.context)) as server:
+        certificate = "" if lease.leader is None else lease.leader.certificate
+        yield target.connection(server, certificate)
+
+
+async def story_of(target: SchedulerTarget, namespace: str, name: str) -> bytes:
+    """What a scheduler knows about a pod, as JSON. Raises NotAnswered, ConfigurationError."""
+    path = f"/debug/pods/{path_segment(namespace)}/{path_segment(name)}"
+    if target.server or not target.kubeconfig:
+        return await _story(target.connection(target.server or DEFAULT_SERVER), path)
+    problems: list[str] = []
+    async with _client(target.api_server(), "explain") as api:
+        try:
+            leases = await find_leaders(api, await scheduler_name_of(api, namespace, name))
+        except NotReached as err:
+            return await _story_on_this_machine(target, path, str(err))
+        for lease in leases:
+            try:
+                async with _reached(target, lease, api) as connection:
+                    return await _story(connection, path)
+            except NotReached as err:
+                problems.append(str(err))
+            except UnknownObject as err:
+                problems.append(f"lease {lease.namespace}/{lease.name}: {err}")
+    raise NotAnswered("\n".join(problems))
+
+
+async def _story_on_this_machine(target: SchedulerTarget, path: str, problem: str) -> bytes:
+    """The answer of a scheduler without a lease. Raises NotAnswered, ConfigurationError."""
+    try:
+        return await _story(target.connection(DEFAULT_SERVER), path)
+    except UnknownObject:
+        raise
+    except NotAnswered as err:
+        raise NotAnswered(f"{problem}\n{err}") from err
+
+
+async def _story(connection: Connection, path: str) -> bytes:
+    async with _client(connection, "explain") as client:
+        with answered(client.server, "/debug/pods/*"):
+            return (await client.request("GET", path)).body
+
+
+@contextlib.contextmanager
+def answered(server: str, resource: str) -> Iterator[None]:
+    """Raises errors of requests to a scheduler as NotAnswered; ``resource``: the nonResourceURL of the right that they take."""
+    try:
+        yield
+    except ConnectionFailed as err:
+        raise NotAnswered(_unreachable(server, err)) from err
+    except Unauthorized as err:
+        raise NotAnswered(
+            f"{server} does not accept these credentials ({err}); give others with --token or --kubeconfig"
+        ) from err
+    except Forbidden as err:
+        raise NotAnswered(_forbidden(err, resource)) from err
+    except NotFound as err:
+        raise UnknownObject(str(err)) from err
+    except KubeApiError as err:
+        raise NotAnswered(str(err)) from err
+
+
+def _forbidden(err: Forbidden, resource: str) -> str:
+    right = f'It takes the right to "get" the nonResourceURL {resource}'
+    if _ANONYMOUS not in str(err):
+        return f"{err}. {right}"
+    return (
+        f"{err}. The scheduler knows no client certificates but those of its --client-ca-file: "
+        f'give a token, such as --token "$(kubectl create token ACCOUNT)". {right}'
+    )
+
+
+def _unreachable(server: str, err: ConnectionFailed) -> str:
+    text = str(err)
+    if "certificate verify failed" in text.lower():
+        return (
+            f"the certificate of {server} is not trusted ({text}); give its authority with "
+            "--certificate-authority, or --insecure-skip-tls-verify for a self-signed one"
+        )
+    return f"{server} cannot be asked ({text}); name the scheduler with --server"
