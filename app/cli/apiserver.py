@@ -46,6 +46,7 @@ _option: Final = functools.partial(click.option, show_default=True)
 @_option("--start-delay", default=_KUBELETS.start_delay, help="Seconds until a bound pod runs.")
 @_option("--volumes/--no-volumes", default=True, help="Pretend to make and bind volumes.")
 @_option("--claims/--no-claims", default=True, help="Pretend to make and free device claims.")
+@_option("--workloads/--no-workloads", default=True, help="Make the pods of Deployments and so on.")
 @_option(
     "--grace-factor", default=_KUBELETS.grace_factor, help="Part of its grace that a pod takes."
 )
@@ -59,6 +60,7 @@ def _apiserver(
     kubelets: bool,
     volumes: bool,
     claims: bool,
+    workloads: bool,
     start_delay: float,
     grace_factor: float,
     debug: bool,
@@ -79,6 +81,7 @@ def _apiserver(
         else None,
         volumes=volumes,
         claims=claims,
+        workloads=workloads,
         kubeconfig_out=kubeconfig_out,
         debug=debug,
     )

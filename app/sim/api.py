@@ -40,15 +40,16 @@ from app.sim.resources.devices.strategies import (
 from app.sim.resources.event_versions import EVENTS_V1, event_mistakes, shown, stored
 from app.sim.resources.kinds import (
     EVENTS,
-    KINDS,
     NAMESPACES,
     PRIORITY_CLASSES,
     RUNTIME_CLASSES,
     STORAGE_CLASSES,
     Kind,
+    KindTable,
     is_stored,
 )
 from app.sim.resources.pods import PodStrategy
+from app.sim.resources.services import ServiceStrategy
 from app.sim.resources.strategy import (
     WITH_STATUS,
     WITHOUT_STATUS,
@@ -59,6 +60,7 @@ from app.sim.resources.strategy import (
     PriorityClassStrategy,
 )
 from app.sim.resources.validation import metadata_mistakes, metadata_update_mistakes
+from app.sim.resources.workloads import WorkloadStrategy
 from app.sim.store import Key, Object, ObjectStore, Record
 
 _STRATEGIES: Final[Mapping[str, KindStrategy]] = {
@@ -68,6 +70,13 @@ _STRATEGIES: Final[Mapping[str, KindStrategy]] = {
     "persistentvolumeclaims": ClaimStrategy(),
     "poddisruptionbudgets.policy": DisruptionBudgetStrategy(),
     "priorityclasses.scheduling.k8s.io": PriorityClassStrategy(),
+    "services": ServiceStrategy(),
+    "replicationcontrollers": WorkloadStrategy("map"),
+    "replicasets.apps": WorkloadStrategy(),
+    "deployments.apps": WorkloadStrategy(),
+    "statefulsets.apps": WorkloadStrategy(),
+    "daemonsets.apps": WorkloadStrategy(),
+    "jobs.batch": WorkloadStrategy("none"),
     "deviceclasses.resource.k8s.io": DeviceClassStrategy(),
     "resourceclaims.resource.k8s.io": ResourceClaimStrategy(),
     "resourceclaimtemplates.resource.k8s.io": ResourceClaimTemplateStrategy(),
@@ -103,7 +112,8 @@ class Api:
     """The objects of the cluster and the rules by which they change."""
 
     def __init__(self, *, now: Callable[[], float], history_limit: int = 10_000) -> None:
-        resources = {kind.storage for kind in KINDS if is_stored(kind)}
+        self.kinds = KindTable()
+        resources = {kind.storage for kind in self.kinds if is_stored(kind)}
         self.store = ObjectStore(resources, history_limit=history_limit)
         self.now = now
 

@@ -18,8 +18,8 @@ from app.sim.controllers.controller import Controller
 from app.sim.controllers.disruption import DisruptionController
 from app.sim.controllers.garbage_collection import (
     EventExpiry,
+    GarbageCollector,
     NamespaceController,
-    SliceGarbageCollector,
 )
 from app.sim.controllers.kubelet import KubeletOptions, Kubelets
 from app.sim.controllers.persistent_volumes import (
@@ -27,6 +27,7 @@ from app.sim.controllers.persistent_volumes import (
     PersistentVolumeController,
 )
 from app.sim.controllers.resource_claims import ResourceClaimController
+from app.sim.controllers.workloads.controller import RULES, WorkloadController
 from app.sim.errors import ApiError, bad_request
 from app.sim.http.faults import Fault, Faults
 from app.sim.http.handlers import Handlers, json_response
@@ -68,6 +69,8 @@ class ClusterOptions:
     """Run the controllers of volumes: create, bind and provision for PersistentVolumeClaims."""
     claims: bool = False
     """Run the controller of ResourceClaims: create them from templates, and deallocate those whose pods have ended."""
+    workloads: bool = False
+    """Run the controllers of Deployments, StatefulSets, DaemonSets, Jobs and the like, which create their pods."""
     kubeconfig_out: Path | None = None
     history_limit: int = 10_000
     """Changes kept per resource. A watch that resumes from an older one gets 410."""
@@ -94,7 +97,8 @@ class EmbeddedCluster:
         self.api = Api(now=now, history_limit=self.options.history_limit)
         self.faults = Faults()
         self.port = 0
-        handlers = Handlers(self.api, Reviewer(self.options.tokens))
+        workloads = () if self.options.workloads else tuple(kind.kind for kind in RULES)
+        handlers = Handlers(self.api, Reviewer(self.options.tokens), idle={*workloads, "CronJob"})
         self._server = Server(
             self.api,
             handlers,
@@ -109,7 +113,7 @@ class EmbeddedCluster:
         controllers: list[Controller[Any]] = [
             NamespaceController(self.api),
             EventExpiry(self.api, ttl=self.options.event_ttl),
-            SliceGarbageCollector(self.api),
+            GarbageCollector(self.api),
         ]
         if self.options.keep_budgets:
             controllers.append(DisruptionController(self.api))
@@ -120,6 +124,8 @@ class EmbeddedCluster:
             ]
         if self.options.claims:
             controllers.append(ResourceClaimController(self.api))
+        if self.options.workloads:
+            controllers.append(WorkloadController(self.api))
         if self.options.kubelets is not None:
             controllers.append(Kubelets(self.api, self.options.kubelets))
         return controllers

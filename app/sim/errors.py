@@ -98,7 +98,7 @@ def unserved_subresource(kind: Kind, name: str) -> ApiError:
     """404 for ``pods/exec`` and the like. The details are empty, so that kubectl does not report a missing object."""
     message = (
         f"the embedded cluster does not serve {kind.plural}/{name}: "
-        "containers only pretend to run, and workloads have no controllers"
+        "its containers only pretend to run"
     )
     return ApiError(404, "NotFound", message, details={})
 

@@ -147,6 +147,18 @@ def selects_labels(selector: Mapping[str, Any] | None) -> LabelTest:
     return lambda labels: all(test(labels) for test in tests)
 
 
+def selector_text(selector: Mapping[str, Any] | None) -> str:
+    """A LabelSelector, as kubectl's -l takes it."""
+    labels = (selector or {}).get("matchLabels") or {}
+    parts = [f"{key}={value}" for key, value in sorted(labels.items())]
+    for expression in (selector or {}).get("matchExpressions") or ():
+        key, operator = expression["key"], expression["operator"]
+        values = ",".join(expression.get("values") or ())
+        texts = {"Exists": key, "DoesNotExist": f"!{key}"}
+        parts.append(texts.get(operator, f"{key} {operator.lower()} ({values})"))
+    return ",".join(parts)
+
+
 Path = tuple[str, ...]
 
 _NAME: Final[Path] = ("metadata", "name")

@@ -168,7 +168,33 @@ class ObjectStore:
 
     def __init__(self, resources: Iterable[str], *, history_limit: int = 10_000) -> None:
         self.revision = 1
-        self._collections = {resource: Collection(history_limit) for resource in resources}
+        self._history_limit = history_limit
+        self._followers: dict[Listener, None] = {}
+        self._collections: dict[str, Collection] = {}
+        for resource in resources:
+            self.add(resource)
+
+    def add(self, resource: str) -> None:
+        """Adds an empty collection, unless there is one."""
+        if resource not in self._collections:
+            collection = self._collections[resource] = Collection(self._history_limit)
+            collection.listeners |= self._followers
+
+    def drop(self, resource: str) -> None:
+        """Removes a collection."""
+        self._collections.pop(resource, None)
+
+    def follow(self, listener: Listener) -> None:
+        """Calls a listener at every change in every collection, also in those that are added later."""
+        self._followers[listener] = None
+        for collection in self._collections.values():
+            collection.listeners[listener] = None
+
+    def unfollow(self, listener: Listener) -> None:
+        """Reverts ``follow``."""
+        self._followers.pop(listener, None)
+        for collection in self._collections.values():
+            collection.listeners.pop(listener, None)
 
     def __getitem__(self, resource: str) -> Collection:
         return self._collections[resource]

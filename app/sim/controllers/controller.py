@@ -26,7 +26,8 @@ class Controller(Generic[K]):
     def __init__(self, api: Api, handlers: Mapping[Kind, Listener]) -> None:
         self._api = api
         self._handlers = handlers
-        self._queue: dict[K, asyncio.Handle] = {}
+        self._queue: dict[K, tuple[float, asyncio.Handle]] = {}
+        """key -> (the loop's time at which it is due, its timer)."""
 
     def start(self) -> None:
         """Starts with the objects that exist. Needs a running loop."""
@@ -44,18 +45,22 @@ class Controller(Generic[K]):
             self.cancel(key)
 
     def enqueue(self, key: K, delay: float = 0.0) -> None:
-        """Calls ``reconcile`` for a key in ``delay`` seconds. A key that is in the queue already keeps its time."""
-        if key not in self._queue:
-            loop = asyncio.get_running_loop()
-            self._queue[key] = (
-                loop.call_later(delay, self._run, key) if delay else loop.call_soon(self._run, key)
-            )
+        """Calls ``reconcile`` for a key in ``delay`` seconds, unless it is due earlier already."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + delay
+        known = self._queue.get(key)
+        if known is not None:
+            if known[0] <= due:
+                return
+            known[1].cancel()
+        handle = loop.call_later(delay, self._run, key) if delay else loop.call_soon(self._run, key)
+        self._queue[key] = due, handle
 
     def cancel(self, key: K) -> None:
         """Removes a key from the queue, if it is there."""
-        handle = self._queue.pop(key, None)
-        if handle is not None:
-            handle.cancel()
+        known = self._queue.pop(key, None)
+        if known is not None:
+            known[1].cancel()
 
     def reconcile(self, key: K) -> None:
         """Compares the state that a key stands for with the state that it should have, and changes it. May raise ApiError."""
@@ -67,3 +72,5 @@ class Controller(Generic[K]):
             self.reconcile(key)
         except ApiError as error:
             log.warning("%s cannot reconcile %s: %s", type(self).__name__, key, error.message)
+        except Exception:
+            log.exception("%s cannot reconcile %s", type(self).__name__, key)

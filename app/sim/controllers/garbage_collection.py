@@ -1,18 +1,27 @@
-"""What a cluster removes by itself: deleted namespaces with their objects, old events, devices of nodes that are gone."""
+"""What a cluster removes by itself: what deleted objects owned, the contents of deleted namespaces, old events."""
 
 from collections import deque
+from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
-from app.sim.nodes import slice_name
 from app.sim.objects import is_being_deleted
-from app.sim.resources.deletion import DeleteOptions, delete, delete_collection
-from app.sim.resources.kinds import EVENTS, KINDS, NAMESPACES, NODES, RESOURCE_SLICES, is_stored
-from app.sim.store import Key, StoreChange
+from app.sim.resources.deletion import (
+    FOREGROUND,
+    ORPHAN,
+    DeleteOptions,
+    delete,
+    delete_collection,
+)
+from app.sim.resources.kinds import EVENTS, NAMESPACES, PODS, Kind, is_stored
+from app.sim.store import Key, Object, Record, StoreChange
 
 _RETRY_SECONDS: Final = 0.1
 _EXPIRY_CHECK_SECONDS: Final = 30.0
+_BATCH: Final = 200
+"""The most objects that the garbage collector deletes at once; the rest follows."""
 
 
 class NamespaceController(Controller[str]):
@@ -37,7 +46,7 @@ class NamespaceController(Controller[str]):
         """Deletes the objects in a namespace. Returns whether none is left: finalizers can keep some."""
         options = DeleteOptions(grace_period_seconds=0)
         empty = True
-        for kind in KINDS:
+        for kind in self._api.kinds:
             if kind.namespaced and is_stored(kind) and not kind.stored_as:
                 collection = self._api.store[kind.storage]
                 records = list(collection.ordered(namespace=namespace))
@@ -74,20 +83,155 @@ class EventExpiry(Controller[str]):
         self.enqueue(key, _EXPIRY_CHECK_SECONDS)
 
 
-class SliceGarbageCollector(Controller[str]):
-    """Deletes the ResourceSlices of nodes that are deleted."""
+Place = tuple[Kind, Key]
+
+
+class GarbageCollector(Controller[str]):
+    """Deletes the objects whose owners are deleted, or frees them from their owners. Its keys are the owners' uids.
+
+    It acts when an owner is deleted. Objects that come with the uid of an owner that never existed are left alone, such as those
+    of a dump that is loaded without their owners.
+    """
 
     def __init__(self, api: Api) -> None:
-        super().__init__(api, {NODES: self._on_node})
+        super().__init__(api, {})
+        self._dependents: dict[str, dict[Place, None]] = {}
+        """uid of an owner -> the objects that name it as their owner."""
+        self._waiting: dict[str, Place] = {}
+        """uid -> object that is deleted when what it owns has been dealt with."""
 
-    def _on_node(self, change: StoreChange) -> None:
-        part = 0
-        while change.type == "DELETED" and self._delete(slice_name(change.key[1], part)):
-            part += 1
+    def start(self) -> None:
+        """Starts with the objects that exist. Needs a running loop."""
+        self._api.store.follow(self._on_change)
+        for _, collection in list(self._api.store.items()):
+            for key, record in list(collection.records.items()):
+                self._on_change(StoreChange("ADDED", key, record, None))
 
-    def _delete(self, name: str) -> bool:
-        """Deletes a slice. Returns whether it existed."""
-        found = self._api.find(RESOURCE_SLICES, "", name)
-        if found is not None:
-            delete(self._api, RESOURCE_SLICES, "", name, DeleteOptions())
-        return found is not None
+    def stop(self) -> None:
+        """Stops, and leaves all objects as they are."""
+        self._api.store.unfollow(self._on_change)
+        super().stop()
+
+    def _on_change(self, change: StoreChange) -> None:
+        metadata = change.record.value["metadata"]
+        previous = None if change.previous is None else change.previous.value["metadata"]
+        if "ownerReferences" in metadata or (previous and "ownerReferences" in previous):
+            self._index(change, _owners(metadata), set() if previous is None else _owners(previous))
+        uid = metadata["uid"]
+        if change.type == "DELETED":
+            self._waiting.pop(uid, None)
+            if uid in self._dependents:
+                self.enqueue(uid)
+        elif "deletionTimestamp" in metadata and _finalizer(metadata):
+            kind = self._kind_of(change.record.value)
+            if kind is not None:
+                self._waiting[uid] = kind, change.key
+                self.enqueue(uid)
+
+    def _index(self, change: StoreChange, owners: set[str], before: set[str]) -> None:
+        kind = self._kind_of(change.record.value)
+        if kind is None:
+            return
+        place = kind, change.key
+        gone = change.type == "DELETED"
+        for uid in before if gone else before - owners:
+            known = self._dependents.get(uid, {})
+            known.pop(place, None)
+            if not known:
+                self._dependents.pop(uid, None)
+            if uid in self._waiting:
+                self.enqueue(uid)
+        for uid in () if gone else owners:
+            self._dependents.setdefault(uid, {})[place] = None
+
+    def _kind_of(self, value: Object) -> Kind | None:
+        return self._api.kinds.by_type.get((value["apiVersion"], value["kind"]))
+
+    def reconcile(self, key: str) -> None:
+        waiting = self._waiting.get(key)
+        owner = None if waiting is None else self._api.find(waiting[0], *waiting[1])
+        if waiting is None or owner is None:
+            self._collect(key)
+        elif _finalizer(owner.value["metadata"]) == ORPHAN:
+            for place, record in self._batch(key, self._dependents.get(key, ())):
+                self._free(place[0], record, key)
+            self._finish(waiting[0], owner, ORPHAN, left=key in self._dependents)
+        else:
+            self._delete_in_foreground(key, waiting[0], owner)
+
+    def _collect(self, uid: str) -> None:
+        """Deletes what a deleted owner owned, unless it has another owner."""
+        for place, record in self._batch(uid, self._dependents.get(uid, ())):
+            if self._has_other_owner(record.value, uid):
+                self._free(place[0], record, uid)
+            else:
+                delete(self._api, place[0], *place[1], DeleteOptions())
+
+    def _delete_in_foreground(self, uid: str, kind: Kind, owner: Record) -> None:
+        for place, record in self._batch(uid, self._dependents.get(uid, ())):
+            if self._has_other_owner(record.value, uid):
+                self._free(place[0], record, uid)
+            else:
+                policy = "Background" if place[0] is PODS else "Foreground"
+                delete(self._api, place[0], *place[1], DeleteOptions(propagation=policy))
+        self._finish(kind, owner, FOREGROUND, left=self._is_blocked(uid))
+
+    def _batch(self, uid: str, places: Iterable[Place]) -> list[tuple[Place, Record]]:
+        """The next dependents that are not being deleted yet. If there are more, they follow."""
+        found = ((place, self._api.find(place[0], *place[1])) for place in list(places))
+        todo = (
+            (place, record)
+            for place, record in found
+            if record is not None and not is_being_deleted(record.value)
+        )
+        batch = list(islice(todo, _BATCH))
+        if len(batch) == _BATCH:
+            self.enqueue(uid)
+        return batch
+
+    def _is_blocked(self, uid: str) -> bool:
+        """Whether an object is left that blocks the deletion of its owner."""
+        for kind, key in self._dependents.get(uid, ()):
+            record = self._api.find(kind, *key)
+            references = record.value["metadata"].get("ownerReferences", ()) if record else ()
+            if any(each["uid"] == uid and each.get("blockOwnerDeletion") for each in references):
+                return True
+        return False
+
+    def _has_other_owner(self, value: Object, uid: str) -> bool:
+        """Whether another owner exists, and is not waiting for its dependents to be deleted."""
+        namespace = value["metadata"].get("namespace", "")
+        for owner in value["metadata"].get("ownerReferences", ()):
+            kind = self._api.kinds.by_type.get((owner.get("apiVersion"), owner.get("kind")))
+            if owner["uid"] == uid or kind is None or owner["uid"] in self._waiting:
+                continue
+            found = self._api.find(kind, namespace if kind.namespaced else "", owner["name"])
+            if found is not None and found.value["metadata"]["uid"] == owner["uid"]:
+                return True
+        return False
+
+    def _free(self, kind: Kind, record: Record, uid: str) -> None:
+        """Removes the reference to an owner."""
+        metadata = dict(record.value["metadata"])
+        kept = [each for each in metadata.pop("ownerReferences", ()) if each["uid"] != uid]
+        if kept:
+            metadata["ownerReferences"] = kept
+        self._api.write(kind, record.value | {"metadata": metadata})
+
+    def _finish(self, kind: Kind, owner: Record, finalizer: str, *, left: bool) -> None:
+        """Removes the finalizer when nothing is left to do, and with the last one the object."""
+        if left:
+            return
+        metadata = dict(owner.value["metadata"])
+        metadata["finalizers"] = [each for each in metadata["finalizers"] if each != finalizer]
+        self._api.update(kind, owner.namespace, owner.name, owner.value | {"metadata": metadata})
+
+
+def _owners(metadata: Object) -> set[str]:
+    return {each["uid"] for each in metadata.get("ownerReferences", ()) if each.get("uid")}
+
+
+def _finalizer(metadata: Object) -> str:
+    """The finalizer that the garbage collector removes."""
+    known = metadata.get("finalizers", ())
+    return next((each for each in (ORPHAN, FOREGROUND) if each in known), "")

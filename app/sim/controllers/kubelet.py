@@ -2,7 +2,7 @@
 
 ::
 
-    Pending, bound, with its device claims --start delay--> Running --run-for annotation--> Succeeded
+    Pending, bound, with its device claims --start delay--> Running --run-for annotation, or a pod of a Job--> Succeeded
        any of them, being deleted --grace period x factor--> deleted
 """
 
@@ -21,7 +21,9 @@ from app.sim.resources.pod_claims import may_start
 from app.sim.store import Key, Object, Record, StoreChange
 
 RUN_FOR: Final = "sim.aiokube-scheduler.io/run-for"
-"""Annotation with a duration (``5s``, ``1m30s``, ``250ms``) after which a running pod succeeds."""
+"""Annotation with a duration (``5s``, ``1m30s``, ``250ms``) after which a running pod ends. Pods of Jobs end without it too."""
+EXIT_CODE: Final = "sim.aiokube-scheduler.io/exit-code"
+"""Annotation with the exit code of the pod's containers; with one other than 0 the pod fails."""
 
 _FIRST_POD_ADDRESS: Final = (10 << 24) | (128 << 16)
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
@@ -41,6 +43,8 @@ class KubeletOptions:
     """The part of its grace period after which a deleted pod is removed: 30 s become 1.5 s."""
     longest_grace: float = math.inf
     """The maximum of that, in seconds."""
+    job_seconds: float = 1.0
+    """Seconds for which the pods of Jobs run that have no annotation."""
 
 
 class _Plan(NamedTuple):
@@ -129,7 +133,19 @@ class Kubelets(Controller[Key]):
         if phase == "Pending":
             return ("start", self._options.start_delay) if may_start(self._api, pod) else None
         if phase == "Running":
-            return _finish_step(pod)
+            return self._finish_step(pod)
+        return None
+
+    def _finish_step(self, pod: Object) -> tuple[Step, float] | None:
+        text = pod["metadata"].get("annotations", {}).get(RUN_FOR)
+        if text is not None:
+            try:
+                return "finish", parse_duration(text)
+            except ValueError:
+                return None
+        owners = pod["metadata"].get("ownerReferences", ())
+        if self._options.job_seconds < math.inf and any(each["kind"] == "Job" for each in owners):
+            return "finish", self._options.job_seconds
         return None
 
     def _wait_for_node(self, key: Key, pod: Object) -> None:
@@ -185,12 +201,13 @@ class Kubelets(Controller[Key]):
         now = self._api.timestamp()
         pod = record.value
         started = pod["status"].get("startTime", now)
-        containers = [_completed(part, started, now) for part in pod["spec"]["containers"]]
+        code = _exit_code(pod)
+        containers = [_completed(part, started, now, code) for part in pod["spec"]["containers"]]
         self._write(
             pod,
             pod["status"]
             | {
-                "phase": "Succeeded",
+                "phase": "Failed" if code else "Succeeded",
                 "conditions": _conditions(pod, now, ready=False),
                 "containerStatuses": containers,
             },
@@ -204,14 +221,9 @@ class Kubelets(Controller[Key]):
         self._api.write(PODS, pod | {"metadata": dict(pod["metadata"]), "status": status})
 
 
-def _finish_step(pod: Object) -> tuple[Step, float] | None:
-    text = pod["metadata"].get("annotations", {}).get(RUN_FOR)
-    if text is None:
-        return None
-    try:
-        return "finish", parse_duration(text)
-    except ValueError:
-        return None
+def _exit_code(pod: Object) -> int:
+    text = pod["metadata"].get("annotations", {}).get(EXIT_CODE, "0")
+    return int(text) if text.isdecimal() else 0
 
 
 def _conditions(pod: Object, now: str, *, ready: bool) -> list[Any]:
@@ -235,8 +247,9 @@ def _running(container: Object, now: str) -> Object:
     }
 
 
-def _completed(container: Object, started: str, now: str) -> Object:
-    end = {"exitCode": 0, "reason": "Completed", "startedAt": started, "finishedAt": now}
+def _completed(container: Object, started: str, now: str, code: int = 0) -> Object:
+    reason = "Error" if code else "Completed"
+    end = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now}
     return _container_status(container, {"terminated": end}) | {"ready": False, "started": False}
 
 

@@ -3,19 +3,20 @@
 A request is decoded into an ``ApiCall`` and answered by a synchronous method; only watches, which go on, are coroutines.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
-from app.sim.api import Api
+from app.sim.api import JSON_PATCH, Api
 from app.sim.errors import (
     ApiError,
     bad_request,
     details_of,
     method_not_allowed,
+    not_found,
     success,
     unserved_subresource,
     unsupported_media_type,
@@ -26,6 +27,7 @@ from app.sim.http.protobuf_messages import WITH_STATUS
 from app.sim.http.representation import Representation
 from app.sim.http.routes import ResourcePath
 from app.sim.listing import ListOptions, list_page, parse_list_options
+from app.sim.patches.json_patch import apply_json_patch, apply_merge_patch
 from app.sim.resources.deletion import (
     delete,
     delete_collection,
@@ -35,6 +37,8 @@ from app.sim.resources.deletion import (
 from app.sim.resources.kinds import Kind, is_stored
 from app.sim.resources.pod_subresources import bind, binding_name, evict
 from app.sim.resources.reviews import Reviewer
+from app.sim.resources.scale import rescaled, scale_of
+from app.sim.resources.usage import usage
 from app.sim.store import Record
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -110,8 +114,10 @@ def _no_controller(kind: Kind) -> str:
 class Handlers:
     """Answers calls from the objects of an Api."""
 
-    def __init__(self, api: Api, reviewer: Reviewer) -> None:
+    def __init__(self, api: Api, reviewer: Reviewer, *, idle: Collection[str] = ()) -> None:
+        """``idle``: the names of kinds whose creation is answered with a warning, because no controller acts on them."""
         self._api = api
+        self._idle = idle
         self._reviewer = reviewer
         self._on_collection: Mapping[str, Callable[[ApiCall], web.Response]] = {
             "GET": self._list,
@@ -132,6 +138,9 @@ class Handlers:
             ("status", "PUT"): self._update,
             ("status", "PATCH"): self._patch,
             ("finalize", "PUT"): self._update,
+            ("scale", "GET"): self._get_scale,
+            ("scale", "PUT"): self._put_scale,
+            ("scale", "PATCH"): self._patch_scale,
         }
 
     def answer(self, call: ApiCall) -> web.Response:
@@ -140,7 +149,7 @@ class Handlers:
         if target.subresource:
             return self._subresource(call)
         if not is_stored(target.kind):
-            return self._review(call)
+            return self._metrics(call) if "get" in target.kind.verbs else self._review(call)
         table = self._on_object if target.name else self._on_collection
         handler = table.get(call.method)
         if handler is None:
@@ -168,7 +177,7 @@ class Handlers:
 
     def _one(self, call: ApiCall, record: Record, status: int = 200) -> web.Response:
         response = json_response(self.representation(call).one(record), status)
-        if status == 201 and call.kind.without_controller:
+        if status == 201 and call.kind.kind in self._idle:
             response.headers["Warning"] = _no_controller(call.kind)
         return response
 
@@ -244,6 +253,48 @@ class Handlers:
     def _log(self, call: ApiCall) -> web.Response:
         self._api.get(call.kind, call.namespace, call.target.name)
         raise bad_request("the containers of this cluster only pretend to run and have no logs")
+
+    def _get_scale(self, call: ApiCall) -> web.Response:
+        record = self._api.get(call.kind, call.namespace, call.target.name)
+        return json_response(_encode(scale_of(record.value)))
+
+    def _put_scale(self, call: ApiCall) -> web.Response:
+        return self._rescale(call, call.decoded("Scale"))
+
+    def _patch_scale(self, call: ApiCall) -> web.Response:
+        record = self._api.get(call.kind, call.namespace, call.target.name)
+        patch = decode_patch(call.body)
+        if call.content_type == JSON_PATCH:
+            return self._rescale(call, apply_json_patch(scale_of(record.value), patch))
+        return self._rescale(call, apply_merge_patch(scale_of(record.value), patch))
+
+    def _rescale(self, call: ApiCall, scale: Any) -> web.Response:
+        record = self._api.get(call.kind, call.namespace, call.target.name)
+        value = rescaled(call.kind, record.value, scale)
+        record, _ = self._api.update(
+            call.kind, call.namespace, record.name, value, dry_run=call.dry_run("UpdateOptions")
+        )
+        return json_response(_encode(scale_of(record.value)))
+
+    def _metrics(self, call: ApiCall) -> web.Response:
+        """What metrics-server answers: the use of nodes and pods."""
+        if call.method != "GET":
+            raise method_not_allowed()
+        representation, namespace = self.representation(call), call.target.namespace
+        records = [Record(value, self._api.store.revision) for value in usage(self._api, call.kind)]
+        if call.target.name:
+            wanted = (namespace or "", call.target.name)
+            for record in records:
+                if (record.namespace, record.name) == wanted:
+                    return json_response(representation.one(record))
+            raise not_found(call.kind, call.target.name)
+        selector = parse_list_options(call.kind, call.query).selector
+        chosen = [
+            record
+            for record in records
+            if namespace in (None, record.namespace) and selector.matches(record.value)
+        ]
+        return json_response(representation.many(chosen, {}))
 
     def _review(self, call: ApiCall) -> web.Response:
         """Bindings and reviews, which are answered but not stored."""

@@ -48,7 +48,7 @@ def wanted_form(accept: str) -> str:
     raise not_acceptable()
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def _whole(kind: Kind) -> Whole:
     return Whole(kind)
 

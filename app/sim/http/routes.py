@@ -1,5 +1,6 @@
 """Paths of resources: ``/apis/G/V/namespaces/NS/PLURAL/NAME/SUBRESOURCE``."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from app.sim.resources.kinds import BY_PATH, Kind
@@ -16,7 +17,11 @@ class ResourcePath(NamedTuple):
     subresource: str = ""
 
 
-def parse_path(path: str) -> ResourcePath | None:
+ByPath = Mapping[tuple[str, str, str], Kind]
+"""(group, version, plural) -> kind."""
+
+
+def parse_path(path: str, kinds: ByPath = BY_PATH) -> ResourcePath | None:
     """The resource that a path names, or None if there is no such resource."""
     root, _, rest = path[1:].partition("/")
     parts = rest.rstrip("/").split("/")
@@ -26,18 +31,18 @@ def parse_path(path: str) -> ResourcePath | None:
         group, version, segments = parts[0], parts[1], parts[2:]
     else:
         return None
-    return _below(group, version, segments)
+    return _below(group, version, segments, kinds)
 
 
-def _below(group: str, version: str, segments: list[str]) -> ResourcePath | None:
+def _below(group: str, version: str, segments: list[str], kinds: ByPath) -> ResourcePath | None:
     namespace: str | None = None
     if segments[:1] == ["namespaces"] and len(segments) > 2:
-        inner = BY_PATH.get((group, version, segments[2]))
+        inner = kinds.get((group, version, segments[2]))
         if inner is not None and inner.namespaced:
             namespace, segments = segments[1], segments[2:]
     if not 1 <= len(segments) <= 3:
         return None
-    kind = BY_PATH.get((group, version, segments[0]))
+    kind = kinds.get((group, version, segments[0]))
     if kind is None:
         return None
     if not kind.namespaced:

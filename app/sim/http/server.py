@@ -162,7 +162,7 @@ class Server:
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
-        target = parse_path(path)
+        target = parse_path(path, self._api.kinds.by_path)
         if target is None:
             return await self._other(request, path)
         body = await request.read() if request.can_read_body else b""

@@ -15,6 +15,7 @@ from typing import Any, Final
 from app.model.timestamps import parse_time
 from app.sim.clock import human_duration
 from app.sim.objects import find_condition, is_being_deleted, is_true
+from app.sim.selectors import selector_text
 from app.sim.store import Object
 
 Cell = Callable[[Object, float], Any]
@@ -110,25 +111,11 @@ def _labels_text(labels: Mapping[str, str] | None) -> str:
     return _joined(f"{key}={value}" for key, value in pairs) or _NONE
 
 
-def _selector_text(selector: Mapping[str, Any] | None) -> str:
-    """A LabelSelector, as kubectl's -l takes it."""
-    parts = [
-        f"{key}={value}"
-        for key, value in sorted(((selector or {}).get("matchLabels") or {}).items())
-    ]
-    for expression in (selector or {}).get("matchExpressions") or ():
-        key, operator = expression["key"], expression["operator"]
-        values = ",".join(expression.get("values") or ())
-        texts = {"Exists": key, "DoesNotExist": f"!{key}"}
-        parts.append(texts.get(operator, f"{key} {operator.lower()} ({values})"))
-    return ",".join(parts) or _NONE
-
-
 def _selector(value: Object, _now: float) -> str:
     selector = value["spec"].get("selector")
     if selector and value["kind"] == "ReplicationController":
         selector = {"matchLabels": selector}
-    return _selector_text(selector)
+    return selector_text(selector) or _NONE
 
 
 def _containers(field: str) -> Cell:
@@ -357,9 +344,10 @@ def _bound_of(field: str) -> Cell:
     return _of(f"spec.{field}", lambda found: "N/A" if found is None else str(found))
 
 
-def _external_ip(service: Object, _now: float) -> str:
+def _external_ip(service: Object, now: float) -> str:
     spec = service.get("spec", {})
-    return _joined(spec.get("externalIPs")) or spec.get("externalName") or _NONE
+    balanced = _ingress_address(service, now)
+    return balanced or _joined(spec.get("externalIPs")) or spec.get("externalName") or _NONE
 
 
 def _ports(ports: Iterable[Object] | None) -> str:
@@ -384,6 +372,61 @@ def _claim_state(claim: Object, _now: float) -> str:
     elif not states:
         states.append("pending")
     return _joined(states)
+
+
+def _job_status(job: Object, _now: float) -> str:
+    for type_ in ("Complete", "Failed", "Suspended"):
+        if is_true(job, type_):
+            return type_
+    return "Terminating" if is_being_deleted(job) else "Running"
+
+
+def _completions(job: Object, _now: float) -> str:
+    spec, succeeded = job["spec"], job.get("status", {}).get("succeeded", 0)
+    if spec.get("completions") is not None:
+        return f"{succeeded}/{spec['completions']}"
+    parallelism = spec.get("parallelism", 1)
+    return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
+
+
+def _job_duration(job: Object, now: float) -> str:
+    status = job.get("status", {})
+    if "startTime" not in status:
+        return ""
+    end = parse_time(status["completionTime"]) if "completionTime" in status else now
+    return human_duration(end - parse_time(status["startTime"]))
+
+
+def _controller(value: Object, _now: float) -> str:
+    owners = value["metadata"].get("ownerReferences", ())
+    found = next((each for each in owners if each.get("controller")), None)
+    return f"{found['kind'].lower()}/{found['name']}" if found else _NONE
+
+
+def _hosts(ingress: Object, _now: float) -> str:
+    rules = ingress["spec"].get("rules") or ()
+    return _joined(rule.get("host", "*") for rule in rules) or "*"
+
+
+def _ingress_address(value: Object, _now: float) -> str:
+    given = value.get("status", {}).get("loadBalancer", {}).get("ingress") or ()
+    return _joined(each.get("ip") or each.get("hostname") for each in given)
+
+
+def _has_tls(ingress: Object) -> bool:
+    return bool(ingress["spec"].get("tls"))
+
+
+def _quota_use(*, limits: bool) -> Cell:
+    """The use of a quota's resources: of limits, or of everything else."""
+
+    def cell(quota: Object, _now: float) -> str:
+        status = quota.get("status", {})
+        hard, used = status.get("hard", {}), status.get("used", {})
+        names = sorted(name for name in hard if name.startswith("limits.") == limits)
+        return ", ".join(f"{name}: {used.get(name, 0)}/{hard[name]}" for name in names)
+
+    return cell
 
 
 # ---------------------------------------------------------------- tables
@@ -466,6 +509,35 @@ _TABLES: Final[Mapping[str, Table]] = {
         "|Available:integer=status.numberAvailable|Node Selector|Age|Containers*|Images*|Selector*",
         *(_of("spec.template.spec.nodeSelector", _labels_text), *_CONTAINERS, _selector),
     ),
+    "jobs.batch": _table(
+        "Name|Status|Completions|Duration|Age|Containers*|Images*|Selector*",
+        *(_job_status, _completions, _job_duration, *_CONTAINERS, _selector),
+    ),
+    "cronjobs.batch": _table(
+        "Name|Schedule=spec.schedule|Timezone=spec.timeZone,<none>|Suspend:boolean=spec.suspend"
+        "|Active:integer|Last Schedule|Age",
+        *(_of("status.active", _count), lambda _value, _now: _NONE),
+    ),
+    "controllerrevisions.apps": _table(
+        "Name|Controller|Revision:integer=revision|Age", _controller
+    ),
+    "ingresses.networking.k8s.io": _table(
+        "Name|Class=spec.ingressClassName,<none>|Hosts|Address|Ports|Age",
+        *(_hosts, _ingress_address, lambda value, _now: "80, 443" if _has_tls(value) else "80"),
+    ),
+    "ingressclasses.networking.k8s.io": _table("Name|Controller=spec.controller|Age"),
+    "networkpolicies.networking.k8s.io": _table(
+        "Name|Pod-Selector|Age", _of("spec.podSelector", lambda each: selector_text(each) or _NONE)
+    ),
+    "horizontalpodautoscalers.autoscaling": _table(
+        "Name|Reference|MinPods:integer=spec.minReplicas|MaxPods:integer=spec.maxReplicas"
+        "|Replicas:integer=status.currentReplicas|Age",
+        _of("spec.scaleTargetRef", lambda ref: f"{ref['kind']}/{ref['name']}" if ref else _NONE),
+    ),
+    "resourcequotas": _table(
+        "Name|Request|Limit|Age", _quota_use(limits=False), _quota_use(limits=True)
+    ),
+    "serviceaccounts": _table("Name|Secrets:integer|Age", _of("secrets", _count)),
     "services": _table(
         "Name|Type=spec.type|Cluster-IP=spec.clusterIP,<none>|External-IP|Port(s)|Age|Selector*",
         *(_external_ip, _of("spec.ports", _ports), _of("spec.selector", _labels_text)),

@@ -139,6 +139,18 @@ def _daemon_set(value: Object) -> None:
     value.setdefault("status", dict.fromkeys(counts, 0))
 
 
+def _job(value: Object) -> None:
+    """Without completions and parallelism both are 1; without completions alone the first success is enough."""
+    _templated(value)
+    spec = value["spec"]
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    _fill(spec, {"parallelism": 1, "completionMode": "NonIndexed", "suspend": False})
+    _fill(spec, {"podReplacementPolicy": "TerminatingOrFailed"})
+    if "backoffLimitPerIndex" not in spec:
+        _fill(spec, {"backoffLimit": 6})
+
+
 def _namespace(value: Object) -> None:
     metadata = value["metadata"]
     labels = metadata.get("labels", {})
@@ -234,7 +246,7 @@ _DEFAULTERS: Final[Mapping[str, Callable[[Object], None]]] = {
     "deployments.apps": _deployment,
     "statefulsets.apps": _stateful_set,
     "daemonsets.apps": _daemon_set,
-    "jobs.batch": _templated,
+    "jobs.batch": _job,
     "storageclasses.storage.k8s.io": _storage_class,
     "csidrivers.storage.k8s.io": _csi_driver,
     "priorityclasses.scheduling.k8s.io": _priority_class,

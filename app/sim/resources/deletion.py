@@ -20,17 +20,24 @@ from app.sim.store import Object, Record
 
 _PERMANENT_NAMESPACES: Final = ("default", "kube-system", "kube-public")
 _DEFAULT_GRACE_SECONDS: Final = 30
+FOREGROUND: Final = "foregroundDeletion"
+ORPHAN: Final = "orphan"
+_FINALIZERS: Final = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
+"""Finalizers that the garbage collector removes when it has dealt with the objects that an object owns."""
+_PROPAGATIONS: Final = ("Background", "Foreground", "Orphan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
-    """The options of a deletion. There is no garbage collection by owner, so propagation is ignored."""
+    """The options of a deletion."""
 
     grace_period_seconds: int | None = None
     """None means the pod's own grace period, 0 none."""
     uid: str | None = None
     resource_version: str | None = None
     dry_run: bool = False
+    propagation: str = "Background"
+    """``Foreground``, ``Background`` or ``Orphan``: what becomes of the objects that the object owns."""
 
 
 class Deletion(NamedTuple):
@@ -48,7 +55,18 @@ def parse_delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
         uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion"),
         dry_run=parse_dry_run(given.get("dryRun") or query.get("dryRun"), "DeleteOptions"),
+        propagation=_propagation(given, query),
     )
+
+
+def _propagation(given: Mapping[str, Any], query: Mapping[str, str]) -> str:
+    if given.get("orphanDependents") is True:
+        return "Orphan"
+    policy = given.get("propagationPolicy") or query.get("propagationPolicy") or "Background"
+    if policy not in _PROPAGATIONS:
+        cause = unsupported_value("propagationPolicy", f'"{policy}"', _PROPAGATIONS)
+        raise invalid_options("DeleteOptions", [cause])
+    return str(policy)
 
 
 def _grace(given: Any, query: Mapping[str, str]) -> int | None:
@@ -78,11 +96,20 @@ def delete(api: Api, kind: Kind, namespace: str, name: str, options: DeleteOptio
         return _delete_namespace(api, record, options)
     if kind is PODS:
         return _delete_pod(api, record, options)
-    if not record.value["metadata"].get("finalizers"):
-        return _remove(api, kind, record, options)
-    if is_being_deleted(record.value):
+    if is_being_deleted(record.value) and record.value["metadata"].get("finalizers"):
         return Deletion(record, finished=False)
-    return Deletion(_mark(api, kind, record, 0, options), finished=False)
+    marked = _with_finalizer(record.value["metadata"], options.propagation)
+    if not marked.get("finalizers"):
+        return _remove(api, kind, record, options)
+    return Deletion(_mark(api, kind, record, 0, options, marked), finished=False)
+
+
+def _with_finalizer(metadata: Object, propagation: str) -> Object:
+    """The metadata with the finalizer that a policy needs."""
+    if propagation not in _FINALIZERS:
+        return metadata
+    known = metadata.get("finalizers", [])
+    return metadata | {"finalizers": [*known, _FINALIZERS[propagation]]}
 
 
 def delete_collection(
@@ -158,9 +185,17 @@ def _pod_grace(pod: Object, asked: int | None) -> int:
     return int(pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS))
 
 
-def _mark(api: Api, kind: Kind, record: Record, grace: int, options: DeleteOptions) -> Record:
+def _mark(
+    api: Api,
+    kind: Kind,
+    record: Record,
+    grace: int,
+    options: DeleteOptions,
+    metadata: Object | None = None,
+) -> Record:
+    """Marks an object for deletion; ``metadata`` replaces that of the object."""
     metadata = _marked(
-        record.value,
+        record.value if metadata is None else record.value | {"metadata": metadata},
         format_time(api.now() + grace),
         grace,
         counts_generations=kind.counts_generations,

@@ -1,6 +1,7 @@
-"""Events in their two versions: core ``v1`` (the stored one) and ``events.k8s.io/v1``. Other kinds have one.
+"""Objects in other versions than the stored one: events, and custom resources.
 
-The objects are the same; fields are named differently (``involvedObject`` / ``regarding``, ``message`` / ``note``).
+Events are stored as core ``v1`` and shown as ``events.k8s.io/v1`` too, where fields have other names (``involvedObject`` /
+``regarding``, ``message`` / ``note``). The versions of a custom resource differ by their name only.
 """
 
 from typing import Final
@@ -25,11 +26,15 @@ _CORE_NAMES: Final = {new: core for core, new in _NEW_NAMES.items()}
 
 def shown(kind: Kind, value: Object) -> Object:
     """Turns a stored object into the version of ``kind``."""
+    if kind.stored_version:
+        return value | {"apiVersion": kind.group_version}
     return _renamed(value, _NEW_NAMES, EVENTS_V1) if kind is EVENTS_V1 else value
 
 
 def stored(kind: Kind, value: Object) -> Object:
     """Turns an object in the version of ``kind`` into the stored one."""
+    if kind.stored_version:
+        return value | {"apiVersion": kind.stored_version}
     return _renamed(value, _CORE_NAMES, EVENTS) if kind is EVENTS_V1 else value
 
 

@@ -5,7 +5,7 @@ some kinds have (defaults, validation, columns, merge keys, selectable fields) l
 and are looked up by resource; a kind without such rules is simply stored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -56,11 +56,13 @@ class Kind:
     """PUT creates an object that does not exist."""
     returns_deleted: bool = False
     """DELETE returns the object that it removed, not a Status."""
-    without_controller: bool = False
-    """No controller acts on objects of this kind."""
     subresources: tuple[Subresource, ...] = ()
     stored_as: str = ""
     """Resource of the kind whose objects these are, seen in another version (``events``)."""
+    stored_version: str = ""
+    """Group and version in which the objects of a custom resource are stored, if that is another one."""
+    is_custom: bool = False
+    """Defined by a CustomResourceDefinition."""
     group_version: str = field(init=False)
     resource: str = field(init=False)
     """Plural with group, as in error texts: ``leases.coordination.k8s.io``."""
@@ -109,10 +111,15 @@ _WORKLOAD: Final[Mapping[str, Any]] = {
     "categories": ("all",),
     "has_status": True,
     "counts_generations": True,
-    "without_controller": True,
 }
 _CLUSTER: Final[Mapping[str, Any]] = {"namespaced": False}
 _REVIEW: Final[Mapping[str, Any]] = {"namespaced": False, "verbs": ("create",)}
+
+_SCALED: Final[Mapping[str, Any]] = {
+    **_WORKLOAD,
+    "subresources": (Subresource("scale", "Scale", STATUS_VERBS, "autoscaling", "v1"),),
+}
+_METRICS: Final[Mapping[str, Any]] = {"verbs": ("get", "list")}
 
 _POD_SUBRESOURCES: Final = (
     Subresource("binding", "Binding"),
@@ -125,6 +132,7 @@ _FINALIZE: Final = (Subresource("finalize", "Namespace", ("update",)),)
 _APPS: Final = "apps/v1"
 _AUTHENTICATION: Final = "authentication.k8s.io/v1"
 _AUTHORIZATION: Final = "authorization.k8s.io/v1"
+_RBAC: Final = "rbac.authorization.k8s.io/v1"
 _RESOURCE: Final = "resource.k8s.io/v1"
 _STORAGE: Final = "storage.k8s.io/v1"
 
@@ -141,22 +149,37 @@ KINDS: Final[tuple[Kind, ...]] = (
     _core("PersistentVolumeClaim", "persistentvolumeclaims", "pvc", has_status=True, returns_deleted=True),
     _core("Pod", "pods", "po", categories=("all",), has_status=True, counts_generations=True, returns_deleted=True, subresources=_POD_SUBRESOURCES),
     _core("PodTemplate", "podtemplates", returns_deleted=True),
-    _core("ReplicationController", "replicationcontrollers", "rc", **_WORKLOAD),
+    _core("ReplicationController", "replicationcontrollers", "rc", **_SCALED),
     _core("ResourceQuota", "resourcequotas", "quota", has_status=True, returns_deleted=True),
     _core("Secret", "secrets"),
     _core("Service", "services", "svc", categories=("all",), has_status=True, create_on_update=True, returns_deleted=True),
     _core("ServiceAccount", "serviceaccounts", "sa", returns_deleted=True),
     _grouped(_APPS, "ControllerRevision", "controllerrevisions"),
     _grouped(_APPS, "DaemonSet", "daemonsets", "ds", **_WORKLOAD),
-    _grouped(_APPS, "Deployment", "deployments", "deploy", **_WORKLOAD),
-    _grouped(_APPS, "ReplicaSet", "replicasets", "rs", **_WORKLOAD),
-    _grouped(_APPS, "StatefulSet", "statefulsets", "sts", **_WORKLOAD),
+    _grouped(_APPS, "Deployment", "deployments", "deploy", **_SCALED),
+    _grouped(_APPS, "ReplicaSet", "replicasets", "rs", **_SCALED),
+    _grouped(_APPS, "StatefulSet", "statefulsets", "sts", **_SCALED),
     _grouped("events.k8s.io/v1", "Event", "events", "ev", create_on_update=True, stored_as="events"),
+    _grouped("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", **_CLUSTER, counts_generations=True),
+    _grouped("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", **_CLUSTER, counts_generations=True),
+    _grouped("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", "crd", "crds", **_CLUSTER, categories=("api-extensions",), has_status=True, counts_generations=True),
+    _grouped("apiregistration.k8s.io/v1", "APIService", "apiservices", **_CLUSTER, categories=("api-extensions",), has_status=True),
+    _grouped("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", "hpa", categories=("all",), has_status=True),
     _grouped("batch/v1", "CronJob", "cronjobs", "cj", **_WORKLOAD),
     _grouped("batch/v1", "Job", "jobs", **_WORKLOAD),
     _grouped("coordination.k8s.io/v1", "Lease", "leases", create_on_update=True),
+    _grouped("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", counts_generations=True),
+    _grouped("metrics.k8s.io/v1beta1", "NodeMetrics", "nodes", **_CLUSTER, **_METRICS),
+    _grouped("metrics.k8s.io/v1beta1", "PodMetrics", "pods", **_METRICS),
+    _grouped("networking.k8s.io/v1", "Ingress", "ingresses", "ing", has_status=True, counts_generations=True),
+    _grouped("networking.k8s.io/v1", "IngressClass", "ingressclasses", **_CLUSTER, counts_generations=True),
+    _grouped("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", "netpol", counts_generations=True),
     _grouped("node.k8s.io/v1", "RuntimeClass", "runtimeclasses", **_CLUSTER),
     _grouped("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", has_status=True, counts_generations=True),
+    _grouped(_RBAC, "ClusterRole", "clusterroles", **_CLUSTER),
+    _grouped(_RBAC, "ClusterRoleBinding", "clusterrolebindings", **_CLUSTER),
+    _grouped(_RBAC, "Role", "roles"),
+    _grouped(_RBAC, "RoleBinding", "rolebindings"),
     _grouped(_RESOURCE, "DeviceClass", "deviceclasses", **_CLUSTER, counts_generations=True, returns_deleted=True),
     _grouped(_RESOURCE, "ResourceClaim", "resourceclaims", has_status=True, returns_deleted=True),
     _grouped(_RESOURCE, "ResourceClaimTemplate", "resourceclaimtemplates", returns_deleted=True),
@@ -192,6 +215,11 @@ BY_GROUP_KIND: Final[Mapping[tuple[str, str], Kind]] = {
 
 PODS: Final = BY_RESOURCE["pods"]
 NODES: Final = BY_RESOURCE["nodes"]
+SERVICE_ACCOUNTS: Final = BY_RESOURCE["serviceaccounts"]
+CONFIG_MAPS: Final = BY_RESOURCE["configmaps"]
+RESOURCE_QUOTAS: Final = BY_RESOURCE["resourcequotas"]
+LIMIT_RANGES: Final = BY_RESOURCE["limitranges"]
+CUSTOM_RESOURCE_DEFINITIONS: Final = BY_RESOURCE["customresourcedefinitions.apiextensions.k8s.io"]
 NAMESPACES: Final = BY_RESOURCE["namespaces"]
 EVENTS: Final = BY_RESOURCE["events"]
 PRIORITY_CLASSES: Final = BY_RESOURCE["priorityclasses.scheduling.k8s.io"]
@@ -205,5 +233,30 @@ RESOURCE_SLICES: Final = BY_RESOURCE["resourceslices.resource.k8s.io"]
 
 
 def is_stored(kind: Kind) -> bool:
-    """Whether objects of this kind are kept (reviews and bindings are not)."""
-    return "get" in kind.verbs
+    """Whether objects of this kind are kept (reviews, bindings and metrics are not)."""
+    return "watch" in kind.verbs
+
+
+class KindTable:
+    """The kinds that a cluster serves: those of KINDS, and the custom ones that its CustomResourceDefinitions define."""
+
+    def __init__(self) -> None:
+        self.by_path: dict[tuple[str, str, str], Kind] = dict(BY_PATH)
+        self.by_type: dict[tuple[str, str], Kind] = dict(BY_GROUP_KIND)
+        self.version = 0
+        """Counts the changes."""
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(list(self.by_path.values()))
+
+    def add(self, kind: Kind) -> None:
+        """Serves a kind, or replaces the one with the same path."""
+        self.by_path[kind.group, kind.version, kind.plural] = kind
+        self.by_type[kind.group_version, kind.kind] = kind
+        self.version += 1
+
+    def remove(self, kind: Kind) -> None:
+        """Serves a kind no longer."""
+        self.by_path.pop((kind.group, kind.version, kind.plural), None)
+        self.by_type.pop((kind.group_version, kind.kind), None)
+        self.version += 1

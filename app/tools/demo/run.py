@@ -192,6 +192,7 @@ class _Demo:
             kubelets=KubeletOptions(),
             volumes=True,
             claims=True,
+            workloads=True,
         )
         with reserved_port() as port:
             await self._play(settings, port)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import math
 import re
 import tempfile
 from collections import defaultdict
@@ -29,7 +30,9 @@ from app.tools.simulate.workloads import controller_of
 from app.tools.subprocesses import interruptible, reserved_port, scheduler, watched
 
 #: Pods run as soon as they are bound. Victims take some time to terminate, so that pods after their preemptor still see them.
-_KUBELETS: Final = KubeletOptions(start_delay=0.0, grace_factor=1.0, longest_grace=0.5)
+_KUBELETS: Final = KubeletOptions(
+    start_delay=0.0, grace_factor=1.0, longest_grace=0.5, job_seconds=math.inf
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -350,6 +350,7 @@ async def test_the_devices_of_made_up_nodes_go_with_them(cluster):
     assert [device["name"] for device in spec["devices"]] == ["gpu-0", "gpu-1"]
     assert spec["pool"] == {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
     delete(cluster.api, NODES, "", "node-0", DeleteOptions())
+    await asyncio.sleep(0)
     assert [record.value["spec"]["nodeName"] for record in slices.ordered()] == ["node-1"]
 
 

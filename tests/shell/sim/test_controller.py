@@ -67,15 +67,16 @@ async def test_a_key_is_reconciled_once_for_changes_that_come_together(api: Api)
     recorder.stop()
 
 
-async def test_a_key_in_the_queue_keeps_its_time_unless_it_is_cancelled(api: Api) -> None:
+async def test_a_key_is_due_at_the_earliest_time_unless_it_is_cancelled(api: Api) -> None:
     recorder = Recorder(api)
     recorder.enqueue("a", 5.0)
     recorder.enqueue("a", 1.0)
-    recorder.enqueue("b", 5.0)
+    recorder.enqueue("a", 3.0)
+    recorder.enqueue("b", 1.0)
     recorder.cancel("b")
     recorder.enqueue("b", 2.0)
     await asyncio.sleep(10)
-    assert recorder.reconciled == [("b", 2.0), ("a", 5.0)]
+    assert recorder.reconciled == [("a", 1.0), ("b", 2.0)]
 
 
 async def test_an_error_is_logged_and_the_others_go_on(

@@ -56,7 +56,8 @@ async def test_aggregated_discovery_says_the_same(client: Client) -> None:
         assert document["kind"] == "APIGroupDiscoveryList"
         for item in document["items"]:
             for resource in item["versions"][0]["resources"]:
-                pods = resource if resource["resource"] == "pods" else pods
+                if (item["metadata"], resource["resource"]) == ({}, "pods"):
+                    pods = resource
     assert pods is not None
     assert (pods["scope"], pods["shortNames"], pods["categories"]) == (
         "Namespaced",

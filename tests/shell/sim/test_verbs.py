@@ -37,7 +37,13 @@ async def test_a_created_object_is_returned_with_what_the_server_adds(client: Cl
     ],
 )
 async def test_workloads_come_with_a_warning(client: Client, path, kind, warning) -> None:
-    body = {"kind": kind, "metadata": {"name": "a"}}
+    labels = {"a": "b"}
+    spec = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"}
+    spec["restartPolicy"] = "Never" if kind == "Job" else "Always"
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    body = {"kind": kind, "metadata": {"name": "a"}, "spec": {"template": template}}
+    if kind == "Deployment":
+        body["spec"]["selector"] = {"matchLabels": labels}
     async with client.session.post(client.url + path, json=body) as answer:
         assert answer.status == 201
         said = answer.headers.get("Warning")
@@ -190,7 +196,12 @@ async def test_a_status_gets_its_defaults_too(client: Client) -> None:
 
 async def test_generation_counts_changes_of_the_spec_only(client: Client) -> None:
     path = "/apis/apps/v1/namespaces/default/replicasets"
-    await client.create(path, {"metadata": {"name": "r"}, "spec": {"replicas": 1}})
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    spec = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    await client.create(path, {"metadata": {"name": "r"}, "spec": spec})
     answer = await client.patch(f"{path}/r", {"metadata": {"labels": {"a": "b"}}})
     assert answer.body["metadata"]["generation"] == 1
     answer = await client.patch(f"{path}/r/status", {"status": {"replicas": 1}})

@@ -227,11 +227,13 @@ class TestBookmarks:
 
 
 async def test_a_client_that_leaves_is_forgotten(client: Client, cluster: EmbeddedCluster) -> None:
+    listeners = cluster.api.store["configmaps"].listeners
+    before = dict(listeners)
     async with client.watch(CONFIG_MAPS) as watch:
         await until(lambda: cluster.watcher_count == 1)
         watch.response.close()
     await until(lambda: cluster.watcher_count == 0)
-    assert not cluster.api.store["configmaps"].listeners
+    assert listeners == before
 
 
 async def test_stopping_the_server_ends_the_stream(client: Client) -> None:
@@ -247,11 +249,12 @@ async def test_a_watcher_too_far_behind_is_closed(cluster: EmbeddedCluster) -> N
     kind = BY_RESOURCE["configmaps"]
     options = ListOptions(selector=ListSelector([]), watch=True)
     store = cluster.api.store
+    before = dict(store["configmaps"].listeners)
     watcher = open_watch(store, kind, None, options, Whole(kind), buffer_limit=1000)
     for number in range(10):
         cluster.api.create(kind, "default", config_map(f"n{number}"))
     assert await watcher.next_batch() is None
-    assert not store["configmaps"].listeners
+    assert store["configmaps"].listeners == before
 
 
 async def test_a_long_absence_is_made_up_for_whatever_its_size(cluster: EmbeddedCluster) -> None:

@@ -81,7 +81,10 @@ def test_names_are_the_same_in_every_run(tmp_path):
 
 def test_a_deployment_of_the_cluster_is_scaled(tmp_path):
     def replica_set(name, revision):
+        labels = {"app": "web", "pod-template-hash": name[4:]}
         value = workload("ReplicaSet", name, replicas=2, uid=f"u-{name}")
+        value["spec"]["selector"] = {"matchLabels": labels}
+        value["spec"]["template"]["metadata"] = {"labels": labels}
         value["metadata"] |= {
             "labels": {"pod-template-hash": name[4:]},
             "annotations": {"deployment.kubernetes.io/revision": revision},
@@ -247,10 +250,10 @@ def test_a_node_that_has_its_daemon(tmp_path):
     ("value", "problem"),
     [
         (workload("Deployment", selector={"matchLabels": {"app": "other"}}), "does not match"),
-        (workload("DaemonSet", selector=None), "does not match"),
-        (workload("Job", template={"containers": []}), "spec.template has no containers"),
+        (workload("DaemonSet", selector=None), "spec.selector: Required"),
+        (workload("Job", template={"containers": []}), "spec.template.spec.containers: Required"),
         (workload("StatefulSet", volumeClaimTemplates=[{}]), "a field is missing"),
-        (workload("Deployment", replicas="three"), "unexpected form"),
+        (workload("Deployment", replicas="three"), "spec.replicas: Invalid value"),
     ],
     ids=["selector", "no selector", "no containers", "claim without a name", "replicas"],
 )

@@ -1,0 +1,318 @@
+"""Carries out the plans for all workloads: one view of what belongs to whom, and one queue."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+from app.model.objects import Node
+from app.sim.api import Api
+from app.sim.controllers.controller import Controller
+from app.sim.controllers.workloads.daemon_sets import daemon_spec, plan_daemon_set, wanted_nodes
+from app.sim.controllers.workloads.deployments import plan_deployment
+from app.sim.controllers.workloads.jobs import plan_job
+from app.sim.controllers.workloads.plan import Action, Create, Delete, Plan, Scene, Update
+from app.sim.controllers.workloads.replica_sets import plan_replica_set
+from app.sim.controllers.workloads.revisions import CONTROLLER_REVISIONS
+from app.sim.controllers.workloads.stateful_sets import plan_stateful_set
+from app.sim.controllers.workloads.templates import (
+    REPLICA_SETS,
+    controller_reference,
+    owner_reference,
+)
+from app.sim.errors import ApiError
+from app.sim.objects import generated_name, is_being_deleted
+from app.sim.resources.deletion import DeleteOptions, delete
+from app.sim.resources.kinds import BY_RESOURCE, EVENTS, NODES, PODS, Kind
+from app.sim.selectors import selects_labels
+from app.sim.store import Key, Object, StoreChange
+from app.wire.kube import DecodeError, NodeDecoder
+
+DAEMON_SETS: Final = BY_RESOURCE["daemonsets.apps"]
+
+RULES: Final[Mapping[Kind, Callable[[Scene], Plan]]] = {
+    BY_RESOURCE["deployments.apps"]: plan_deployment,
+    REPLICA_SETS: plan_replica_set,
+    BY_RESOURCE["replicationcontrollers"]: plan_replica_set,
+    BY_RESOURCE["statefulsets.apps"]: plan_stateful_set,
+    DAEMON_SETS: plan_daemon_set,
+    BY_RESOURCE["jobs.batch"]: plan_job,
+}
+_BY_TYPE: Final[Mapping[tuple[str, str], Kind]] = {
+    (kind.group_version, kind.kind): kind for kind in RULES
+}
+_OWNED: Final = (PODS, REPLICA_SETS, CONTROLLER_REVISIONS)
+"""Kinds of objects that workloads create and watch."""
+
+_SETTLE_SECONDS: Final = 0.01
+_SETTLE_SECONDS_PER_OBJECT: Final = 1e-5
+"""Changes of what a workload owns within this time are handled together: a large workload is looked at less often."""
+_FIRST_RETRY: Final = 0.5
+_LAST_RETRY: Final = 30.0
+
+
+class WorkloadKey(NamedTuple):
+    kind: Kind
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.kind} {self.namespace}/{self.name}"
+
+
+class WorkloadController(Controller[WorkloadKey]):
+    """Reconciles each workload after it, or what it owns, has changed."""
+
+    def __init__(self, api: Api) -> None:
+        workloads = {kind: partial(self._on_workload, kind) for kind in RULES}
+        owned = {kind: partial(self._on_owned, kind) for kind in _OWNED}
+        both = {REPLICA_SETS: self._on_replica_set}
+        super().__init__(api, workloads | owned | both | {NODES: self._on_node})
+        self._owned: dict[str, dict[tuple[Kind, Key], None]] = {}
+        """uid of a workload -> what it controls."""
+        self._adopted: set[str] = set()
+        """Uids of the workloads that have adopted what there was before them."""
+        self._failures: dict[WorkloadKey, int] = {}
+        self._nodes: dict[str, tuple[int, Node]] = {}
+        """name -> (revision, node), of the nodes that a DaemonSet was compared with."""
+
+    # ------------------------------------------------------------ changes
+
+    def _on_replica_set(self, change: StoreChange) -> None:
+        self._on_owned(REPLICA_SETS, change)
+        self._on_workload(REPLICA_SETS, change)
+
+    def _on_workload(self, kind: Kind, change: StoreChange) -> None:
+        key = WorkloadKey(kind, *change.key)
+        if change.type == "DELETED":
+            self.cancel(key)
+            self._failures.pop(key, None)
+            self._adopted.discard(change.record.value["metadata"]["uid"])
+        else:
+            self.enqueue(key)
+
+    def _on_owned(self, kind: Kind, change: StoreChange) -> None:
+        value, previous = change.record.value, change.previous
+        if "ownerReferences" not in value["metadata"] and (
+            previous is None or "ownerReferences" not in previous.value["metadata"]
+        ):
+            return
+        owner = controller_reference(value)
+        before = None if previous is None else controller_reference(previous.value)
+        entry = (kind, change.key)
+        if before is not None and (before != owner or change.type == "DELETED"):
+            self._forget(before, entry)
+            self._wake(before, change.key[0])
+        if owner is not None and change.type != "DELETED":
+            self._owned.setdefault(owner["uid"], {})[entry] = None
+            self._wake(owner, change.key[0])
+
+    def _forget(self, owner: Object, entry: tuple[Kind, Key]) -> None:
+        owned = self._owned.get(owner["uid"])
+        if owned is not None:
+            owned.pop(entry, None)
+            if not owned:
+                del self._owned[owner["uid"]]
+
+    def _wake(self, owner: Object, namespace: str) -> None:
+        kind = _BY_TYPE.get((owner.get("apiVersion", ""), owner.get("kind", "")))
+        if kind is not None:
+            number = len(self._owned.get(owner["uid"], ()))
+            delay = _SETTLE_SECONDS + number * _SETTLE_SECONDS_PER_OBJECT
+            self.enqueue(WorkloadKey(kind, namespace, owner["name"]), delay)
+
+    def _on_node(self, change: StoreChange) -> None:
+        """Nodes concern DaemonSets, unless only their status has changed."""
+        if change.type == "DELETED":
+            self._nodes.pop(change.key[1], None)
+        daemon_sets = self._api.store[DAEMON_SETS.storage].records
+        if daemon_sets and _concerns_daemons(change):
+            for key in daemon_sets:
+                self.enqueue(WorkloadKey(DAEMON_SETS, *key), _SETTLE_SECONDS)
+
+    # ------------------------------------------------------------ reconciliation
+
+    def reconcile(self, key: WorkloadKey) -> None:
+        record = self._api.find(key.kind, key.namespace, key.name)
+        if record is None or is_being_deleted(record.value):
+            return
+        try:
+            self._adopt(key, record.value)
+            plan = RULES[key.kind](self._scene(key, record.value))
+            self._carry_out(key, record.value, plan)
+        except Exception:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            self.enqueue(key, min(_LAST_RETRY, _FIRST_RETRY * 2 ** min(failures, 10)))
+            raise
+        self._failures.pop(key, None)
+        if plan.again is not None and not plan.delete:
+            self.enqueue(key, max(_SETTLE_SECONDS, plan.again))
+
+    def _carry_out(self, key: WorkloadKey, workload: Object, plan: Plan) -> None:
+        """Does what a plan says. The status is written even if an action fails."""
+        try:
+            for action in plan.actions:
+                self._act(key, workload, action)
+        finally:
+            self._note(key, plan)
+        if plan.delete:
+            self._delete(key.kind, workload)
+
+    def _scene(self, key: WorkloadKey, workload: Object) -> Scene:
+        found: dict[Kind, list[Object]] = {kind: [] for kind in _OWNED}
+        for kind, owned in list(self._owned.get(workload["metadata"]["uid"], ())):
+            record = self._api.find(kind, *owned)
+            if record is not None:
+                found[kind].append(record.value)
+        return Scene(
+            workload=workload,
+            pods=found[PODS] if key.kind.kind == "Job" else self._kept(workload, found[PODS]),
+            replica_sets=found[REPLICA_SETS],
+            revisions=found[CONTROLLER_REVISIONS],
+            nodes=self._wanted_nodes(workload) if key.kind is DAEMON_SETS else (),
+            now=self._api.now(),
+            timestamp=self._api.timestamp(),
+        )
+
+    def _wanted_nodes(self, workload: Object) -> list[str]:
+        spec = daemon_spec(workload["spec"]["template"]["spec"])
+        return list(wanted_nodes(spec, self._decoded_nodes()))
+
+    def _decoded_nodes(self) -> Iterator[Node]:
+        """All nodes that can be decoded."""
+        for record in self._api.store[NODES.storage].ordered():
+            known = self._nodes.get(record.name)
+            if known is None or known[0] != record.revision:
+                try:
+                    known = record.revision, NodeDecoder().decode(record.raw)
+                except DecodeError:
+                    continue
+                self._nodes[record.name] = known
+            yield known[1]
+
+    def _kept(self, workload: Object, pods: list[Object]) -> list[Object]:
+        """The pods that still match the selector. Others are released."""
+        selects = _selection(workload)
+        kept = []
+        for pod in pods:
+            if selects(pod["metadata"].get("labels") or {}):
+                kept.append(pod)
+            elif not is_being_deleted(pod):
+                self._own(PODS, pod, None)
+        return kept
+
+    def _adopt(self, key: WorkloadKey, workload: Object) -> None:
+        """Takes over what a new workload selects and what has no controller, or one of the same name that is gone."""
+        uid = workload["metadata"]["uid"]
+        if uid in self._adopted:
+            return
+        self._adopted.add(uid)
+        kinds = (REPLICA_SETS,) if key.kind.kind == "Deployment" else (PODS, CONTROLLER_REVISIONS)
+        selects = _selection(workload)
+        for kind in kinds:
+            for record in list(self._api.store[kind.storage].ordered(namespace=key.namespace)):
+                value = record.value
+                if (
+                    _is_orphan_for(value, key, uid)
+                    and not is_being_deleted(value)
+                    and selects(value["metadata"].get("labels") or {})
+                ):
+                    self._own(kind, value, workload)
+
+    def _own(self, kind: Kind, value: Object, owner: Object | None) -> None:
+        """Makes ``owner`` the controller of an object, or nothing."""
+        references = value["metadata"].get("ownerReferences", ())
+        kept = [each for each in references if not each.get("controller")]
+        kept += [] if owner is None else [owner_reference(owner)]
+        metadata = value["metadata"] | {"ownerReferences": kept}
+        if not kept:
+            del metadata["ownerReferences"]
+        self._api.write(kind, value | {"metadata": metadata})
+
+    # ------------------------------------------------------------ actions
+
+    def _act(self, key: WorkloadKey, workload: Object, action: Action) -> None:
+        match action:
+            case Create(kind, value, if_absent):
+                self._create(key, workload, kind, value, if_absent=if_absent)
+            case Update(kind, value):
+                self._api.update(kind, key.namespace, value["metadata"]["name"], value)
+            case Delete(kind, value):
+                self._delete(kind, value)
+
+    def _create(
+        self, key: WorkloadKey, workload: Object, kind: Kind, value: Object, *, if_absent: bool
+    ) -> None:
+        try:
+            self._api.create(kind, key.namespace, value)
+        except ApiError as error:
+            if if_absent and error.reason == "AlreadyExists":
+                return
+            self._warn(key, workload, error)
+            raise
+
+    def _delete(self, kind: Kind, value: Object) -> None:
+        namespace, name, uid = (value["metadata"][part] for part in ("namespace", "name", "uid"))
+        if self._api.find(kind, namespace, name) is not None:
+            delete(self._api, kind, namespace, name, DeleteOptions(uid=uid))
+
+    def _note(self, key: WorkloadKey, plan: Plan) -> None:
+        """Writes the status of a workload, if it has changed."""
+        record = self._api.find(*key)
+        if record is None:
+            return
+        value = record.value
+        known = value["metadata"].get("annotations") or {}
+        marked = plan.annotations.items() <= known.items()
+        if plan.status == value.get("status") and marked:
+            return
+        metadata = dict(value["metadata"])
+        if not marked:
+            metadata["annotations"] = {**known, **plan.annotations}
+        self._api.write(key.kind, value | {"metadata": metadata, "status": plan.status})
+
+    def _warn(self, key: WorkloadKey, workload: Object, error: ApiError) -> None:
+        """An event on the workload: something could not be created."""
+        now = self._api.timestamp()
+        metadata = workload["metadata"]
+        event = {
+            "metadata": {"name": generated_name(f"{key.name}.")},
+            "involvedObject": {
+                "kind": key.kind.kind,
+                "apiVersion": key.kind.group_version,
+                "namespace": key.namespace,
+                "name": key.name,
+                "uid": metadata["uid"],
+            },
+            "reason": "FailedCreate",
+            "message": f"Error creating: {error.message}",
+            "type": "Warning",
+            "source": {"component": "workload-controller"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        self._api.create(EVENTS, key.namespace, event)
+
+
+def _selection(workload: Object) -> Callable[[Mapping[str, str]], bool]:
+    """The function that says whether labels match the selector of a workload."""
+    selector = workload["spec"].get("selector")
+    if workload["kind"] == "ReplicationController":
+        selector = {"matchLabels": selector or {}}
+    return selects_labels(selector)
+
+
+def _is_orphan_for(value: Object, key: WorkloadKey, uid: str) -> bool:
+    """Whether an object has no controller, or one of the same name with another uid."""
+    owner = controller_reference(value)
+    if owner is None:
+        return True
+    return (owner["kind"], owner["name"]) == (key.kind.kind, key.name) and owner["uid"] != uid
+
+
+def _concerns_daemons(change: StoreChange) -> bool:
+    if change.type != "MODIFIED" or change.previous is None:
+        return True
+    old, new = change.previous.value, change.record.value
+    same_labels = old["metadata"].get("labels") == new["metadata"].get("labels")
+    return not same_labels or old.get("spec") != new.get("spec")

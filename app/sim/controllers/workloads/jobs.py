@@ -1,0 +1,193 @@
+"""Jobs: pods that run to their end, until enough have succeeded or too many have failed."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from app.model.timestamps import format_time, parse_time
+from app.sim.controllers.workloads.plan import (
+    Create,
+    Delete,
+    Plan,
+    Scene,
+    counted,
+    is_active,
+    is_ready,
+)
+from app.sim.controllers.workloads.replica_sets import BURST
+from app.sim.controllers.workloads.templates import INDEX_MARK, indexed_pod, job_marks, pod_of
+from app.sim.objects import generated_name, is_being_deleted
+from app.sim.resources.kinds import PODS
+from app.sim.store import Object
+
+_BACKOFF_LIMIT: Final = 6
+_MOST_INDEXES: Final = 100_000
+_FINAL: Final = ("Complete", "Failed")
+
+
+def plan_job(scene: Scene) -> Plan:
+    """Creates as many pods as may run at the same time, and ends the Job when it is done."""
+    job = scene.workload
+    spec, before = job["spec"], job.get("status") or {}
+    active = [pod for pod in scene.pods if is_active(pod)]
+    if any(_holds(before, type_) for type_ in _FINAL):
+        return _after_end(scene, before, active)
+    done = _indexes(scene.pods, "Succeeded") | parse_indexes(before.get("completedIndexes", ""))
+    indexed = spec.get("completionMode") == "Indexed"
+    succeeded = max(before.get("succeeded", 0), _count(scene.pods, "Succeeded"))
+    succeeded = len(done) if indexed else succeeded
+    failed = max(before.get("failed", 0), _count(scene.pods, "Failed"))
+    status: Object = {
+        "startTime": before.get("startTime", scene.timestamp),
+        "active": len(active),
+        "ready": counted(active, 0, scene.now).ready,
+        "terminating": sum(is_being_deleted(pod) for pod in scene.pods),
+        "succeeded": succeeded,
+        "failed": failed,
+        "uncountedTerminatedPods": {},
+    }
+    if indexed:
+        status["completedIndexes"] = written_indexes(done)
+    plan = Plan(status)
+    if spec.get("suspend"):
+        del status["startTime"]
+        plan.actions += [Delete(PODS, pod) for pod in active]
+        _set(status, scene, "Suspended", "JobSuspended", "The Job is suspended.")
+        return plan
+    failure = _failure(scene, failed, status["startTime"])
+    completions = spec.get("completions")
+    wanted = _wanted(spec, succeeded, len(active))
+    if failure:
+        plan.actions += [Delete(PODS, pod) for pod in active]
+        _set(status, scene, "FailureTarget", *failure)
+        _set(status, scene, "Failed", *failure)
+        status |= {"active": 0, "ready": 0}
+    elif wanted == 0 and not active and succeeded >= (1 if completions is None else completions):
+        reason = ("CompletionsReached", "The Job has reached its completions.")
+        _set(status, scene, "SuccessCriteriaMet", *reason)
+        _set(status, scene, "Complete", *reason)
+        status["completionTime"] = scene.timestamp
+    else:
+        _resize(scene, plan, active, wanted, done)
+        plan.again = _left(scene, status["startTime"])
+    if failure or "completionTime" in status:
+        plan.again = spec.get("ttlSecondsAfterFinished")
+    return plan
+
+
+def _wanted(spec: Object, succeeded: int, active: int) -> int:
+    """How many pods should run. Without completions, none is added after the first one has succeeded."""
+    parallelism = int(spec.get("parallelism", 1))
+    if spec.get("completions") is not None:
+        return min(parallelism, max(0, int(spec["completions"]) - succeeded))
+    return min(parallelism, active) if succeeded else parallelism
+
+
+def _resize(
+    scene: Scene, plan: Plan, active: Sequence[Object], wanted: int, done: set[int]
+) -> None:
+    """Creates the missing pods, or deletes the surplus."""
+    job, missing = scene.workload, min(wanted - len(active), BURST)
+    if missing < 0:
+        surplus = sorted(active, key=is_ready)[:-missing]
+        plan.actions += [Delete(PODS, pod) for pod in surplus]
+    elif job["spec"].get("completionMode") == "Indexed":
+        busy = done | {_index(pod) for pod in active}
+        total = job["spec"].get("completions") or 0
+        free = (index for index in range(total) if index not in busy)
+        for index, _ in zip(free, range(missing), strict=False):
+            name = generated_name(f"{job['metadata']['name']}-{index}-")
+            plan.actions.append(Create(PODS, indexed_pod(job, index, name)))
+    else:
+        made = [Create(PODS, pod_of(job, labels=job_marks(job))) for _ in range(missing)]
+        plan.actions += made
+
+
+def _failure(scene: Scene, failed: int, started: str) -> tuple[str, str] | None:
+    """Why the Job has failed: reason and message."""
+    spec = scene.workload["spec"]
+    if failed > spec.get("backoffLimit", _BACKOFF_LIMIT):
+        return (
+            "BackoffLimitExceeded",
+            "More pods of the Job have failed than its backoffLimit allows.",
+        )
+    left = _left(scene, started)
+    if left is not None and left <= 0:
+        return "DeadlineExceeded", "The Job has run for longer than its activeDeadlineSeconds."
+    return None
+
+
+def _left(scene: Scene, started: str) -> float | None:
+    """The seconds until the deadline of the Job."""
+    deadline = scene.workload["spec"].get("activeDeadlineSeconds")
+    return None if deadline is None else float(parse_time(started) + deadline - scene.now)
+
+
+def _after_end(scene: Scene, before: Object, active: Sequence[Object]) -> Plan:
+    """Deletes the pods that are left, and the Job itself when its time is over."""
+    plan = Plan(dict(before), [Delete(PODS, pod) for pod in active])
+    ttl = scene.workload["spec"].get("ttlSecondsAfterFinished")
+    if ttl is not None:
+        ended = before.get("completionTime") or _ended_at(before) or format_time(scene.now)
+        plan.again = parse_time(ended) + ttl - scene.now
+        plan.delete = plan.again <= 0
+    return plan
+
+
+def _ended_at(status: Object) -> str:
+    return next(
+        (each["lastTransitionTime"] for each in status["conditions"] if each["type"] in _FINAL), ""
+    )
+
+
+def _holds(status: Object, type_: str) -> bool:
+    conditions: Iterable[Object] = status.get("conditions") or ()
+    return any(each.get("type") == type_ and each.get("status") == "True" for each in conditions)
+
+
+def _set(status: Object, scene: Scene, type_: str, reason: str, message: str) -> None:
+    known = status.get("conditions") or (scene.workload.get("status") or {}).get("conditions") or []
+    new = {
+        "type": type_,
+        "status": "True",
+        "lastProbeTime": scene.timestamp,
+        "lastTransitionTime": scene.timestamp,
+        "reason": reason,
+        "message": message,
+    }
+    for each in known:
+        if each.get("type") == type_ and each.get("status") == "True":
+            new = each
+    status["conditions"] = [each for each in known if each.get("type") != type_] + [new]
+
+
+def _count(pods: Iterable[Object], phase: str) -> int:
+    return sum(pod["status"].get("phase") == phase for pod in pods)
+
+
+def _index(pod: Object) -> int:
+    text = (pod["metadata"].get("annotations") or {}).get(INDEX_MARK, "")
+    return int(text) if text.isdecimal() else -1
+
+
+def _indexes(pods: Iterable[Object], phase: str) -> set[int]:
+    return {_index(pod) for pod in pods if pod["status"].get("phase") == phase} - {-1}
+
+
+def parse_indexes(text: str) -> set[int]:
+    """Reads indexes as in ``status.completedIndexes``: ``0-2,5``."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), min(int(last or first), _MOST_INDEXES) + 1))
+    return found
+
+
+def written_indexes(indexes: Iterable[int]) -> str:
+    """Writes indexes as in ``status.completedIndexes``: ``0-2,5``."""
+    runs: list[list[int]] = []
+    for index in sorted(indexes):
+        if runs and runs[-1][-1] == index - 1:
+            runs[-1] = [runs[-1][0], index]
+        else:
+            runs.append([index])
+    return ",".join("-".join(map(str, run)) for run in runs)

@@ -1,0 +1,41 @@
+"""The scale subresource: the number of replicas of a workload, apart from everything else."""
+
+from typing import Any
+
+from app.sim.errors import bad_request, invalid, invalid_value
+from app.sim.resources.kinds import Kind
+from app.sim.selectors import selector_text
+from app.sim.store import Object
+
+
+def scale_of(workload: Object) -> Object:
+    """The Scale object of a workload."""
+    metadata = workload["metadata"]
+    names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status: Object = {"replicas": (workload.get("status") or {}).get("replicas", 0)}
+    selector = workload["spec"].get("selector") or {}
+    if workload["kind"] == "ReplicationController":
+        selector = {"matchLabels": selector}
+    text = selector_text(selector)
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in names if name in metadata},
+        "spec": {"replicas": workload["spec"].get("replicas", 0)},
+        "status": status | ({"selector": text} if text else {}),
+    }
+
+
+def rescaled(kind: Kind, workload: Object, scale: Any) -> Object:
+    """The workload with the replicas of a Scale object. Raises 400 or 422."""
+    spec = scale.get("spec") if isinstance(scale, dict) else None
+    if not isinstance(spec, dict | None):
+        raise bad_request("the object provided is unrecognized (must be of type Scale)")
+    replicas = (spec or {}).get("replicas", 0)
+    if not isinstance(replicas, int) or replicas < 0:
+        detail = "must be greater than or equal to 0"
+        cause = invalid_value("spec.replicas", str(replicas), detail)
+        raise invalid(kind, workload["metadata"]["name"], [cause])
+    seen = (scale.get("metadata") or {}).get("resourceVersion")
+    metadata = workload["metadata"] | ({"resourceVersion": seen} if seen else {})
+    return workload | {"metadata": metadata, "spec": workload["spec"] | {"replicas": replicas}}

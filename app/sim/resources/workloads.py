@@ -1,0 +1,121 @@
+"""The rules of workloads: what their controllers rely on is checked when they are written."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from app.sim.errors import Cause, invalid_value, required
+from app.sim.resources.pods import pod_spec_mistakes
+from app.sim.resources.strategy import KindStrategy
+from app.sim.selectors import selects_labels
+from app.sim.store import Object
+
+if TYPE_CHECKING:
+    from app.sim.api import Api
+
+_MOST_INDEXES: Final = 100_000
+_NUMBERS: Final = (
+    "replicas",
+    "minReadySeconds",
+    "revisionHistoryLimit",
+    "progressDeadlineSeconds",
+    "completions",
+    "parallelism",
+    "backoffLimit",
+    "activeDeadlineSeconds",
+    "ttlSecondsAfterFinished",
+)
+_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+
+
+class WorkloadStrategy(KindStrategy):
+    """A workload has a template with containers, and a selector that matches it."""
+
+    selector: str = "required"
+    """``required``, ``map`` (a ReplicationController's) or ``none`` (a Job's is made by the server)."""
+
+    def __init__(self, selector: str = "required") -> None:
+        self.selector = selector
+
+    def prepare_for_create(self, value: Object, api: "Api") -> None:  # noqa: ARG002
+        if value["kind"] == "Job" and not value["spec"].get("manualSelector"):
+            _mark_template(value)
+
+    def mistakes(self, value: Object) -> list[Cause]:
+        spec = value.get("spec") or {}
+        causes = _number_mistakes(spec)
+        template = spec.get("template")
+        if not isinstance(template, dict):
+            return [*causes, required("spec.template")]
+        causes += pod_spec_mistakes(template.get("spec") or {}, "spec.template.spec")
+        causes += self._selector_mistakes(spec, template)
+        return causes + _bound_mistakes(spec)
+
+    def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
+        new, before = (each["spec"].get("selector") for each in (value, old))
+        if self.selector == "required" and new != before:
+            return [invalid_value("spec.selector", str(new), "field is immutable")]
+        return []
+
+    def _selector_mistakes(self, spec: Object, template: Object) -> list[Cause]:
+        selector = spec.get("selector")
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        if self.selector == "map":
+            selector = {"matchLabels": selector} if selector else None
+        if selector is None:
+            return [required("spec.selector")] if self.selector == "required" else []
+        if self.selector == "required" and not any(selector.values()):
+            detail = "empty selector is invalid for a workload"
+            return [invalid_value("spec.selector", "{}", detail)]
+        if self.selector != "none" and not selects_labels(selector)(labels):
+            detail = "`selector` does not match template `labels`"
+            return [invalid_value("spec.template.metadata.labels", str(labels), detail)]
+        return []
+
+
+def _mark_template(job: Object) -> None:
+    """Gives a Job its selector, and its pods the labels for it."""
+    name, uid = (job["metadata"][part] for part in ("name", "uid"))
+    marks = {
+        "batch.kubernetes.io/controller-uid": uid,
+        "batch.kubernetes.io/job-name": name,
+        "controller-uid": uid,
+        "job-name": name,
+    }
+    spec = job["spec"]
+    metadata = spec["template"].get("metadata") or {}
+    given = metadata.get("labels") or {}
+    spec["template"] = spec["template"] | {"metadata": metadata | {"labels": given | marks}}
+    spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+
+
+def _number_mistakes(spec: Object) -> list[Cause]:
+    causes = [
+        invalid_value(f"spec.{name}", str(spec[name]), _NOT_NEGATIVE)
+        for name in _NUMBERS
+        if name in spec and not _is_count(spec[name])
+    ]
+    many = spec.get("completionMode") == "Indexed" and spec.get("completions", 0)
+    if _is_count(many) and many > _MOST_INDEXES:
+        detail = f"must be less than or equal to {_MOST_INDEXES}"
+        causes.append(invalid_value("spec.completions", str(many), detail))
+    return causes
+
+
+def _bound_mistakes(spec: Object) -> list[Cause]:
+    causes = []
+    for name in ("strategy", "updateStrategy"):
+        rolling = (spec.get(name) or {}).get("rollingUpdate") or {}
+        for bound in ("maxSurge", "maxUnavailable", "partition"):
+            if bound in rolling and not _is_bound(rolling[bound]):
+                detail = "must be a number or a percentage"
+                field = f"spec.{name}.rollingUpdate.{bound}"
+                causes.append(invalid_value(field, str(rolling[bound]), detail))
+    return causes
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_bound(value: Any) -> bool:
+    text = str(value).removesuffix("%")
+    return _is_count(value) or (isinstance(value, str) and value.endswith("%") and text.isdecimal())
