@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.wire import sanitize
+from app.wire.kube import NodeDecoder
 from app.wire.sanitize import MAX_DEPTH, decode, is_emptied, sanitized
 
 TEXTS = st.text(st.sampled_from('[]{}"\\,:\r\n\u00e9\U0001f600ab'), max_size=8)
@@ -64,6 +65,33 @@ def test_lone_surrogates_are_replaced_and_pairs_stay(parts):
 @given(st.binary(max_size=40) | st.text('[]{}"\\u d8', max_size=40).map(str.encode))
 def test_any_bytes_can_be_asked_about(body):
     assert len(sanitized(body, 2)) == len(body)
+
+
+@st.composite
+def as_go_passes_it_on(draw, depth=3):
+    """JSON by Go's grammar: any byte but control characters in a text, UTF-8 or not, any escape, any number."""
+    plain = st.sampled_from([bytes([b]) for b in range(0x20, 0x100) if b not in b'"\\'])
+    escape = st.sampled_from(rb"\" \\ \/ \b \u0000 \ud800 \uDFFF \uDBFF\udc00 \ufffe".split())
+    text = b'"%b"' % b"".join(draw(st.lists(plain | escape, max_size=6)))
+    number = st.from_regex(
+        r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,9})?", fullmatch=True
+    )
+    parts = draw(st.lists(as_go_passes_it_on(depth=depth - 1), max_size=2)) if depth else []
+    as_list = b"[%b]" % b",".join(parts)
+    as_map = b"{%b}" % b",".join(b"%b:%b" % (text, part) for part in parts)
+    return draw(st.sampled_from([text, draw(number).encode(), b"null", as_list, as_map]))
+
+
+@given(as_go_passes_it_on())
+def test_a_list_with_whatever_an_api_server_passes_on_can_be_read(value):
+    """Fields that it hands on as they were written: managedFields, and the parameters of devices."""
+    items = [
+        b'{"metadata":{"managedFields":[{"fieldsV1":%b}],"name":"a"}}' % value,
+        b'{"metadata":{"name":"b"}}',
+    ]
+    body = sanitized(b'{"metadata":{"resourceVersion":"7"},"items":[%b]}' % b",".join(items))
+    nodes, version, _ = NodeDecoder().decode_list(body)
+    assert ([node.name for node in nodes], version) == (["a", "b"], "7")
 
 
 @pytest.mark.parametrize("levels", [1_200, 10_000, 500_000])
