@@ -12,6 +12,8 @@ from app.model.timestamps import format_micro_time, format_time
 
 #: Bytes of a note that an API server accepts.
 MAX_NOTE: Final = 1024
+#: Bytes of a series without its texts, roughly.
+_SERIES_BYTES: Final = 800
 #: Characters of reportingInstance that an API server accepts.
 MAX_INSTANCE: Final = 128
 
@@ -73,6 +75,12 @@ class Series(msgspec.Struct, eq=False):
 
     def __post_init__(self) -> None:
         self.last = self.first
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes."""
+        about = self.key.regarding
+        return _SERIES_BYTES + len(self.note) + len(self.name) + len(about.name) + len(about.uid)
 
     @property
     def news(self) -> bool:

@@ -31,6 +31,7 @@ from app.kube.errors import (
 )
 from app.kube.event_series import EventKey, EventsApi, ObjectRef, Series, truncate_note
 from app.kube.transport import STRATEGIC_MERGE_PATCH, Guard, Transport
+from app.model.budget import UNLIMITED, ByteBudget
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,8 @@ class EventRecorder:
     """Records events; ``run`` sends them.
 
     ``api`` None: the server is asked which one it has. ``host`` is part of reportingInstance. ``may_write`` is asked before each
-    sending (not for leader election, which reports the loss of the lease).
+    sending (not for leader election, which reports the loss of the lease). ``budget``: the memory for series; without a limit
+    if None.
     """
 
     def __init__(
@@ -97,12 +99,14 @@ class EventRecorder:
         rng: np.random.Generator,
         api: EventsApi | None = None,
         may_write: Guard = _always,
+        budget: ByteBudget | None = None,
     ) -> None:
         self._transport: Final = transport
         self._host: Final = host
         self._rng: Final = rng
         self._api: EventsApi | None = api
         self._may_write: Final = may_write
+        self._budget: Final = budget or ByteBudget(UNLIMITED)
         self._queue: Final[asyncio.Queue[Series]] = asyncio.Queue()
         self._series: Final[dict[EventKey, Series]] = {}
         self._last_stamp = 0
@@ -135,8 +139,12 @@ class EventRecorder:
         if series is None:
             series = Series(key, self._name(regarding.name, now), truncate_note(note), now)
             series.heard_at = series.told_at = loop_time
-            if self._put(series):
+            if not self._budget.take(series.size):
+                self._dropped += 1
+            elif self._put(series):
                 self._remember(series)
+            else:
+                self._budget.give_back(series.size)
             return
         series.count += 1
         series.last = now
@@ -160,7 +168,13 @@ class EventRecorder:
             oldest = self._series.pop(next(iter(self._series)))
             if oldest.news:
                 self._put(oldest)
+            self._check_forgotten(oldest)
         self._series[series.key] = series
+
+    def _check_forgotten(self, series: Series) -> None:
+        """Gives the memory of a series back that is neither kept nor waits to be sent."""
+        if not series.queued and self._series.get(series.key) is not series:
+            self._budget.give_back(series.size)
 
     def _name(self, about: str, now: float) -> str:
         """``<object>.<nanoseconds, hexadecimal>``, unique; a UUID if that is not a valid name."""
@@ -237,17 +251,19 @@ class EventRecorder:
             await asyncio.sleep(LOOK)
 
     async def _tell(self, series: Series, api: EventsApi) -> None:
+        again = False
         try:
             await self._send_patiently(series, api)
             self._sent += 1
+            again = series.told_count == 1 and series.count > 1
         except (KubeApiError, NotLeading) as err:
             self._failed += 1
             logger.debug("Event %s is given up: %s", series.name, err)
-            return
         finally:
             series.queued = False
-        if series.told_count == 1 and series.count > 1:
+        if again:
             self._put(series)
+        self._check_forgotten(series)
 
     async def _send_patiently(self, series: Series, api: EventsApi) -> None:
         for _ in range(ATTEMPTS - 1):
@@ -304,3 +320,5 @@ class EventRecorder:
                 del self._series[key]
             if series.news and (idle or now - series.told_at >= REFRESH):
                 self._put(series)
+            if idle:
+                self._check_forgotten(series)

@@ -7,6 +7,7 @@ import numpy as np
 
 from app.kube.events import EventRecorder
 from app.kube.transport import Guard, Transport
+from app.model.budget import ByteBudget
 from app.observe.events import Sink
 from app.observe.telemetry import Telemetry
 from app.runtime.clock import Clock
@@ -16,12 +17,16 @@ from app.state.scheduler_state import SchedulerState
 
 @dataclasses.dataclass(frozen=True)
 class Runtime:
-    """Owner of the tasks, time, random numbers, and where events are reported. One per process."""
+    """Owner of the tasks, time, random numbers, and where events are reported. One per process.
+
+    ``budget``: the memory for what waits, cluster events and status patches.
+    """
 
     group: asyncio.TaskGroup
     clock: Clock
     rng: np.random.Generator
     telemetry: Telemetry
+    budget: ByteBudget
 
 
 @dataclasses.dataclass(frozen=True)

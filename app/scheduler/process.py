@@ -32,6 +32,7 @@ from app.kube.kubeconfig import load_connection
 from app.kube.leaders import Leader
 from app.kube.leases import LeaseClient
 from app.kube.reviews import Reviews
+from app.model.budget import ByteBudget
 from app.observe.metrics import gauges
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
@@ -66,6 +67,8 @@ _DISTRIBUTION: Final = "aiokube-scheduler"
 
 #: File descriptors for the process itself, events, the lease, reviews and served connections.
 _DESCRIPTORS_OF_PROCESS: Final = 48
+#: The part of the memory limit for what waits: cluster events for pods in flight, events, status patches.
+_PART_FOR_WAITING: Final = 8
 #: A warning is logged if the process uses more than this part of its memory limit once the caches are filled.
 _MEMORY_OF_CACHES: Final = 0.7
 
@@ -130,6 +133,7 @@ class Process:
         self._telemetry: Final = Telemetry(self._clock, self._child_rng())
         self._limits: Final = take_limits()
         self._answers: Final = AnswerMemory(self._limits.memory)
+        self._budget: Final = ByteBudget(self._limits.memory // _PART_FOR_WAITING)
         self._credential_failures: Final = CredentialFailures()
         self._elector: LeaseElector | None = None
         self._scheduler: Scheduler | None = None
@@ -174,7 +178,13 @@ class Process:
     ) -> int:
         host = socket.gethostname()
         events = _Recorders(
-            EventRecorder(clients.events, host=host, rng=self._rng, may_write=self.may_write),
+            EventRecorder(
+                clients.events,
+                host=host,
+                rng=self._rng,
+                may_write=self.may_write,
+                budget=self._budget,
+            ),
             EventRecorder(clients.events, host=host, rng=self._rng, api="v1"),
         )
         self._elector = self._make_elector(clients.lease, events.lease)
@@ -363,7 +373,7 @@ class Process:
             self._settings,
             self._loaded.to_plain(registry.capabilities(classes)),
             classes,
-            runtime=Runtime(group, self._clock, self._child_rng(), self._telemetry),
+            runtime=Runtime(group, self._clock, self._child_rng(), self._telemetry, self._budget),
             api=ApiServer(client, events, self.may_write),
             chain=chain,
             max_unschedulable_seconds=self._options.max_unschedulable_seconds,
@@ -378,7 +388,7 @@ class Process:
             families, lambda: None if self._elector is None else self._elector.statistics()
         )
         gauges.register_events(families, lambda: [events.statistics()])
-        gauges.register_resources(families, self._limits, self._answers, SHORTAGES)
+        gauges.register_resources(families, self._limits, self._answers, SHORTAGES, self._budget)
         gauges.register_credentials(families, self._credential_failures)
         gauges.register_build(families, _version())
 
@@ -393,6 +403,7 @@ class Process:
             *degradation.drops(
                 events=lambda: events.statistics().dropped,
                 status_patches=sources.patches_dropped,
+                cluster_events=lambda: self._telemetry.queue.dropped,
                 large_answers=lambda: self._answers.given_up,
             ),
         ]

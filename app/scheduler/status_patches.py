@@ -15,6 +15,7 @@ import msgspec
 from app.kube.errors import KubeError, NotFound
 from app.kube.payloads import ConditionChange
 from app.kube.writer import KubeWriter
+from app.model.budget import UNLIMITED, ByteBudget
 from app.model.pod import Pod
 from app.runtime import logs
 from app.runtime.tasks import Spawn
@@ -30,6 +31,8 @@ LOOK: Final = 0.05
 LAST_SECONDS: Final = 5.0
 #: Patches that may wait; further ones are dropped.
 MAX_PATCHES: Final = 20_000
+#: Bytes of a patch without its message, roughly.
+_PATCH_BYTES: Final = 512
 
 
 class StatusPatch(msgspec.Struct, frozen=True):
@@ -55,6 +58,11 @@ class StatusPatch(msgspec.Struct, frozen=True):
             self.reason,
             self.message,
         )
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes."""
+        return _PATCH_BYTES + len(self.message)
 
     def over(self, earlier: "StatusPatch") -> "StatusPatch":
         """Both patches merged; this one is the later."""
@@ -90,7 +98,8 @@ class StatusPatcher:
     """Writes patches with at most ``workers`` requests at a time.
 
     While ``backlog`` says that pods wait for an attempt, nominations are held back, for HELD_BACK_SECONDS at most. At most
-    MAX_PATCHES wait; further ones are dropped and counted: a later attempt writes the same again.
+    MAX_PATCHES wait, and their messages take no more than what ``budget`` has left; further ones are dropped and counted: a
+    later attempt writes the same again.
     """
 
     def __init__(
@@ -100,11 +109,13 @@ class StatusPatcher:
         *,
         backlog: Callable[[], bool] = _no_backlog,
         workers: int = 16,
+        budget: ByteBudget | None = None,
     ) -> None:
         self._writer: Final = writer
         self._spawn: Final = spawn
         self._backlog: Final = backlog
         self._workers: Final = workers
+        self._budget: Final = budget or ByteBudget(UNLIMITED)
         #: By namespace/name, oldest first: the path of a request does not distinguish a pod from its successor of the same name.
         self._held: Final[dict[str, _Wanted]] = {}
         self._waiting: Final[dict[str, _Wanted]] = {}
@@ -128,14 +139,15 @@ class StatusPatcher:
     def put(self, pod: Pod, patch: StatusPatch, now: float) -> None:
         """Queues a patch if it changes anything; ``now`` in seconds since the epoch."""
         key = pod.key
-        earlier = self._held.pop(key, None) or self._waiting.pop(key, None)
+        earlier = self._take(self._held, key) or self._take(self._waiting, key)
         if earlier is not None and earlier.pod.uid == pod.uid:
             patch = patch.over(earlier.patch)
         elif not self._is_writing(pod) and not patch.changes(pod):
             self._check_idle()
             return
-        if len(self._held) + len(self._waiting) >= MAX_PATCHES:
+        if len(self._held) + len(self._waiting) >= MAX_PATCHES or not self._budget.take(patch.size):
             self.dropped += 1
+            self._check_idle()
             return
         self._idle.clear()
         loop_time = asyncio.get_running_loop().time()
@@ -147,6 +159,13 @@ class StatusPatcher:
         else:
             self._send(key, _Wanted(pod, patch, now, loop_time))
 
+    def _take(self, patches: dict[str, _Wanted], key: str) -> _Wanted | None:
+        """Removes the patch of a pod that waits, if there is one."""
+        wanted = patches.pop(key, None)
+        if wanted is not None:
+            self._budget.give_back(wanted.patch.size)
+        return wanted
+
     def _is_writing(self, pod: Pod) -> bool:
         writing = self._writing.get(pod.key)
         return writing is not None and writing.uid == pod.uid
@@ -157,8 +176,8 @@ class StatusPatcher:
         A patch in progress is cancelled after LAST_SECONDS. One for an earlier pod of the same name is not waited for, because
         the server rejects it.
         """
-        self._held.pop(pod.key, None)
-        self._waiting.pop(pod.key, None)
+        self._take(self._held, pod.key)
+        self._take(self._waiting, pod.key)
         if self._is_writing(pod):
             writing = self._writing[pod.key]
             writing.limit.reschedule(asyncio.get_running_loop().time() + LAST_SECONDS)
@@ -190,7 +209,9 @@ class StatusPatcher:
             while (
                 key := next((k for k in self._waiting if k not in self._writing), None)
             ) is not None:
-                await self._write(self._waiting.pop(key))
+                wanted = self._waiting.pop(key)
+                self._budget.give_back(wanted.patch.size)
+                await self._write(wanted)
         finally:
             self._running -= 1
             self._check_idle()

@@ -89,6 +89,7 @@ class Scheduler:
         self._clock: Final = runtime.clock
         self._rng: Final = runtime.rng
         self._telemetry: Final = runtime.telemetry
+        self._budget: Final = runtime.budget
         self._api: Final = api
         self._chain: Final = chain
         api.events.defer_while(self._has_urgent_writes)
@@ -106,7 +107,7 @@ class Scheduler:
             api.transport, may_write=api.may_write, rng=self._rng, pods=self.state.pods
         )
         self.patcher: Final = StatusPatcher(
-            self.writer, self._spawn, backlog=lambda: self.state.ready
+            self.writer, self._spawn, backlog=lambda: self.state.ready, budget=self._budget
         )
         self._pod_events: Final = PodEvents(api.events)
         self._reports: Final = Reports(self._pod_events, self.patcher)
@@ -187,6 +188,7 @@ class Scheduler:
             recorder=self._telemetry.queue,
             nominator=nominator,
             lane=extenders_of(self._chain.extenders),
+            budget=self._budget,
         )
 
     def _queue_sort(self) -> Callable[[Any], Any]:

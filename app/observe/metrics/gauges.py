@@ -10,6 +10,7 @@ from app.framework.runner import Framework
 from app.kube.credentials import CredentialFailures
 from app.kube.events import EventStatistics
 from app.kube.informer import InformerStatistics
+from app.model.budget import ByteBudget
 from app.observe.events import ElectionStatistics
 from app.observe.metrics.series import ALPHA, BETA, STABLE, Labels, MetricFamilies, Values
 from app.plugins.dynamic_resources import DynamicResources
@@ -337,13 +338,23 @@ def register_events(
 
 
 def register_resources(
-    families: MetricFamilies, limits: Limits, answers: AnswerMemory, shortages: Shortages
+    families: MetricFamilies,
+    limits: Limits,
+    answers: AnswerMemory,
+    shortages: Shortages,
+    waiting: ByteBudget,
 ) -> None:
     """The process's limits, and what happens when they are reached."""
     families.computed(
         "aiokube_scheduler_memory_limit_bytes",
         "Memory limit of the process: the smallest of the machine's memory, control group limits and ulimits.",
         lambda: {(): limits.memory},
+    )
+    families.computed(
+        "aiokube_scheduler_waiting_bytes",
+        "About how much memory is taken by what waits: cluster events for pods in flight, events, status patches; and the limit.",
+        lambda: {("used",): waiting.used, ("limit",): waiting.limit},
+        ("kind",),
     )
     families.computed(
         "aiokube_scheduler_shortages_total",

@@ -262,6 +262,11 @@ class QueueMetrics(QueueRecorder):
             "Events dropped because too many were pending, or kept for pods in flight. All pods they might wake are tried again.",
         ).labels()
 
+    @property
+    def dropped(self) -> float:
+        """The number of events that were dropped."""
+        return self._dropped.value
+
     def rejected_by(self) -> dict[str, int]:
         """Waiting pods by the plugin that rejected them; a pod counts for each of its plugins."""
         found: dict[str, int] = {}

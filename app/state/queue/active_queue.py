@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from app.model.budget import ByteBudget, memory_of
 from app.model.pod import Pod
 from app.state.queue.hints import Interest
 from app.state.queue.pod_heap import PodHeap
@@ -88,11 +89,12 @@ def _in_order(pods: list[QueuedPod]) -> list[QueuedPod]:
 
 
 class InFlightEvent(NamedTuple):
-    """A cluster event with the object before and after it."""
+    """A cluster event with the object before and after it, and about how many bytes of memory they take."""
 
     interest: Interest
     old: object | None
     new: object | None
+    size: int
 
 
 class InFlight:
@@ -100,12 +102,21 @@ class InFlight:
 
     Events are numbered. A pod's marker is the number of the next event at the time it was popped; the events since
     then are those with this number or a higher one. Events that are older than every marker are dropped. If there are
-    more than ``max_events``, the oldest are dropped as well; ``since`` then returns None for the pods that miss them.
+    more than ``max_events``, or ``budget`` is used up, the oldest are dropped as well; ``since`` then returns None for
+    the pods that miss them.
     """
 
-    def __init__(self, recorder: QueueRecorder, max_events: int = MAX_IN_FLIGHT_EVENTS) -> None:
+    def __init__(
+        self,
+        recorder: QueueRecorder,
+        budget: ByteBudget,
+        max_events: int = MAX_IN_FLIGHT_EVENTS,
+    ) -> None:
         self._recorder: Final = recorder
+        self._budget: Final = budget
         self._max_events: Final = max_events
+        #: The template whose memory was counted last: events of many pods with one template follow each other.
+        self._template: object | None = None
         self._markers: Final[dict[QueuedPod, int]] = {}
         self._events: Final[deque[InFlightEvent]] = deque()
         #: The number of the first event kept.
@@ -141,11 +152,26 @@ class InFlight:
         """Keeps an event if any pod is in flight."""
         if not self._markers:
             return
-        self._events.append(InFlightEvent(interest, old, new))
-        self._recorder.in_flight(interest.label, 1)
-        if len(self._events) > self._max_events:
+        size = self._size(old, new)
+        while self._events and (
+            len(self._events) >= self._max_events or self._budget.used + size > self._budget.limit
+        ):
             self._drop_first()
             self._recorder.events_dropped(1)
+        if not self._budget.take(size):
+            self._first += 1
+            self._recorder.events_dropped(1)
+            return
+        self._events.append(InFlightEvent(interest, old, new, size))
+        self._recorder.in_flight(interest.label, 1)
+
+    def _size(self, old: object | None, new: object | None) -> int:
+        template = getattr(new or old, "template", None)
+        size = memory_of(old) + memory_of(new)
+        if template is not self._template:
+            self._template = template
+            size += getattr(template, "size", 0)
+        return size
 
     def since(self, queued: QueuedPod) -> Iterator[InFlightEvent] | None:
         """The events since a pod was popped, oldest first; None if some of them were dropped."""
@@ -157,4 +183,5 @@ class InFlight:
     def _drop_first(self) -> None:
         event = self._events.popleft()
         self._first += 1
+        self._budget.give_back(event.size)
         self._recorder.in_flight(event.interest.label, -1)

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from app.model.budget import UNLIMITED, ByteBudget, memory_of
 from app.model.cluster_event import (
     BACKOFF_COMPLETE,
     EVENTS_DROPPED,
@@ -135,6 +136,7 @@ class SchedulingQueue:
         recorder: QueueRecorder = QueueRecorder(),  # noqa: B008 - has no state
         nominator: Nominator | None = None,
         lane: Callable[[Pod], Lane] = lambda _: frozenset(),
+        budget: ByteBudget | None = None,
     ) -> None:
         """Creates an empty queue.
 
@@ -143,6 +145,7 @@ class SchedulingQueue:
         hints: the plugins' registrations by scheduler name.
         nominator: updated with the pods; if None, the queue creates its own.
         lane: returns a pod's lane, that is, what it needs besides its turn (see ActiveQueue).
+        budget: the memory for events that are kept; without a limit if None.
         """
         tickets = itertools.count(1)
         self._max_unschedulable_seconds: Final = times.max_unschedulable
@@ -162,7 +165,8 @@ class SchedulingQueue:
         self._waiting: Final = UnschedulablePods(self._hints, self._pre_enqueue, tickets)
         #: Events that have not been applied to all waiting pods yet, oldest first.
         self._pending_events: Final[deque[PendingEvent]] = deque()
-        self._in_flight: Final = InFlight(recorder)
+        self._budget: Final = budget or ByteBudget(UNLIMITED)
+        self._in_flight: Final = InFlight(recorder, self._budget)
         self._queues: Final[Mapping[Place, ActiveQueue | PodHeap | WaitingPool]] = {
             ACTIVE: self._active,
             BACKOFF: self._backoff.rejected,
@@ -301,7 +305,10 @@ class SchedulingQueue:
             if not self._pending_events:
                 self._pending_events.append(pending)
                 moved = self.continue_waking()
-            elif len(self._pending_events) < MAX_PENDING_EVENTS:
+            elif len(self._pending_events) < MAX_PENDING_EVENTS and self._budget.take(
+                size := memory_of(old) + memory_of(new)
+            ):
+                pending.size = size
                 pending.defer()
                 self._pending_events.append(pending)
             else:
@@ -314,6 +321,7 @@ class SchedulingQueue:
         interest = self._hints.interest(EVENTS_DROPPED)
         dropped = [pending for pending in self._pending_events if pending.interest is not interest]
         self._recorder.events_dropped(len(dropped) + 1)
+        self._budget.give_back(sum(pending.size for pending in self._pending_events))
         self._pending_events.clear()
         pending = PendingEvent(self._waiting, interest, None, None, now, None)
         pending.defer()
@@ -337,6 +345,7 @@ class SchedulingQueue:
                 moved += place is not GATED
             if pending.over:
                 self._pending_events.popleft()
+                self._budget.give_back(pending.size)
         return moved
 
     def activate(self, pods: Iterable[Pod], now: float) -> int:
@@ -560,7 +569,7 @@ class SchedulingQueue:
         if not queued.rejectors or events is None:
             return AFTER_BACKOFF
         strategy = SKIP
-        for interest, old, new in events:
+        for interest, old, new, _ in events:
             verdict = self._hints.worth_requeuing(queued, interest, old, new)
             strategy = max(strategy, verdict)
             if strategy is IMMEDIATELY or (

@@ -2,6 +2,7 @@
 
 import pytest
 
+from app.model.budget import UNLIMITED, ByteBudget
 from app.model.cluster_event import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -350,7 +351,7 @@ def test_the_timeout_of_others_counts_for_pods_in_flight():
 
 def test_a_pod_that_missed_events_because_there_were_too_many_is_retried():
     recorder = Recorder()
-    flying = InFlight(recorder, max_events=3)
+    flying = InFlight(recorder, ByteBudget(UNLIMITED), max_events=3)
     interest = make_queue([HintRegistration(NODE_ADDED, "Fit")])._hints.interest(NODE_ADD)
     slow, quick = QueuedPod(make_pod("slow"), NOW), QueuedPod(make_pod("quick"), NOW)
     flying.add(slow)
@@ -365,6 +366,47 @@ def test_a_pod_that_missed_events_because_there_were_too_many_is_retried():
     flying.remove(quick)
     flying.remove(slow)
     assert (flying.event_count, recorder.events["NodeAdd"]) == (0, 0)
+
+
+def test_events_for_pods_in_flight_have_a_limit_of_bytes():
+    """The oldest are dropped; one that is too large, or for which others have left no room, is dropped itself."""
+    recorder, budget = Recorder(), ByteBudget(10_000)
+    flying = InFlight(recorder, budget)
+    interest = make_queue([HintRegistration(NODE_ADDED, "Fit")])._hints.interest(NODE_ADD)
+    first, second, third = (QueuedPod(make_pod(name), NOW) for name in ("a", "b", "c"))
+    small, large = "x" * 1000, "x" * 10_000
+    flying.add(first)
+    flying.record(interest, None, small)
+    flying.add(second)
+    flying.record(interest, None, small)
+    assert 8000 < budget.used < 9000
+    flying.record(interest, None, small)
+    assert flying.since(first) is None
+    assert [event.new for event in flying.since(second)] == [small, small]
+    flying.add(third)
+    flying.record(interest, None, large)
+    assert (budget.used, flying.event_count, recorder.dropped) == (0, 0, 4)
+    assert [flying.since(queued) for queued in (first, second, third)] == [None] * 3
+    flying.add(fourth := QueuedPod(make_pod("d"), NOW))
+    assert budget.take(9000)
+    flying.record(interest, None, small)
+    assert flying.since(fourth) is None
+    budget.give_back(9000)
+    for queued in (first, second, third, fourth):
+        flying.remove(queued)
+    assert budget.used == 0
+
+
+def test_a_template_that_many_events_share_is_counted_once():
+    budget = ByteBudget(UNLIMITED)
+    flying = InFlight(Recorder(), budget)
+    interest = make_queue([HintRegistration(NODE_ADDED, "Fit")])._hints.interest(NODE_ADD)
+    flying.add(QueuedPod(make_pod("a"), NOW))
+    template = PodTemplate(spec(), size=100_000)
+    for number in range(9):
+        pod = make_pod(f"p{number}", template=template)
+        flying.record(interest, pod, pod)
+    assert 100_000 < budget.used < 150_000
 
 
 # ---------------------------------------------------------------- registrations

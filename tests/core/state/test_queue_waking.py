@@ -4,6 +4,7 @@ import tracemalloc
 
 import pytest
 
+from app.model.budget import ByteBudget
 from app.model.cluster_event import NODE_ADD
 from app.model.pod import PodTemplate
 from app.model.status import SUCCESS, unresolvable
@@ -145,6 +146,20 @@ class Gate:
 
     def __call__(self, _pod):
         return unresolvable("closed") if self.closed else SUCCESS
+
+
+def test_events_that_are_not_dealt_with_have_a_limit_of_bytes():
+    budget, recorder = ByteBudget(50_000), Recorder()
+    registrations = [HintRegistration(NODE_ADDED, "Fit", Asked(-1), template_only=True)]
+    queue = make_queue(registrations, recorder=recorder, budget=budget)
+    waiting(queue, templates(MANY))
+    for _ in range(20):
+        queue.move_all(NODE_ADD, None, "n" * 1000, LATER)
+        assert budget.used <= budget.limit
+    assert 0 < recorder.dropped < 21
+    goes(queue)
+    assert budget.used == 0
+    assert queue.count(Place.ACTIVE) == MANY
 
 
 def test_events_that_nobody_deals_with_do_not_pile_up():

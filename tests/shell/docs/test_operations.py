@@ -14,6 +14,7 @@ from prometheus_client import generate_latest
 from app.cli import main
 from app.extender.memory import AnswerMemory
 from app.kube.credentials import CredentialFailures
+from app.model.budget import ByteBudget
 from app.observe.metrics import gauges
 from app.runtime.limits import Limits
 from app.runtime.shortages import Shortages
@@ -43,14 +44,13 @@ def real(world):
     gauges.register_scheduler(families, world.scheduler.sources())
     gauges.register_election(families, lambda: None)
     gauges.register_events(families, list)
-    gauges.register_resources(families, Limits(1, 1), AnswerMemory(0), Shortages())
+    gauges.register_resources(families, Limits(1, 1), AnswerMemory(0), Shortages(), ByteBudget(1))
     gauges.register_credentials(families, CredentialFailures())
     gauges.register_build(families, "1")
     found = {}
-    for metric in world.telemetry.registry._collector_to_names:
-        if hasattr(metric, "name"):
-            labels = metric.label_names if hasattr(metric, "label_names") else metric._labels
-            found[metric.name] = set(labels)
+    for metric in families._families.values():
+        labels = metric.label_names if hasattr(metric, "label_names") else metric._labels
+        found[metric.name] = set(labels)
     return found
 
 

@@ -23,6 +23,7 @@ from app.kube.events import (
     EventRecorder,
 )
 from app.kube.transport import STRATEGIC_MERGE_PATCH
+from app.model.budget import ByteBudget
 from tests.shell.kube.fakes import FakeTransport, ok, refused
 
 pytestmark = pytest.mark.looptime
@@ -246,6 +247,26 @@ async def test_warnings_leave_room_for_what_is_told_once():
     for number in range(QUEUE_SIZE - WARNINGS):
         record(recorder, pod(f"p{number}"), type=NORMAL, reason="Preempted")
     assert (recorder.statistics().queued, recorder.statistics().dropped) == (QUEUE_SIZE, 7)
+
+
+async def test_series_have_a_limit_of_bytes():
+    budget, transport = ByteBudget(20_000), FakeTransport(handler=lambda _sent: ok(status=201))
+    recorder = recorder_of(transport, budget=budget)
+    for number in range(30):
+        record(recorder, pod(f"p{number}"), note="x" * 1000)
+        assert budget.used <= budget.limit
+    held = recorder.statistics().queued
+    assert 5 < held < 20
+    assert recorder.statistics().dropped == 30 - held
+    task = asyncio.create_task(recorder.run())
+    await recorder.drain(60)
+    assert budget.used > 0, "the series are remembered"
+    await asyncio.sleep(2 * IDLE + 1)
+    assert (recorder.statistics().series, budget.used) == (0, 0)
+    record(recorder, pod("later"))
+    assert recorder.statistics().queued == 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_warning_that_was_dropped_is_told_by_the_next_attempt():

@@ -9,6 +9,7 @@ import pytest
 
 from app.framework.testing import make_pod
 from app.kube.errors import NotFound, ServerUnavailable
+from app.model.budget import ByteBudget
 from app.runtime.tasks import Spawn, spawn
 from app.scheduler import status_patches
 from app.scheduler.status_patches import (
@@ -237,6 +238,19 @@ async def test_a_replaced_patch_that_is_not_needed_any_more_leaves_the_patcher_i
         assert len(w.patcher) == 0
         await w.patcher.finish()
     assert w.server.written == []
+
+
+async def test_messages_that_wait_have_a_limit_of_bytes():
+    budget = ByteBudget(5000)
+    async with world(workers=1, budget=budget) as w:
+        for number in range(9):
+            w.put(f"p{number}", StatusPatch("Unschedulable", "x" * 1000))
+            assert budget.used <= budget.limit
+        w.put("p2", StatusPatch("Unschedulable", "x" * 900))
+        await w.patcher.finish()
+        assert w.patcher.dropped == 6
+    assert w.server.names() == ["p0", "p1", "p2"]
+    assert budget.used == 0
 
 
 async def test_patches_that_wait_are_bounded(monkeypatch):

@@ -12,6 +12,7 @@ from app.extender.events import Sink
 from app.framework.testing import make_node
 from app.kube.events import EventRecorder
 from app.kube.transport import Transport
+from app.model.budget import UNLIMITED, ByteBudget
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.observe.telemetry import Telemetry
@@ -51,7 +52,7 @@ class World:
             self.loaded.settings,
             self.loaded.to_plain(registry.capabilities(classes)),
             classes,
-            runtime=Runtime(group, self.clock, rng, self.telemetry),
+            runtime=Runtime(group, self.clock, rng, self.telemetry, ByteBudget(UNLIMITED)),
             api=ApiServer(self.transport, events, lambda: True),
             chain=ExtenderChain(extenders(sink), sink),
         )
