@@ -150,6 +150,16 @@ class KubeClient:
 
     # ------------------------------------------------------------ one exchange
 
+    async def get(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - seconds, given to aiohttp
+    ) -> Response:
+        """See Reader.get."""
+        return await self.request("GET", path, params=params, timeout=timeout)
+
     async def request(
         self,
         method: str,

@@ -5,7 +5,7 @@ from typing import Final, Literal
 import msgspec
 
 from app.kube.errors import KubeApiError, NotFound
-from app.kube.transport import Transport
+from app.kube.transport import Reader
 from app.wire.sanitize import decode
 
 
@@ -35,7 +35,7 @@ _RESOURCES: Final = msgspec.json.Decoder(_Resources)
 _GROUPS: Final = msgspec.json.Decoder(_Groups)
 
 
-async def is_absent(transport: Transport, path: str) -> bool:
+async def is_absent(reader: Reader, path: str) -> bool:
     """Whether the server says that it does not have the collection at ``path`` (``/apis/group/version/resource``).
 
     A 404 to a list alone is not sufficient: a proxy that has lost its server gives the same answer. False if the server cannot be
@@ -47,9 +47,9 @@ async def is_absent(transport: Transport, path: str) -> bool:
     version = "/".join(group_version)
     try:
         try:
-            answer = await transport.request("GET", f"/apis/{version}")
+            answer = await reader.get(f"/apis/{version}")
         except NotFound:
-            answer = await transport.request("GET", "/apis")
+            answer = await reader.get("/apis")
             groups = decode(_GROUPS, answer.body).groups or ()
             return all(
                 it.group_version != version for group in groups for it in group.versions or ()

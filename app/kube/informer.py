@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from app.kube.transport import Transport
+from app.kube.transport import Reader
 from app.kube.watch import watch_forever
 from app.kube.watch_decoder import (
     ADDED,
@@ -132,7 +132,7 @@ class Informer(Generic[T]):
     def __init__(
         self,
         kind: ResourceKind[T],
-        transport: Transport,
+        reader: Reader,
         handler: Handler[T],
         *,
         rng: np.random.Generator,
@@ -148,7 +148,7 @@ class Informer(Generic[T]):
         self.kind: Final = kind
         #: Set once the first list has been handled.
         self.synced: Final = asyncio.Event()
-        self._transport: Final = transport
+        self._reader: Final = reader
         self._handler: Final = handler
         self._on_list: Final = on_list
         self._rng: Final = rng
@@ -163,7 +163,7 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """Lists, watches and calls the handlers until cancelled."""
-        async with aclosing(watch_forever(self._transport, self._feed, self._rng)) as updates:
+        async with aclosing(watch_forever(self._reader, self._feed, self._rng)) as updates:
             async for update in updates:
                 if isinstance(update, ListPart):
                     await wait_synced(self._after)

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from app.kube.errors import Gone, KubeApiError
-from app.kube.transport import Transport
+from app.kube.transport import Reader
 from app.kube.watch_decoder import Feed, KubeObject, ListPart, ResourceKind
 from app.wire.envelope import DecodeError, ListPage
 from app.wire.sanitize import sanitized
@@ -34,32 +34,32 @@ SLICE_BYTES: Final = 1 << 20
 LIST_PATIENCE: Final = 30.0
 
 
-async def list_pages(transport: Transport, feed: Feed[T]) -> AsyncGenerator[ListPart[T], None]:
+async def list_pages(reader: Reader, feed: Feed[T]) -> AsyncGenerator[ListPart[T], None]:
     """The list in parts; if its continue token expires, it begins again with a single page."""
     limited = {**feed.kind.params, "limit": str(PAGE_SIZE)}
     try:
-        async with aclosing(_parts(transport, feed, limited)) as parts:
+        async with aclosing(_parts(reader, feed, limited)) as parts:
             async for part in parts:
                 yield part
     except Gone:
-        async with aclosing(_parts(transport, feed, feed.kind.params)) as parts:
+        async with aclosing(_parts(reader, feed, feed.kind.params)) as parts:
             async for part in parts:
                 yield part
 
 
 async def _parts(
-    transport: Transport, feed: Feed[T], params: dict[str, str]
+    reader: Reader, feed: Feed[T], params: dict[str, str]
 ) -> AsyncGenerator[ListPart[T], None]:
     keys: set[str] = set()
     feed.unreadable.clear()
-    coming = _ask(transport, feed.kind, params)
+    coming = _ask(reader, feed.kind, params)
     try:
         while True:
             page = await coming
             feed.heard_at = asyncio.get_running_loop().time()
             if page.continue_token:
                 following = {**params, "continue": page.continue_token}
-                coming = _ask(transport, feed.kind, following)
+                coming = _ask(reader, feed.kind, following)
             for some in _slices(page.objects):
                 items = _decoded(feed, some)
                 keys.update(items)
@@ -76,13 +76,13 @@ async def _parts(
 
 
 def _ask(
-    transport: Transport, kind: ResourceKind[T], params: dict[str, str]
+    reader: Reader, kind: ResourceKind[T], params: dict[str, str]
 ) -> asyncio.Task[ListPage]:
-    return asyncio.create_task(_page(transport, kind, params), name=f"list {kind.name}")
+    return asyncio.create_task(_page(reader, kind, params), name=f"list {kind.name}")
 
 
-async def _page(transport: Transport, kind: ResourceKind[T], params: dict[str, str]) -> ListPage:
-    answer = await transport.request("GET", kind.path, params=params, timeout=LIST_PATIENCE)
+async def _page(reader: Reader, kind: ResourceKind[T], params: dict[str, str]) -> ListPage:
+    answer = await reader.get(kind.path, params=params, timeout=LIST_PATIENCE)
     try:
         return kind.decoder.split_list(answer.body)
     except DecodeError:

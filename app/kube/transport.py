@@ -25,7 +25,27 @@ class Response(NamedTuple):
     body: bytes
 
 
-class Transport(Protocol):
+class Reader(Protocol):
+    """Reads from one API server, and cannot write. Raises KubeApiError and its subclasses only."""
+
+    async def get(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - seconds for the exchange, given to the HTTP client
+    ) -> Response:
+        """One GET; the whole body is read. ``path`` is already escaped; ``timeout`` None is the default."""
+        ...
+
+    def stream(
+        self, path: str, *, params: Mapping[str, str], read_timeout: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """A GET whose body is read chunk by chunk; ``read_timeout`` seconds without a byte are a ConnectionFailed."""
+        ...
+
+
+class Transport(Reader, Protocol):
     """Requests and streams to one API server. Raises KubeApiError and its subclasses only (and NotLeading)."""
 
     async def request(
@@ -41,12 +61,6 @@ class Transport(Protocol):
         guard: Guard | None = None,
     ) -> Response:
         """One exchange; the whole body is read. ``path`` is already escaped; ``timeout`` None is the default."""
-        ...
-
-    def stream(
-        self, path: str, *, params: Mapping[str, str], read_timeout: float
-    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """A GET whose body is read chunk by chunk; ``read_timeout`` seconds without a byte are a ConnectionFailed."""
         ...
 
 

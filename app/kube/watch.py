@@ -29,7 +29,7 @@ from app.kube.errors import (
     Unauthorized,
 )
 from app.kube.listing import list_pages
-from app.kube.transport import Transport
+from app.kube.transport import Reader
 from app.kube.watch_decoder import Event, Feed, KubeObject, LineSplitter, ListPart
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ _RESUMABLE: Final = (ConnectionFailed, ServerUnavailable, TooManyRequests)
 
 
 async def watch_once(
-    transport: Transport, path: str, params: Mapping[str, str], rng: np.random.Generator
+    reader: Reader, path: str, params: Mapping[str, str], rng: np.random.Generator
 ) -> AsyncGenerator[list[bytes], None]:
     """The complete lines of each chunk (none if it completes none). An incomplete last line is dropped."""
     life = int(rng.uniform(*CONNECTION_LIFE))
@@ -68,13 +68,13 @@ async def watch_once(
         "timeoutSeconds": str(life),
     }
     splitter = LineSplitter()
-    async with transport.stream(path, params=asked, read_timeout=life + SLACK) as chunks:
+    async with reader.stream(path, params=asked, read_timeout=life + SLACK) as chunks:
         async for chunk in chunks:
             yield splitter.feed(chunk)
 
 
 async def watch_resuming(
-    transport: Transport, feed: Feed[T], rng: np.random.Generator
+    reader: Reader, feed: Feed[T], rng: np.random.Generator
 ) -> AsyncGenerator[list[Event[T]], None]:
     """The changes since ``feed.resource_version``, a batch per chunk, over any number of connections.
 
@@ -85,7 +85,7 @@ async def watch_resuming(
     while True:
         heard, started = False, loop.time()
         try:
-            async with aclosing(_follow(transport, feed, rng)) as batches:
+            async with aclosing(_follow(reader, feed, rng)) as batches:
                 async for events in batches:
                     heard = True
                     yield events
@@ -101,14 +101,14 @@ async def watch_resuming(
 
 
 async def watch_forever(
-    transport: Transport, feed: Feed[T], rng: np.random.Generator
+    reader: Reader, feed: Feed[T], rng: np.random.Generator
 ) -> AsyncGenerator[Update[T], None]:
     """A list in parts, then batches of changes; another list whenever the history is lost. Never raises."""
     backoff = _retries(rng)
     complaints = _Complaints(feed.kind.name)
     while True:
         try:
-            async with aclosing(_list_and_follow(transport, feed, rng)) as updates:
+            async with aclosing(_list_and_follow(reader, feed, rng)) as updates:
                 async for update in updates:
                     feed.served = feed.known = True
                     if update and not isinstance(update, ListPart):
@@ -117,7 +117,7 @@ async def watch_forever(
         except Gone as err:
             logger.info("%s: the server's history is gone, listing again: %s", feed.kind.name, err)
         except NotFound as err:
-            if not feed.known and await is_absent(transport, feed.kind.path):
+            if not feed.known and await is_absent(reader, feed.kind.path):
                 feed.served = False
                 complaints.note(err, "The server does not have %s, taken for empty: %s")
                 yield ListPart({}, frozenset())
@@ -130,21 +130,21 @@ async def watch_forever(
 
 
 async def _list_and_follow(
-    transport: Transport, feed: Feed[T], rng: np.random.Generator
+    reader: Reader, feed: Feed[T], rng: np.random.Generator
 ) -> AsyncGenerator[Update[T], None]:
-    async with aclosing(list_pages(transport, feed)) as parts:
+    async with aclosing(list_pages(reader, feed)) as parts:
         async for part in parts:
             yield part
-    async with aclosing(watch_resuming(transport, feed, rng)) as changes:
+    async with aclosing(watch_resuming(reader, feed, rng)) as changes:
         async for events in changes:
             yield events
 
 
 def _follow(
-    transport: Transport, feed: Feed[T], rng: np.random.Generator
+    reader: Reader, feed: Feed[T], rng: np.random.Generator
 ) -> AsyncGenerator[list[Event[T]], None]:
     params = {**feed.kind.params, "resourceVersion": feed.resource_version}
-    return _decoded(feed, watch_once(transport, feed.kind.path, params, rng))
+    return _decoded(feed, watch_once(reader, feed.kind.path, params, rng))
 
 
 async def _decoded(

@@ -42,6 +42,15 @@ class LeaseServer:
         for watch in self._watches:
             watch.put_nowait(b'{"type":"%b","object":%b}\n' % (type_, told))
 
+    async def get(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Response:
+        return await self.request("GET", path, params=params, timeout=timeout)
+
     async def request(
         self,
         method: str,

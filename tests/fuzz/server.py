@@ -83,6 +83,15 @@ class ApiServer:
 
     # ------------------------------------------------------------ Transport
 
+    async def get(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Response:
+        return await self.request("GET", path, params=params, timeout=timeout)
+
     async def request(
         self,
         method: str,

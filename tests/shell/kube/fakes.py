@@ -58,6 +58,15 @@ class FakeTransport:
         self.latency = 0.0
         self.open_streams = 0
 
+    async def get(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Response:
+        return await self.request("GET", path, params=params, timeout=timeout)
+
     async def request(
         self,
         method: str,
