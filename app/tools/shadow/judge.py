@@ -1,0 +1,483 @@
+"""Compares the decisions of a cluster's scheduler with those of a configuration (docs/shadow.md).
+
+A pod is judged when its outcome shows: its binding, or PodScheduled=False. It is decided on the table as it was for the
+scheduler that decided: the order in the queue says which of the bindings of about the same moment were decided before.
+Where the decisions differ, other orders are tried (``race``); where none explains the outcome, the verdict names the plugins.
+"""
+
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import msgspec
+import numpy as np
+
+from app.framework.args import DefaultPreemptionArgs
+from app.framework.diagnosis import Diagnosis
+from app.framework.interface import Effects, Eviction, PostFilterResult
+from app.framework.runner import Framework
+from app.model.pod import Pod
+from app.model.status import Code, SchedulingError
+from app.plugins.default_preemption.candidates import wanted
+from app.plugins.default_preemption.importance import loss
+from app.scheduler.attempt import Attempt, NoNodesError, Unfit, feasible_nodes_to_find
+from app.state.columns.resources import Int64
+from app.state.scheduler_state import SchedulerState
+from app.state.view import Rows
+from app.tools.shadow.reasons import counts, factors, largest, plugins_of_message
+from app.tools.shadow.timeline import Entry, Timeline, may_be_later, precedes, shows_refusal
+from app.tools.shadow.verdict import (
+    DOES_NOT_FIT,
+    FITS,
+    NOT_COMPARABLE,
+    NOTHING_FITS,
+    OTHER_MESSAGE,
+    OTHER_VICTIMS,
+    RACE,
+    SAME,
+    SAMPLED,
+    TIE,
+    UNEXPLAINED,
+    Verdict,
+)
+from app.wire.extender_v1 import Victims
+
+T = TypeVar("T")
+
+#: Verdicts after which no other order is tried.
+_SETTLED: Final = frozenset({SAME, TIE, SAMPLED})
+#: The numbers of changes before an outcome that are undone, one after another, to find the moment of the decision.
+_STEPS_BACK: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+#: The same for bindings after the outcome that are taken for earlier decisions.
+_STEPS_AHEAD: Final = (1, 2, 4, 8, 16, 32, 64)
+#: Up to this many better nodes, the changes that concern them are tried first.
+_FEW_NODES: Final = 200
+_PREEMPTED: Final = "PreemptionByScheduler"
+
+
+class Moves(NamedTuple):
+    """The applied changes to undo and the bindings to pull ahead for the table at the moment of a decision."""
+
+    undone: tuple[Entry, ...] = ()
+    pulled: tuple[Entry, ...] = ()
+
+
+class Alternative(NamedTuple):
+    """A profile in which the settings of these plugins are kube-scheduler's defaults."""
+
+    plugins: tuple[str, ...]
+    framework: Framework
+
+
+class Profile(NamedTuple):
+    """What judging the pods of one profile needs."""
+
+    framework: Framework
+    #: percentageOfNodesToScore; 0 is adaptive.
+    percentage: int
+    alternatives: Sequence[Alternative] = ()
+    #: The configured ones; the framework's own plugin looks for all candidates.
+    preemption: DefaultPreemptionArgs = DefaultPreemptionArgs()
+
+
+class _Compared(NamedTuple):
+    """A verdict before its reasons are known, and what they are found from; valid while the table is unchanged."""
+
+    verdict: Verdict
+    attempt: Attempt | None = None
+    rows: Rows = np.zeros(0, np.intp)
+    totals: Int64 = np.zeros(0, np.int64)
+    #: The position of the cluster's node in ``rows``.
+    at: int = 0
+
+
+class Judge:
+    """Judges the outcomes on a timeline."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        profiles: Mapping[str, Profile],
+        rng: np.random.Generator,
+        *,
+        incomparable: Callable[[Pod], str] = lambda _: "",
+    ) -> None:
+        """``incomparable``: why the decisions on a pod cannot be compared; empty if they can."""
+        self._timeline: Final = timeline
+        self._state: Final[SchedulerState] = timeline.state
+        self._profiles: Final = profiles
+        self._rng: Final = rng
+        self._incomparable: Final = incomparable
+
+    def is_outcome(self, entry: Entry) -> bool:
+        """Whether a change shows the outcome of an attempt for a pod of these profiles."""
+        kind, old, new = entry.change
+        if kind is not Pod or old is None or not self._state.responsible_for(old):
+            return False
+        return entry.binds or shows_refusal(old, new)
+
+    def judge(self, entry: Entry) -> Generator[None, None, Verdict]:
+        """The verdict on an outcome that is the next entry of the timeline. Pauses between two decisions.
+
+        The state must not change during a pause.
+        """
+        pod: Pod = entry.change.old
+        reason = self._incomparable(pod)
+        if reason:
+            verdict = Verdict(pod=pod.key, kind=NOT_COMPARABLE, change=reason)
+            return self._labelled(verdict, entry)
+        base = self._base(entry)
+        first = self._decide(entry, base)
+        if first.kind not in _SETTLED and first.kind != NOT_COMPARABLE:
+            yield
+            for moves in self._orders(entry, base):
+                if self._decide(entry, moves).kind in _SETTLED:
+                    back, ahead = len(moves.undone), len(moves.pulled)
+                    said = f"explained if {back} changes before it were not seen and {ahead} later bindings were decided before"
+                    return self._labelled(self._plain(first, RACE, said), entry)
+                yield
+            first = self._decide(entry, base, explain=True)
+        return self._labelled(first, entry)
+
+    def _plain(self, verdict: Verdict, kind: str, change: str) -> Verdict:
+        return msgspec.structs.replace(verdict, kind=kind, change=change)
+
+    def _labelled(self, verdict: Verdict, entry: Entry) -> Verdict:
+        old: Pod = entry.change.old
+        new: Pod = entry.change.new
+        node = new.node_name or new.nominated_node_name
+        return msgspec.structs.replace(
+            verdict, uid=old.uid, profile=old.spec.scheduler_name, node=node
+        )
+
+    # ------------------------------------------------------------ the moment
+
+    def _base(self, entry: Entry) -> Moves:
+        """The most likely table: pods behind this one in the queue are out, those before it are in."""
+        timeline = self._timeline
+        undone = [e for e in timeline.behind if e.binds and precedes(entry, e)]
+        pulled = [e for e in timeline.ahead if e is not entry and e.binds and precedes(e, entry)]
+        nominated = "" if entry.binds else entry.change.new.nominated_node_name
+        if nominated:
+            undone += [e for e in timeline.behind if _evicts(e, nominated)]
+        return Moves(tuple(sorted(undone, key=_number)), tuple(pulled))
+
+    def _orders(self, entry: Entry, base: Moves) -> Iterator[Moves]:
+        """Other orders of the changes of about the same moment, the most likely ones first. No order comes twice."""
+        behind = [
+            e for e in self._timeline.behind if e not in base.undone and may_be_later(e, entry)
+        ]
+        ahead = [
+            e
+            for e in self._timeline.ahead
+            if e is not entry and e.binds and e not in base.pulled and not precedes(entry, e)
+        ]
+        tried: set[tuple[tuple[int, ...], tuple[int, ...]]] = {_numbers(base)}
+        for undone, pulled in self._candidates(behind, ahead, base, self._better(entry, base)):
+            moves = Moves(tuple(sorted(undone, key=_number)), tuple(pulled))
+            if _numbers(moves) not in tried:
+                tried.add(_numbers(moves))
+                yield moves
+
+    def _candidates(
+        self, behind: Sequence[Entry], ahead: Sequence[Entry], base: Moves, nodes: frozenset[str]
+    ) -> Iterator[tuple[Sequence[Entry], Sequence[Entry]]]:
+        undone, pulled = base
+        if undone or pulled:
+            yield (), ()
+        if nodes:
+            near = [e for e in behind if e.node_name in nodes]
+            soon = [e for e in ahead if e.node_name in nodes]
+            yield undone, (*pulled, *soon)
+            yield (*undone, *near), pulled
+            yield (*undone, *near), (*pulled, *soon)
+            for each in reversed(near[-8:]):
+                yield (*undone, each), (*pulled, *soon)
+            for each in soon[:8]:
+                yield undone, (*pulled, each)
+        for number in _STEPS_BACK:
+            yield (*undone, *behind[-number:]), pulled
+            if number >= len(behind):
+                break
+        for number in _STEPS_AHEAD:
+            yield undone, (*pulled, *ahead[:number])
+            if number >= len(ahead):
+                break
+
+    def _better(self, entry: Entry, base: Moves) -> frozenset[str]:
+        """The cluster's node, and the nodes that have a higher score here; empty if these are many."""
+        if not entry.binds:
+            return frozenset()
+        with self._timeline.moved(*base):
+            found = self._compare_binding(entry)
+            if found.attempt is None:
+                return frozenset({entry.node_name})
+            rows = found.rows[found.totals > found.totals[found.at]]
+            if len(rows) > _FEW_NODES:
+                return frozenset()
+            return frozenset({entry.node_name, *found.attempt.names(rows)})
+
+    # ------------------------------------------------------------ one decision
+
+    def _decide(self, entry: Entry, moves: Moves, *, explain: bool = False) -> Verdict:
+        with self._timeline.moved(*moves):
+            try:
+                found = self._compare(entry)
+                if not explain:
+                    return found.verdict
+                return self._explained(entry, found)
+            except SchedulingError as error:
+                verdict = Verdict(pod=entry.change.old.key, kind=NOT_COMPARABLE)
+                return self._plain(verdict, NOT_COMPARABLE, f"the decision failed here: {error}")
+
+    def _compare(self, entry: Entry, framework: Framework | None = None) -> _Compared:
+        if entry.binds:
+            return self._compare_binding(entry, framework)
+        return _Compared(self._compare_refusal(entry, framework))
+
+    def _profile(self, entry: Entry) -> Profile:
+        return self._profiles[entry.change.old.spec.scheduler_name]
+
+    def _attempt(self, entry: Entry, framework: Framework | None) -> Attempt:
+        pod: Pod = entry.change.old
+        return Attempt(
+            framework or self._profile(entry).framework,
+            self._state.table,
+            pod,
+            nominated=self._state.nominated_for,
+            rng=self._rng,
+            nominated_node="",
+        )
+
+    def _compare_binding(self, entry: Entry, framework: Framework | None = None) -> _Compared:
+        pod: Pod = entry.change.old
+        node = entry.node_name
+        attempt = self._attempt(entry, framework)
+        row = self._state.table.row_of.get(node, -1)
+        verdict = Verdict(pod=pod.key, kind=NOTHING_FITS)
+        try:
+            rows = attempt.find()
+        except (Unfit, NoNodesError) as unfit:
+            said = str(unfit)
+            plugins: tuple[str, ...] = ()
+            if isinstance(unfit, Unfit):
+                status = unfit.diagnosis.status(row)
+                plugins = (status.plugin,) if status.plugin else ()
+                plugins += tuple(sorted(unfit.diagnosis.unschedulable_plugins - {*plugins}))
+            return _Compared(
+                msgspec.structs.replace(verdict, message_here=said, plugins=plugins, change=said)
+            )
+        at = int(np.searchsorted(rows, row))
+        totals = attempt.rank(rows) if len(rows) > 1 else np.zeros(1, np.int64)
+        best = int(totals.argmax())
+        equal = int(np.count_nonzero(totals == totals[best]))
+        verdict = msgspec.structs.replace(
+            verdict,
+            node_here=self._state.table.names[rows[best]],
+            feasible=len(rows),
+            equal=equal,
+        )
+        if at >= len(rows) or rows[at] != row:
+            status = attempt.diagnosis().status(row)
+            said = status.message if row >= 0 else "the node does not exist"
+            plugins = (status.plugin,) if status.plugin else ()
+            return _Compared(
+                msgspec.structs.replace(
+                    verdict, kind=DOES_NOT_FIT, message_here=said, plugins=plugins, change=said
+                )
+            )
+        behind = int(totals[best] - totals[at])
+        kind = self._class(pod, rows, totals, at)
+        here = node if behind == 0 else verdict.node_here
+        return _Compared(
+            msgspec.structs.replace(verdict, kind=kind, loss=behind, node_here=here),
+            attempt,
+            rows,
+            totals,
+            at,
+        )
+
+    def _class(self, pod: Pod, rows: Rows, totals: Int64, at: int) -> str:
+        table = self._state.table
+        highest = totals.max()
+        if totals[at] == highest:
+            return SAME if np.count_nonzero(totals == highest) == 1 else TIE
+        if pod.nominated_node_name and table.names[rows[at]] == pod.nominated_node_name:
+            return SAME
+        percentage = self._profiles[pod.spec.scheduler_name].percentage
+        looked_at = feasible_nodes_to_find(table.node_count, percentage)
+        # The chosen node was the best of at least ``looked_at`` feasible ones.
+        if len(rows) > looked_at and np.count_nonzero(totals <= totals[at]) >= looked_at:
+            return SAMPLED
+        return UNEXPLAINED
+
+    # ------------------------------------------------------------ refused pods
+
+    def _compare_refusal(self, entry: Entry, framework: Framework | None) -> Verdict:
+        pod: Pod = entry.change.old
+        new: Pod = entry.change.new
+        condition = new.condition("PodScheduled")
+        message = "" if condition is None else condition.message
+        attempt = self._attempt(entry, framework)
+        verdict = Verdict(pod=pod.key, kind=FITS, message=message)
+        try:
+            rows = attempt.find()
+        except NoNodesError as error:
+            return _of_message(verdict, str(error))
+        except Unfit as unfit:
+            return self._compare_unfit(entry, attempt, unfit.diagnosis, verdict)
+        totals = attempt.rank(rows) if len(rows) > 1 else np.zeros(1, np.int64)
+        return msgspec.structs.replace(
+            verdict,
+            node_here=self._state.table.names[rows[int(totals.argmax())]],
+            feasible=len(rows),
+            equal=int(np.count_nonzero(totals == totals.max())),
+            change="this configuration would have to refuse the node",
+        )
+
+    def _compare_unfit(
+        self, entry: Entry, attempt: Attempt, diagnosis: Diagnosis, verdict: Verdict
+    ) -> Verdict:
+        nominated = entry.change.new.nominated_node_name
+        preempting = _Preempting()
+        effects = cast("Effects", preempting)
+        result: PostFilterResult | None = _finished(
+            attempt.framework.post_filter(attempt.state, attempt.pod, diagnosis, effects)
+        )
+        failed = result is not None and not result.status.ok
+        text = diagnosis.message(result.status.message if failed and result is not None else "")
+        here = (result.nominated_node or "") if result is not None else ""
+        if not nominated and not here:
+            return _of_message(verdict, text)
+        if counts(text).by_reason != counts(verdict.message).by_reason:
+            return _of_message(verdict, text)
+        verdict = msgspec.structs.replace(
+            verdict,
+            kind=OTHER_VICTIMS,
+            node_here=here,
+            plugins=("DefaultPreemption",),
+            victims_here=preempting.victims_on(here),
+            message="",
+        )
+        if not nominated:
+            return msgspec.structs.replace(
+                verdict, change="a preemption would have to find nothing"
+            )
+        there = preempting.candidates.get(nominated)
+        if there is None:
+            said = f"{nominated} would have to be a candidate"
+            return msgspec.structs.replace(verdict, change=said)
+        seen = self._victims_seen(nominated)
+        expected = {pod.uid: pod.key for pod in there.pods}
+        verdict = msgspec.structs.replace(verdict, victims=tuple(sorted(seen.values())))
+        if seen and not expected.keys() <= seen.keys():
+            return msgspec.structs.replace(
+                verdict, victims_here=tuple(sorted(expected.values())), change="other victims"
+            )
+        best = min(map(loss, preempting.candidates.values()))
+        if loss(there) == best:
+            equal = sum(loss(each) == best for each in preempting.candidates.values())
+            kind = SAME if equal == 1 else TIE
+            return msgspec.structs.replace(verdict, kind=kind, equal=equal, plugins=())
+        potential = len(diagnosis.rows_with(Code.Unschedulable, self._state.table.live_rows()))
+        if len(preempting.candidates) > wanted(potential, self._profile(entry).preemption):
+            return msgspec.structs.replace(verdict, kind=SAMPLED, plugins=())
+        return msgspec.structs.replace(
+            verdict, change="evicting on that node would have to cost less"
+        )
+
+    def _victims_seen(self, node: str) -> dict[str, str]:
+        """uid -> key of the pods on a node that were evicted about now."""
+        entries = (*self._timeline.behind, *self._timeline.ahead)
+        return {e.change.new.uid: e.change.new.key for e in entries if _evicts(e, node)}
+
+    # ------------------------------------------------------------ why
+
+    def _explained(self, entry: Entry, found: _Compared) -> Verdict:
+        """The verdict with the scores of both nodes, the plugins, and what would have to change."""
+        verdict, attempt, rows, totals, at = found
+        if attempt is not None:
+            by_plugin = attempt.plugin_scores(rows)
+            best = int(totals.argmax())
+            possible = factors(totals, by_plugin, at)
+            plugins = tuple(f.plugin for f in possible) or largest(by_plugin, at, best)
+            verdict = msgspec.structs.replace(
+                verdict,
+                scores={name: int(scores[at]) for name, scores in by_plugin.items()},
+                scores_here={name: int(scores[best]) for name, scores in by_plugin.items()},
+                plugins=plugins,
+                change="; or ".join(str(f) for f in possible[:3]),
+            )
+        elif verdict.kind in {FITS, OTHER_MESSAGE}:
+            plugins = plugins_of_message(verdict.message, verdict.message_here)
+            verdict = msgspec.structs.replace(verdict, plugins=plugins)
+        for plugins, framework in self._profile(entry).alternatives:
+            if self._compare(entry, framework).verdict.kind in _SETTLED:
+                said = f"{', '.join(plugins)} would have to be as in the default configuration"
+                return msgspec.structs.replace(verdict, plugins=plugins, change=said)
+        return verdict
+
+
+class _Preempting:
+    """The effects of a preemption that happens in thought only: keeps the candidates."""
+
+    def __init__(self) -> None:
+        self.candidates: Mapping[str, Victims] = {}
+
+    def asks_about_victims(self, _pod: Pod) -> bool:
+        return True
+
+    async def agree_on_victims(
+        self, _pod: Pod, candidates: Mapping[str, Victims]
+    ) -> Mapping[str, Victims]:
+        self.candidates = candidates
+        return candidates
+
+    def evict(self, eviction: Eviction) -> None:
+        """Evicts nothing."""
+
+    def victims_on(self, node: str) -> tuple[str, ...]:
+        victims = self.candidates.get(node)
+        return () if victims is None else tuple(sorted(pod.key for pod in victims.pods))
+
+
+def _finished(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return cast("T", end.value)
+    coroutine.close()
+    raise SchedulingError("a PostFilter plugin waits for something")
+
+
+def _of_message(verdict: Verdict, text: str) -> Verdict:
+    same = text == verdict.message
+    return msgspec.structs.replace(
+        verdict,
+        kind=SAME if same else OTHER_MESSAGE,
+        message="" if same else verdict.message,
+        message_here="" if same else text,
+        change="" if same else "the messages would have to be the same",
+    )
+
+
+def _evicts(entry: Entry, node: str) -> bool:
+    """Whether a change shows that a scheduler evicts a pod on this node."""
+    kind, old, new = entry.change
+    if kind is not Pod or old is None or new is None or new.node_name != node:
+        return False
+    condition = new.condition("DisruptionTarget")
+    return (
+        condition is not None
+        and condition.reason == _PREEMPTED
+        and condition.status == "True"
+        and old.condition("DisruptionTarget") is None
+    )
+
+
+def _number(entry: Entry) -> int:
+    return entry.number
+
+
+def _numbers(moves: Moves) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(e.number for e in moves.undone), tuple(e.number for e in moves.pulled)

@@ -1,0 +1,216 @@
+"""Classes of verdicts: each difference is planted, and found as what it is."""
+
+import msgspec
+import pytest
+
+from app.model.pod import Pod
+from tests.core.shadow.playing import Player, world
+
+
+def requests(cpu: str, memory: str = "1Gi") -> dict:
+    return {
+        "containers": [
+            {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+        ]
+    }
+
+
+@pytest.fixture
+def player() -> Player:
+    return Player(world(), world())
+
+
+def test_the_only_best_node_is_the_same(player):
+    player.node("a")
+    player.node("b", status={"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}})
+    player.schedule("p", spec=requests("1"))
+    (verdict,) = player.catch_up()
+    assert (verdict.kind, verdict.node, verdict.node_here) == ("same", "b", "b")
+    assert (verdict.feasible, verdict.equal, verdict.loss) == (2, 1, 0)
+
+
+def test_one_of_equal_nodes_is_a_tie(player):
+    for name in "abc":
+        player.node(name)
+    player.schedule("p", spec=requests("1"))
+    (verdict,) = player.catch_up()
+    assert (verdict.kind, verdict.equal) == ("tie", 3)
+
+
+def test_the_same_refusal_is_the_same(player):
+    player.node("a")
+    player.schedule("p", spec=requests("9"))
+    (verdict,) = player.catch_up()
+    assert verdict.kind == "same"
+
+
+def test_another_message_shows_both(player):
+    player.node("a")
+    pod = player.pod("p", spec=requests("9"))
+    player.show(Pod, pod, player.refused(pod, "0/1 nodes are available: 1 Too many pods."))
+    (verdict,) = player.catch_up()
+    assert verdict.kind == "other-message"
+    assert verdict.message.endswith("1 Too many pods.")
+    assert "Insufficient cpu" in verdict.message_here
+    assert verdict.plugins == ("NodeResourcesFit",)
+
+
+def test_a_node_that_does_not_fit_here_is_named_with_its_plugin(player):
+    player.node("a", spec={"taints": [{"key": "k", "effect": "NoSchedule"}]})
+    player.node("b")
+    pod = player.pod("p")
+    player.show(Pod, pod, player.versioned(pod, node_name="a"))
+    (verdict,) = player.catch_up()
+    assert verdict.kind == "does-not-fit-here"
+    assert verdict.plugins == ("TaintToleration",)
+    assert (verdict.node, verdict.node_here) == ("a", "b")
+    assert "untolerated taint" in verdict.message_here
+
+
+def test_a_bound_pod_that_fits_nowhere_here(player):
+    player.node("a", spec={"unschedulable": True})
+    pod = player.pod("p")
+    player.show(Pod, pod, player.versioned(pod, node_name="a"))
+    (verdict,) = player.catch_up()
+    assert verdict.kind == "fits-there-refused-here"
+    assert verdict.plugins[0] == "NodeUnschedulable"
+
+
+def test_a_refused_pod_that_fits_here(player):
+    player.node("a")
+    pod = player.pod("p")
+    said = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
+    player.show(Pod, pod, player.refused(pod, said))
+    (verdict,) = player.catch_up()
+    assert (verdict.kind, verdict.node_here) == ("refused-there-fits-here", "a")
+    assert verdict.plugins == ("TaintToleration",)
+
+
+def test_a_worse_node_is_unexplained_and_says_what_would_have_to_change(player):
+    player.node("a")
+    player.node("b", status={"allocatable": {"cpu": "40", "memory": "160Gi", "pods": "110"}})
+    player.now += 1
+    pod = player.pod("p", spec=requests("3", "12Gi"))
+    player.show(Pod, pod, player.versioned(pod, node_name="a"))
+    (verdict,) = player.catch_up()
+    assert verdict.kind == "unexplained"
+    assert verdict.loss > 0
+    assert verdict.plugins == ("NodeResourcesFit",)
+    assert "NodeResourcesFit" in verdict.change
+    assert verdict.scores.keys() == verdict.scores_here.keys()
+    assert sum(verdict.scores_here.values()) - sum(verdict.scores.values()) == verdict.loss
+
+
+def test_bindings_out_of_order_are_judged_in_the_order_of_the_queue(player):
+    """The first pod is decided first, and its binding shows last."""
+    for number in range(4):
+        cpu = {"cpu": str(4 + number), "memory": "16Gi", "pods": "110"}
+        player.node(f"n{number}", status={"allocatable": cpu})
+    first, second, third = (player.pod(f"p{i}", spec=requests("1")) for i in range(3))
+    outcomes = [(pod, player.decide(pod)) for pod in (first, second, third)]
+    for pod, after in reversed(outcomes):
+        player.show(Pod, pod, after)
+    player.catch_up()
+    assert set(player.classes()) <= {"same", "tie"}
+
+
+def test_a_deletion_that_could_not_be_seen_is_a_race(player):
+    player.node("a")
+    player.node("b", status={"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}})
+    old = player.schedule("old", spec=requests("6", "24Gi"))
+    assert old.node_name == "b"
+    player.catch_up()
+    pod = player.pod("p", spec=requests("1"))
+    after = player.decide(pod)
+    assert after.node_name == "a"
+    player.gone(old)
+    player.show(Pod, pod, after)
+    (verdict,) = player.catch_up()
+    assert verdict.kind == "race"
+    assert player.timeline.behind[-1].change.new is after
+    assert "old" not in {p.name for p in player.here.state.cache}
+
+
+def test_another_order_of_the_queue_is_a_race(player):
+    """Pods that were tried before have no known place in the queue."""
+    player.node("a", status={"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}})
+    player.node("b", status={"allocatable": {"cpu": "7", "memory": "28Gi", "pods": "110"}})
+    pods = []
+    for i in range(2):
+        pod = player.pod(f"p{i}", spec=requests("4", "16Gi"))
+        again = player.refused(pod, "0/0 nodes are available.")
+        player.show(Pod, pod, again)
+        pods.append(again)
+    player.catch_up()
+    player.verdicts.clear()
+    outcomes = [(pod, player.decide(pod)) for pod in pods]
+    for pod, after in reversed(outcomes):
+        player.show(Pod, pod, after)
+    player.catch_up()
+    assert [v.kind for v in player.verdicts] == ["race", "same"]
+
+
+def test_a_look_at_some_of_the_nodes_is_sampled():
+    few = world("percentageOfNodesToScore: 40\n")
+    player = Player(world(), few)
+    for number in range(300):
+        cpu = {"cpu": f"{2000 + 20 * number}m", "memory": "16Gi", "pods": "110"}
+        player.node(f"n{number}", status={"allocatable": cpu})
+    player.now += 1
+    pod = player.pod("p", spec=requests("1"))
+    player.show(Pod, pod, player.versioned(pod, node_name="n200"))
+    low = player.pod("q", spec=requests("1"))
+    player.show(Pod, low, player.versioned(low, node_name="n2"))
+    sampled, unexplained = player.catch_up()
+    assert (sampled.kind, unexplained.kind) == ("sampled", "unexplained")
+    assert unexplained.loss >= sampled.loss > 0
+
+
+def preempt(player: Player) -> tuple[Pod, Pod, dict[str, Pod]]:
+    """Two full nodes; a preemptor, its outcome, and the pods by node."""
+    victims = {}
+    for number, name in enumerate("ab"):
+        player.node(name)
+        spec = requests("3") | {"priority": number}
+        victims[name] = player.versioned(
+            player.pod(f"v{name}", spec=spec), node_name=name, start_time=1.0
+        )
+        player.tell(Pod, player.here.state.pods.get(f"default/v{name}"), victims[name])
+    preemptor = player.pod("p", spec=requests("3") | {"priority": 100})
+    return preemptor, player.decide(preemptor), victims
+
+
+def test_a_preemption_with_the_cheapest_victims_is_the_same(player):
+    preemptor, after, _ = preempt(player)
+    assert after.nominated_node_name == "a"
+    player.show(Pod, preemptor, after)
+    *_, verdict = player.catch_up()
+    assert (verdict.kind, verdict.node) == ("same", "a")
+
+
+def test_a_preemption_on_a_dearer_node_has_other_victims(player):
+    preemptor, after, _ = preempt(player)
+    player.show(Pod, preemptor, msgspec.structs.replace(after, nominated_node_name="b"))
+    *_, verdict = player.catch_up()
+    assert verdict.kind == "other-victims"
+    assert verdict.plugins == ("DefaultPreemption",)
+    assert (verdict.node, verdict.node_here) == ("b", "a")
+    assert verdict.victims_here == ("default/va",)
+
+
+def test_state_is_restored_after_every_order(player):
+    player.node("a")
+    player.node("b", status={"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}})
+    pods = [player.schedule(f"p{i}", spec=requests("1")) for i in range(6)]
+    player.gone(pods[0])
+    node = player.here.state
+    odd = player.pod("odd", spec=requests("1"))
+    player.show(Pod, odd, player.versioned(odd, node_name="a"))
+    player.catch_up()
+    table = node.table
+    for name in "ab":
+        row = table.row_of[name]
+        counted = sum(p.resources.nonzero_cpu for p in table.pods[row].values())
+        assert table.nonzero.column("cpu")[row] == counted
+        assert table.pod_count[row] == len(table.pods[row])
+    assert {p.name for p in node.cache} == {"p1", "p2", "p3", "p4", "p5", "odd"}
