@@ -31,6 +31,7 @@ _COMMANDS: Final = {
         "check_extender", "Call extenders and print problems of their answers."
     ),
     "simulate": _Entry("simulate", "Show where a workload would go in the cluster of a dump."),
+    "shadow": _Entry("shadow", "Judge the decisions of a cluster's scheduler; write nothing."),
     "explain": _Entry("explain", "Say why a pod is where it is, or why it is pending."),
     "dashboard": _Entry("dashboard", "Show a running scheduler on a page."),
     "completion": _Entry("about", "Print a completion script for a shell.", "completion_command"),

@@ -8,7 +8,6 @@ translated here (app.kube.errors).
 """
 
 import asyncio
-import platform
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -65,13 +64,6 @@ _SOCKET_OPTIONS: Final = (
         if option is not None
     ),
 )
-
-
-def user_agent(version: str, purpose: str) -> str:
-    """The User-Agent of one purpose (``scheduler``, ``leader-election``), in the form of Kubernetes' own clients."""
-    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    system = platform.system().lower()
-    return f"aiokube-scheduler/{version} ({system}/{machine}) {purpose}"
 
 
 class KubeClient:

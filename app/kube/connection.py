@@ -5,6 +5,7 @@ A Connection is fixed, but its Identity is not: tokens in files rotate, plugins 
 """
 
 import dataclasses
+import platform
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -95,6 +96,13 @@ class Connection(msgspec.Struct, frozen=True):
             )
         except (ValueError, OSError) as err:
             raise ConfigurationError(f"TLS settings for {self.server} are unusable: {err}") from err
+
+
+def user_agent(version: str, purpose: str) -> str:
+    """The User-Agent of one purpose (``scheduler``, ``leader-election``), in the form of Kubernetes' own clients."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    system = platform.system().lower()
+    return f"aiokube-scheduler/{version} ({system}/{machine}) {purpose}"
 
 
 def normalize_server(address: str) -> str:

@@ -75,9 +75,7 @@ async def _parts(
     yield ListPart({}, keys)
 
 
-def _ask(
-    reader: Reader, kind: ResourceKind[T], params: dict[str, str]
-) -> asyncio.Task[ListPage]:
+def _ask(reader: Reader, kind: ResourceKind[T], params: dict[str, str]) -> asyncio.Task[ListPage]:
     return asyncio.create_task(_page(reader, kind, params), name=f"list {kind.name}")
 
 

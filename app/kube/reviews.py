@@ -1,18 +1,22 @@
 """Asks the API server for users and their rights: TokenReview and SubjectAccessReview."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
 
 from app.kube.backoff import Backoff
+from app.kube.client import KubeClient, Observer
+from app.kube.connection import Connection
 from app.kube.errors import (
     ConnectionFailed,
     KubeApiError,
     ServerUnavailable,
 )
+from app.kube.kubeconfig import load_connection
 from app.kube.transport import Transport
 from app.wire.sanitize import decode
 
@@ -117,3 +121,24 @@ class Reviews:
             except (ConnectionFailed, ServerUnavailable):
                 await asyncio.sleep(waits.next())
         return (await self._transport.request("POST", path, body=body)).body
+
+
+@asynccontextmanager
+async def reviewing(
+    connection: Connection,
+    kubeconfig: str,
+    *,
+    agent: str,
+    rng: np.random.Generator,
+    wall: Callable[[], float],
+    observer: Callable[[str], Observer],
+) -> AsyncIterator[Reviews]:
+    """Reviews by the API server of ``kubeconfig``, by default that of ``connection``. Raises ConfigurationError.
+
+    ``observer`` gets the server's address.
+    """
+    if kubeconfig:
+        connection = load_connection(kubeconfig=kubeconfig, wall=wall)
+    client = KubeClient(connection, agent=agent, limit=8, observer=observer(connection.server))
+    async with client:
+        yield Reviews(client, rng)

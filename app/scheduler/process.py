@@ -15,6 +15,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from importlib.metadata import entry_points, version
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -24,14 +25,14 @@ import numpy as np
 
 from app.extender.chain import ExtenderChain
 from app.extender.memory import AnswerMemory
-from app.kube.client import KubeClient, user_agent
-from app.kube.connection import Connection
+from app.kube.client import KubeClient
+from app.kube.connection import Connection, user_agent
 from app.kube.credentials import CredentialFailures
 from app.kube.events import EventRecorder
 from app.kube.kubeconfig import load_connection
 from app.kube.leaders import Leader
 from app.kube.leases import LeaseClient
-from app.kube.reviews import Reviews
+from app.kube.reviews import Reviews, reviewing
 from app.model.budget import ByteBudget
 from app.observe.metrics import gauges
 from app.observe.telemetry import Telemetry
@@ -464,17 +465,16 @@ class Process:
             with handled(signal.SIGUSR2, endpoints.debugger.to_log):
                 yield
 
-    @contextlib.asynccontextmanager
-    async def _reviews(self, kubeconfig: str) -> AsyncIterator[Reviews]:
+    def _reviews(self, kubeconfig: str) -> AbstractAsyncContextManager[Reviews]:
         """TokenReviews and SubjectAccessReviews by the API server of a kubeconfig, by default the scheduler's own."""
-        if kubeconfig:
-            connection = load_connection(kubeconfig=kubeconfig, wall=self._clock.wall)
-        else:
-            connection = self._connection
-        observer = self._telemetry.client.observer(connection.server)
-        client = KubeClient(connection, agent=_agent("reviews"), limit=8, observer=observer)
-        async with client:
-            yield Reviews(client, self._child_rng())
+        return reviewing(
+            self._connection,
+            kubeconfig,
+            agent=_agent("reviews"),
+            rng=self._child_rng(),
+            wall=self._clock.wall,
+            observer=self._telemetry.client.observer,
+        )
 
 
 async def _own_address(bind_address: str, api_server: str) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from app.kube.client import KubeClient, user_agent
+from app.kube.client import KubeClient
 from app.kube.connection import (
     Connection,
     Identify,
@@ -20,6 +20,7 @@ from app.kube.connection import (
     fixed_source,
     normalize_server,
     read_file,
+    user_agent,
 )
 from app.kube.errors import (
     ConnectionFailed,

@@ -17,7 +17,6 @@ from app.kube import exchange
 from app.kube.client import (
     KubeClient,
     _keepalive_socket,
-    user_agent,
 )
 from app.kube.connection import (
     ClientCertificate,
@@ -25,6 +24,7 @@ from app.kube.connection import (
     Identity,
     fixed_source,
     token_file_source,
+    user_agent,
 )
 from app.kube.credentials import CredentialFailures
 from app.kube.errors import (

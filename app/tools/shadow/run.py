@@ -1,0 +1,324 @@
+"""Runs a shadow: watches what a scheduler watches, through a reader that cannot write, and judges each outcome.
+
+connect -> list and watch until all caches are synced -> hold changes back for a moment -> judge -> take them over
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from app.extender.client import asks_for
+from app.kube.connection import Connection, user_agent
+from app.kube.errors import KubeApiError
+from app.kube.informer import Informer, wait_synced
+from app.kube.kubeconfig import load_connection
+from app.kube.read_only import read_only
+from app.kube.reviews import Reviews, reviewing
+from app.kube.transport import Reader
+from app.kube.watch_decoder import ADDED, DELETED, ResourceKind
+from app.model.objects import Node
+from app.model.pod import Pod
+from app.observe.metrics.process import ClientMetrics, LoopLag, ServingMetrics
+from app.observe.metrics.series import ALPHA, MetricFamilies
+from app.plugins import registry
+from app.runtime.clock import Clock, SystemClock, make_rng, stopwatch
+from app.runtime.limits import return_free_memory
+from app.runtime.signals import StopRequest
+from app.runtime.tasks import in_steps, spawn_eternal
+from app.scheduler import kinds
+from app.scheduler.profiles import plugin_names
+from app.serving.access import Authenticator, Authorizer
+from app.serving.health import Check, HealthEndpoints, ping
+from app.serving.options import ServingOptions
+from app.serving.pages import Dumps, MetricsPages
+from app.serving.server import serving
+from app.settings.defaults import IN_TREE_CAPABILITIES
+from app.settings.load import Loaded, Settings
+from app.state.scheduler_state import Change, RefusedObject, ReportProblem
+from app.tools.shadow.journal import Journal
+from app.tools.shadow.judge import Judge
+from app.tools.shadow.tally import Tally
+from app.tools.shadow.timeline import Entry, Timeline
+from app.tools.shadow.verdict import NOT_COMPARABLE, Verdict
+from app.tools.shadow.world import World, make_world
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which changes are held back: bindings of pods that were decided earlier may arrive in this time.
+DELAY: Final = 0.4
+#: Seconds for which changes can be undone, and their number at most.
+_WINDOW: Final = 1.5
+_UNDOABLE: Final = 4000
+#: An outcome is not judged if the shadow is this many seconds behind.
+_TOO_LATE: Final = 20.0
+#: Seconds of work after which other tasks run.
+_SLICE: Final = 0.005
+_DISTRIBUTION: Final = "aiokube-scheduler"
+_EXTENDED: Final = "the extender {} may not be asked"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowOptions:
+    """How a shadow runs, besides its configuration."""
+
+    kubeconfig: str = ""
+    journal: Path | None = None
+    journal_bytes: int = 256 << 20
+    serving: ServingOptions = dataclasses.field(default_factory=ServingOptions)
+    summary_seconds: float = 10.0
+    """Between two summaries."""
+
+
+async def run(loaded: Loaded, options: ShadowOptions, show: Callable[[str], None]) -> int:
+    """Runs until SIGINT or SIGTERM; returns 0. ``show`` gets the lines for people.
+
+    Raises ConfigurationError, PluginError, RegistryError, JournalError and ServingError.
+    """
+    with StopRequest().installed() as stop:
+        return await Shadow(loaded, options, SystemClock(), show).run(stop.requested)
+
+
+class Shadow:
+    """One run of a shadow."""
+
+    def __init__(
+        self, loaded: Loaded, options: ShadowOptions, clock: Clock, show: Callable[[str], None]
+    ) -> None:
+        self._settings: Final = loaded.settings
+        self._options: Final = options
+        self._clock: Final = clock
+        self._show: Final = show
+        self._rng, _ = make_rng()
+        classes = registry.registry(entry_points(group=registry.GROUP))
+        self._profiles: Final = loaded.to_plain(registry.capabilities(classes))
+        self.world: Final[World] = make_world(self._profiles, classes, self._rng)
+        self.timeline: Final = Timeline(self.world.state, window=_WINDOW, limit=_UNDOABLE)
+        self._judge: Final = Judge(
+            self.timeline, self.world.profiles, self._rng, incomparable=self._incomparable
+        )
+        self._journal: Final = (
+            None if options.journal is None else Journal(options.journal, options.journal_bytes)
+        )
+        self._registry: Final = CollectorRegistry()
+        self._families: Final = MetricFamilies(self._registry)
+        self.tally: Final = Tally(self._families)
+        self._client: Final = ClientMetrics(self._families)
+        self._lag: Final = LoopLag(self._families, stopwatch())
+        self._arrived: Final = asyncio.Event()
+        #: Whether changes go through the timeline; before that they fill the state.
+        self._live = False
+        self._informers: list[Informer[Any]] = []
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Runs until ``stop`` is set."""
+        connection = load_connection(
+            kubeconfig=self._options.kubeconfig
+            or self._settings.configuration.client_connection.kubeconfig,
+            wall=self._clock.wall,
+        )
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._registry)
+        observer = self._client.observer(connection.server)
+        async with (
+            read_only(connection, agent=_agent("shadow"), observer=observer) as reader,
+            self._endpoints(connection, stop),
+            asyncio.TaskGroup() as group,
+        ):
+            tasks = self._start(group, reader)
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+        if self._journal is not None:
+            await self._journal.write()
+        self._show(self.tally.summary())
+        return 0
+
+    def _start(self, group: asyncio.TaskGroup, reader: Reader) -> list[asyncio.Task[None]]:
+        self._informers = self._make_informers(reader)
+        work = {f"watch {each.kind.name}": each.run() for each in self._informers}
+        work |= {"judge": self._run(reader), "summary": self._summarize()}
+        work |= {"event loop lag": self._lag.run(), "free memory": return_free_memory()}
+        if self._journal is not None:
+            work["journal"] = self._journal.run()
+        return [spawn_eternal(group, each, name=name) for name, each in work.items()]
+
+    # ------------------------------------------------------------ watches
+
+    def _make_informers(self, reader: Reader) -> list[Informer[Any]]:
+        plugins = plugin_names([*self._profiles, *Loaded(Settings()).to_plain()])
+        foreign = not plugins <= IN_TREE_CAPABILITIES.keys()
+        watched: list[tuple[type, ResourceKind[Any]]] = [
+            (Node, kinds.nodes(keep_raw=False)),
+            (Pod, kinds.pods(keep_raw=False, keep_bound_raw=False)),
+            *kinds.others(plugins, foreign=foreign),
+        ]
+        return [self._make_informer(model, kind, reader) for model, kind in watched]
+
+    def _make_informer(self, model: type, kind: ResourceKind[Any], reader: Reader) -> Informer[Any]:
+        def handle(_kind: ResourceKind[Any], what: str, old: Any, new: Any) -> None:
+            before = None if what == ADDED else old
+            self._take(Change(model, before, None if what == DELETED else new))
+
+        def listed(objects: Mapping[str, Any]) -> Mapping[str, Exception]:
+            if self._live:
+                for new in objects.values():
+                    self._take(Change(model, None, new))
+            else:
+                self._report(self.world.state.apply_new(model, objects, self._clock.steady()))
+            return {}
+
+        return Informer(kind, reader, handle, on_list=listed, rng=self._rng)
+
+    def _take(self, change: Change) -> None:
+        now = self._clock.steady()
+        if self._live:
+            self.timeline.push(change, now)
+            self._arrived.set()
+        else:
+            self._report(self.world.state.apply(change, now))
+
+    def _report(self, commands: Any) -> None:
+        for command in commands:
+            match command:
+                case ReportProblem(text):
+                    log.error("%s", text)
+                case RefusedObject(key, error):
+                    log.error("Cannot handle %s: %s: %s", key, type(error).__name__, error)
+
+    # ------------------------------------------------------------ verdicts
+
+    async def _run(self, reader: Reader) -> None:
+        await wait_synced(self._informers)
+        self._live = True
+        await self._greet(reader)
+        while True:
+            while not self.timeline.ahead:
+                self._arrived.clear()
+                await self._arrived.wait()
+            wait = self.timeline.ahead[0].at + DELAY - self._clock.steady()
+            await asyncio.sleep(max(wait, 0.0))
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Handles the changes that have been held back long enough."""
+        ahead, now = self.timeline.ahead, self._clock.steady
+        until = now() + _SLICE
+        while ahead and ahead[0].at + DELAY <= now():
+            entry = ahead[0]
+            if self._judge.is_outcome(entry):
+                self._record(entry, await self._verdict(entry))
+            self._report(self.timeline.advance())
+            if now() > until:
+                await asyncio.sleep(0)
+                until = now() + _SLICE
+
+    async def _verdict(self, entry: Entry) -> Verdict:
+        pod: Pod = entry.change.old
+        if self._clock.steady() - entry.at > _TOO_LATE:
+            said = "outcomes come faster than they can be judged"
+            return Verdict(pod=pod.key, kind=NOT_COMPARABLE, change=said)
+        try:
+            return await in_steps(self._judge.judge(entry))
+        except Exception as error:
+            log.exception("Error judging pod %s", pod.key)
+            said = f"error of the shadow: {type(error).__name__}: {error}"
+            return Verdict(pod=pod.key, kind=NOT_COMPARABLE, change=said)
+
+    def _record(self, entry: Entry, verdict: Verdict) -> None:
+        lag = self._clock.steady() - entry.at
+        verdict = msgspec.structs.replace(verdict, at=round(entry.at, 3), lag=round(lag, 3))
+        self.tally.count(verdict)
+        if self._journal is not None:
+            self._journal.put(verdict)
+
+    def _incomparable(self, pod: Pod) -> str:
+        """The extender that would have to be asked about the pod."""
+        for extender in self._settings.configuration.extenders:
+            names = frozenset(resource.name for resource in extender.managed_resources)
+            decides = extender.filter_verb or extender.prioritize_verb
+            if decides and (not names or asks_for(pod.template, names)):
+                return _EXTENDED.format(extender.url_prefix)
+        return ""
+
+    # ------------------------------------------------------------ for people
+
+    async def _greet(self, reader: Reader) -> None:
+        try:
+            answer = await reader.get("/version")
+            told = msgspec.json.decode(answer.body, type=dict[str, Any]).get("gitVersion", "?")
+        except (KubeApiError, msgspec.DecodeError) as error:
+            told = f"unknown ({error})"
+        names = ", ".join(profile.scheduler_name for profile in self._profiles)
+        state = self.world.state
+        self._show(f"API server {told}; judging the pods of {names}")
+        self._show(f"{state.table.node_count} nodes, {len(state.pods)} pods; nothing is written")
+
+    async def _summarize(self) -> None:
+        seen = 0
+        while True:
+            await asyncio.sleep(self._options.summary_seconds)
+            if self.tally.classes.total() != seen:
+                seen = self.tally.classes.total()
+                self._show(self.tally.summary())
+
+    @contextlib.asynccontextmanager
+    async def _endpoints(self, connection: Connection, stop: asyncio.Event) -> AsyncIterator[None]:
+        options = self._options.serving
+        if not options.secure_port:
+            yield
+            return
+        self._families.computed(
+            "aiokube_scheduler_shadow_changes_held_back",
+            "Changes that have arrived and are not taken over yet.",
+            ALPHA,
+            lambda: {(): len(self.timeline.ahead)},
+        )
+        slis = CollectorRegistry()
+        ready = [
+            Check("shutdown", lambda: "process is shutting down" if stop.is_set() else None),
+            Check(
+                "sched-handler-sync", lambda: None if self._live else "the caches are not synced"
+            ),
+        ]
+        health = HealthEndpoints(
+            {"healthz": [ping()], "livez": [ping()], "readyz": ready}, MetricFamilies(slis)
+        )
+        pages = MetricsPages(self._registry, slis, self._families, lambda: (), Dumps())
+        async with (
+            self._reviews(connection, options.authentication_kubeconfig) as tokens,
+            self._reviews(connection, options.authorization_kubeconfig) as access,
+            serving(
+                [*health.routes(), *pages.routes()],
+                options,
+                authenticator=Authenticator(options, tokens),
+                authorizer=Authorizer(options, access),
+                metrics=ServingMetrics(self._families),
+                wall=self._clock.wall,
+            ),
+        ):
+            yield
+
+    def _reviews(
+        self, connection: Connection, kubeconfig: str
+    ) -> AbstractAsyncContextManager[Reviews]:
+        return reviewing(
+            connection,
+            kubeconfig,
+            agent=_agent("reviews"),
+            rng=self._rng,
+            wall=self._clock.wall,
+            observer=self._client.observer,
+        )
+
+
+def _agent(purpose: str) -> str:
+    return user_agent(version(_DISTRIBUTION), purpose)
