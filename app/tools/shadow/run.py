@@ -28,7 +28,7 @@ from app.kube.watch_decoder import ADDED, DELETED, ResourceKind
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.observe.metrics.process import ClientMetrics, LoopLag, ServingMetrics
-from app.observe.metrics.series import ALPHA, MetricFamilies
+from app.observe.metrics.series import MetricFamilies
 from app.plugins import registry
 from app.runtime.clock import Clock, SystemClock, make_rng, stopwatch
 from app.runtime.limits import return_free_memory
@@ -279,7 +279,6 @@ class Shadow:
         self._families.computed(
             "aiokube_scheduler_shadow_changes_held_back",
             "Changes that have arrived and are not taken over yet.",
-            ALPHA,
             lambda: {(): len(self.timeline.ahead)},
         )
         slis = CollectorRegistry()

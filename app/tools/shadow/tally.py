@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Final
 
-from app.observe.metrics.series import ALPHA, MetricFamilies, exponential
+from app.observe.metrics.series import MetricFamilies, exponential
 from app.tools.shadow.report import summary
 from app.tools.shadow.verdict import CLASSES, Verdict
 
@@ -17,25 +17,21 @@ class Tally:
         self._verdicts: Final = families.counter(
             "aiokube_scheduler_shadow_verdicts_total",
             "Decisions of the cluster's scheduler that were judged, by class.",
-            ALPHA,
-            "class",
+            ("class",),
         )
         self._differences: Final = families.counter(
             "aiokube_scheduler_shadow_differences_total",
             "Decisions that differ, by the plugins that explain it; one may count for several.",
-            ALPHA,
-            "plugin",
+            ("plugin",),
         )
         self._loss: Final = families.histogram(
             "aiokube_scheduler_shadow_score_loss",
             "How much the score of the cluster's node is below the best one, if it is below.",
-            ALPHA,
             exponential(1, 2, 12),
         ).labels()
         self._lag: Final = families.histogram(
             "aiokube_scheduler_shadow_lag_seconds",
             "Seconds from an outcome to the verdict on it.",
-            ALPHA,
             exponential(0.05, 1.5, 14),
         ).labels()
         for kind in CLASSES:
