@@ -1,9 +1,6 @@
 """The command ``dashboard``: a page that shows a running scheduler."""
 
 import asyncio
-import os
-import sys
-import webbrowser
 from typing import Any, Final
 
 import click
@@ -11,7 +8,7 @@ import click
 from app.cli.process import PORT, explained, run_loop
 from app.cli.target_flags import target_options
 from app.kube.errors import ConfigurationError
-from app.tools.dashboard.server import environment_has_browser, serving_page
+from app.tools.dashboard.server import open_browser, serving_page
 from app.tools.scheduler_client import NotAnswered, SchedulerTarget
 from app.tools.subprocesses import interruptible
 
@@ -21,8 +18,8 @@ async def _serve(target: SchedulerTarget, port: int, *, browser: bool) -> None:
         click.echo(
             f"The dashboard is at\n\n    {url}\n\nuntil Ctrl-C. Whoever has this address sees what you may see."
         )
-        if browser and environment_has_browser(os.environ, sys.platform):
-            await asyncio.to_thread(webbrowser.open, url)
+        if browser:
+            await open_browser(url)
         await asyncio.Event().wait()
 
 

@@ -6,7 +6,10 @@ other host names are refused, so that no page of another site can use the user's
 
 import asyncio
 import contextlib
+import os
 import secrets
+import sys
+import webbrowser
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from importlib.resources import files
 from typing import Final
@@ -260,8 +263,14 @@ async def serving_page(target: SchedulerTarget, port: int = 0) -> AsyncIterator[
         await link.close()
 
 
-def environment_has_browser(environ: Mapping[str, str], platform: str) -> bool:
-    """Whether a browser with windows can be opened."""
+async def open_browser(url: str) -> None:
+    """Opens the page in a browser with windows, if there is one."""
+    if has_windows(os.environ, sys.platform):
+        await asyncio.to_thread(webbrowser.open, url)
+
+
+def has_windows(environ: Mapping[str, str], platform: str) -> bool:
+    """Whether programs with windows can be opened."""
     return platform in {"darwin", "win32"} or bool(
         environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY")
     )

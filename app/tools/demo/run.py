@@ -1,9 +1,10 @@
 """Runs the demo: starts the cluster, the extender and the scheduler, shows the progress and then tables."""
 
 import asyncio
+import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +18,10 @@ from rich.text import Text
 from app.runtime.clock import SystemClock
 from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions
 from app.sim.resources.kinds import NODES, PODS, PRIORITY_CLASSES
+from app.tools.dashboard.server import open_browser, serving_page
 from app.tools.demo.scenario import GPUS_PER_NODE, ZONES, Scenario, Workload, configuration
 from app.tools.pod_tracker import PodTracker, pods_bound
+from app.tools.scheduler_client import SchedulerTarget
 from app.tools.subprocesses import (
     Child,
     child,
@@ -51,6 +54,8 @@ class DemoOptions:
     pods: int = 300
     keep: bool = False
     """Stay up after the tables, for kubectl, until SIGINT or SIGTERM."""
+    page: bool = False
+    """Serve the dashboard, and open a browser if there is one."""
     port: int = 0
     """The port of the API server; 0 takes any free one."""
 
@@ -204,13 +209,28 @@ class _Demo:
             async with self._extender(cluster) as extender:
                 url = await extender.wait_url()
                 self._say(f"An extender that counts floating licences answers at {url}.")
-                async with self._scheduler(url, port) as scheduler, watched(extender, scheduler):
+                async with (
+                    self._scheduler(url, port) as scheduler,
+                    watched(extender, scheduler),
+                    self._page(),
+                ):
                     figures = await self._act(cluster, tracker, scheduler)
                     refused = await _statistics(url)
                     self._console.print(report(self._scenario.workloads, tracker, refused, figures))
                     self.shown = True
                     if self._options.keep:
                         await self._stay(tracker, scheduler)
+
+    @contextlib.asynccontextmanager
+    async def _page(self) -> AsyncIterator[None]:
+        """Serves the dashboard, if it is asked for."""
+        if not self._options.page:
+            yield
+            return
+        async with serving_page(SchedulerTarget(kubeconfig=str(self._kubeconfig))) as url:
+            self._say(f"The dashboard is at {url}")
+            await open_browser(url)
+            yield
 
     def _say(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True)

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from app.tools.dashboard import server as module
-from app.tools.dashboard.server import environment_has_browser, serving_page, static_files
+from app.tools.dashboard.server import has_windows, serving_page, static_files
 from app.tools.feed_model import events_of
 from app.tools.scheduler_client import SchedulerTarget
 from app.tools.subprocesses import reserved_port
@@ -188,4 +188,4 @@ async def test_the_scheduler_may_come_later(monkeypatch):
     [({}, "linux", False), ({"DISPLAY": ":0"}, "linux", True), ({}, "darwin", True)],
 )
 def test_a_browser_is_opened_only_where_there_are_windows(environ, platform, expected):
-    assert environment_has_browser(environ, platform) is expected
+    assert has_windows(environ, platform) is expected

@@ -83,7 +83,7 @@ export class Chart {
         });
         if (points.length) drawn.push(shape("polygon", { points: [...high, ...low].join(" "), class: `area ${className}` }));
       } else {
-        drawn.push(shape("path", { d: line(points, x, y, value), class: `line ${className}`, "vector-effect": "non-scaling-stroke" }));
+        if (points.some((point) => value(point))) drawn.push(shape("path", { d: line(points, x, y, value), class: `line ${className}`, "vector-effect": "non-scaling-stroke" }));
       }
     }
     const shown = this.pointed(end);

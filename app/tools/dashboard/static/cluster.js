@@ -1,14 +1,18 @@
 // The nodes of a cluster as cells, in groups, on a canvas: used by the dashboard and by the page of a simulation.
 //
-// A cell is filled from below as far as the chosen resource is requested. What is added since "before" is lighter. From 90 %
-// on it is hatched, a cell with a cross takes no pods, one with a dashed frame has pods and no Node object.
+// A cell is filled from below as far as the chosen resource is requested; a small one is filled the more strongly. What is added
+// since "before" has another colour. From 90 % on a cell is hatched, or has a bright corner if it is small; one with a cross takes
+// no pods, one with a dashed frame has pods and no Node object.
 
 const GAPS = { large: 2, small: 1 };
 const HEADER = 20;
 const LARGEST = 52;
 const SMALLEST = 3;
+/** Below this size the share is shown by strength. */
+const READABLE = 12;
 const FULL = 0.9;
 const BETWEEN = 12;
+const NARROW_HEIGHT = 280;
 
 /** Natural order: zone-2 before zone-10. */
 const ORDER = new Intl.Collator("en", { numeric: true });
@@ -93,7 +97,7 @@ export class ClusterMap {
     const canvas = this.canvas;
     const width = canvas.parentElement.clientWidth;
     if (!width) return;
-    const target = Number(canvas.dataset.height || 420);
+    const target = width < 500 ? NARROW_HEIGHT : Number(canvas.dataset.height);
     const plan = this.arrange(width, target);
     const height = Math.max(target, plan ? plan.total : 0);
     const ratio = window.devicePixelRatio || 1;
@@ -169,26 +173,37 @@ export class ClusterMap {
     const share = Math.min(1, this.facts.share(node));
     const before = this.facts.before ? Math.min(1, this.facts.before(node)) : share;
     const flags = this.facts.flags(node);
-    draw.globalAlpha = this.filter && !this.filter(node) ? 0.18 : 1;
+    const strength = this.filter && !this.filter(node) ? 0.18 : 1;
+    const full = share >= FULL;
+    const colour = full ? colours.full : colours.fill;
+    const changed = this.facts.before && share !== before;
+    draw.globalAlpha = strength;
     draw.fillStyle = colours.empty;
     draw.fillRect(x, y, size, size);
-    const full = share >= FULL;
-    const old = Math.round(size * Math.min(before, share));
-    const all = share > 0 ? Math.max(1, Math.round(size * share)) : 0;
-    draw.fillStyle = full ? colours.full : colours.fill;
-    draw.fillRect(x, y + size - old, size, old);
-    if (all > old) {
-      draw.fillStyle = colours.added;
-      draw.fillRect(x, y + size - all, size, all - old);
+    if (size < READABLE) {
+      draw.globalAlpha = strength * (share > 0 ? 0.2 + 0.8 * share : 0);
+      draw.fillStyle = changed ? colours.added : colour;
+      draw.fillRect(x, y, size, size);
+      draw.globalAlpha = strength;
+      if (full) corner(draw, x, y, size, colours.panel);
+    } else {
+      const old = Math.round(size * Math.min(before, share));
+      const all = share > 0 ? Math.max(1, Math.round(size * share)) : 0;
+      draw.fillStyle = colour;
+      draw.fillRect(x, y + size - old, size, old);
+      if (all > old) {
+        draw.fillStyle = colours.added;
+        draw.fillRect(x, y + size - all, size, all - old);
+      }
+      if (full) hatch(draw, x, y, size, colours.panel);
+      if (changed) {
+        draw.lineWidth = 1;
+        draw.strokeStyle = colours.text;
+        draw.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);
+      }
     }
-    if (full && size >= 6) hatch(draw, x, y, size, colours.panel);
     if (flags & 1) cross(draw, x, y, size, colours.text);
     if (flags & 2) dashed(draw, x, y, size, colours.text);
-    if (this.facts.before && share !== before && size >= 5) {
-      draw.lineWidth = 1;
-      draw.strokeStyle = colours.text;
-      draw.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);
-    }
   }
 
   at(event) {
@@ -286,6 +301,15 @@ function hatch(draw, x, y, size, colour) {
   draw.strokeStyle = colour;
   draw.stroke();
   draw.restore();
+}
+
+function corner(draw, x, y, size, colour) {
+  draw.beginPath();
+  draw.moveTo(x + size, y);
+  draw.lineTo(x + size, y + size / 2);
+  draw.lineTo(x + size / 2, y);
+  draw.fillStyle = colour;
+  draw.fill();
 }
 
 function cross(draw, x, y, size, colour) {

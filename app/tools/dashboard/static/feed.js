@@ -11,11 +11,20 @@ export class Model {
     this.preemptions = [];
     this.series = [];
     this.version = 0;
+    this.moved = false;
     this.time = 0;
+  }
+
+  /** Whether nodes have changed since the last call. */
+  movedNodes() {
+    const moved = this.moved;
+    this.moved = false;
+    return moved;
   }
 
   snapshot(message) {
     this.nodes = nodesOf(message.nodes);
+    this.moved = true;
     for (const name of Object.keys(KEPT)) this[name] = [];
     this.sections = {};
     this.take(message);
@@ -24,6 +33,7 @@ export class Model {
   change(message) {
     const nodes = message.nodes;
     if (nodes) {
+      this.moved = true;
       for (const object of nodes.objects || []) this.replace(object);
       (nodes.rows || []).forEach((row, at) => {
         const node = this.nodes.get(row);

@@ -214,6 +214,7 @@ const nodeLink = (name) => element("button", { class: "link", type: "button", ti
 function drawDecisions() {
   const shown = model.decisions.slice(-100).reverse();
   at("no-decisions").hidden = shown.length > 0;
+  at("decision-list").parentElement.hidden = !shown.length;
   put(at("decision-list"), JSON.stringify(shown[0] || "") + shown.length, () =>
     shown.map(([time, pod, result, node, seconds, attempts, message]) => {
       const [sign, className, told] = RESULTS[result] || ["?", "", result];
@@ -342,8 +343,10 @@ function redraw() {
     if (!model.version) return;
     drawHealth();
     drawWaiting();
-    drawRoom();
-    drawCluster();
+    if (model.movedNodes()) {
+      drawRoom();
+      drawCluster();
+    }
     drawDecisions();
     drawQueueTables();
     drawExtenders();
