@@ -1,4 +1,4 @@
-"""The chart on a real API server: installed, run with the rights it gives, upgraded, removed.
+"""The chart on a real API server: installed, run with the rights it gives, upgraded, rolled back, removed.
 
 The API server's audit log shows that the scheduler is refused nothing, and that it makes use of every right but those for
 what is rare.
@@ -108,7 +108,7 @@ def released(
         scheduler.kill()
 
 
-def test_a_release_is_installed_upgraded_and_removed(
+def test_a_release_is_installed_upgraded_rolled_back_and_removed(
     helm: Helm, server: RealApiServer, tmp_path: Path
 ) -> None:
     with released(helm, server, tmp_path) as scheduler:
@@ -118,6 +118,8 @@ def test_a_release_is_installed_upgraded_and_removed(
         assert scheduler.stop() == 0
     on_server(helm, server, "upgrade", RELEASE, str(CHART), "--set", "replicaCount=1")
     assert len(installed(server)) == 8
+    on_server(helm, server, "rollback", RELEASE, "1")
+    assert len(installed(server)) == 9
     on_server(helm, server, "uninstall", RELEASE)
     assert installed(server) == []
 
