@@ -60,11 +60,17 @@ fuzz: $(STAMP) ## objects that nobody should send, for FUZZ_SECONDS=600; FUZZ='-
 	@$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
 
 SBOM := $(VENV)/.sbom
+DIST ?= dist
 sbom: $(STAMP) ## what the image contains, as CycloneDX: dist/aiokube-scheduler.cdx.json
-	@mkdir -p dist
+	@mkdir -p $(DIST)
 	@test -x $(SBOM)/bin/cyclonedx-py || ($(PYTHON) -m venv $(SBOM) && \
 	  $(SBOM)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-sbom.lock)
-	$(SBOM)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/aiokube-scheduler.cdx.json requirements.lock
+	$(SBOM)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o $(DIST)/aiokube-scheduler.cdx.json requirements.lock
+
+REGISTRY ?= registry.example.com/aiokube
+.PHONY: release
+release: $(HELM) ## the files of a release, and the commands that publish them; REGISTRY=... (release.py --help)
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python release.py --registry $(REGISTRY)
 
 PROFILE ?= --nodes 1000 --pods 2000
 profile: $(STAMP) ## where the scheduler spends its CPU; PROFILE='--nodes 5000 ...' as for bench

@@ -1,0 +1,169 @@
+"""The release script, on a clone, with programs in the place of those that would publish."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+import release
+from tests.helm.chart import ROOT, find_program
+
+pytestmark = pytest.mark.whole
+
+REGISTRY = "registry.example.com/scheduling"
+PROGRAM = """\
+#!/bin/sh
+echo "$(basename "$0") $*" >> {log}
+case "$(basename "$0") $1" in
+"make sbom") echo '{{}}' > "${{2#DIST=}}/aiokube-scheduler.cdx.json";;
+"helm package") exec {helm} "$@";;
+esac
+"""
+
+
+def git(*arguments: str, cwd: Path) -> str:
+    identity = {
+        f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    done = subprocess.run(
+        ["git", *arguments],
+        cwd=cwd,
+        env=os.environ | identity,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return done.stdout
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files of this checkout, committed, with a bare repository as origin."""
+    root, origin = tmp_path / "checkout", tmp_path / "origin"
+    root.mkdir()
+    listed = git("ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
+    for name in listed:
+        if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, root / name)
+    text = (root / "CHANGELOG.md").read_text()
+    unreleased = text[text.index("## [Unreleased]") : text.index("## [0")]
+    (root / "CHANGELOG.md").write_text(text.replace(unreleased, "## [Unreleased]\n\n"))
+    git("init", "--quiet", "--bare", str(origin), cwd=tmp_path)
+    git("init", "--quiet", cwd=root)
+    git("remote", "add", "origin", str(origin), cwd=root)
+    git("config", "user.name", "x", cwd=root)
+    git("config", "user.email", "x", cwd=root)
+    git("add", "--all", cwd=root)
+    git("commit", "--quiet", "--message=all", cwd=root)
+    monkeypatch.setattr(release, "ROOT", root)
+    monkeypatch.setattr(release, "CHART", root / "helm" / "aiokube-scheduler")
+    return root
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What is called of docker, helm, make and twine."""
+    helm = find_program()
+    if helm is None:
+        pytest.skip("there is no helm: 'make helm' builds it, with the Go toolchain")
+    log, programs = tmp_path / "log", tmp_path / "programs"
+    log.touch()
+    programs.mkdir()
+    for name in ("docker", "helm", "make", "twine"):
+        (programs / name).write_text(PROGRAM.format(log=log, helm=helm))
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    return log
+
+
+def made(out: Path, *flags: str) -> Result:
+    return CliRunner().invoke(release.main, ["--registry", REGISTRY, "--out", str(out), *flags])
+
+
+def test_a_dry_run_makes_the_files_and_publishes_nothing(
+    checkout: Path, log: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    result = made(out, "--offline")
+    assert result.exit_code == 0, result.output
+    number = release.version()
+    wheel, sdist = (
+        f"aiokube_scheduler-{number}-py3-none-any.whl",
+        f"aiokube_scheduler-{number}.tar.gz",
+    )
+    chart = f"aiokube-scheduler-{number}.tgz"
+    sums = dict(line.split()[::-1] for line in (out / "SHA256SUMS").read_text().splitlines())
+    assert sums.keys() == {wheel, sdist, chart}
+    for name, digest in sums.items():
+        assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
+    with tarfile.open(out / chart) as archive:
+        found = archive.extractfile("aiokube-scheduler/values.yaml")
+        assert found is not None
+        image = yaml.safe_load(found)["image"]
+    assert image["repository"] == f"{REGISTRY}/aiokube-scheduler"
+    assert [line.split()[0] for line in log.read_text().splitlines()] == ["helm"]
+    assert f"$ helm push {out / chart} oci://{REGISTRY}/charts\n" in result.output
+    again = made(out, "--offline")
+    assert (again.exit_code, again.output) == (1, f"Error: {out} is not empty\n")
+    assert git("tag", cwd=checkout) == ""
+
+
+def test_a_release_is_published_in_order(
+    checkout: Path, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+    monkeypatch.setattr(release, "require_wheels", lambda: checked.append("wheels"))
+    out = tmp_path / "out"
+    result = made(out, "--publish")
+    assert result.exit_code == 0, result.output
+    assert checked == ["wheels"]
+    assert json.loads((out / "aiokube-scheduler.cdx.json").read_text()) == {}
+    assert "aiokube-scheduler.cdx.json" in (out / "SHA256SUMS").read_text()
+    called = [" ".join(line.split()[:2]) for line in log.read_text().splitlines()]
+    assert called == ["make sbom", "helm package", "docker buildx", "helm push", "twine upload"]
+    assert "--platform=linux/amd64,linux/arm64 " in log.read_text()
+    tag = f"v{release.version()}"
+    assert git("tag", cwd=tmp_path / "origin") == f"{tag}\n"
+    again = made(tmp_path / "again", "--publish")
+    assert again.exit_code == 1
+    assert f"the tag {tag} exists" in again.output
+
+
+def uncommitted(root: Path) -> str:
+    (root / "new").touch()
+    return "not committed:\n?? new"
+
+
+def unreleased(root: Path) -> str:
+    file = root / "CHANGELOG.md"
+    file.write_text(
+        file.read_text().replace("## [Unreleased]\n", "## [Unreleased]\n\n### Fixed\n", 1)
+    )
+    git("commit", "--quiet", "--all", "--message=more", cwd=root)
+    return "CHANGELOG.md has lines under [Unreleased]"
+
+
+def other_chart(root: Path) -> str:
+    file = root / "helm" / "aiokube-scheduler" / "Chart.yaml"
+    file.write_text(file.read_text().replace(f"\nversion: {release.version()}", "\nversion: 0.0.1"))
+    return "but Chart.yaml, version is 0.0.1"
+
+
+@pytest.mark.parametrize("spoil", [uncommitted, unreleased, other_chart])
+def test_what_is_not_ready_is_refused(
+    checkout: Path, log: Path, tmp_path: Path, spoil: Callable[[Path], str]
+) -> None:
+    said = spoil(checkout)
+    result = made(tmp_path / "out", "--publish")
+    assert result.exit_code == 1
+    assert said in result.output
+    assert log.read_text() == ""
