@@ -10,7 +10,7 @@ from app.cli.console import console
 from app.cli.explain_view import render
 from app.cli.process import explained, run_loop
 from app.cli.target_flags import target_options
-from app.kube.errors import ConfigurationError
+from app.kube.errors import UNREADABLE, ConfigurationError
 from app.observe.explain import Explanation
 from app.runtime.clock import SystemClock
 from app.tools.scheduler_client import NotAnswered, SchedulerTarget, story_of
@@ -45,11 +45,19 @@ def _explain(*, pod: str, namespace: str, output: str, **target: Any) -> None:
     where, name = split_name(pod, namespace)
     with explained(NotAnswered, ConfigurationError):
         answer = run_loop(story_of(SchedulerTarget(**target), where, name))
+        explanation = _decoded(answer)
     if output == "json":
         click.echo(json.dumps(json.loads(answer), indent=2))
         return
-    explanation = msgspec.json.decode(answer, type=Explanation)
     render(explanation, console(), SystemClock().wall())
+
+
+def _decoded(answer: bytes) -> Explanation:
+    """Raises NotAnswered."""
+    try:
+        return msgspec.json.decode(answer, type=Explanation)
+    except UNREADABLE as err:
+        raise NotAnswered(f"what answers is no aiokube-scheduler of this version: {err}") from err
 
 
 command: Final = _explain

@@ -32,6 +32,13 @@ _OPTIONS: Final = (
         help="The scheduler's cluster, and the token or certificate to use.",
     ),
     click.option("--context", default=None, help="The kubeconfig's context."),
+    click.option(
+        "--lease-namespace",
+        default="kube-system",
+        show_default=True,
+        metavar="NAME",
+        help="The namespace of the leader's lease. Its holder is sent your credentials.",
+    ),
     click.option("--token", default="", help="A bearer token, instead of a kubeconfig."),
     click.option(
         "--certificate-authority",

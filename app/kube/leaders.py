@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from app.kube.transport import Transport
+from app.kube.errors import UNREADABLE
+from app.kube.transport import Transport, path_segment
 from app.wire.sanitize import decode
 
 ANNOTATION: Final = "aiokube-scheduler.io/leader"
@@ -16,7 +17,7 @@ ANNOTATION: Final = "aiokube-scheduler.io/leader"
 LABEL: Final = "aiokube-scheduler.io/leader"
 LABELS: Final = {LABEL: "true"}
 
-_LEASES: Final = "/apis/coordination.k8s.io/v1/leases"
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 
 
 class Leader(msgspec.Struct, frozen=True, rename="camel"):
@@ -70,10 +71,14 @@ class _Leases(msgspec.Struct, frozen=True):
 _DECODER: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(_Leases)
 
 
-async def leader_leases(transport: Transport) -> list[LeaderLease]:
-    """All leases of this scheduler, in all namespaces. Raises KubeError, msgspec.DecodeError."""
+async def leader_leases(transport: Transport, namespace: str) -> list[LeaderLease]:
+    """The leases of this scheduler in a namespace. Raises KubeError, and what ``decode`` raises.
+
+    Not in all: whoever may write a lease anywhere would be sent the credentials of those who look for a leader.
+    """
     params = {"labelSelector": f"{LABEL}=true"}
-    answer = await transport.request("GET", _LEASES, params=params)
+    path = _LEASES.format(path_segment(namespace))
+    answer = await transport.request("GET", path, params=params)
     return [_read(lease) for lease in decode(_DECODER, answer.body).items or ()]
 
 
@@ -82,7 +87,7 @@ def _read(lease: _Lease) -> LeaderLease:
     try:
         text = (metadata.annotations or {}).get(ANNOTATION, "")
         leader = msgspec.json.decode(text, type=Leader)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         leader = None
     if leader is not None and leader.identity != holder:
         leader = None

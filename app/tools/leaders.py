@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from app.kube.errors import UNREADABLE, KubeError
+from app.kube.connection import normalize_server
+from app.kube.errors import UNREADABLE, ConfigurationError, KubeError
 from app.kube.leaders import Leader, LeaderLease, leader_leases
 from app.kube.transport import Transport, path_segment
 from app.tools.subprocesses import ChildFailed, child
@@ -95,14 +96,17 @@ async def scheduler_name_of(api: Transport, namespace: str, pod: str) -> str | N
     return found.spec.scheduler_name
 
 
-async def find_leaders(api: Transport, scheduler_name: str | None) -> list[LeaderLease]:
-    """The leases of this scheduler; if profiles of some have the given name, only those. Raises NotReached."""
+async def find_leaders(
+    api: Transport, scheduler_name: str | None, namespace: str
+) -> list[LeaderLease]:
+    """The leases of this scheduler in a namespace; if profiles of some have the given name, only those. Raises NotReached."""
+    where = f"in namespace {namespace} (--lease-namespace)"
     try:
-        leases = await leader_leases(api)
+        leases = await leader_leases(api, namespace)
     except (KubeError, *UNREADABLE) as error:
-        raise NotReached(f"the leases of the cluster cannot be listed: {error}") from error
+        raise NotReached(f"the leases {where} cannot be listed: {error}") from error
     if not leases:
-        raise NotReached("no lease in the cluster is that of an aiokube-scheduler")
+        raise NotReached(f"no lease {where} is that of an aiokube-scheduler")
     named = [
         each for each in leases if each.leader and scheduler_name in each.leader.scheduler_names
     ]
@@ -118,6 +122,10 @@ async def reached(lease: LeaderLease, api: Transport, kubectl: Kubectl) -> Async
         raise NotReached(f"{where} is held by {holder}")
     if not leader.server:
         raise NotReached(f"{where} is held by {leader.identity}, which serves no endpoints")
+    try:
+        normalize_server(leader.server)
+    except ConfigurationError as error:
+        raise NotReached(f"{where} has no address of endpoints: {error}") from error
     problem = await _connect(leader)
     if problem is None:
         yield leader.server
@@ -136,12 +144,12 @@ async def reached(lease: LeaderLease, api: Transport, kubectl: Kubectl) -> Async
 async def _connect(leader: Leader) -> str | None:
     """Why no connection to the leader's address can be made; None if one can."""
     url = urlsplit(leader.server)
-    host = url.hostname or ""
+    host, port = url.hostname or "", url.port or 443
     if _is_loopback(host) and leader.host != socket.gethostname():
         return f"an address of {leader.host}, and this machine is {socket.gethostname()}"
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            _, writer = await asyncio.open_connection(host, url.port)
+            _, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
         return f"no connection within {CONNECT_SECONDS:.0f} s"
     except OSError as error:

@@ -61,6 +61,7 @@ class SchedulerTarget:
     certificate_authority: Path | None = None
     tls_server_name: str | None = None
     insecure_skip_tls_verify: bool = False
+    lease_namespace: str = "kube-system"
 
     def api_server(self) -> Connection:
         """The connection to the API server. Raises ConfigurationError."""
@@ -140,7 +141,7 @@ async def _found(
         return target.connection(target.server or DEFAULT_SERVER)
     api = await stack.enter_async_context(_client(target.api_server(), purpose))
     try:
-        leases = await find_leaders(api, None)
+        leases = await find_leaders(api, None, target.lease_namespace)
     except NotReached:
         return target.connection(DEFAULT_SERVER)
     problems: list[str] = []
@@ -170,7 +171,8 @@ async def story_of(target: SchedulerTarget, namespace: str, name: str) -> bytes:
     problems: list[str] = []
     async with _client(target.api_server(), "explain") as api:
         try:
-            leases = await find_leaders(api, await scheduler_name_of(api, namespace, name))
+            scheduler = await scheduler_name_of(api, namespace, name)
+            leases = await find_leaders(api, scheduler, target.lease_namespace)
         except NotReached as err:
             return await _story_on_this_machine(target, path, str(err))
         for lease in leases:

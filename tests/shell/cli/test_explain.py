@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import socket
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
@@ -160,14 +162,19 @@ def test_names(pod, expected):
 
 
 @contextlib.asynccontextmanager
-async def cluster_led_by(tmp_path, *servers, certificate=""):
+async def cluster_led_by(tmp_path, *servers, certificate="", namespace="kube-system"):
     """The kubeconfig of a cluster with a lease for each of these schedulers on this machine."""
     options = ClusterOptions(kubeconfig_out=tmp_path / "kubeconfig")
     async with EmbeddedCluster(options) as cluster:
         for number, server in enumerate(servers):
             identity = f"{socket.gethostname()}_{number}"
             leader = Leader(identity, server, certificate, ("default-scheduler",))
-            metadata = {"name": f"l{number}", "labels": LABELS, "annotations": leader.annotations()}
+            metadata = {
+                "name": f"l{number}",
+                "namespace": namespace,
+                "labels": LABELS,
+                "annotations": leader.annotations(),
+            }
             cluster.apply(
                 BY_RESOURCE["leases.coordination.k8s.io"],
                 {"metadata": metadata, "spec": {"holderIdentity": identity}},
@@ -218,7 +225,10 @@ async def test_nobody_leads_and_nobody_is_here(tmp_path, monkeypatch):
             with pytest.raises(NotAnswered) as caught:
                 await explain("", kubeconfig=kubeconfig)
     tried, then = str(caught.value).split("\n")
-    assert tried == "no lease in the cluster is that of an aiokube-scheduler"
+    assert (
+        tried
+        == "no lease in namespace kube-system (--lease-namespace) is that of an aiokube-scheduler"
+    )
     assert then.startswith(f"https://localhost:{port} cannot be asked")
     assert then.endswith("name the scheduler with --server")
 
@@ -276,3 +286,40 @@ def test_names_that_are_none(pod):
     result = invoke(pod)
     assert result.exit_code == 2
     assert "is not NAMESPACE/POD" in result.output
+
+
+async def test_a_lease_of_another_namespace_gets_no_credentials(tmp_path, monkeypatch):
+    """Whoever may write leases in any namespace could have them."""
+    asked = []
+
+    async def note(request):
+        asked.append(request)
+        return web.json_response({})
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", note)
+    async with (
+        TestServer(application) as server,
+        cluster_led_by(tmp_path, str(server.make_url("/")), namespace="theirs") as kubeconfig,
+    ):
+        target = SchedulerTarget(kubeconfig=kubeconfig, token=ADMIN_TOKEN)
+        with reserved_port() as port:
+            monkeypatch.setattr(module, "DEFAULT_SERVER", f"https://localhost:{port}")
+            with pytest.raises(NotAnswered, match="no lease in namespace kube-system"):
+                await story_of(target, "shop", "cart-0")
+        assert not asked
+        theirs = dataclasses.replace(target, lease_namespace="theirs")
+        assert await story_of(theirs, "shop", "cart-0") == b"{}"
+    assert [request.headers["Authorization"] for request in asked] == [f"Bearer {ADMIN_TOKEN}"]
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"{}", b'{"name":' * 20_000])
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_an_answer_that_is_no_explanation(monkeypatch, answer, output):
+    async def story(*_arguments):
+        return answer
+
+    monkeypatch.setattr("app.cli.explain.story_of", story)
+    run = invoke("shop/cart-0", "--output", output)
+    assert (run.exit_code, run.exception.__class__) == (1, SystemExit)
+    assert "Error: what answers is no aiokube-scheduler of this version: " in run.output

@@ -208,15 +208,17 @@ async def test_leaders_are_read_from_their_leases():
         manifest(**said),
         manifest({"holderIdentity": "kube-scheduler's"}, "overtaken", **said),
         manifest(None, "silent", annotations={"aiokube-scheduler.io/leader": "[]"}),
+        manifest(None, "deep", annotations={"aiokube-scheduler.io/leader": '{"a":' * 10_000}),
     ]
     transport = FakeTransport(handler=lambda sent: ok({"items": leases}))
-    read = await leader_leases(transport)
-    assert transport.sent[0].path == "/apis/coordination.k8s.io/v1/leases"
+    read = await leader_leases(transport, "kube-system")
+    assert transport.sent[0].path == "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
     assert transport.sent[0].params == {"labelSelector": "aiokube-scheduler.io/leader=true"}
     assert [(each.name, each.holder, each.leader) for each in read] == [
         ("kube-scheduler", "host_1", LEADER),
         ("overtaken", "kube-scheduler's", None),
         ("silent", "", None),
+        ("deep", "", None),
     ]
     assert LEADER.host == "host"
 

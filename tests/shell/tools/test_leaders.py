@@ -164,15 +164,23 @@ def leases(*leaders):
 async def test_the_leader_with_the_pod_s_profile_is_taken_or_all():
     two = [leader("https://a"), leader("https://b", names=("second", "third"))]
     for name, servers in {"third": ["https://b"], "none": ["https://a", "https://b"]}.items():
-        found = await find_leaders(leases(*two), name)
+        found = await find_leaders(leases(*two), name, "ns")
         assert [each.leader.server for each in found] == servers
 
 
 async def test_no_leader_at_all():
-    with pytest.raises(NotReached, match="no lease in the cluster"):
-        await find_leaders(leases(), None)
+    with pytest.raises(NotReached, match=r"no lease in namespace ns \(--lease-namespace\)"):
+        await find_leaders(leases(), None, "ns")
     with pytest.raises(NotReached, match="cannot be listed"):
-        await find_leaders(FakeTransport(handler=lambda sent: refused(403)), None)
+        await find_leaders(FakeTransport(handler=lambda sent: refused(403)), None, "ns")
+
+
+@pytest.mark.parametrize("server", ["https://[::1", "https://a:b", "ftp://a", "https://a\nb"])
+async def test_an_address_that_is_none(server):
+    said = await problem(lease(leader(server)))
+    assert said.startswith(
+        "lease kube-system/kube-scheduler has no address of endpoints: host must"
+    )
 
 
 async def test_the_pod_tells_its_scheduler():
