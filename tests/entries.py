@@ -18,16 +18,13 @@ from app.cel.devices import Selectors
 _LOWERED: dict[str, dict[str, int]] = {
     "app.framework.runner": {"_MEMO_BYTES": 64 * 2**10},
     "app.plugins.image_locality": {"_MAX_KEPT_BYTES": 4096},
-    "app.plugins.inter_pod_affinity.incoming": {"MAX_NAMESPACES": 4},
-    "app.plugins.pod_topology_spread.constraints": {"_MAX_KEPT": 8},
-    "app.plugins.pod_topology_spread.default_selector": {"_MAX_KEPT": 8},
     "app.plugins.volume_binding.unbound_volumes": {"_SPARE_TRAITS": 4},
     "app.plugins.volume_binding.volume_topology": {"_SPARE_TOPOLOGIES": 4},
     "app.state.columns.labels": {"_FEW_VALUES": 8, "_MAX_COLUMNS": 8},
-    "app.state.columns.terms": {"_MAX_MATCHES": 8, "MAX_NAMESPACES": 4},
     "app.state.nominations": {"_MAX_PRIORITIES": 4},
     "app.state.nominator": {"MAX_CHANGES": 8},
     "app.state.table": {"_MAX_LATEST": 64},
+    "app.state.weak_cache": {"MAX_VALUES": 8},
 }
 
 _OPAQUE = (type, types.ModuleType, weakref.ReferenceType, asyncio.TaskGroup)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -11,8 +10,8 @@ from app.model.objects import PodDisruptionBudget
 from app.model.pod import LabelSet, Pod
 from app.model.selectors import Selector, SelectorError, compile_selector
 from app.state.columns.selector_index import Scope, SelectorIndex
-from app.state.columns.terms import MAX_NAMESPACES
 from app.state.lister import Lister
+from app.state.weak_cache import WeakCache
 
 
 class _Budget(msgspec.Struct, frozen=True):
@@ -35,9 +34,7 @@ class Budgets:
         self._budgets: Final[dict[ClaimKey, _Budget]] = {}
         self._index: Final[SelectorIndex[ClaimKey]] = SelectorIndex()
         #: The budgets that match pods, by the pods' labels and namespace.
-        self._of_family: Final[WeakKeyDictionary[LabelSet, dict[str, tuple[_Budget, ...]]]] = (
-            WeakKeyDictionary()
-        )
+        self._of_family: Final[WeakCache[LabelSet, str, tuple[_Budget, ...]]] = WeakCache()
         for known in lister:
             self._changed(None, known)
         lister.follow(self._changed)
@@ -80,18 +77,13 @@ class Budgets:
     def _concerning(self, pod: Pod) -> tuple[_Budget, ...]:
         if not self._budgets or not pod.labels:
             return ()
-        by_namespace = self._of_family.get(pod.labels)
-        if by_namespace is None:
-            by_namespace = self._of_family[pod.labels] = {}
-        known = by_namespace.get(pod.namespace)
+        known = self._of_family.get(pod.labels, pod.namespace)
         if known is None:
-            if len(by_namespace) >= MAX_NAMESPACES:
-                by_namespace.clear()
             candidates = map(
                 self._budgets.__getitem__, self._index.candidates(pod.namespace, pod.labels)
             )
             known = tuple(b for b in candidates if b.selector.matches(pod.labels))
-            by_namespace[pod.namespace] = known
+            self._of_family.put(pod.labels, pod.namespace, known)
         return known
 
 

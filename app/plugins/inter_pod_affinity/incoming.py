@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -13,7 +12,8 @@ from app.state.cluster import Cluster
 from app.state.columns.families import PodCounter, PodFamilies
 from app.state.columns.label_index import LabelIndex
 from app.state.columns.selector_index import Scope
-from app.state.columns.terms import MAX_NAMESPACES, AffinityTerm, PodTerms, Terms
+from app.state.columns.terms import AffinityTerm, PodTerms, Terms
+from app.state.weak_cache import WeakCache
 
 
 class IncomingTerm(msgspec.Struct, frozen=True):
@@ -64,9 +64,7 @@ class IncomingTerms:
         cluster.namespaces.follow(self._namespace_changed)
         #: By template and namespace: the version of the namespaces on which the terms depend (None: none), and the
         #: terms.
-        self._kept: WeakKeyDictionary[PodTemplate, dict[str, tuple[int | None, Incoming]]] = (
-            WeakKeyDictionary()
-        )
+        self._kept: Final[WeakCache[PodTemplate, str, tuple[int | None, Incoming]]] = WeakCache()
 
     def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         if old is not None:
@@ -78,16 +76,11 @@ class IncomingTerms:
         """The pod's terms with the present namespaces."""
         if not pod.template.has_affinity:
             return _NOTHING
-        by_namespace = self._kept.get(pod.template)
-        if by_namespace is None:
-            by_namespace = self._kept[pod.template] = {}
-        kept = by_namespace.get(pod.namespace)
+        kept = self._kept.get(pod.template, pod.namespace)
         if kept is None or kept[0] not in {None, self._namespaces.version}:
             terms = self._terms.of(pod)
-            if len(by_namespace) >= MAX_NAMESPACES:
-                by_namespace.clear()
             version = self._namespaces.version if _selects_namespaces(terms) else None
-            kept = by_namespace[pod.namespace] = (version, self._expand(terms))
+            kept = self._kept.put(pod.template, pod.namespace, (version, self._expand(terms)))
         return kept[1]
 
     def _expand(self, terms: PodTerms) -> Incoming:

@@ -1,7 +1,6 @@
 """The spread constraints of a pod: its own, or the default ones with a derived selector."""
 
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -11,6 +10,7 @@ from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels, Selector, compile_selector
 from app.plugins.pod_topology_spread.default_selector import DefaultSelectors
 from app.state.cluster import Cluster
+from app.state.weak_cache import WeakCache
 
 #: Values of whenUnsatisfiable, for constraints that filter and constraints that score.
 HARD: Final = "DoNotSchedule"
@@ -24,9 +24,6 @@ SYSTEM_DEFAULTS: Final = (
     DefaultConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SOFT),
     DefaultConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SOFT),
 )
-
-#: The most compiled lists of constraints kept per template; they differ by the values of matchLabelKeys.
-_MAX_KEPT: Final = 1024
 
 
 class Constraint(msgspec.Struct, frozen=True):
@@ -78,9 +75,10 @@ class ConstraintSource:
             for action in (HARD, SOFT)
         }
         self._selectors = DefaultSelectors(cluster)
-        self._own: WeakKeyDictionary[
-            PodTemplate, dict[tuple[str, tuple[str | None, ...]], Constraints]
-        ] = WeakKeyDictionary()
+        #: By action and the values of matchLabelKeys.
+        self._own: Final[
+            WeakCache[PodTemplate, tuple[str, tuple[str | None, ...]], Constraints]
+        ] = WeakCache()
 
     @property
     def defaults_filter(self) -> bool:
@@ -103,16 +101,11 @@ class ConstraintSource:
         return bool(pod.template.spread_constraints) or not self.system_defaulted
 
     def _own_of(self, pod: Pod, action: str) -> Constraints:
-        kept = self._own.get(pod.template)
-        if kept is None:
-            kept = self._own[pod.template] = {}
         constraints = [c for c in pod.template.spread_constraints if c.when_unsatisfiable == action]
         keys = {key: None for c in constraints for key in c.match_label_keys or ()}
         key = (action, tuple([pod.labels.get(key) for key in keys]))
-        compiled = kept.get(key)
+        compiled = self._own.get(pod.template, key)
         if compiled is None:
             compiled = tuple(compile_constraint(c, pod.labels) for c in constraints)
-            if len(kept) >= _MAX_KEPT:
-                kept.clear()
-            kept[key] = compiled
+            self._own.put(pod.template, key, compiled)
         return compiled

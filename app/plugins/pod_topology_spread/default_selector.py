@@ -4,8 +4,7 @@ See docs/spec/plugins/pod-topology-spread.md#default-selector.
 """
 
 from collections.abc import Mapping
-from typing import Final, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Final
 
 from app.model.objects import (
     Named,
@@ -19,12 +18,8 @@ from app.model.pod import LabelSet, Pod
 from app.model.selectors import Selector, SelectorError, compile_selector, from_map
 from app.state.cluster import Cluster
 from app.state.columns.selector_index import Scope, SelectorIndex
+from app.state.weak_cache import WeakCache
 
-K = TypeVar("K")
-V = TypeVar("V")
-
-#: The number of label sets for which selectors are kept, and of selectors for each of them.
-_MAX_KEPT: Final = 4096
 _KINDS: Final[Mapping[tuple[str, str], type[Named]]] = {
     ("v1", "ReplicationController"): ReplicationController,
     ("apps/v1", "ReplicaSet"): ReplicaSet,
@@ -38,12 +33,12 @@ class DefaultSelectors:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         #: By labels of pods, and by namespace or owner.
-        self._by_services: WeakKeyDictionary[
-            LabelSet, dict[str, tuple[dict[str, str], Selector]]
-        ] = WeakKeyDictionary()
-        self._kept: WeakKeyDictionary[
-            LabelSet, dict[tuple[str, OwnerReference], tuple[Named, Selector]]
-        ] = WeakKeyDictionary()
+        self._by_services: Final[WeakCache[LabelSet, str, tuple[dict[str, str], Selector]]] = (
+            WeakCache()
+        )
+        self._kept: Final[
+            WeakCache[LabelSet, tuple[str, OwnerReference], tuple[Named, Selector]]
+        ] = WeakCache()
         #: The names of the Services with a selector, by their scope.
         self._names: Final[SelectorIndex[tuple[str, str]]] = SelectorIndex()
         for known in cluster.services:
@@ -66,16 +61,15 @@ class DefaultSelectors:
         if pod.owner is None or controller is None:
             return self._services(pod)[1]
         key = (pod.namespace, pod.owner)
-        by_owner = _entry(self._kept, pod.labels)
-        kept = by_owner.get(key)
+        kept = self._kept.get(pod.labels, key)
         if kept is None or kept[0] is not controller:
-            kept = by_owner[key] = (controller, _merge(self._services(pod)[0], controller))
+            selector = _merge(self._services(pod)[0], controller)
+            kept = self._kept.put(pod.labels, key, (controller, selector))
         return kept[1]
 
     def _services(self, pod: Pod) -> tuple[dict[str, str], Selector]:
         """The joint requirements of all Services that select the pod."""
-        by_namespace = _entry(self._by_services, pod.labels)
-        kept = by_namespace.get(pod.namespace)
+        kept = self._by_services.get(pod.labels, pod.namespace)
         if kept is None:
             pairs: dict[str, str] = {}
             for namespace, name in self._names.candidates(pod.namespace, pod.labels):
@@ -83,7 +77,7 @@ class DefaultSelectors:
                 selector = None if service is None else service.spec.selector
                 if selector is not None and selector.items() <= pod.labels.items():
                     pairs.update(selector)
-            kept = by_namespace[pod.namespace] = (pairs, from_map(pairs))
+            kept = self._by_services.put(pod.labels, pod.namespace, (pairs, from_map(pairs)))
         return kept
 
     def _controller(self, pod: Pod) -> Named | None:
@@ -92,18 +86,6 @@ class DefaultSelectors:
         if pod.owner is None or kind is None:
             return None
         return self._cluster.lister(kind).get(pod.owner.name, pod.namespace)
-
-
-def _entry(kept: WeakKeyDictionary[LabelSet, dict[K, V]], labels: LabelSet) -> dict[K, V]:
-    """The kept selectors for pods with these labels, below the limit."""
-    entry = kept.get(labels)
-    if entry is None:
-        if len(kept) >= _MAX_KEPT:
-            kept.clear()
-        entry = kept[labels] = {}
-    if len(entry) >= _MAX_KEPT:
-        entry.clear()
-    return entry
 
 
 def _merge(services: dict[str, str], controller: Named) -> Selector:

@@ -9,7 +9,6 @@ they require; pods with the same namespace and labels share the result until a t
 import enum
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -20,11 +19,8 @@ from app.model.selectors import Labels, Selector, SelectorError, compile_selecto
 from app.state.columns.families import Counts
 from app.state.columns.resources import Int64
 from app.state.columns.selector_index import Scope, SelectorIndex
+from app.state.weak_cache import WeakCache
 
-#: The most namespaces for which results are kept per template or set of labels.
-MAX_NAMESPACES: Final = 1024
-#: The most sets of labels for which the matching terms are kept.
-_MAX_MATCHES: Final = 4096
 #: A term with fewer rows than this keeps a dict; with more an array, if that takes less memory.
 _SPARSE_ROWS: Final = 32
 _ROWS_PER_SPARSE_ENTRY: Final = 24
@@ -219,11 +215,9 @@ class Terms:
         self._carriers: dict[tuple[PodTemplate, str], _Carrier] = {}
         self._terms: dict[tuple[TermKind, AffinityTerm, int], ExistingTerm] = {}
         self._index: SelectorIndex[ExistingTerm] = SelectorIndex()
-        self._parsed: WeakKeyDictionary[PodTemplate, dict[str, PodTerms]] = WeakKeyDictionary()
+        self._parsed: Final[WeakCache[PodTemplate, str, PodTerms]] = WeakCache()
         #: By labels and namespace of pods.
-        self._matching: WeakKeyDictionary[LabelSet, dict[str, tuple[Labels, MatchingTerms]]] = (
-            WeakKeyDictionary()
-        )
+        self._matching: Final[WeakCache[LabelSet, str, tuple[Labels, MatchingTerms]]] = WeakCache()
 
     def __len__(self) -> int:
         return len(self._terms)
@@ -232,32 +226,17 @@ class Terms:
         """The parsed terms of a pod, on a row or not."""
         if not pod.template.has_affinity:
             return _NO_TERMS
-        by_namespace = self._parsed.get(pod.template)
-        if by_namespace is None:
-            by_namespace = self._parsed[pod.template] = {}
-        parsed = by_namespace.get(pod.namespace)
-        if parsed is None:
-            if len(by_namespace) >= MAX_NAMESPACES:
-                by_namespace.clear()
-            parsed = parse_terms(pod.spec.affinity, pod.namespace)
-            by_namespace[pod.namespace] = parsed
-        return parsed
+        return self._parsed.get(pod.template, pod.namespace) or self._parsed.put(
+            pod.template, pod.namespace, parse_terms(pod.spec.affinity, pod.namespace)
+        )
 
     def matching(self, pod: Pod, namespace_labels: Labels) -> MatchingTerms:
         """The terms of pods on rows that select ``pod``, whose namespace has these labels."""
-        by_namespace = self._matching.get(pod.labels)
-        if by_namespace is None:
-            if len(self._matching) >= _MAX_MATCHES:
-                self._matching.clear()
-            by_namespace = self._matching[pod.labels] = {}
-        known = by_namespace.get(pod.namespace)
-        if known is not None and known[0] == namespace_labels:
-            return known[1]
-        matching = self._find(pod.namespace, namespace_labels, pod.labels)
-        if len(by_namespace) >= MAX_NAMESPACES:
-            by_namespace.clear()
-        by_namespace[pod.namespace] = (namespace_labels, matching)
-        return matching
+        known = self._matching.get(pod.labels, pod.namespace)
+        if known is None or known[0] != namespace_labels:
+            matching = self._find(pod.namespace, namespace_labels, pod.labels)
+            known = self._matching.put(pod.labels, pod.namespace, (namespace_labels, matching))
+        return known[1]
 
     def _find(self, namespace: str, namespace_labels: Labels, labels: Labels) -> MatchingTerms:
         anti: list[ExistingTerm] = []

@@ -91,7 +91,7 @@ def test_parsed_terms_go_with_their_template():
     terms = Terms(4)
     terms.of(carrier("one", term()))
     gc.collect()
-    assert not len(terms._parsed)
+    assert not len(terms._parsed._by_owner)
 
 
 # ---------------------------------------------------------------- counting
