@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from app.sim.resources.kinds import KINDS, STORED_VERBS, Kind, Subresource
+from app.sim.resources.kinds import Kind, KindTable, Subresource
 
 VERSION: Final = "v1.36.0"
 
@@ -27,37 +27,45 @@ def version_info() -> dict[str, str]:
     }
 
 
-def _groups() -> dict[str, list[Kind]]:
+def groups_of(kinds: KindTable) -> dict[str, list[Kind]]:
     """Group versions in the order of the table: ``apps/v1`` -> its kinds."""
     groups: dict[str, list[Kind]] = {}
-    for kind in KINDS:
+    for kind in kinds:
         groups.setdefault(kind.group_version, []).append(kind)
     return groups
 
 
-def plain_documents(address: str) -> dict[str, bytes]:
+def plain_documents(kinds: KindTable, address: str) -> dict[str, bytes]:
     """Builds the classic documents: path -> body. ``address`` is the server's host and port."""
-    groups = _groups()
+    groups = groups_of(kinds)
     api = {
         "kind": "APIVersions",
         "versions": ["v1"],
         "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
     }
-    named = [_api_group(group_version) for group_version in groups if "/" in group_version]
+    named = _api_groups(groups)
     apis = {"kind": "APIGroupList", "apiVersion": "v1", "groups": named}
     documents: dict[str, Any] = {"/api": api, "/apis": apis}
     for group in named:
         documents[f"/apis/{group['name']}"] = {"kind": "APIGroup", "apiVersion": "v1", **group}
-    for group_version, kinds in groups.items():
+    for group_version, members in groups.items():
         root = "/apis" if "/" in group_version else "/api"
-        documents[f"{root}/{group_version}"] = _resource_list(group_version, kinds)
+        documents[f"{root}/{group_version}"] = _resource_list(group_version, members)
     return {path: msgspec.json.encode(document) for path, document in documents.items()}
 
 
-def _api_group(group_version: str) -> dict[str, Any]:
-    group, _, version = group_version.partition("/")
-    entry = {"groupVersion": group_version, "version": version}
-    return {"name": group, "versions": [entry], "preferredVersion": entry}
+def _api_groups(group_versions: Iterable[str]) -> list[dict[str, Any]]:
+    """The named groups with their versions; the first one is preferred."""
+    groups: dict[str, list[dict[str, str]]] = {}
+    for group_version in group_versions:
+        group, _, version = group_version.rpartition("/")
+        if group:
+            entry = {"groupVersion": group_version, "version": version}
+            groups.setdefault(group, []).append(entry)
+    return [
+        {"name": group, "versions": versions, "preferredVersion": versions[0]}
+        for group, versions in groups.items()
+    ]
 
 
 def _resource_list(group_version: str, kinds: Iterable[Kind]) -> dict[str, Any]:
@@ -101,19 +109,19 @@ def _subresource(kind: Kind, sub: Subresource) -> dict[str, Any]:
     return entry | foreign
 
 
-def aggregated_documents() -> dict[str, bytes]:
+def aggregated_documents(kinds: KindTable) -> dict[str, bytes]:
     """Builds the two documents of aggregated discovery: path -> body."""
-    core: list[dict[str, Any]] = []
-    named: list[dict[str, Any]] = []
-    for group_version, kinds in _groups().items():
+    items: dict[str, dict[str, Any]] = {}
+    for group_version, members in groups_of(kinds).items():
         group, _, version = group_version.rpartition("/")
-        resources = [_aggregated_resource(kind) for kind in kinds]
-        item = {
-            "metadata": {"name": group} if group else {},
-            "versions": [{"version": version, "resources": resources, "freshness": "Current"}],
-        }
-        (named if group else core).append(item)
-    return {"/api": _discovery_list(core), "/apis": _discovery_list(named)}
+        metadata = {"name": group} if group else {}
+        item = items.setdefault(group, {"metadata": metadata, "versions": []})
+        resources = [_aggregated_resource(kind) for kind in members]
+        item["versions"].append(
+            {"version": version, "resources": resources, "freshness": "Current"}
+        )
+    core = [items.pop("")]
+    return {"/api": _discovery_list(core), "/apis": _discovery_list(list(items.values()))}
 
 
 def _discovery_list(items: list[dict[str, Any]]) -> bytes:
@@ -144,40 +152,16 @@ def _aggregated_resource(kind: Kind) -> dict[str, Any]:
     return entry | _names(kind) | ({"subresources": subresources} if subresources else {})
 
 
-def openapi_documents() -> dict[str, bytes]:
-    """The part of OpenAPI v3 that kubectl reads before it writes: the query parameters of PATCH.
-
-    Schemas are left out; kubectl then relies on those it was built with.
-    """
-    paths: dict[str, Any] = {}
-    documents: dict[str, bytes] = {}
-    for group_version, kinds in _groups().items():
+def openapi_index(kinds: KindTable) -> bytes:
+    """The index of the OpenAPI v3 documents."""
+    paths = {}
+    for group_version in groups_of(kinds):
         name = f"apis/{group_version}" if "/" in group_version else f"api/{group_version}"
-        document = {
-            "openapi": "3.0.0",
-            "info": {"title": "Kubernetes", "version": VERSION},
-            "paths": {_object_path(name, kind): _object_operations(kind) for kind in kinds},
-            "components": {"schemas": {}},
-        }
-        documents[f"/openapi/v3/{name}"] = msgspec.json.encode(document)
-        paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={VERSION}"}
-    documents["/openapi/v3"] = msgspec.json.encode({"paths": paths})
-    return documents
+        url = f"{OPENAPI_V3}/{name}?hash={VERSION}-{kinds.version}"
+        paths[name] = {"serverRelativeURL": url}
+    return msgspec.json.encode({"paths": paths})
 
 
-def _object_path(root: str, kind: Kind) -> str:
-    scope = "/namespaces/{namespace}" if kind.namespaced else ""
-    return f"/{root}{scope}/{kind.plural}/{{name}}"
-
-
-def _object_operations(kind: Kind) -> dict[str, Any]:
-    if kind.verbs != STORED_VERBS:
-        return {}
-    names = ("dryRun", "fieldManager", "fieldValidation", "force")
-    parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in names]
-    type_ = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-    return {"patch": {"parameters": parameters, "x-kubernetes-group-version-kind": type_}}
-
-
+OPENAPI_V3: Final = "/openapi/v3"
 OPENAPI_V2: Final = b"\x0a\x032.0"
 """An empty OpenAPI v2 document in the protobuf form that kubectl asks for: only ``swagger: "2.0"`` is set."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -16,14 +16,18 @@ from app.sim.api import Api
 from app.sim.errors import ApiError, unknown_resource
 from app.sim.http.discovery import (
     OPENAPI_V2,
+    OPENAPI_V3,
+    VERSION,
     aggregated_documents,
-    openapi_documents,
+    groups_of,
+    openapi_index,
     plain_documents,
     version_info,
 )
 from app.sim.http.faults import Faults
 from app.sim.http.handlers import ApiCall, Handlers, json_response, make_call, status_response
 from app.sim.http.negotiation import GROUP_DISCOVERY, JSON, wanted_form
+from app.sim.http.openapi import document
 from app.sim.http.routes import parse_path
 from app.sim.http.watch import Watcher, open_watch
 from app.sim.listing import ListOptions
@@ -53,6 +57,16 @@ class WatchLimits:
     """Pending events after which a watch is closed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The documents of discovery, by path."""
+
+    version: int = -1
+    """The version of the table of kinds from which they were built."""
+    plain: Mapping[str, bytes] = field(default_factory=dict)
+    aggregated: Mapping[str, bytes] = field(default_factory=dict)
+
+
 class Server:
     """Speaks HTTP for an Api on one address. Needs a running loop from ``start`` on."""
 
@@ -73,8 +87,10 @@ class Server:
         self._watchers: set[Watcher] = set()
         self._web_server: web.Server | None = None
         self._listener: asyncio.Server | None = None
-        self._documents: Mapping[str, bytes] = {}
-        self._aggregated = aggregated_documents()
+        self._address = ""
+        self._discovery = Discovery()
+        self._schemas: dict[tuple[str, int], asyncio.Future[bytes]] = {}
+        """(group and version, version of the table of kinds) -> the OpenAPI document."""
 
     async def start(self, host: str, port: int) -> int:
         """Begins to listen and returns the port. Raises OSError."""
@@ -87,7 +103,7 @@ class Server:
             max_field_size=64 * 1024,
         )
         bound = await self.listen(host, port)
-        self._documents = plain_documents(f"{host}:{bound}") | openapi_documents()
+        self._address = f"{host}:{bound}"
         return bound
 
     async def listen(self, host: str, port: int) -> int:
@@ -176,11 +192,14 @@ class Server:
         """Discovery, health and version."""
         path = path.rstrip("/") or "/"
         accept = request.headers.get("Accept", "")
-        if path in self._aggregated and wanted_form(accept) == GROUP_DISCOVERY:
+        discovery = self._present_discovery()
+        if path in discovery.aggregated and wanted_form(accept) == GROUP_DISCOVERY:
             headers = {"Content-Type": _AGGREGATED_TYPE}
-            return web.Response(body=self._aggregated[path], headers=headers)
-        if path in self._documents:
-            return json_response(self._documents[path])
+            return web.Response(body=discovery.aggregated[path], headers=headers)
+        if path in discovery.plain:
+            return json_response(discovery.plain[path])
+        if path.startswith(f"{OPENAPI_V3}/"):
+            return await self._openapi(path.removeprefix(f"{OPENAPI_V3}/"))
         if path in _HEALTH_PATHS or path.startswith(("/livez/", "/readyz/", "/healthz/")):
             return web.Response(text="ok")
         if path == "/version":
@@ -193,6 +212,32 @@ class Server:
         if path.startswith(("/api/", "/apis/")):
             raise unknown_resource()
         return web.Response(status=404, text="404 page not found\n")
+
+    def _present_discovery(self) -> "Discovery":
+        """The documents of discovery for the kinds that are served now."""
+        kinds = self._api.kinds
+        if self._discovery.version != kinds.version:
+            plain = plain_documents(kinds, self._address) | {OPENAPI_V3: openapi_index(kinds)}
+            self._discovery = Discovery(kinds.version, plain, aggregated_documents(kinds))
+        return self._discovery
+
+    async def _openapi(self, name: str) -> web.Response:
+        """The OpenAPI v3 document of a group and version. It is built in a thread, once."""
+        kinds = self._api.kinds
+        root, _, group_version = name.partition("/")
+        members = groups_of(kinds).get(group_version)
+        if members is None or (root == "api") == ("/" in group_version):
+            raise unknown_resource()
+        custom = {kind: kinds.schemas[kind] for kind in members if kind in kinds.schemas}
+        key = group_version, kinds.version if custom else 0
+        building = self._schemas.get(key)
+        if building is None:
+            for known in [each for each in self._schemas if each[0] == group_version]:
+                del self._schemas[known]
+            loop = asyncio.get_running_loop()
+            building = loop.run_in_executor(None, document, members, custom, VERSION)
+            self._schemas[key] = building
+        return json_response(await asyncio.shield(building))
 
     async def _watch(
         self, request: web.BaseRequest, call: ApiCall, options: ListOptions

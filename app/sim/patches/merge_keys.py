@@ -84,7 +84,7 @@ def _object(**fields: Rule) -> Struct:
 
 _DEFAULT: Final = _object()
 
-_STRUCTS: Final[Mapping[str, Struct]] = {
+STRUCTS: Final[Mapping[str, Struct]] = {
     "pods": _object(spec=_POD_SPEC, status=_POD_STATUS),
     "podtemplates": _object(template=_TEMPLATE),
     "nodes": _object(
@@ -107,8 +107,9 @@ _STRUCTS: Final[Mapping[str, Struct]] = {
     "csinodes.storage.k8s.io": _object(spec=_inside(drivers=_BY_NAME)),
     "resourceclaims.resource.k8s.io": _object(status=_inside(reservedFor=_by("uid"))),
 }
+"""resource -> rules of its objects; those of other resources have the default ones."""
 
 
 def struct_of(resource: str) -> Struct:
     """Returns the merge rules of a resource's objects."""
-    return _STRUCTS.get(resource, _DEFAULT)
+    return STRUCTS.get(resource, _DEFAULT)

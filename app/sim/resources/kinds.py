@@ -243,20 +243,24 @@ class KindTable:
     def __init__(self) -> None:
         self.by_path: dict[tuple[str, str, str], Kind] = dict(BY_PATH)
         self.by_type: dict[tuple[str, str], Kind] = dict(BY_GROUP_KIND)
+        self.schemas: dict[Kind, dict[str, Any]] = {}
+        """custom kind -> the schema of its objects (OpenAPI v3)."""
         self.version = 0
         """Counts the changes."""
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(list(self.by_path.values()))
 
-    def add(self, kind: Kind) -> None:
-        """Serves a kind, or replaces the one with the same path."""
+    def add(self, kind: Kind, schema: dict[str, Any]) -> None:
+        """Serves a custom kind, or replaces the one with the same path."""
+        self.schemas[kind] = schema
         self.by_path[kind.group, kind.version, kind.plural] = kind
         self.by_type[kind.group_version, kind.kind] = kind
         self.version += 1
 
     def remove(self, kind: Kind) -> None:
         """Serves a kind no longer."""
+        self.schemas.pop(kind, None)
         self.by_path.pop((kind.group, kind.version, kind.plural), None)
         self.by_type.pop((kind.group_version, kind.kind), None)
         self.version += 1
