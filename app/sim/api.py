@@ -30,6 +30,7 @@ from app.sim.objects import generated_name, is_being_deleted, new_uid, normalise
 from app.sim.patches.json_patch import apply_json_patch, apply_merge_patch
 from app.sim.patches.merge_keys import struct_of
 from app.sim.patches.strategic_merge import apply_strategic_merge
+from app.sim.resources.custom import CustomResourceDefinitionStrategy
 from app.sim.resources.defaults import set_defaults
 from app.sim.resources.devices.strategies import (
     DeviceClassStrategy,
@@ -42,6 +43,7 @@ from app.sim.resources.kinds import (
     EVENTS,
     NAMESPACES,
     PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
     RUNTIME_CLASSES,
     STORAGE_CLASSES,
     Kind,
@@ -49,6 +51,7 @@ from app.sim.resources.kinds import (
     is_stored,
 )
 from app.sim.resources.pods import PodStrategy
+from app.sim.resources.quotas import admit_quota
 from app.sim.resources.services import ServiceStrategy
 from app.sim.resources.strategy import (
     WITH_STATUS,
@@ -71,6 +74,7 @@ _STRATEGIES: Final[Mapping[str, KindStrategy]] = {
     "poddisruptionbudgets.policy": DisruptionBudgetStrategy(),
     "priorityclasses.scheduling.k8s.io": PriorityClassStrategy(),
     "services": ServiceStrategy(),
+    "customresourcedefinitions.apiextensions.k8s.io": CustomResourceDefinitionStrategy(),
     "replicationcontrollers": WorkloadStrategy("map"),
     "replicasets.apps": WorkloadStrategy(),
     "deployments.apps": WorkloadStrategy(),
@@ -166,6 +170,8 @@ class Api:
         existing = self.store[kind.storage].records.get(key)
         if existing is not None:
             raise already_exists(kind, key[1], is_going=is_being_deleted(existing.value))
+        if kind.namespaced and self.store[RESOURCE_QUOTAS.storage].records:
+            admit_quota(self, kind, value)
         return self.write(kind, value, dry_run=dry_run)
 
     def restore(self, kind: Kind, namespace: str, body: Any) -> Record:

@@ -15,6 +15,7 @@ from aiohttp import web
 from app.sim.api import Api
 from app.sim.clock import wall_clock
 from app.sim.controllers.controller import Controller
+from app.sim.controllers.custom_resources import CustomResourceController
 from app.sim.controllers.disruption import DisruptionController
 from app.sim.controllers.garbage_collection import (
     EventExpiry,
@@ -22,9 +23,14 @@ from app.sim.controllers.garbage_collection import (
     NamespaceController,
 )
 from app.sim.controllers.kubelet import KubeletOptions, Kubelets
+from app.sim.controllers.namespaces import (
+    NamespaceContentsController,
+    ResourceQuotaController,
+)
 from app.sim.controllers.persistent_volumes import (
     EphemeralVolumeController,
     PersistentVolumeController,
+    default_storage_class,
 )
 from app.sim.controllers.resource_claims import ResourceClaimController
 from app.sim.controllers.workloads.controller import RULES, WorkloadController
@@ -40,6 +46,7 @@ from app.sim.resources.kinds import (
     NODES,
     PRIORITY_CLASSES,
     RESOURCE_SLICES,
+    STORAGE_CLASSES,
     Kind,
 )
 from app.sim.resources.priority import system_priority_classes
@@ -70,7 +77,8 @@ class ClusterOptions:
     claims: bool = False
     """Run the controller of ResourceClaims: create them from templates, and deallocate those whose pods have ended."""
     workloads: bool = False
-    """Run the controllers of Deployments, StatefulSets, DaemonSets, Jobs and the like, which create their pods."""
+    """Run the controllers of Deployments, StatefulSets, DaemonSets, Jobs and the like, which create their pods, of service accounts
+    and of quotas, and have a default StorageClass."""
     kubeconfig_out: Path | None = None
     history_limit: int = 10_000
     """Changes kept per resource. A watch that resumes from an older one gets 410."""
@@ -114,6 +122,7 @@ class EmbeddedCluster:
             NamespaceController(self.api),
             EventExpiry(self.api, ttl=self.options.event_ttl),
             GarbageCollector(self.api),
+            CustomResourceController(self.api),
         ]
         if self.options.keep_budgets:
             controllers.append(DisruptionController(self.api))
@@ -125,7 +134,11 @@ class EmbeddedCluster:
         if self.options.claims:
             controllers.append(ResourceClaimController(self.api))
         if self.options.workloads:
-            controllers.append(WorkloadController(self.api))
+            controllers += [
+                NamespaceContentsController(self.api),
+                ResourceQuotaController(self.api),
+                WorkloadController(self.api),
+            ]
         if self.options.kubelets is not None:
             controllers.append(Kubelets(self.api, self.options.kubelets))
         return controllers
@@ -146,6 +159,8 @@ class EmbeddedCluster:
             self.api.create(NAMESPACES, "", {"metadata": {"name": name}})
         for priority_class in system_priority_classes():
             self.api.create(PRIORITY_CLASSES, "", priority_class)
+        if self.options.workloads and self.options.volumes:
+            self.api.create(STORAGE_CLASSES, "", default_storage_class())
         self.add_nodes(self.options.nodes)
         self.load_files(self.options.load)
         self.port = await self._server.start(self.options.host, self.options.port)

@@ -206,7 +206,7 @@ def test_a_workload_that_cannot_be_loaded(tmp_path):
     bad["spec"]["selector"] = {"matchLabels": {"app": "y"}}
     result = simulate("--nodes=1", "--workload", write(tmp_path / "w.json", bad))
     assert result.returncode == 2, result.stdout + result.stderr
-    assert "w.json: document 1, items[0]: Deployment shop/x: spec.selector" in result.stderr
+    assert "w.json: document 1, items[0]: Deployment shop/x: Deployment.apps" in result.stderr
     assert "Traceback" not in result.stderr
 
 

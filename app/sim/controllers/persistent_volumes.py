@@ -46,6 +46,17 @@ _PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 _ALL: Final = "all unbound claims"
 """The controller's only key."""
 
+
+def default_storage_class() -> Object:
+    """The class of claims that name none, as clusters on a laptop have it."""
+    mark = {"storageclass.kubernetes.io/is-default-class": "true"}
+    return {
+        "metadata": {"name": "standard", "annotations": mark},
+        "provisioner": "volumes.sim.aiokube-scheduler.io",
+        "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER,
+    }
+
+
 Segment = Mapping[str, str]
 """Labels that a node must have to reach a volume (CSI: a topology segment)."""
 

@@ -101,35 +101,31 @@ def _replica_set(value: Object) -> None:
     value.setdefault("status", {"replicas": 0})
 
 
+def _set_rolling_update(spec: Object, field: str, defaults: Mapping[str, Any]) -> None:
+    """Sets the update strategy, and the bounds of a rolling update where they are missing."""
+    strategy = spec.setdefault(field, {})
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        _fill(strategy.setdefault("rollingUpdate", {}), defaults)
+
+
 def _deployment(value: Object) -> None:
     _replicated(value)
-    rolling = {"maxUnavailable": "25%", "maxSurge": "25%"}
-    strategy = {"type": "RollingUpdate", "rollingUpdate": rolling}
-    _fill(
-        value["spec"],
-        {"strategy": strategy, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600},
-    )
+    bounds = {"maxUnavailable": "25%", "maxSurge": "25%"}
+    _set_rolling_update(value["spec"], "strategy", bounds)
+    _fill(value["spec"], {"revisionHistoryLimit": 10, "progressDeadlineSeconds": 600})
 
 
 def _stateful_set(value: Object) -> None:
     _replicated(value)
-    strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
-    _fill(
-        value["spec"],
-        {
-            "podManagementPolicy": "OrderedReady",
-            "updateStrategy": strategy,
-            "revisionHistoryLimit": 10,
-        },
-    )
+    _set_rolling_update(value["spec"], "updateStrategy", {"partition": 0})
+    _fill(value["spec"], {"podManagementPolicy": "OrderedReady", "revisionHistoryLimit": 10})
     value.setdefault("status", {"replicas": 0, "availableReplicas": 0})
 
 
 def _daemon_set(value: Object) -> None:
     _templated(value)
-    rolling = {"maxUnavailable": 1, "maxSurge": 0}
-    strategy = {"type": "RollingUpdate", "rollingUpdate": rolling}
-    _fill(value["spec"], {"updateStrategy": strategy, "revisionHistoryLimit": 10})
+    _set_rolling_update(value["spec"], "updateStrategy", {"maxUnavailable": 1, "maxSurge": 0})
+    _fill(value["spec"], {"revisionHistoryLimit": 10})
     counts = (
         "currentNumberScheduled",
         "numberMisscheduled",

@@ -61,8 +61,6 @@ class Kind:
     """Resource of the kind whose objects these are, seen in another version (``events``)."""
     stored_version: str = ""
     """Group and version in which the objects of a custom resource are stored, if that is another one."""
-    is_custom: bool = False
-    """Defined by a CustomResourceDefinition."""
     group_version: str = field(init=False)
     resource: str = field(init=False)
     """Plural with group, as in error texts: ``leases.coordination.k8s.io``."""

@@ -14,6 +14,7 @@ from app.sim.errors import (
 )
 from app.sim.resources.devices.pod_entries import entry_mistakes, entry_status_mistakes
 from app.sim.resources.priority import admit_priority
+from app.sim.resources.quotas import admit_limits
 from app.sim.resources.runtime_class import admit_runtime_class
 from app.sim.resources.strategy import KindStrategy
 from app.sim.resources.validation import name_mistakes
@@ -42,6 +43,7 @@ class PodStrategy(KindStrategy):
     def prepare_for_create(self, value: Object, api: "Api") -> None:
         admit_priority(value, api.priority_classes())
         admit_runtime_class(value, api)
+        admit_limits(value, api)
         _merge_label_keys(value)
         _tolerate_for_a_while(value["spec"])
         status: Object = {"phase": "Pending"}

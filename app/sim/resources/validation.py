@@ -41,6 +41,8 @@ _NOT_A_LABEL_VALUE: Final = (
 _STANDARD_FINALIZERS: Final = {"foregroundDeletion", "kubernetes", "orphan"}
 _NAMED_BY_LABEL: Final = {"namespaces", "services"}
 """Resources whose names must be a single DNS label."""
+_NAMED_BY_SEGMENT: Final = {"rbac.authorization.k8s.io"}
+"""Groups whose objects have names such as ``system:node``."""
 
 
 def name_mistakes(field: str, name: str, *, single_label: bool) -> list[Cause]:
@@ -54,13 +56,23 @@ def name_mistakes(field: str, name: str, *, single_label: bool) -> list[Cause]:
     return [invalid_value(field, name, detail) for detail in details]
 
 
+def _segment_mistakes(name: str) -> list[Cause]:
+    """Checks a name that may be anything that a path can have between two slashes."""
+    details = [f"may not be '{name}'"] if name in (".", "..") else []
+    details += [f"may not contain '{part}'" for part in ("/", "%") if part in name]
+    return [invalid_value("metadata.name", name, detail) for detail in details]
+
+
 def metadata_mistakes(kind: Kind, value: Object) -> list[Cause]:
     """Checks name, labels and finalizers of an object."""
     metadata = value["metadata"]
     name = metadata.get("name", "")
     if not name:
         return [required("metadata.name", "name or generateName is required")]
-    causes = name_mistakes("metadata.name", name, single_label=kind.plural in _NAMED_BY_LABEL)
+    if kind.group in _NAMED_BY_SEGMENT:
+        causes = _segment_mistakes(name)
+    else:
+        causes = name_mistakes("metadata.name", name, single_label=kind.plural in _NAMED_BY_LABEL)
     causes += label_mistakes("metadata.labels", metadata.get("labels", {}))
     for index, finalizer in enumerate(metadata.get("finalizers", ())):
         causes += label_key_mistakes("metadata.finalizers", finalizer)

@@ -1,0 +1,107 @@
+"""CustomResourceDefinitions: the kinds that they define. Their objects are stored as they are given."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from app.sim.errors import Cause, invalid_value, required
+from app.sim.resources.kinds import BY_RESOURCE, Kind
+from app.sim.resources.strategy import KindStrategy
+from app.sim.resources.validation import name_mistakes
+from app.sim.store import Object
+
+_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+_VERSION: Final = re.compile(r"v[a-z0-9]{1,20}")
+_SCOPES: Final = ("Namespaced", "Cluster")
+
+
+class CustomResourceDefinitionStrategy(KindStrategy):
+    """A definition has valid names, at least one version, and exactly one that is stored."""
+
+    def mistakes(self, value: Object) -> list[Cause]:
+        spec = value.get("spec") or {}
+        names = spec.get("names") if isinstance(spec.get("names"), dict) else {}
+        group, plural = str(spec.get("group", "")), str((names or {}).get("plural", ""))
+        causes = name_mistakes("spec.group", group, single_label=False)
+        causes += name_mistakes("spec.names.plural", plural, single_label=True)
+        if value["metadata"]["name"] != f"{plural}.{group}":
+            detail = f'must be spec.names.plural+"."+spec.group: "{plural}.{group}"'
+            causes.append(invalid_value("metadata.name", value["metadata"]["name"], detail))
+        if f"{plural}.{group}" in BY_RESOURCE or "." not in group:
+            detail = "is a group or resource of the server itself"
+            causes.append(invalid_value("spec.group", group, detail))
+        if not _KIND.fullmatch(str((names or {}).get("kind", ""))):
+            causes.append(required("spec.names.kind"))
+        if spec.get("scope") not in _SCOPES:
+            detail = "must be Namespaced or Cluster"
+            causes.append(invalid_value("spec.scope", str(spec.get("scope")), detail))
+        return causes + _version_mistakes(spec)
+
+
+def _version_mistakes(spec: Object) -> list[Cause]:
+    versions = spec.get("versions")
+    if not isinstance(versions, list) or not all(isinstance(each, dict) for each in versions):
+        return [required("spec.versions")]
+    names = [str(each.get("name", "")) for each in versions]
+    causes = [
+        invalid_value(f"spec.versions[{index}].name", name, "must be a version such as v1")
+        for index, name in enumerate(names)
+        if not _VERSION.fullmatch(name) or name in names[:index]
+    ]
+    if sum(bool(each.get("storage")) for each in versions) != 1:
+        detail = "must have exactly one version marked as storage version"
+        causes.append(invalid_value("spec.versions", ", ".join(names), detail))
+    return causes
+
+
+def kinds_of(definition: Object) -> Iterator[tuple[Kind, dict[str, Any]]]:
+    """The kinds that a definition defines, one for each version that is served, and their schemas."""
+    spec, names = definition["spec"], definition["spec"]["names"]
+    stored = next(each["name"] for each in spec["versions"] if each.get("storage"))
+    resource = f"{names['plural']}.{spec['group']}"
+    for version in spec["versions"]:
+        if not version.get("served"):
+            continue
+        other = version["name"] != stored
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        kind = Kind(
+            group=spec["group"],
+            version=version["name"],
+            kind=names["kind"],
+            plural=names["plural"],
+            namespaced=spec["scope"] == "Namespaced",
+            short_names=_texts(names.get("shortNames")),
+            categories=_texts(names.get("categories")),
+            has_status="status" in (version.get("subresources") or {}),
+            counts_generations=True,
+            stored_as=resource if other else "",
+            stored_version=f"{spec['group']}/{stored}" if other else "",
+        )
+        yield kind, schema if isinstance(schema, dict) else {}
+
+
+def _texts(given: Any) -> tuple[str, ...]:
+    return tuple(str(each) for each in given) if isinstance(given, list) else ()
+
+
+def definition_status(definition: Object, timestamp: str) -> Object:
+    """The status of a definition whose kinds are served."""
+    names = definition["spec"]["names"]
+    known = {"singular": names["kind"].lower(), "listKind": f"{names['kind']}List"}
+    reasons = {"NamesAccepted": "NoConflicts", "Established": "InitialNamesAccepted"}
+    return {
+        "conditions": [
+            {
+                "type": type_,
+                "status": "True",
+                "lastTransitionTime": timestamp,
+                "reason": reason,
+                "message": "",
+            }
+            for type_, reason in reasons.items()
+        ],
+        "acceptedNames": known | names,
+        "storedVersions": [
+            each["name"] for each in definition["spec"]["versions"] if each.get("storage")
+        ],
+    }

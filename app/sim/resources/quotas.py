@@ -1,0 +1,221 @@
+"""ResourceQuotas: what objects use, and whether there is room for another one. LimitRanges: defaults and bounds of containers."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from app.model.quantity import QuantityError, binary, parse
+from app.sim.errors import forbidden
+from app.sim.resources.kinds import LIMIT_RANGES, PODS, RESOURCE_QUOTAS, Kind
+from app.sim.store import Object
+
+if TYPE_CHECKING:
+    from app.sim.api import Api
+
+_NANO: Final = 10**9
+_COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+_COUNTED: Final = (
+    "pods",
+    "services",
+    "configmaps",
+    "secrets",
+    "persistentvolumeclaims",
+    "replicationcontrollers",
+    "resourcequotas",
+)
+"""Resources that can be counted by their bare name, and not only as ``count/NAME``."""
+_ENDED: Final = ("Succeeded", "Failed")
+
+Amounts = dict[str, int]
+"""resource -> amount in nano-units."""
+
+
+def charge(kind: Kind, value: Object) -> Amounts:
+    """What an object uses of quotas."""
+    amounts: Amounts = {f"count/{kind.resource}": _NANO}
+    if kind.resource in _COUNTED:
+        amounts[kind.resource] = _NANO
+    if kind is PODS:
+        if value["status"].get("phase") in _ENDED:
+            return {}
+        amounts |= _pod_charge(value["spec"])
+    elif kind.resource == "persistentvolumeclaims":
+        requests = (value["spec"].get("resources") or {}).get("requests") or {}
+        amounts["requests.storage"] = _amount(requests.get("storage", "0"))
+    elif kind.resource == "services":
+        type_ = value["spec"].get("type")
+        ports = len(value["spec"].get("ports") or ()) * _NANO
+        amounts["services.loadbalancers"] = _NANO if type_ == "LoadBalancer" else 0
+        amounts["services.nodeports"] = ports if type_ in ("NodePort", "LoadBalancer") else 0
+    return amounts
+
+
+def _pod_charge(spec: Object) -> Amounts:
+    amounts: Amounts = {}
+    for field in ("requests", "limits"):
+        total: Amounts = {}
+        for container in spec.get("containers") or ():
+            for name, amount in _resources(container, field).items():
+                total[name] = total.get(name, 0) + amount
+        for container in spec.get("initContainers") or ():
+            for name, amount in _resources(container, field).items():
+                total[name] = max(total.get(name, 0), amount)
+        for name, amount in total.items():
+            amounts[f"{field}.{name}"] = amount
+            if field == "requests" and name in _COMPUTE:
+                amounts[name] = amount
+    return amounts
+
+
+def _resources(container: Object, field: str) -> Amounts:
+    given = (container.get("resources") or {}).get(field) or {}
+    return {name: _amount(text) for name, text in given.items()}
+
+
+def _amount(text: Any) -> int:
+    try:
+        return parse(str(text))
+    except QuantityError:
+        return 0
+
+
+def used(api: "Api", quota: Object) -> Amounts:
+    """What the objects in a quota's namespace use of it."""
+    hard = quota["spec"].get("hard") or {}
+    total: Amounts = dict.fromkeys(hard, 0)
+    for kind in _concerned(api, quota):
+        for record in api.store[kind.storage].ordered(namespace=quota["metadata"]["namespace"]):
+            if _in_scope(quota, kind, record.value):
+                for resource, amount in charge(kind, record.value).items():
+                    if resource in total:
+                        total[resource] += amount
+    return total
+
+
+def _concerned(api: "Api", quota: Object) -> Iterable[Kind]:
+    """The kinds whose objects a quota counts."""
+    hard = quota["spec"].get("hard") or {}
+    for kind in api.kinds:
+        if not kind.namespaced or "watch" not in kind.verbs or kind.stored_as:
+            continue
+        names = {f"count/{kind.resource}", kind.resource}
+        storage = kind.resource == "persistentvolumeclaims" and "requests.storage" in hard
+        service = kind.resource == "services" and any(name.startswith("services.") for name in hard)
+        if kind is PODS or storage or service or names & hard.keys():
+            yield kind
+
+
+def _in_scope(quota: Object, kind: Kind, value: Object) -> bool:
+    """Whether a quota with scopes counts an object. Such quotas count pods only."""
+    scopes = [{"scopeName": name, "operator": "Exists"} for name in quota["spec"].get("scopes", ())]
+    scopes += (quota["spec"].get("scopeSelector") or {}).get("matchExpressions") or ()
+    if not scopes:
+        return True
+    return kind is PODS and all(_matches(scope, value) for scope in scopes)
+
+
+def _matches(scope: Mapping[str, Any], pod: Object) -> bool:
+    name, spec = scope.get("scopeName"), pod["spec"]
+    if name == "PriorityClass":
+        given, values = spec.get("priorityClassName", ""), scope.get("values") or ()
+        operator = scope.get("operator", "Exists")
+        known = {"Exists": bool(given), "DoesNotExist": not given, "In": given in values}
+        return known.get(operator, given not in values)
+    best_effort = pod["status"].get("qosClass") == "BestEffort"
+    ends = spec.get("activeDeadlineSeconds") is not None
+    known = {
+        "BestEffort": best_effort,
+        "NotBestEffort": not best_effort,
+        "Terminating": ends,
+        "NotTerminating": not ends,
+    }
+    return known.get(str(name), False)
+
+
+def admit_quota(api: "Api", kind: Kind, value: Object) -> None:
+    """Checks that a new object fits into the quotas of its namespace. Raises 403."""
+    namespace, name = value["metadata"]["namespace"], value["metadata"]["name"]
+    for record in api.store[RESOURCE_QUOTAS.storage].ordered(namespace=namespace):
+        quota = record.value
+        hard = {key: _amount(text) for key, text in (quota["spec"].get("hard") or {}).items()}
+        asked = {key: amount for key, amount in charge(kind, value).items() if key in hard}
+        if not _in_scope(quota, kind, value):
+            continue
+        missing = _unspecified(hard, value) if kind is PODS else ""
+        if missing:
+            raise forbidden(kind, name, f"failed quota: {record.name}: must specify {missing}")
+        if not any(asked.values()):
+            continue
+        present = used(api, quota)
+        exceeded = [key for key in sorted(asked) if present[key] + asked[key] > hard[key]]
+        if exceeded:
+            parts = {"requested": asked, "used": present, "limited": hard}
+            told = ", ".join(
+                f"{part}: {','.join(f'{key}={binary(amounts[key])}' for key in exceeded)}"
+                for part, amounts in parts.items()
+            )
+            raise forbidden(kind, name, f"exceeded quota: {record.name}, {told}")
+
+
+def _unspecified(hard: Mapping[str, int], pod: Object) -> str:
+    """The computing resources that a quota limits and a container does not name."""
+    found = []
+    for resource in sorted(hard):
+        field, _, name = resource.rpartition(".")
+        if name not in _COMPUTE or field not in ("", "requests", "limits"):
+            continue
+        lacking = [
+            container["name"]
+            for container in pod["spec"].get("containers") or ()
+            if name not in _resources(container, field or "requests")
+        ]
+        if lacking:
+            found.append(f"{resource} for: {','.join(lacking)}")
+    return "; ".join(found)
+
+
+def quota_status(api: "Api", quota: Object) -> Object:
+    """The status of a quota."""
+    amounts = used(api, quota)
+    return {
+        "hard": quota["spec"].get("hard") or {},
+        "used": {resource: binary(amount) for resource, amount in amounts.items()},
+    }
+
+
+# ---------------------------------------------------------------- LimitRanges
+
+
+def admit_limits(pod: Object, api: "Api") -> None:
+    """Sets the default resources of containers, and checks their bounds. Raises 403."""
+    collection = api.store[LIMIT_RANGES.storage]
+    if not collection.records:
+        return
+    for record in collection.ordered(namespace=pod["metadata"]["namespace"]):
+        for limit in record.value.get("spec", {}).get("limits") or ():
+            if limit.get("type") == "Container":
+                for field in ("initContainers", "containers"):
+                    for container in pod["spec"].get(field) or ():
+                        _apply_limit(pod, container, limit)
+
+
+def _apply_limit(pod: Object, container: Object, limit: Mapping[str, Any]) -> None:
+    resources = container.setdefault("resources", {})
+    limits = {**(limit.get("default") or {}), **(resources.get("limits") or {})}
+    given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    requests = {**(limit.get("default") or {}), **(limit.get("defaultRequest") or {}), **given}
+    if limits:
+        resources["limits"] = limits
+    if requests:
+        resources["requests"] = requests
+    for name, text in (limit.get("max") or {}).items():
+        asked = limits.get(name, requests.get(name))
+        if asked is None or _amount(asked) > _amount(text):
+            found = "no limit is specified" if asked is None else f"limit is {asked}"
+            why = f"maximum {name} usage per Container is {text}, but {found}"
+            raise forbidden(PODS, pod["metadata"]["name"], why)
+    for name, text in (limit.get("min") or {}).items():
+        asked = requests.get(name)
+        if asked is None or _amount(asked) < _amount(text):
+            found = "no request is specified" if asked is None else f"request is {asked}"
+            why = f"minimum {name} usage per Container is {text}, but {found}"
+            raise forbidden(PODS, pod["metadata"]["name"], why)
