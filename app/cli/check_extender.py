@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from app.cli.flags import read_seconds
-from app.cli.process import explained, run_loop
+from app.cli.process import explained, printable, run_loop
 from app.extender.config import (
     ExtenderConfig,
     ExtenderConfigError,
@@ -23,6 +23,7 @@ from app.settings.problems import ConfigurationError
 from app.sim.manifests import ManifestError, load_all_yaml
 from app.tools.check_extender import CheckOptions, ExtenderReport, check
 from app.tools.extender_checks import (
+    CheckFinding,
     Exchange,
     Manifest,
     SampleObjects,
@@ -179,7 +180,7 @@ def _lines(report: ExtenderReport) -> Iterator[str]:
         yield f"  {exchange.about}: {_outcome(exchange)}"
     for finding in sorted(report.findings, key=lambda f: list(Severity).index(f.severity)):
         about = f"{finding.about}: " if finding.about else ""
-        yield f"  {_MARKS[finding.severity]} {about}{finding.text}"
+        yield f"  {_MARKS[finding.severity]} {about}{printable(finding.text)}"
     errors, warnings = (report.count(s) for s in (Severity.ERROR, Severity.WARNING))
     yield f"  {_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
 
@@ -202,11 +203,15 @@ def _as_json(reports: Sequence[ExtenderReport]) -> str:
             "extender": report.config.name,
             "errors": report.count(Severity.ERROR),
             "warnings": report.count(Severity.WARNING),
-            "findings": [dataclasses.asdict(finding) for finding in report.findings],
+            "findings": [_plain(finding) for finding in report.findings],
         }
         for report in reports
     ]
     return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
+
+
+def _plain(finding: CheckFinding) -> dict[str, str]:
+    return dataclasses.asdict(finding) | {"text": printable(finding.text)}
 
 
 command: Final = _check_extender

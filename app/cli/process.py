@@ -26,6 +26,17 @@ def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
         return runner.run(coroutine)
 
 
+def printable(text: str) -> str:
+    r"""A text for a terminal: control characters and lone surrogates are escaped, line breaks stay.
+
+    >>> printable("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
 @contextlib.contextmanager
 def explained(*expected: type[Exception], status: int = 1) -> Iterator[None]:
     """Reports errors of these types, alone or in exception groups, as click reports its own: ``Error: ...`` and a status.
@@ -39,7 +50,7 @@ def explained(*expected: type[Exception], status: int = 1) -> Iterator[None]:
         found = list(_leaves(group))
     if found:
         texts = dict.fromkeys(map(_text, found))
-        lines = [line for text in texts for line in text.splitlines()]
+        lines = [printable(line) for text in texts for line in text.splitlines()]
         failure = click.ClickException(f"\n{_INDENT}".join(lines))
         vars(failure)["exit_code"] = status
         raise failure

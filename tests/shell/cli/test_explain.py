@@ -323,3 +323,19 @@ def test_an_answer_that_is_no_explanation(monkeypatch, answer, output):
     run = invoke("shop/cart-0", "--output", output)
     assert (run.exit_code, run.exception.__class__) == (1, SystemExit)
     assert "Error: what answers is no aiokube-scheduler of this version: " in run.output
+
+
+def test_a_terminal_is_not_told_what_to_do(monkeypatch):
+    """Reasons of extenders may have any characters."""
+    told = msgspec.structs.replace(EXPLANATION, nominated_node="\x1b]0;title\x07")
+
+    async def story(*_arguments):
+        return msgspec.json.encode(told)
+
+    monkeypatch.setattr("app.cli.explain.story_of", story)
+    shown = invoke("shop/cart-0").output
+    assert "\\x1b]0;title\\x07" in shown
+    assert not {"\x1b", "\x07"} & set(shown)
+    as_json = invoke("shop/cart-0", "--output", "json").output
+    assert json.loads(as_json)["nominatedNode"] == "\x1b]0;title\x07"
+    assert not {"\x1b", "\x07"} & set(as_json)

@@ -349,3 +349,24 @@ class TestCommand:
         file.write_text("kind: Service\nmetadata: {name: s}\n")
         result = run("--url", "http://x", "--filter-verb", "f", "--nodes", file)
         assert f"{file}: there is no Node in it" in result.output
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_what_it_says_cannot_spoil_the_report(output):
+    """Lone surrogates cannot be printed, and control characters tell a terminal what to do."""
+    app = web.Application()
+
+    async def answer(_request):
+        text = rb'{"\ud800":1,"\u001b]0;x\u0007":2,"NodeNames":[]}'
+        return web.Response(body=text, content_type="application/json")
+
+    app.router.add_post("/{verb:.*}", answer)
+    with in_a_thread(app) as url:
+        flags = ("--url", url, "--filter-verb", "filter", "--node-cache-capable")
+        run = CliRunner().invoke(command, [*flags, "--large", "0", "--output", output])
+    shown = run.output
+    if output == "json":
+        shown = "\n".join(finding["text"] for finding in json.loads(run.output)[0]["findings"])
+    assert r'the key "\ud800" is not read' in shown
+    assert r'the key "\x1b]0;x\x07" is not read' in shown
+    assert not {"\x1b", "\x07"} & set(run.output)
