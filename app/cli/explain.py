@@ -1,19 +1,27 @@
 """The command ``explain``: asks a running scheduler why a pod is where it is, or why it is pending."""
 
+import asyncio
 import json
+import sys
+from contextlib import nullcontext, suppress
 from typing import Any, Final
 
 import click
 import msgspec
+from rich.live import Live
 
 from app.cli.console import console
-from app.cli.explain_view import render
+from app.cli.explain_view import view
 from app.cli.process import explained, printable, run_loop
 from app.cli.target_flags import target_options
 from app.kube.errors import UNREADABLE, ConfigurationError
 from app.observe.explain import Explanation
 from app.runtime.clock import SystemClock
 from app.tools.scheduler_client import NotAnswered, SchedulerTarget, story_of
+from app.tools.subprocesses import interruptible
+
+#: Seconds between two questions of ``--watch``.
+WATCH_SECONDS: Final = 1.0
 
 
 def split_name(pod: str, namespace: str) -> tuple[str, str]:
@@ -36,20 +44,57 @@ def split_name(pod: str, namespace: str) -> tuple[str, str]:
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
-def _explain(*, pod: str, namespace: str, output: str, **target: Any) -> None:
+@click.option(
+    "-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C."
+)
+def _explain(*, pod: str, namespace: str, output: str, watch: bool, **target: Any) -> None:
     """Say why a pod is where it is, or why it is pending.
 
     Asks the running scheduler: its attempts, what each plugin and extender rejected, the best nodes with their scores, and what
     the pod waits for. Exits with 1 if the scheduler knows nothing of the pod.
     """
     where, name = split_name(pod, namespace)
+    asked = SchedulerTarget(**target)
     with explained(NotAnswered, ConfigurationError):
-        answer = run_loop(story_of(SchedulerTarget(**target), where, name))
-        explanation = _decoded(answer)
+        if watch:
+            run_loop(interruptible(_watch(asked, where, name, output)))
+        else:
+            _show(run_loop(story_of(asked, where, name)), output)
+
+
+async def _watch(target: SchedulerTarget, namespace: str, name: str, output: str) -> None:
+    """Shows the story whenever it has changed; on a terminal in place of the last one. Raises NotAnswered at the first time."""
+    answer = await story_of(target, namespace, name)
+    screen = console()
+    with (
+        Live(console=screen, screen=True, auto_refresh=False)
+        if _in_place(output)
+        else nullcontext() as live
+    ):
+        before = b""
+        while True:
+            if live is not None:
+                live.update(
+                    view(_decoded(answer), SystemClock().wall(), screen.width), refresh=True
+                )
+            elif answer != before:
+                _show(answer, output)
+            before = answer
+            await asyncio.sleep(WATCH_SECONDS)
+            with suppress(NotAnswered):  # the leader may change
+                answer = await story_of(target, namespace, name)
+
+
+def _in_place(output: str) -> bool:
+    return output == "text" and sys.stdout.isatty()
+
+
+def _show(answer: bytes, output: str) -> None:
+    explanation = _decoded(answer)
     if output == "json":
         click.echo(json.dumps(json.loads(answer), indent=2))
-        return
-    render(explanation, console(), SystemClock().wall())
+    else:
+        console().print(view(explanation, SystemClock().wall(), console().width))
 
 
 def _decoded(answer: bytes) -> Explanation:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -41,10 +41,9 @@ _WAITING: Final = {
 }
 
 
-def render(explanation: Explanation, console: Console, now: float) -> None:
-    """Prints it; ``now`` is in seconds since the epoch."""
-    for part in _parts(explanation, now, console.width):
-        console.print(part)
+def view(explanation: Explanation, now: float, width: int) -> RenderableType:
+    """All of it; ``now`` is in seconds since the epoch."""
+    return Group(*_parts(explanation, now, width))
 
 
 def _parts(explanation: Explanation, now: float, width: int) -> Iterator[RenderableType]:

@@ -34,6 +34,7 @@ _COMMANDS: Final = {
     "shadow": _Entry("shadow", "Judge the decisions of a cluster's scheduler; write nothing."),
     "explain": _Entry("explain", "Say why a pod is where it is, or why it is pending."),
     "dashboard": _Entry("dashboard", "Show a running scheduler on a page."),
+    "top": _Entry("top", "Show a running scheduler in the terminal."),
     "completion": _Entry("about", "Print a completion script for a shell.", "completion_command"),
     "help": _Entry("about", "Show the help page of a command.", "help_command"),
     "version": _Entry("about", "Print the version.", "version_command"),

@@ -1,9 +1,10 @@
 """Finds a running scheduler and asks it, with the user's credentials: for ``explain``, ``dashboard`` and ``top``."""
 
+import asyncio
 import contextlib
 import dataclasses
 import ipaddress
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -33,8 +34,11 @@ from app.kube.kubeconfig import load_connection
 from app.kube.leaders import LeaderLease
 from app.kube.transport import path_segment
 from app.runtime.clock import SystemClock
+from app.tools.feed_model import Event, events_of
 from app.tools.leaders import Kubectl, NotReached, find_leaders, reached, scheduler_name_of
 
+#: Seconds without data after which a connection to the feed counts as broken; the scheduler sends twice a second.
+SILENT_SECONDS: Final = 10.0
 DEFAULT_SERVER: Final = "https://localhost:10259"
 _DISTRIBUTION: Final = "aiokube-scheduler"
 #: The user of requests without a token, or with a client certificate of an authority that the scheduler does not know.
@@ -239,3 +243,82 @@ def _unreachable(server: str, err: ConnectionFailed) -> str:
             "--certificate-authority, or --insecure-skip-tls-verify for a self-signed one"
         )
     return f"{server} cannot be asked ({text}); name the scheduler with --server"
+
+
+# ---------------------------------------------------------------- the feed
+
+
+class Link:
+    """The connection to the scheduler, shared by all requests; looks for the scheduler again once it is broken."""
+
+    def __init__(self, target: SchedulerTarget, purpose: str) -> None:
+        """``purpose`` is part of the User-Agent."""
+        self._target: Final = target
+        self._purpose: Final = purpose
+        self._turn: Final = asyncio.Lock()
+        self._client: KubeClient | None = None
+        self._opened = contextlib.AsyncExitStack()
+
+    async def client(self) -> KubeClient:
+        """The present client. Raises NotAnswered, ConfigurationError."""
+        async with self._turn:
+            if self._client is None:
+                self._client = await self._opened.enter_async_context(
+                    some_scheduler(self._target, self._purpose)
+                )
+            return self._client
+
+    async def broken(self, client: KubeClient) -> None:
+        """The next request looks for the scheduler again."""
+        async with self._turn:
+            if self._client is client:
+                await self._close()
+
+    async def aclose(self) -> None:
+        """Closes the connection."""
+        async with self._turn:
+            await self._close()
+
+    async def _close(self) -> None:
+        self._client = None
+        opened, self._opened = self._opened, contextlib.AsyncExitStack()
+        await opened.aclose()
+
+    async def get(self, path: str, resource: str) -> bytes:
+        """An answer. Raises NotAnswered, ConfigurationError."""
+        client = await self.client()
+        try:
+            with answered(client.server, resource):
+                return (await client.request("GET", path)).body
+        except UnknownObject:
+            raise
+        except NotAnswered:
+            await self.broken(client)
+            raise
+
+    async def events(self, after: str) -> AsyncGenerator[Event, None]:
+        """The feed from an event on, over answers that follow one another. Raises NotAnswered, ConfigurationError."""
+        client = await self.client()
+        try:
+            with answered(client.server, "/debug/feed"):
+                before = None
+                while before != after:
+                    before = after
+                    async with contextlib.aclosing(_events(client, after)) as events:
+                        async for event in events:
+                            after = event.number
+                            yield event
+        except (NotAnswered, ValueError):
+            await self.broken(client)
+            raise
+        await self.broken(client)
+
+
+async def _events(client: KubeClient, after: str) -> AsyncGenerator[Event, None]:
+    """The events of one answer."""
+    params = {"after": after} if after else {}
+    stream = client.stream("/debug/feed", params=params, read_timeout=SILENT_SECONDS)
+    async with stream as chunks:
+        async for event in events_of(chunks):
+            if event.data:
+                yield event

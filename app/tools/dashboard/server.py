@@ -10,7 +10,7 @@ import os
 import secrets
 import sys
 import webbrowser
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from importlib.resources import files
 from typing import Final
 
@@ -18,22 +18,18 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from app.kube.client import KubeClient
 from app.kube.errors import ConfigurationError, ConnectionFailed, KubeError
 from app.kube.transport import path_segment
 from app.runtime.clock import make_secret
-from app.tools.feed_model import Event, events_of
+from app.tools.feed_model import Event
 from app.tools.leaders import NotReached
 from app.tools.scheduler_client import (
+    Link,
     NotAnswered,
     SchedulerTarget,
     UnknownObject,
-    answered,
-    some_scheduler,
 )
 
-#: Seconds without data after which a connection to the scheduler counts as broken; it sends twice a second.
-SILENT_SECONDS: Final = 10.0
 #: Seconds until the scheduler is looked for again.
 RETRY_SECONDS: Final = 1.0
 _TYPES: Final = {
@@ -60,80 +56,6 @@ def static_files() -> dict[str, bytes]:
         for each in folder.iterdir()
         if each.name.rpartition(".")[2] in _TYPES
     }
-
-
-class Link:
-    """The connection to the scheduler, shared by all requests; looks for the scheduler again once it is broken."""
-
-    def __init__(self, target: SchedulerTarget) -> None:
-        self._target: Final = target
-        self._turn: Final = asyncio.Lock()
-        self._client: KubeClient | None = None
-        self._opened = contextlib.AsyncExitStack()
-
-    async def client(self) -> KubeClient:
-        """The present client. Raises NotAnswered, ConfigurationError."""
-        async with self._turn:
-            if self._client is None:
-                self._client = await self._opened.enter_async_context(
-                    some_scheduler(self._target, "dashboard")
-                )
-            return self._client
-
-    async def broken(self, client: KubeClient) -> None:
-        """The next request looks for the scheduler again."""
-        async with self._turn:
-            if self._client is client:
-                await self._close()
-
-    async def close(self) -> None:
-        """Closes the connection."""
-        async with self._turn:
-            await self._close()
-
-    async def _close(self) -> None:
-        self._client = None
-        opened, self._opened = self._opened, contextlib.AsyncExitStack()
-        await opened.aclose()
-
-    async def get(self, path: str, resource: str) -> bytes:
-        """An answer. Raises NotAnswered, ConfigurationError."""
-        client = await self.client()
-        try:
-            with answered(client.server, resource):
-                return (await client.request("GET", path)).body
-        except UnknownObject:
-            raise
-        except NotAnswered:
-            await self.broken(client)
-            raise
-
-    async def events(self, after: str) -> AsyncGenerator[Event, None]:
-        """The feed from an event on, over answers that follow one another. Raises NotAnswered, ConfigurationError."""
-        client = await self.client()
-        try:
-            with answered(client.server, "/debug/feed"):
-                before = None
-                while before != after:
-                    before = after
-                    async with contextlib.aclosing(_events(client, after)) as events:
-                        async for event in events:
-                            after = event.number
-                            yield event
-        except (NotAnswered, ValueError):
-            await self.broken(client)
-            raise
-        await self.broken(client)
-
-
-async def _events(client: KubeClient, after: str) -> AsyncGenerator[Event, None]:
-    """The events of one answer."""
-    params = {"after": after} if after else {}
-    stream = client.stream("/debug/feed", params=params, read_timeout=SILENT_SECONDS)
-    async with stream as chunks:
-        async for event in events_of(chunks):
-            if event.data:
-                yield event
 
 
 class Dashboard:
@@ -246,7 +168,7 @@ def _encoded(event: Event) -> bytes:
 @contextlib.asynccontextmanager
 async def serving_page(target: SchedulerTarget, port: int = 0) -> AsyncIterator[str]:
     """Serves the page on this machine during the block; its URL. Port 0 is any free one. Raises OSError."""
-    link, secret = Link(target), make_secret()
+    link, secret = Link(target, "dashboard"), make_secret()
     dashboard = Dashboard(link, secret)
     runner = web.AppRunner(
         dashboard.application(), access_log=None, handle_signals=False, shutdown_timeout=0.1
@@ -260,7 +182,7 @@ async def serving_page(target: SchedulerTarget, port: int = 0) -> AsyncIterator[
         yield f"http://127.0.0.1:{found}/{secret}/"
     finally:
         await runner.cleanup()
-        await link.close()
+        await link.aclose()
 
 
 async def open_browser(url: str) -> None:

@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
+from app.cli import explain as explain_command
 from app.cli.explain import command, split_name
 from app.kube.errors import ConfigurationError
 from app.kube.leaders import LABELS, Leader
@@ -339,3 +340,33 @@ def test_a_terminal_is_not_told_what_to_do(monkeypatch):
     as_json = invoke("shop/cart-0", "--output", "json").output
     assert json.loads(as_json)["nominatedNode"] == "\x1b]0;title\x07"
     assert not {"\x1b", "\x07"} & set(as_json)
+
+
+async def test_watching_tells_what_has_changed(monkeypatch, capsys):
+    """Also while there is no leader for a time."""
+    later = msgspec.structs.replace(EXPLANATION, place="bound", node="n7", waiting=None, now=None)
+    answers = [EXPLANATION, EXPLANATION, None, later, later]
+
+    async def story(_target, _namespace, _name):
+        if not answers:
+            raise asyncio.CancelledError
+        if (found := answers.pop(0)) is None:
+            raise NotAnswered("no leader")
+        return msgspec.json.encode(found)
+
+    monkeypatch.setattr(explain_command, "story_of", story)
+    monkeypatch.setattr(explain_command, "WATCH_SECONDS", 0.0)
+    with pytest.raises(asyncio.CancelledError):
+        await explain_command._watch(SchedulerTarget(), "shop", "cart-0", "text")
+    said = capsys.readouterr().out
+    assert said.count("Pod shop/cart-0") == 2
+    assert said.index("waits for a cluster event") < said.index("bound to n7")
+
+
+async def test_watching_needs_a_first_answer(monkeypatch):
+    async def story(_target, _namespace, _name):
+        raise NotAnswered("no leader")
+
+    monkeypatch.setattr(explain_command, "story_of", story)
+    with pytest.raises(NotAnswered):
+        await explain_command._watch(SchedulerTarget(), "shop", "cart-0", "text")

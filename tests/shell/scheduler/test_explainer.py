@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from app.cli.explain_view import render
+from app.cli.explain_view import view
 from app.extender.config import Verb
 from app.extender.errors import Outcome
 from app.extender.events import CallFinished, NodesRejected
@@ -42,7 +42,7 @@ def shown(explanation, width=120):
     """As it is printed, after a journey over the wire."""
     again = msgspec.json.decode(msgspec.json.encode(explanation), type=Explanation)
     text = io.StringIO()
-    render(again, Console(file=text, width=width, markup=False), WALL + 60)
+    Console(file=text, width=width, markup=False).print(view(again, WALL + 60, width))
     return text.getvalue()
 
 
@@ -228,7 +228,7 @@ async def test_how_long_ago(seconds, said):
         await world.settle()
         told = explainer(world).explain("default", "big")
     text = io.StringIO()
-    render(told, Console(file=text, width=120), told.attempts[0].at + seconds)
+    Console(file=text, width=120).print(view(told, told.attempts[0].at + seconds, 120))
     assert said in text.getvalue()
 
 
