@@ -20,10 +20,12 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
 from aiohttp import web
+from yarl import URL
 
 from app.model.objects import Node
 from app.model.pod import Pod
@@ -38,6 +40,8 @@ HIGHEST_SCORE: Final = 10
 """The highest score of extenders; the scheduler multiplies scores by the extender's weight."""
 
 _MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+#: Seconds after which the API server ends a watch, so that a connection that is dead does not go unnoticed.
+_WATCH_SECONDS: Final = 120
 
 T = TypeVar("T")
 
@@ -61,6 +65,8 @@ class Licences:
         self._zones: dict[str, str] = {}
         self._pods: dict[str, Holder] = {}
         self._promised: dict[str, Holder] = {}
+        #: Pods with promised seats that were not in the last list: perhaps it was made before they were.
+        self._missed: set[str] = set()
 
     def refusal(self, node: str, wanted: int) -> str | None:
         """Why a node cannot run a pod that needs this many seats; None if it can."""
@@ -107,7 +113,7 @@ class Licences:
         return refusal
 
     def take_back(self, uid: str) -> None:
-        """Frees the seats of a pod whose binding failed."""
+        """Frees the seats of a pod that was certainly not bound."""
         self._promised.pop(uid, None)
 
     # ------------------------------------------------------------ what the watches say
@@ -123,10 +129,15 @@ class Licences:
             self._zones[node.name] = node.labels.get(ZONE, "")
 
     def set_pods(self, pods: Iterable[Pod]) -> None:
-        """Sets all pods."""
-        self._pods = {}
+        """Sets all pods. Promises to pods that two lists do not have end, because their deletion was missed."""
+        self._pods, listed = {}, set()
         for pod in pods:
+            listed.add(pod.uid)
             self.change_pod("ADDED", pod)
+        missed = self._promised.keys() - listed
+        for uid in missed & self._missed:
+            del self._promised[uid]
+        self._missed = missed
 
     def change_pod(self, change: str, pod: Pod) -> None:
         """One pod was added, modified or deleted. A watch event about a bound pod ends the reservation."""
@@ -146,6 +157,10 @@ def seats_of(pod: Pod) -> int:
 # ---------------------------------------------------------------- the API server
 
 
+class NotBoundError(Exception):
+    """The API server has refused a binding."""
+
+
 class ApiServer:
     """The little that is needed of the API server: following two kinds, and bindings."""
 
@@ -162,44 +177,60 @@ class ApiServer:
         change: Callable[[str, T], None],
         listed: asyncio.Event,
     ) -> None:
-        """Lists and watches a collection until cancelled; begins again after any error. ``listed`` is set after the first list."""
+        """Lists and watches a collection until cancelled; begins again after any error. ``listed`` is set after the first list.
+
+        Objects that cannot be read are logged and ignored.
+        """
         while True:
             try:
+                unreadable: list[DecodeError] = []
                 async with self._session.get(path) as answer:
-                    items, version, _ = decoder.decode_list(await answer.read())
+                    items, version, _ = decoder.decode_list(await answer.read(), unreadable)
+                for problem in unreadable:
+                    log.warning("ignored: %s", problem)
                 replace(items)
                 listed.set()
                 async for kind, item in self._watch(path, version, decoder):
                     change(kind, item)
-            except (aiohttp.ClientError, TimeoutError, DecodeError) as error:
+            except (aiohttp.ClientError, OSError, ValueError) as error:
                 log.warning("watching %s: %r", path, error)
             await asyncio.sleep(self._pause)
 
     async def _watch(
         self, path: str, version: str, decoder: ObjectDecoder[T]
     ) -> AsyncIterator[tuple[str, T]]:
-        params = {"watch": "true", "resourceVersion": version}
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        seconds = _WATCH_SECONDS
+        params = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(seconds)}
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=seconds + 10)
         async with self._session.get(path, params=params, timeout=limits) as answer:
             while line := await answer.content.readline():
-                kind, item = decoder.decode_line(line)
+                try:
+                    kind, item = decoder.decode_line(line)
+                except DecodeError as error:
+                    if error.named is None or error.event == "DELETED":
+                        raise
+                    log.warning("ignored: %s", error)
+                    continue
                 if kind in {"ADDED", "MODIFIED", "DELETED"}:
                     yield kind, item  # type: ignore[misc]  # these kinds come with an object
                 elif kind == "ERROR":
                     return
 
     async def bind(self, namespace: str, pod: str, uid: str, node: str) -> None:
-        """Raises aiohttp.ClientError with the API server's words."""
+        """Raises NotBoundError with the API server's words, and aiohttp.ClientError or TimeoutError if it gives no answer."""
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {"name": pod, "uid": uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/binding"
-        async with self._session.post(path, json=body, raise_for_status=False) as answer:
-            if answer.status >= 300:
-                raise aiohttp.ClientError(f"{answer.status}: {(await answer.text())[:500]}")
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/binding"
+        url = URL(path, encoded=True)
+        async with self._session.post(url, json=body, raise_for_status=False) as answer:
+            if answer.status < 300:
+                return
+            said = f"{answer.status}: {(await answer.text(errors='replace'))[:500]}"
+            raise NotBoundError(said) if answer.status < 500 else aiohttp.ClientError(said)
 
 
 # ---------------------------------------------------------------- the webhook
@@ -265,8 +296,11 @@ class Webhook:
         if refusal is None:
             try:
                 await self._api.bind(args.PodNamespace, args.PodName, args.PodUID, args.Node)
-            except (aiohttp.ClientError, TimeoutError) as error:
+            except NotBoundError as error:
                 self._licences.take_back(args.PodUID)
+                refusal = str(error)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                # The pod may be bound: the promise holds until the watch shows it, bound or gone.
                 refusal = str(error) or type(error).__name__
         return _answer({"Error": refusal or ""})
 
@@ -293,7 +327,7 @@ async def _bad_requests(
     """A request that cannot be read is the caller's mistake, in words."""
     try:
         return await handler(request)
-    except (msgspec.MsgspecError, DecodeError) as error:
+    except (msgspec.MsgspecError, DecodeError, RecursionError) as error:
         raise web.HTTPBadRequest(text=f"{request.path}: {error}\n") from error
 
 

@@ -7,13 +7,14 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from app.model.objects import Node
 from app.sim import ClusterOptions, EmbeddedCluster, NodeOptions
 from app.sim.resources.kinds import PODS
 from app.wire.kube import PodDecoder, decoder_for
-from extenders.licences import RESOURCE, ZONE, ApiServer, Licences, make_application
+from extenders.licences import RESOURCE, ZONE, ApiServer, Licences, Webhook, make_application
 
 SEATS = {"zone-0": 2, "zone-1": 1}
 
@@ -95,6 +96,16 @@ def test_a_promise_taken_back(licences):
     licences.promise("a", "n1")
     licences.take_back("a")
     assert licences.refusal("n1", 1) is None
+
+
+def test_a_promise_to_a_pod_whose_end_was_missed(licences):
+    """The first list may be older than the pod."""
+    licences.note(pod("a"))
+    licences.promise("a", "n1")
+    licences.set_pods([])
+    assert licences.used("zone-1") == 1
+    licences.set_pods([])
+    assert licences.used("zone-1") == 0
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -180,6 +191,74 @@ async def test_a_binding_that_the_server_refuses_costs_no_seat(cluster, client):
     answer = await ask(client, "bind", bind_body(value, "node-1"))
     assert answer["Error"].startswith("404: ")
     assert await seats_in_use(client, lambda seats: seats["zone-1"] == "0 of 1")
+
+
+@pytest.mark.parametrize(("status", "used"), [(409, 0), (403, 0), (503, 1), (None, 1)])
+async def test_a_promise_stays_unless_the_server_says_no(licences, status, used):
+    """Where there is no answer, the pod may be bound."""
+    asked = []
+
+    async def answer(request):
+        asked.append(request.raw_path)
+        if status is None:
+            request.transport.abort()
+        return web.Response(status=status or 200, body=b"\xff")
+
+    application = web.Application()
+    application.router.add_post("/{path:.*}", answer)
+    async with (
+        TestServer(application) as server,
+        aiohttp.ClientSession(server.make_url("/"), raise_for_status=True) as session,
+        TestClient(TestServer(Webhook(licences, ApiServer(session)).application())) as client,
+    ):
+        licences.note(pod("a"))
+        body = bind_body(manifest("a"), "n1") | {"PodName": "../../../x?y"}
+        assert (await ask(client, "bind", body))["Error"]
+    assert asked == ["/api/v1/namespaces/default/pods/..%2F..%2F..%2Fx%3Fy/binding"]
+    assert licences.used("zone-1") == used
+
+
+@pytest.mark.looptime
+async def test_an_object_that_cannot_be_read_costs_itself_only(licences, caplog):
+    """Neither in a list nor in a watch, and a line of any length does not end the following."""
+    good, bad = manifest("good", nodeName="n1"), manifest("bad", nodeName="n1")
+    bad["spec"]["containers"] = 7
+    lists = [{"metadata": {"resourceVersion": "1"}, "items": [bad, good]}] * 9
+    lines = [
+        b'{"type":"ADDED","object":%b}\n' % msgspec.json.encode(each)
+        for each in (bad, manifest("more", nodeName="n0"))
+    ]
+    watches = [b"".join(lines), b"x" * 2**20 + b"\n", b"{}\n"]
+    followed = asyncio.Event()
+
+    async def answer(request):
+        if "watch" not in request.query:
+            return web.json_response(lists.pop())
+        if not watches:
+            followed.set()
+            await asyncio.Event().wait()
+        return web.Response(body=watches.pop(0))
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    async with (
+        TestServer(application) as server,
+        aiohttp.ClientSession(
+            server.make_url("/"), raise_for_status=True, read_bufsize=2**16
+        ) as session,
+    ):
+        api = ApiServer(session, pause_seconds=0.0)
+        listed, seen = asyncio.Event(), []
+        change = lambda kind, each: seen.append((kind, each.name))  # noqa: E731
+        work = asyncio.create_task(
+            api.follow("/pods", PodDecoder(), licences.set_pods, change, listed)
+        )
+        await followed.wait()
+        work.cancel()
+        await asyncio.wait([work])
+    assert licences.usage()["zone-1"] == "1 of 1"
+    assert seen == [("ADDED", "more")]
+    assert "ignored: Pod default/bad: " in caplog.text
 
 
 async def test_the_watch_is_followed_across_broken_connections(cluster):
