@@ -192,8 +192,10 @@ class ApiServer:
                 listed.set()
                 async for kind, item in self._watch(path, version, decoder):
                     change(kind, item)
-            except (aiohttp.ClientError, OSError, ValueError) as error:
+            except (aiohttp.ClientError, TimeoutError, DecodeError) as error:
                 log.warning("watching %s: %r", path, error)
+            except Exception:
+                log.exception("watching %s", path)
             await asyncio.sleep(self._pause)
 
     async def _watch(
