@@ -24,7 +24,7 @@ from app.state.columns.resources import Int64
 from app.state.scheduler_state import SchedulerState
 from app.state.view import Rows
 from app.tools.shadow.reasons import counts, factors, largest, plugins_of_message
-from app.tools.shadow.timeline import Entry, Timeline, may_be_later, precedes, shows_refusal
+from app.tools.shadow.timeline import Entry, Outcome, Timeline, may_be_later, precedes
 from app.tools.shadow.verdict import (
     DOES_NOT_FIT,
     FITS,
@@ -108,71 +108,63 @@ class Judge:
         self._rng: Final = rng
         self._incomparable: Final = incomparable
 
-    def is_outcome(self, entry: Entry) -> bool:
-        """Whether a change shows the outcome of an attempt for a pod of these profiles."""
-        kind, old, new = entry.change
-        if kind is not Pod or old is None or not self._state.responsible_for(old):
-            return False
-        return entry.binds or shows_refusal(old, new)
-
     def judge(self, entry: Entry) -> Generator[None, None, Verdict]:
-        """The verdict on an outcome that is the next entry of the timeline. Pauses between two decisions.
+        """The verdict on the outcome of the next entry of the timeline. Pauses between two decisions.
 
         The state must not change during a pause.
         """
-        pod: Pod = entry.change.old
-        reason = self._incomparable(pod)
-        if reason:
-            verdict = Verdict(pod=pod.key, kind=NOT_COMPARABLE, change=reason)
-            return self._labelled(verdict, entry)
-        base = self._base(entry)
-        first = self._decide(entry, base)
-        if first.kind not in _SETTLED and first.kind != NOT_COMPARABLE:
-            yield
-            for moves in self._orders(entry, base):
-                if self._decide(entry, moves).kind in _SETTLED:
-                    back, ahead = len(moves.undone), len(moves.pulled)
-                    said = f"explained if {back} changes before it were not seen and {ahead} later bindings were decided before"
-                    return self._labelled(self._plain(first, RACE, said), entry)
-                yield
-            first = self._decide(entry, base, explain=True)
-        return self._labelled(first, entry)
-
-    def _plain(self, verdict: Verdict, kind: str, change: str) -> Verdict:
-        return msgspec.structs.replace(verdict, kind=kind, change=change)
-
-    def _labelled(self, verdict: Verdict, entry: Entry) -> Verdict:
-        old: Pod = entry.change.old
-        new: Pod = entry.change.new
-        node = new.node_name or new.nominated_node_name
+        outcome = entry.outcome
+        assert outcome is not None  # noqa: S101 - only entries with an outcome are judged
+        verdict = yield from self._judge(entry, outcome)
+        pod = outcome.pod
         return msgspec.structs.replace(
-            verdict, uid=old.uid, profile=old.spec.scheduler_name, node=node
+            verdict, uid=pod.uid, profile=pod.spec.scheduler_name, node=outcome.node
         )
+
+    def _judge(self, entry: Entry, outcome: Outcome) -> Generator[None, None, Verdict]:
+        reason = self._incomparable(outcome.pod)
+        if reason:
+            return Verdict(pod=outcome.pod.key, kind=NOT_COMPARABLE, change=reason)
+        base = self._base(entry, outcome)
+        first = self._decide(outcome, base)
+        if first.kind in _SETTLED or first.kind == NOT_COMPARABLE:
+            return first
+        yield
+        for moves in self._orders(entry, outcome, base):
+            if self._decide(outcome, moves).kind in _SETTLED:
+                said = (
+                    f"explained if {len(moves.undone)} changes before it were not seen and {len(moves.pulled)} changes "
+                    "after it were"
+                )
+                return msgspec.structs.replace(first, kind=RACE, change=said)
+            yield
+        return self._decide(outcome, base, explain=True)
 
     # ------------------------------------------------------------ the moment
 
-    def _base(self, entry: Entry) -> Moves:
+    def _base(self, entry: Entry, outcome: Outcome) -> Moves:
         """The most likely table: pods behind this one in the queue are out, those before it are in."""
         timeline = self._timeline
         undone = [e for e in timeline.behind if e.binds and precedes(entry, e)]
         pulled = [e for e in timeline.ahead if e is not entry and e.binds and precedes(e, entry)]
-        nominated = "" if entry.binds else entry.change.new.nominated_node_name
-        if nominated:
-            undone += [e for e in timeline.behind if _evicts(e, nominated)]
+        if outcome.message is not None and outcome.node:
+            undone += [e for e in timeline.behind if _evicts(e, outcome.node)]
         return Moves(tuple(sorted(undone, key=_number)), tuple(pulled))
 
-    def _orders(self, entry: Entry, base: Moves) -> Iterator[Moves]:
+    def _orders(self, entry: Entry, outcome: Outcome, base: Moves) -> Iterator[Moves]:
         """Other orders of the changes of about the same moment, the most likely ones first. No order comes twice."""
         behind = [
-            e for e in self._timeline.behind if e not in base.undone and may_be_later(e, entry)
+            e for e in self._timeline.behind if e not in base.undone and may_be_later(e, outcome)
         ]
         ahead = [
             e
             for e in self._timeline.ahead
-            if e is not entry and e.binds and e not in base.pulled and not precedes(entry, e)
+            if e is not entry
+            and e not in base.pulled
+            and (e.change.kind is not Pod or (e.binds and not precedes(entry, e)))
         ]
         tried: set[tuple[tuple[int, ...], tuple[int, ...]]] = {_numbers(base)}
-        for undone, pulled in self._candidates(behind, ahead, base, self._better(entry, base)):
+        for undone, pulled in self._candidates(behind, ahead, base, self._better(outcome, base)):
             moves = Moves(tuple(sorted(undone, key=_number)), tuple(pulled))
             if _numbers(moves) not in tried:
                 tried.add(_numbers(moves))
@@ -203,55 +195,53 @@ class Judge:
             if number >= len(ahead):
                 break
 
-    def _better(self, entry: Entry, base: Moves) -> frozenset[str]:
+    def _better(self, outcome: Outcome, base: Moves) -> frozenset[str]:
         """The cluster's node, and the nodes that have a higher score here; empty if these are many."""
-        if not entry.binds:
+        if outcome.message is not None:
             return frozenset()
         with self._timeline.moved(*base):
-            found = self._compare_binding(entry)
+            found = self._compare_binding(outcome)
             if found.attempt is None:
-                return frozenset({entry.node_name})
+                return frozenset({outcome.node})
             rows = found.rows[found.totals > found.totals[found.at]]
             if len(rows) > _FEW_NODES:
                 return frozenset()
-            return frozenset({entry.node_name, *found.attempt.names(rows)})
+            return frozenset({outcome.node, *found.attempt.names(rows)})
 
     # ------------------------------------------------------------ one decision
 
-    def _decide(self, entry: Entry, moves: Moves, *, explain: bool = False) -> Verdict:
+    def _decide(self, outcome: Outcome, moves: Moves, *, explain: bool = False) -> Verdict:
         with self._timeline.moved(*moves):
             try:
-                found = self._compare(entry)
+                found = self._compare(outcome)
                 if not explain:
                     return found.verdict
-                return self._explained(entry, found)
+                return self._explained(outcome, found)
             except SchedulingError as error:
-                verdict = Verdict(pod=entry.change.old.key, kind=NOT_COMPARABLE)
-                return self._plain(verdict, NOT_COMPARABLE, f"the decision failed here: {error}")
+                said = f"the decision failed here: {error}"
+                return Verdict(pod=outcome.pod.key, kind=NOT_COMPARABLE, change=said)
 
-    def _compare(self, entry: Entry, framework: Framework | None = None) -> _Compared:
-        if entry.binds:
-            return self._compare_binding(entry, framework)
-        return _Compared(self._compare_refusal(entry, framework))
+    def _compare(self, outcome: Outcome, framework: Framework | None = None) -> _Compared:
+        if outcome.message is None:
+            return self._compare_binding(outcome, framework)
+        return _Compared(self._compare_refusal(outcome, outcome.message, framework))
 
-    def _profile(self, entry: Entry) -> Profile:
-        return self._profiles[entry.change.old.spec.scheduler_name]
+    def _profile(self, outcome: Outcome) -> Profile:
+        return self._profiles[outcome.pod.spec.scheduler_name]
 
-    def _attempt(self, entry: Entry, framework: Framework | None) -> Attempt:
-        pod: Pod = entry.change.old
+    def _attempt(self, outcome: Outcome, framework: Framework | None) -> Attempt:
         return Attempt(
-            framework or self._profile(entry).framework,
+            framework or self._profile(outcome).framework,
             self._state.table,
-            pod,
+            outcome.pod,
             nominated=self._state.nominated_for,
             rng=self._rng,
             nominated_node="",
         )
 
-    def _compare_binding(self, entry: Entry, framework: Framework | None = None) -> _Compared:
-        pod: Pod = entry.change.old
-        node = entry.node_name
-        attempt = self._attempt(entry, framework)
+    def _compare_binding(self, outcome: Outcome, framework: Framework | None = None) -> _Compared:
+        pod, node = outcome.pod, outcome.node
+        attempt = self._attempt(outcome, framework)
         row = self._state.table.row_of.get(node, -1)
         verdict = Verdict(pod=pod.key, kind=NOTHING_FITS)
         try:
@@ -312,19 +302,17 @@ class Judge:
 
     # ------------------------------------------------------------ refused pods
 
-    def _compare_refusal(self, entry: Entry, framework: Framework | None) -> Verdict:
-        pod: Pod = entry.change.old
-        new: Pod = entry.change.new
-        condition = new.condition("PodScheduled")
-        message = "" if condition is None else condition.message
-        attempt = self._attempt(entry, framework)
-        verdict = Verdict(pod=pod.key, kind=FITS, message=message)
+    def _compare_refusal(
+        self, outcome: Outcome, message: str, framework: Framework | None
+    ) -> Verdict:
+        attempt = self._attempt(outcome, framework)
+        verdict = Verdict(pod=outcome.pod.key, kind=FITS, message=message)
         try:
             rows = attempt.find()
         except NoNodesError as error:
             return _of_message(verdict, str(error))
         except Unfit as unfit:
-            return self._compare_unfit(entry, attempt, unfit.diagnosis, verdict)
+            return self._compare_unfit(outcome, attempt, unfit.diagnosis, verdict)
         totals = attempt.rank(rows) if len(rows) > 1 else np.zeros(1, np.int64)
         return msgspec.structs.replace(
             verdict,
@@ -335,9 +323,9 @@ class Judge:
         )
 
     def _compare_unfit(
-        self, entry: Entry, attempt: Attempt, diagnosis: Diagnosis, verdict: Verdict
+        self, outcome: Outcome, attempt: Attempt, diagnosis: Diagnosis, verdict: Verdict
     ) -> Verdict:
-        nominated = entry.change.new.nominated_node_name
+        nominated = outcome.node
         preempting = _Preempting()
         effects = cast("Effects", preempting)
         result: PostFilterResult | None = _finished(
@@ -379,7 +367,7 @@ class Judge:
             kind = SAME if equal == 1 else TIE
             return msgspec.structs.replace(verdict, kind=kind, equal=equal, plugins=())
         potential = len(diagnosis.rows_with(Code.Unschedulable, self._state.table.live_rows()))
-        if len(preempting.candidates) > wanted(potential, self._profile(entry).preemption):
+        if len(preempting.candidates) > wanted(potential, self._profile(outcome).preemption):
             return msgspec.structs.replace(verdict, kind=SAMPLED, plugins=())
         return msgspec.structs.replace(
             verdict, change="evicting on that node would have to cost less"
@@ -392,7 +380,7 @@ class Judge:
 
     # ------------------------------------------------------------ why
 
-    def _explained(self, entry: Entry, found: _Compared) -> Verdict:
+    def _explained(self, outcome: Outcome, found: _Compared) -> Verdict:
         """The verdict with the scores of both nodes, the plugins, and what would have to change."""
         verdict, attempt, rows, totals, at = found
         if attempt is not None:
@@ -410,8 +398,8 @@ class Judge:
         elif verdict.kind in {FITS, OTHER_MESSAGE}:
             plugins = plugins_of_message(verdict.message, verdict.message_here)
             verdict = msgspec.structs.replace(verdict, plugins=plugins)
-        for plugins, framework in self._profile(entry).alternatives:
-            if self._compare(entry, framework).verdict.kind in _SETTLED:
+        for plugins, framework in self._profile(outcome).alternatives:
+            if self._compare(outcome, framework).verdict.kind in _SETTLED:
                 said = f"{', '.join(plugins)} would have to be as in the default configuration"
                 return msgspec.structs.replace(verdict, plugins=plugins, change=said)
         return verdict

@@ -47,16 +47,20 @@ from app.state.scheduler_state import Change, RefusedObject, ReportProblem
 from app.tools.shadow.journal import Journal
 from app.tools.shadow.judge import Judge
 from app.tools.shadow.tally import Tally
-from app.tools.shadow.timeline import Entry, Timeline
+from app.tools.shadow.timeline import Entry, Outcome, Timeline
 from app.tools.shadow.verdict import NOT_COMPARABLE, Verdict
 from app.tools.shadow.world import World, make_world
 
 log = logging.getLogger(__name__)
 
-#: Seconds for which changes are held back: bindings of pods that were decided earlier may arrive in this time.
-DELAY: Final = 0.4
+#: Seconds for which every change is held back, because watches of different kinds differ, and for which an outcome is while
+#: pods that were decided earlier show none.
+SHORTEST_DELAY: Final = 0.15
+LONGEST_DELAY: Final = 0.85
+#: Seconds between two looks at an outcome that is held back.
+_LOOK: Final = 0.03
 #: Seconds for which changes can be undone, and their number at most.
-_WINDOW: Final = 1.5
+_WINDOW: Final = 3.0
 _UNDOABLE: Final = 4000
 #: An outcome is not judged if the shadow is this many seconds behind.
 _TOO_LATE: Final = 20.0
@@ -204,25 +208,33 @@ class Shadow:
             while not self.timeline.ahead:
                 self._arrived.clear()
                 await self._arrived.wait()
-            wait = self.timeline.ahead[0].at + DELAY - self._clock.steady()
-            await asyncio.sleep(max(wait, 0.0))
+            await asyncio.sleep(self._wait(self.timeline.ahead[0]))
             await self._catch_up()
+
+    def _wait(self, entry: Entry) -> float:
+        """Seconds until a change may be taken over, or is looked at again; 0 if it may be."""
+        age = self._clock.steady() - entry.at
+        if age < SHORTEST_DELAY:
+            return SHORTEST_DELAY - age
+        if age < LONGEST_DELAY and self.timeline.awaits_earlier(entry):
+            return min(_LOOK, LONGEST_DELAY - age)
+        return 0.0
 
     async def _catch_up(self) -> None:
         """Handles the changes that have been held back long enough."""
         ahead, now = self.timeline.ahead, self._clock.steady
         until = now() + _SLICE
-        while ahead and ahead[0].at + DELAY <= now():
+        while ahead and not self._wait(ahead[0]):
             entry = ahead[0]
-            if self._judge.is_outcome(entry):
-                self._record(entry, await self._verdict(entry))
+            if entry.outcome is not None:
+                self._record(entry, await self._verdict(entry, entry.outcome))
             self._report(self.timeline.advance())
             if now() > until:
                 await asyncio.sleep(0)
                 until = now() + _SLICE
 
-    async def _verdict(self, entry: Entry) -> Verdict:
-        pod: Pod = entry.change.old
+    async def _verdict(self, entry: Entry, outcome: Outcome) -> Verdict:
+        pod = outcome.pod
         if self._clock.steady() - entry.at > _TOO_LATE:
             said = "outcomes come faster than they can be judged"
             return Verdict(pod=pod.key, kind=NOT_COMPARABLE, change=said)

@@ -9,16 +9,31 @@ back for a while, so that later bindings are known, and can undo those that were
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from app.model.objects import Node
+from app.model.claims import SELECTED_NODE, claim_name
+from app.model.objects import Node, PersistentVolumeClaim
 from app.model.pod import Pod
 from app.state.scheduler_state import Change, Command, SchedulerState
 
-#: Seconds by which watches may differ.
+#: Seconds by which watches of different kinds may differ.
 _SKEW: Final = 0.1
+
+
+class Outcome(NamedTuple):
+    """What a change shows of the decision on a pod."""
+
+    #: The pod before the outcome.
+    pod: Pod
+    #: The chosen or nominated node; empty if there is none.
+    node: str
+    #: The message of the condition if the pod was refused, else None.
+    message: str | None = None
+    #: The number and the time of the entry with which the pod entered the queue; 0 if it was tried before, or unknown.
+    queued: int = 0
+    queued_at: float = 0.0
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False):
@@ -29,22 +44,18 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     #: When it arrived, in seconds.
     at: float
     change: Change
-    #: For an outcome: the number and the time of the entry with which the pod entered the queue; None if it was tried
-    #: before, or unknown.
-    queued: int | None = None
-    queued_at: float = 0.0
+    outcome: Outcome | None = None
 
     @property
     def binds(self) -> bool:
-        """Whether the change gives a node to a pod that had none."""
+        """Whether the change is a binding that shows a decision."""
+        return self.outcome is not None and self.outcome.message is None
+
+    @property
+    def key(self) -> tuple[type, str]:
+        """The object that changes."""
         kind, old, new = self.change
-        return (
-            kind is Pod
-            and old is not None
-            and new is not None
-            and not old.node_name
-            and bool(new.node_name)
-        )
+        return kind, (new or old).key
 
     @property
     def node_name(self) -> str:
@@ -53,58 +64,63 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
         either = new or old
         if kind is Node:
             return str(either.name)
-        if kind is Pod:
-            return str(either.node_name)
-        return ""
-
-
-def is_refused(pod: Pod | None) -> bool:
-    """Whether the pod's condition says that it is unschedulable."""
-    condition = None if pod is None else pod.condition("PodScheduled")
-    return (
-        condition is not None
-        and condition.status == "False"
-        and condition.reason == "Unschedulable"
-    )
-
-
-def shows_refusal(old: Pod | None, new: Pod | None) -> bool:
-    """Whether a change of a pod shows a failed attempt: another message, or a nomination."""
-    if new is None or new.node_name or not is_refused(new):
-        return False
-    before = None if old is None else old.condition("PodScheduled")
-    after = new.condition("PodScheduled")
-    if before is None or after is None or before.message != after.message:
-        return True
-    nominated = new.nominated_node_name
-    return bool(nominated) and old is not None and nominated != old.nominated_node_name
+        return str(either.node_name) if kind is Pod else ""
 
 
 def precedes(one: Entry, other: Entry) -> bool | None:
-    """Whether the first pod was decided before the second one; None if the order in the queue does not tell.
+    """Whether the pod of one outcome was decided before that of the other; None if the queue does not tell.
 
     Pods that wait together are tried by priority, then in the order in which they entered the queue.
     """
-    if one.queued is None or other.queued is None:
+    first, second = one.outcome, other.outcome
+    if first is None or second is None or not first.queued or not second.queued:
         return None
-    first, second = one.change.new.priority, other.change.new.priority
-    if first >= second and one.queued < other.queued:
+    if first.pod.priority >= second.pod.priority and first.queued < second.queued:
         return True
-    if second >= first and other.queued < one.queued:
+    if second.pod.priority >= first.pod.priority and second.queued < first.queued:
         return False
     return None
 
 
-def may_be_later(change: Entry, outcome: Entry) -> bool:
+def may_be_later(change: Entry, outcome: Outcome) -> bool:
     """Whether an applied change may have come after the decision that ``outcome`` shows.
 
     That decision came after the pod had entered the queue. Changes of other kinds arrive by other watches, at other times.
     """
-    if outcome.queued is None:
+    if not outcome.queued:
         return True
     if change.change.kind is Pod:
         return change.number > outcome.queued
     return change.at > outcome.queued_at - _SKEW
+
+
+def _refusal(old: Pod, new: Pod) -> str | None:
+    """The message of a failed attempt that a change of a pod shows: another message, or a nomination."""
+    before, after = old.condition("PodScheduled"), new.condition("PodScheduled")
+    if after is None or after.status != "False" or after.reason != "Unschedulable":
+        return None
+    nominated = new.nominated_node_name
+    if (
+        before is None
+        or before.message != after.message
+        or (nominated and nominated != old.nominated_node_name)
+    ):
+        return after.message
+    return None
+
+
+#: Seconds after which a pod in the queue is no longer expected to be decided before those behind it.
+_PATIENCE: Final = 20.0
+
+
+class _Waiting(msgspec.Struct):
+    """What is known of a pod without a node."""
+
+    queued: int
+    at: float
+    priority: int
+    #: The node that a claim of the pod names, for a pod whose binding waits for its volumes.
+    node: str = ""
 
 
 class Timeline:
@@ -119,29 +135,81 @@ class Timeline:
         #: Changes that are not applied yet, oldest first.
         self.ahead: Final[deque[Entry]] = deque()
         self._number = 0
-        self._queued: Final[dict[str, tuple[int, float]]] = {}
+        #: By uid: the pods that have arrived since the timeline began and have no node.
+        self._waiting: Final[dict[str, _Waiting]] = {}
+        #: By namespace/name of a claim: the pod without a node that uses it.
+        self._users: Final[dict[str, Pod]] = {}
 
     def push(self, change: Change, now: float) -> None:
         """Adds a change that has arrived."""
         self._number += 1
-        queued, at = (None, 0.0)
+        outcome = None
         if change.kind is Pod:
-            queued, at = self._note(change.old, change.new, now)
-        self.ahead.append(Entry(self._number, now, change, queued, at))
+            outcome = self._of_pod(change.old, change.new, now)
+        elif change.kind is PersistentVolumeClaim:
+            outcome = self._of_claim(change.old, change.new)
+        self.ahead.append(Entry(self._number, now, change, outcome))
 
-    def _note(self, old: Pod | None, new: Pod | None, now: float) -> tuple[int | None, float]:
-        """Keeps when pods entered the queue; returns it for a pod that is bound, refused or gone."""
-        unknown = None, 0.0
+    def _of_pod(self, old: Pod | None, new: Pod | None, now: float) -> Outcome | None:
         if new is None or new.node_name:
             uid = (new or old).uid  # type: ignore[union-attr]  # a change has one of them
-            return self._queued.pop(uid, unknown)
+            known = self._waiting.pop(uid, None)
+            if old is None or old.node_name or not self.state.responsible_for(old):
+                return None
+            self._forget_claims(old)
+            if new is None or (known is not None and known.node == new.node_name):
+                return None
+            return _outcome(old, new.node_name, None, known)
         if not self.state.responsible_for(new):
-            return unknown
-        if shows_refusal(old, new):
-            return self._queued.pop(new.uid, unknown)
+            return None
+        for volume in new.template.volumes:
+            name = claim_name(new, volume)
+            if name is not None:
+                self._users[f"{new.namespace}/{name}"] = new
+        message = None if old is None else _refusal(old, new)
+        if old is not None and message is not None:
+            known = self._waiting.pop(new.uid, None)
+            return _outcome(old, new.nominated_node_name, message, known)
         if not new.spec.scheduling_gates and (old is None or old.spec.scheduling_gates):
-            self._queued[new.uid] = (self._number, now)
-        return unknown
+            self._waiting[new.uid] = _Waiting(self._number, now, new.priority)
+        return None
+
+    def _of_claim(
+        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
+    ) -> Outcome | None:
+        """The decision on a pod that is bound only when its volume is there: the claim names the node."""
+        if old is None or new is None:
+            return None
+        node = new.annotations.get(SELECTED_NODE, "")
+        pod = self._users.get(new.key)
+        if not node or pod is None or old.annotations.get(SELECTED_NODE):
+            return None
+        known = self._waiting.setdefault(pod.uid, _Waiting(0, 0.0, pod.priority))
+        if known.node:
+            return None
+        known.node = node
+        return _outcome(pod, node, None, known)
+
+    def _forget_claims(self, pod: Pod) -> None:
+        for volume in pod.template.volumes:
+            self._users.pop(f"{pod.namespace}/{claim_name(pod, volume)}", None)
+
+    def awaits_earlier(self, entry: Entry) -> bool:
+        """Whether pods that were decided before that of an outcome, by the order in the queue, show no outcome yet."""
+        outcome = entry.outcome
+        if outcome is None or not outcome.queued:
+            return False
+        for known in self._waiting.values():
+            if known.queued > outcome.queued:
+                return False
+            if (
+                known.queued
+                and not known.node
+                and known.priority >= outcome.pod.priority
+                and known.at > entry.at - _PATIENCE
+            ):
+                return True
+        return False
 
     def advance(self) -> Sequence[Command]:
         """Applies the next change; there must be one."""
@@ -149,46 +217,70 @@ class Timeline:
         self.behind.append(entry)
         while self.behind[0].at < entry.at - self._window:
             self.behind.popleft()
-        return self.state.apply(entry.change, entry.at)
+        return self._apply(entry)
 
     @contextmanager
     def moved(self, undone: Iterable[Entry], pulled: Iterable[Entry]) -> Iterator[None]:
-        """The state without some applied changes, and with some bindings to come, for the length of the block.
+        """The state without some applied changes, and with some changes to come, for the length of the block.
 
-        Later changes of the same objects are undone as well.
+        Later changes of the same objects are undone as well, and earlier ones are pulled as well.
         """
         back = self._with_later(undone)
+        forward = self._with_earlier(pulled)
         for entry in reversed(back):
-            kind, old, new = entry.change
-            self.state.apply(Change(kind, new, old), entry.at)
-        forward = [change for entry in pulled if (change := self._pull(entry)) is not None]
+            self._undo(entry)
+        for entry in forward:
+            self._apply(entry)
         try:
             yield
         finally:
-            for kind, old, new in reversed(forward):
-                self.state.apply(Change(kind, new, old), 0.0)
+            for entry in reversed(forward):
+                self._undo(entry)
             for entry in back:
-                self.state.apply(entry.change, entry.at)
+                self._apply(entry)
+
+    def _apply(self, entry: Entry) -> Sequence[Command]:
+        commands = self.state.apply(entry.change, entry.at)
+        outcome = entry.outcome
+        if outcome is None:
+            return commands
+        if entry.change.kind is PersistentVolumeClaim:
+            if self.state.is_unbound(outcome.pod) and self.state.cache.get(outcome.pod.uid) is None:
+                self.state.assume(outcome.pod, outcome.node)
+        elif outcome.message is not None:
+            self._forget(outcome.pod)
+        return commands
+
+    def _undo(self, entry: Entry) -> None:
+        kind, old, new = entry.change
+        if entry.outcome is not None and kind is PersistentVolumeClaim:
+            self._forget(entry.outcome.pod)
+        self.state.apply(Change(kind, new, old), entry.at)
+
+    def _forget(self, pod: Pod) -> None:
+        """Takes out a pod that was assumed because its claim names a node."""
+        assumed = self.state.cache.get(pod.uid)
+        if assumed is not None:
+            self.state.forget(assumed)
 
     def _with_later(self, chosen: Iterable[Entry]) -> list[Entry]:
         first: dict[tuple[type, Any], int] = {}
         for entry in chosen:
-            key = _key(entry)
-            first[key] = min(entry.number, first.get(key, entry.number))
+            first[entry.key] = min(entry.number, first.get(entry.key, entry.number))
         if not first:
             return []
-        return [e for e in self.behind if e.number >= first.get(_key(e), self._number + 1)]
+        return [e for e in self.behind if e.number >= first.get(e.key, self._number + 1)]
 
-    def _pull(self, entry: Entry) -> Change | None:
-        bound = entry.change.new
-        current = self.state.pods.get(bound.key)
-        if current is None or current.uid != bound.uid or current.node_name:
-            return None
-        change = Change(Pod, current, bound)
-        self.state.apply(change, entry.at)
-        return change
+    def _with_earlier(self, chosen: Iterable[Entry]) -> list[Entry]:
+        last: dict[tuple[type, Any], int] = {}
+        for entry in chosen:
+            last[entry.key] = max(entry.number, last.get(entry.key, 0))
+        if not last:
+            return []
+        return [e for e in self.ahead if e.number <= last.get(e.key, 0)]
 
 
-def _key(entry: Entry) -> tuple[type, Any]:
-    kind, old, new = entry.change
-    return kind, (new or old).key
+def _outcome(pod: Pod, node: str, message: str | None, known: _Waiting | None) -> Outcome:
+    if known is None:
+        return Outcome(pod, node, message)
+    return Outcome(pod, node, message, known.queued, known.at)

@@ -117,7 +117,7 @@ class Player:
         found = []
         while self.timeline.ahead:
             entry = self.timeline.ahead[0]
-            if self.judge.is_outcome(entry):
+            if entry.outcome is not None:
                 found.append(at_once(self.judge.judge(entry)))
             self.timeline.advance()
         self.verdicts += found
