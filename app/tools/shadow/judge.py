@@ -5,6 +5,7 @@ scheduler that decided: the order in the queue says which of the bindings of abo
 Where the decisions differ, other orders are tried (``race``); where none explains the outcome, the verdict names the plugins.
 """
 
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -51,6 +52,8 @@ _STEPS_BACK: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _STEPS_AHEAD: Final = (1, 2, 4, 8, 16, 32, 64)
 #: Up to this many better nodes, the changes that concern them are tried first.
 _FEW_NODES: Final = 200
+#: Pods from which the latency of the cluster's scheduler is estimated.
+_OBSERVED: Final = 64
 _PREEMPTED: Final = "PreemptionByScheduler"
 
 
@@ -107,6 +110,8 @@ class Judge:
         self._profiles: Final = profiles
         self._rng: Final = rng
         self._incomparable: Final = incomparable
+        #: Seconds from the queue to the outcome, of the last pods.
+        self._took: Final[deque[float]] = deque(maxlen=_OBSERVED)
 
     def judge(self, entry: Entry) -> Generator[None, None, Verdict]:
         """The verdict on the outcome of the next entry of the timeline. Pauses between two decisions.
@@ -143,19 +148,32 @@ class Judge:
     # ------------------------------------------------------------ the moment
 
     def _base(self, entry: Entry, outcome: Outcome) -> Moves:
-        """The most likely table: pods behind this one in the queue are out, those before it are in."""
+        """The most likely table.
+
+        Pods behind this one in the queue are out, those before it are in. What was seen after the likely moment of the
+        decision is out.
+        """
         timeline = self._timeline
-        undone = [e for e in timeline.behind if e.binds and precedes(entry, e)]
+        moment = max(outcome.queued_at, entry.at - self._latency(entry, outcome))
+        evicting = outcome.node if outcome.message is not None else ""
+        undone = [
+            e
+            for e in timeline.behind
+            if (precedes(entry, e) if e.binds else e.at > moment and _matters(e, outcome))
+            or (evicting and _evicts(e, evicting))
+        ]
         pulled = [e for e in timeline.ahead if e is not entry and e.binds and precedes(e, entry)]
-        if outcome.message is not None and outcome.node:
-            undone += [e for e in timeline.behind if _evicts(e, outcome.node)]
-        return Moves(tuple(sorted(undone, key=_number)), tuple(pulled))
+        return Moves(tuple(undone), tuple(pulled))
+
+    def _latency(self, entry: Entry, outcome: Outcome) -> float:
+        """Seconds that the cluster's scheduler takes from a decision until it shows, by the quickest of the last ones."""
+        if outcome.queued:
+            self._took.append(entry.at - outcome.queued_at)
+        return sorted(self._took)[len(self._took) // 5] if self._took else 0.0
 
     def _orders(self, entry: Entry, outcome: Outcome, base: Moves) -> Iterator[Moves]:
         """Other orders of the changes of about the same moment, the most likely ones first. No order comes twice."""
-        behind = [
-            e for e in self._timeline.behind if e not in base.undone and may_be_later(e, outcome)
-        ]
+        behind = [e for e in self._timeline.behind if e not in base.undone and _matters(e, outcome)]
         ahead = [
             e
             for e in self._timeline.ahead
@@ -165,7 +183,7 @@ class Judge:
         ]
         tried: set[tuple[tuple[int, ...], tuple[int, ...]]] = {_numbers(base)}
         for undone, pulled in self._candidates(behind, ahead, base, self._better(outcome, base)):
-            moves = Moves(tuple(sorted(undone, key=_number)), tuple(pulled))
+            moves = Moves(tuple(undone), tuple(pulled))
             if _numbers(moves) not in tried:
                 tried.add(_numbers(moves))
                 yield moves
@@ -176,6 +194,12 @@ class Judge:
         undone, pulled = base
         if undone or pulled:
             yield (), ()
+            bindings = tuple(e for e in undone if e.binds)
+            yield bindings, pulled
+            others = [e for e in undone if not e.binds]
+            for number in _STEPS_BACK[:6]:
+                if number < len(others):
+                    yield (*bindings, *others[-number:]), pulled
         if nodes:
             near = [e for e in behind if e.node_name in nodes]
             soon = [e for e in ahead if e.node_name in nodes]
@@ -449,6 +473,11 @@ def _of_message(verdict: Verdict, text: str) -> Verdict:
     )
 
 
+def _matters(entry: Entry, outcome: Outcome) -> bool:
+    """Whether a change may be later than a decision, and changes more than the queue."""
+    return may_be_later(entry, outcome) and (entry.change.kind is not Pod or bool(entry.node_name))
+
+
 def _evicts(entry: Entry, node: str) -> bool:
     """Whether a change shows that a scheduler evicts a pod on this node."""
     kind, old, new = entry.change
@@ -463,9 +492,6 @@ def _evicts(entry: Entry, node: str) -> bool:
     )
 
 
-def _number(entry: Entry) -> int:
-    return entry.number
-
-
 def _numbers(moves: Moves) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return tuple(e.number for e in moves.undone), tuple(e.number for e in moves.pulled)
+    undone, pulled = (tuple(sorted(e.number for e in some)) for some in moves)
+    return undone, pulled
