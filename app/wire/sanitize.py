@@ -97,7 +97,7 @@ def _replace_lone_surrogates(text: _Text, runs: _Backslashes) -> None:
 
 def _empty_deep_containers(text: _Text, quotes: _Mask, max_depth: int) -> None:
     """Works block by block, so that the arrays stay in the processor's cache."""
-    depth, quoted, emptying = 0, False, False
+    depth, quoted, deep_before = 0, False, False
     for start in range(0, text.size, _BLOCK):
         block = text[start : start + _BLOCK]
         outside = np.bitwise_xor.accumulate(quotes[start : start + _BLOCK]) == quoted
@@ -105,16 +105,11 @@ def _empty_deep_containers(text: _Text, quotes: _Mask, max_depth: int) -> None:
         bracket = block | 0x20  # "[" becomes "{", and "]" becomes "}"
         opens = (bracket == ord("{")) & outside
         closes = (bracket == ord("}")) & outside
-        depths = opens.astype(np.int32)
-        depths[0] += depth
-        depths -= closes
-        np.cumsum(depths, dtype=np.int32, out=depths)
-        depth = int(depths[-1])
-        # The depth changes by one at a time, so starts and ends alternate.
-        starts = opens & (depths == max_depth)
-        inside = np.empty(block.size, np.int8)
-        inside[0], inside[1:] = emptying, starts[:-1]
-        inside -= closes & (depths == max_depth - 1)
-        np.cumsum(inside, dtype=np.int8, out=inside)
-        emptying = bool(inside[-1]) or bool(starts[-1])
-        np.copyto(block, np.uint8(EMPTIED[0]), where=inside.view(np.bool_))
+        steps = opens.view(np.int8) - closes.view(np.int8)
+        depths = np.cumsum(steps, dtype=np.int32)
+        # A container at the limit stays, with nothing between its brackets.
+        deep = depths >= max_depth - depth
+        depth += int(depths[-1])
+        block[0] = EMPTIED[0] if deep_before and deep[0] else block[0]
+        np.copyto(block[1:], np.uint8(EMPTIED[0]), where=deep[:-1] & deep[1:])
+        deep_before = bool(deep[-1])
