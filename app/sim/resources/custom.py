@@ -12,6 +12,7 @@ from app.sim.store import Object
 
 _KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _VERSION: Final = re.compile(r"v[a-z0-9]{1,20}")
+_NUMBERED: Final = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 _SCOPES: Final = ("Namespaced", "Cluster")
 
 
@@ -55,11 +56,14 @@ def _version_mistakes(spec: Object) -> list[Cause]:
 
 
 def kinds_of(definition: Object) -> Iterator[tuple[Kind, dict[str, Any]]]:
-    """The kinds that a definition defines, one for each version that is served, and their schemas."""
+    """The kinds that a definition defines, one for each version that is served, and their schemas.
+
+    The version that clients prefer comes first.
+    """
     spec, names = definition["spec"], definition["spec"]["names"]
     stored = next(each["name"] for each in spec["versions"] if each.get("storage"))
     resource = f"{names['plural']}.{spec['group']}"
-    for version in spec["versions"]:
+    for version in sorted(spec["versions"], key=lambda each: _age(each["name"]), reverse=True):
         if not version.get("served"):
             continue
         other = version["name"] != stored
@@ -78,6 +82,16 @@ def kinds_of(definition: Object) -> Iterator[tuple[Kind, dict[str, Any]]]:
             stored_version=f"{spec['group']}/{stored}" if other else "",
         )
         yield kind, schema if isinstance(schema, dict) else {}
+
+
+def _age(version: str) -> tuple[int, int, int, str]:
+    """Sorts versions: stable ones above beta and alpha ones, and high numbers above low ones. Other names come before."""
+    match = _NUMBERED.fullmatch(version)
+    if match is None:
+        return -1, 0, 0, version
+    major, stage, minor = match.groups()
+    stages = {"alpha": 0, "beta": 1}
+    return stages.get(stage, 2), int(major), int(minor or 0), version
 
 
 def _texts(given: Any) -> tuple[str, ...]:
