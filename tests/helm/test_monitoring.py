@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.tools.subprocesses import reserved_port
 from extenders.kit import Filtered, Refusal, make_app
+from extenders.kit.testing import serving
 from tests.helm.chart import CHART, Helm
-from tests.shell.extender.servers import in_a_thread
 from tests.whole.harness import Cluster, Process, pod, running_cluster, wait_for
 
 pytestmark = pytest.mark.whole
@@ -114,8 +114,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     good = make_app(filter=some, prioritize=lambda request: dict.fromkeys(request.names, 1))
     with (
         running_cluster(folder, "--nodes=3") as cluster,
-        in_a_thread(good) as first,
-        in_a_thread(make_app(filter=refuse)) as second,
+        serving(good) as first,
+        serving(make_app(filter=refuse)) as second,
         reserved_port() as port,
     ):
         options = {"filterVerb": "filter", "nodeCacheCapable": True}

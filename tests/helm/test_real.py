@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.tools.subprocesses import reserved_port
 from extenders.kit import BindRequest, Filtered, NodesRequest, make_app
+from extenders.kit.testing import serving
 from tests.helm.chart import CHART, NAMESPACE, RELEASE, ROOT, Helm
 from tests.helm.rbac import Access, allows, needs, rules_of
-from tests.shell.extender.servers import in_a_thread
 from tests.shell.sim import device_mistakes as devices
 from tests.whole.harness import Process, pod, wait_for
 from tests.whole.real import NEEDS_REAL, RealApiServer
@@ -136,7 +136,7 @@ def test_no_request_is_refused_and_no_right_is_idle(
 ) -> None:
     mine = make_app(filter=judge, bind=lambda request: bind(server, request))
     server.call("POST", LEASES, lease_of_another())
-    with reserved_port() as port, in_a_thread(mine) as url:
+    with reserved_port() as port, serving(mine) as url:
         resource = {"name": "example.com/seat", "ignoredByScheduler": True}
         asked = {"filterVerb": "filter", "bindVerb": "bind", "nodeCacheCapable": True}
         extender = {"urlPrefix": url, **asked}

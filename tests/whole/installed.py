@@ -5,13 +5,14 @@ Its dependencies are borrowed from the environment that runs the tests, and noth
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import sysconfig
 import time
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,3 +104,34 @@ def fresh(root: Path) -> Environment:
     made.directory.mkdir()
     made(f"pip install --quiet '{ROOT}' 2>&1")
     return made
+
+
+# ---------------------------------------------------------------- transcripts
+
+
+class Step(NamedTuple):
+    """A command and what it is said to print: ``…`` stands for anything, alone on a line for any lines."""
+
+    command: str
+    expected: str
+
+    @property
+    def in_background(self) -> bool:
+        return self.command.endswith(" &")
+
+    def agrees(self, printed: str) -> bool:
+        lines = []
+        for line in self.expected.splitlines():
+            words = [".*".join(map(re.escape, word.split("…"))) for word in line.split()]
+            lines.append(r"(?:.*\n)*?" if line == "…" else r"\s*" + r"\s+".join(words) + r"\s*?\n")
+        return (
+            re.fullmatch("".join(lines), printed.rstrip("\n") + "\n" if printed else "") is not None
+        )
+
+
+def steps(transcripts: Iterable[str]) -> Iterator[Step]:
+    """The commands of transcripts."""
+    for text in transcripts:
+        for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+            command, _, expected = part.partition("\n")
+            yield Step(command, expected)

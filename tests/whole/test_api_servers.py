@@ -23,7 +23,7 @@ from app.kube.payloads import ConditionChange
 from app.kube.writer import BindResult, KubeWriter
 from app.model.pod import Pod, make_pod
 from extenders.kit import BindRequest, Filtered, NodesRequest, make_app
-from tests.shell.extender.servers import in_a_thread
+from extenders.kit.testing import serving
 from tests.shell.sim import device_mistakes as devices
 from tests.whole.harness import ApiServer, Process, Schedulers, pod, running_cluster, wait_for
 from tests.whole.kubectl import NEEDS_KUBECTL, Kubectl
@@ -297,7 +297,7 @@ def test_an_extender_decides_and_binds(
 ) -> None:
     mine = Extender(cluster)
     app = make_app(filter=mine.filter, prioritize=mine.prioritize, bind=mine.bind)
-    with in_a_thread(app) as url:
+    with serving(app) as url:
         verbs = {f"{verb}Verb": verb for verb in ("filter", "prioritize", "bind")}
         given = {"nodeCacheCapable": capable, "weight": 100, "httpTimeout": "60s"}
         extender = {"urlPrefix": url, **given, **verbs}

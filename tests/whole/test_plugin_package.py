@@ -7,12 +7,12 @@ import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from tests.markdown import ROOT, blocks
-from tests.whole.installed import TIMEOUT_SECONDS, Environment, fresh, stop, until
+from tests.whole.installed import TIMEOUT_SECONDS, Environment, fresh, steps, stop, until
 
 pytestmark = pytest.mark.whole
 
@@ -38,38 +38,10 @@ def installed(environment: Environment) -> Environment:
 # ---------------------------------------------------------------- the guide's transcripts
 
 
-class Step(NamedTuple):
-    """A command and what it is said to print: ``…`` stands for anything, alone on a line for any lines."""
-
-    command: str
-    expected: str
-
-    @property
-    def in_background(self) -> bool:
-        return self.command.endswith(" &")
-
-    def agrees(self, printed: str) -> bool:
-        lines = []
-        for line in self.expected.splitlines():
-            words = [".*".join(map(re.escape, word.split("…"))) for word in line.split()]
-            lines.append(r"(?:.*\n)*?" if line == "…" else r"\s*" + r"\s+".join(words) + r"\s*?\n")
-        return (
-            re.fullmatch("".join(lines), printed.rstrip("\n") + "\n" if printed else "") is not None
-        )
-
-
-def steps() -> Iterator[Step]:
-    for block in blocks(GUIDE):
-        if block.language == "console":
-            for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
-                command, _, expected = part.partition("\n")
-                yield Step(command, expected)
-
-
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on the PATH")
 def test_what_the_guide_shows_happens(environment: Environment) -> None:
     running: list[subprocess.Popen[str]] = []
-    told = list(steps())
+    told = list(steps(block.text for block in blocks(GUIDE) if block.language == "console"))
     assert len(told) >= 6
     try:
         for step in told:

@@ -14,7 +14,7 @@ import yaml
 from app.sim.resources.reviews import ADMIN_TOKEN
 from app.tools.subprocesses import reserved_port
 from extenders.kit import Filtered, NodesRequest, make_app
-from tests.shell.extender.servers import in_a_thread
+from extenders.kit.testing import serving
 from tests.whole.harness import WAIT_SECONDS, Cluster, Process, pod, running_cluster, wait_for
 
 pytestmark = pytest.mark.whole
@@ -76,7 +76,7 @@ def test_an_extender_wakes_a_pod(tmp_path: Path) -> None:
     gate = Gate()
     with (
         running_cluster(tmp_path, "--nodes=2") as cluster,
-        in_a_thread(make_app(filter=gate)) as extender,
+        serving(make_app(filter=gate)) as extender,
         scheduler(
             cluster,
             tmp_path,

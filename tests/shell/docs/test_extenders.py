@@ -64,7 +64,7 @@ class Pool:
 
 
 def python(guide):
-    return [block.text for block in blocks(guide) if block.language == "python"]
+    return [b.text for b in blocks(guide) if b.language == "python" and not b.origin]
 
 
 @pytest.fixture
@@ -87,6 +87,14 @@ REQUEST = {
     "Pod": {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}},
     "NodeNames": ["n1", "n2"],
 }
+
+
+def test_quotations_are_true():
+    guide = ROOT / "docs" / "extenders.md"
+    quoted = [block for block in blocks(guide) if block.origin]
+    assert len(quoted) == 4
+    for block in quoted:
+        assert block.text in (guide.parent / block.origin).read_text(encoding="utf-8"), block
 
 
 async def test_the_first_sample_filters(play):

@@ -7,9 +7,7 @@ import ipaddress
 import os
 import socket
 import ssl
-import threading
 
-from aiohttp.test_utils import TestServer
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -92,29 +90,6 @@ async def polite(connection):
     """Answers every request with an empty object."""
     while await connection.request():
         connection.answer()
-
-
-@contextlib.contextmanager
-def in_a_thread(app):
-    """The address of an aiohttp application that another thread serves, for callers that have no loop or one of their own."""
-    started, address = threading.Event(), []
-
-    async def serve():
-        async with TestServer(app) as server:
-            address.append(str(server.make_url("/")).rstrip("/"))
-            started.set()
-            await stop.wait()
-
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        assert started.wait(60)
-        yield address[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(60)
-        loop.close()
 
 
 class Authority:

@@ -18,7 +18,8 @@ from app.extender.config import (
 from app.tools.check_extender import CheckOptions, check
 from app.tools.extender_checks import Severity, made_up
 from extenders.kit import Filtered, Refusal, make_app
-from tests.shell.extender.servers import Server, in_a_thread
+from extenders.kit.testing import serving
+from tests.shell.extender.servers import Server
 
 VERBS = {f"{verb}_verb": str(verb) for verb in (Verb.FILTER, Verb.PRIORITIZE)}
 QUICK = CheckOptions(large=20)
@@ -278,7 +279,7 @@ FLAGS = ("--filter-verb", "filter", "--prioritize-verb", "prioritize", "--large"
 
 class TestCommand:
     def test_a_good_one(self):
-        with in_a_thread(good()) as url:
+        with serving(good()) as url:
             result = run("--url", url, *FLAGS)
         assert result.exit_code == 0
         first, *rest = result.output.splitlines()
@@ -287,7 +288,7 @@ class TestCommand:
         assert "note    filter: understands both forms, names and whole nodes" in result.output
 
     def test_a_bad_one_of_a_configuration(self, tmp_path):
-        with in_a_thread(answering([])) as bad, in_a_thread(good()) as fine:
+        with serving(answering([])) as bad, serving(good()) as fine:
             extenders = [
                 {"urlPrefix": fine, "filterVerb": "filter"},
                 {"urlPrefix": bad, "filterVerb": "filter", "nodeCacheCapable": True},
@@ -320,7 +321,7 @@ class TestCommand:
             seen.append((request.pod.name, *request.names))
             return Filtered(request.names)
 
-        with in_a_thread(make_app(filter=note)) as url:
+        with serving(make_app(filter=note)) as url:
             result = run("--url", url, *FLAGS[:2], "--large", 0, "--pod", pods, "--nodes", nodes)
         assert (result.exit_code, set(seen)) == (0, {("mine", "n1")})
 
@@ -361,7 +362,7 @@ def test_what_it_says_cannot_spoil_the_report(output):
         return web.Response(body=text, content_type="application/json")
 
     app.router.add_post("/{verb:.*}", answer)
-    with in_a_thread(app) as url:
+    with serving(app) as url:
         flags = ("--url", url, "--filter-verb", "filter", "--node-cache-capable")
         run = CliRunner().invoke(command, [*flags, "--large", "0", "--output", output])
     shown = run.output
