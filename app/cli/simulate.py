@@ -16,9 +16,10 @@ from app.plugins.registry import RegistryError
 from app.settings.problems import ConfigurationError
 from app.sim import ManifestError
 from app.tools.simulate.configuration import configured
+from app.tools.simulate.page import as_page
 from app.tools.simulate.result import SimulationResult
 from app.tools.simulate.run import SimulationOptions, simulate
-from app.tools.simulate.tables import as_page, as_tables, warnings
+from app.tools.simulate.tables import as_tables, warnings
 from app.tools.subprocesses import ChildFailed
 
 PLACED, PENDING, NO_ANSWER = range(3)

@@ -243,3 +243,52 @@ async def test_the_large_cluster_on_a_narrow_screen(large: tuple[Cluster, str], 
     await opened(page, large[1], width=400)
     assert await page.ask("document.documentElement.scrollWidth <= innerWidth")
     await keep(page, "large-400")
+
+
+# ---------------------------------------------------------------- the page of a simulation
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("simulated")
+    pods = [pod(f"p-{number}", cpu="3") for number in range(8)] + [pod("huge", cpu="99")]
+    (folder / "pods.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": pods})
+    )
+    command = [sys.executable, "-m", "app", "simulate", "--nodes=6", "--workload", "pods.json"]
+    done = subprocess.run(
+        [*command, "--page=page.html"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    return (folder / "page.html").as_uri()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (1440, "dark"), (400, "light")])
+async def test_the_page_of_a_simulation(
+    simulated: str, page: Page, width: int, scheme: str
+) -> None:
+    await page.prefer(scheme)
+    await page.size(width)
+    await page.open(simulated)
+    await page.until("document.querySelector('#resource').options.length >= 3")
+    await keep(page, f"simulation-{scheme}-{width}")
+    assert await page.ask("document.documentElement.dataset.theme") == scheme
+    assert await page.ask("document.documentElement.scrollWidth <= innerWidth")
+    marked = "[...document.querySelectorAll('tr.pending')].map((row) => row.innerText).join()"
+    assert "huge" in await page.ask(marked)
+    await page.press("/")
+    for letter in "node-3":
+        await page.press(letter)
+    left = "[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden).length"
+    everything = await page.ask("document.querySelectorAll('tbody tr').length")
+    assert 0 < await page.ask(left) < everything
+    await page.press("Escape")
+    assert await page.ask(left) == everything
+    await page.ask("document.querySelector('#map').focus()")
+    told = await page.ask("document.querySelector('#spoken').textContent")
+    assert re.match(r"node-0 \(zone-0\)\ncpu 0 % → \d+ %", told), told

@@ -11,7 +11,6 @@ import secrets
 import sys
 import webbrowser
 from collections.abc import AsyncIterator, Mapping
-from importlib.resources import files
 from typing import Final
 
 import msgspec
@@ -21,6 +20,7 @@ from aiohttp.typedefs import Handler
 from app.kube.errors import ConfigurationError, ConnectionFailed, KubeError
 from app.kube.transport import path_segment
 from app.runtime.clock import make_secret
+from app.tools.dashboard import TYPES, static_files
 from app.tools.feed_model import Event
 from app.tools.leaders import NotReached
 from app.tools.scheduler_client import (
@@ -32,12 +32,6 @@ from app.tools.scheduler_client import (
 
 #: Seconds until the scheduler is looked for again.
 RETRY_SECONDS: Final = 1.0
-_TYPES: Final = {
-    "html": "text/html",
-    "css": "text/css",
-    "js": "text/javascript",
-    "svg": "image/svg+xml",
-}
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -46,16 +40,6 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-
-
-def static_files() -> dict[str, bytes]:
-    """The files of the page, by name."""
-    folder = files(__package__) / "static"
-    return {
-        each.name: each.read_bytes()
-        for each in folder.iterdir()
-        if each.name.rpartition(".")[2] in _TYPES
-    }
 
 
 class Dashboard:
@@ -109,7 +93,7 @@ class Dashboard:
         body = self._files.get(name)
         if body is None:
             raise web.HTTPNotFound
-        kind = _TYPES[name.rpartition(".")[2]]
+        kind = TYPES[name.rpartition(".")[2]]
         response = web.Response(body=body, content_type=kind, charset="utf-8")
         response.enable_compression()
         return response

@@ -10,7 +10,8 @@ import pytest
 from aiohttp import web
 
 from app.tools.dashboard import server as module
-from app.tools.dashboard.server import has_windows, serving_page, static_files
+from app.tools.dashboard import static_files
+from app.tools.dashboard.server import has_windows, serving_page
 from app.tools.feed_model import events_of
 from app.tools.scheduler_client import SchedulerTarget
 from app.tools.subprocesses import reserved_port

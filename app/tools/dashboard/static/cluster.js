@@ -99,7 +99,8 @@ export class ClusterMap {
     if (!width) return;
     const target = width < 500 ? NARROW_HEIGHT : Number(canvas.dataset.height);
     const plan = this.arrange(width, target);
-    const height = Math.max(target, plan ? plan.total : 0);
+    const fit = "fit" in canvas.dataset;
+    const height = Math.max(fit ? 0 : target, plan ? plan.total : 0);
     const ratio = window.devicePixelRatio || 1;
     canvas.style.height = `${height}px`;
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
