@@ -21,7 +21,7 @@ from random import Random
 from tests.fuzz import asking, calling, configurations, driver, electing, mutations, selecting
 from tests.fuzz.driver import Figures
 from tests.fuzz.histories import Event, Guests, to_json
-from tests.fuzz.world import BUDGET
+from tests.fuzz.world import BUDGET, Cost
 
 _DOORS = (
     ("answers", 30, asking.run),
@@ -51,6 +51,7 @@ class Run:
         started, seed = time.monotonic(), options.seed
         with contextlib.suppress(KeyboardInterrupt):
             while not self._done(time.monotonic() - started):
+                self._figures.seed = seed
                 if options.objects:
                     self._mutations(seed)
                     self._doors(seed)
@@ -124,6 +125,11 @@ class Run:
             flush=True,
         )
 
+    def _print_readings(self, what: str, readings: Sequence[tuple[int, Cost]]) -> None:
+        print(f"{len(readings)} readings over {BUDGET * 1000:.0f} ms, {what}:")
+        for seed, cost in sorted(readings, key=lambda each: -each[1].seconds)[:40]:
+            print(f"  {cost.seconds * 1000:7.1f}  seed {seed}: {cost.what}")
+
     def _write(self, events: Sequence[Event], what: str) -> str:
         """Writes events to a file; its name."""
         text = to_json(events, what=what)
@@ -150,6 +156,8 @@ class Run:
         print("slowest of each kind, ms of CPU:")
         for kind, cost in sorted(figures.highest.items(), key=lambda each: -each[1].seconds):
             print(f"  {cost.seconds * 1000:7.1f}  {kind}")
+        self._print_readings("one object, request or attempt", figures.over)
+        self._print_readings("a turn of the event loop with many", figures.shared)
         print("refused:")
         for (kind, reason), number in figures.refused.most_common(60):
             print(f"  {number:7}  {kind}: {reason}")

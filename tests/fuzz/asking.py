@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from random import Random
 from typing import Any
@@ -60,6 +61,14 @@ class Extenders:
         ]
 
     def _reply(self, verb: str, sent: Any) -> Any:
+        started = time.thread_time()
+        try:
+            return self._answer(verb, sent)
+        finally:
+            if self.world is not None:
+                self.world.server.spent += time.thread_time() - started
+
+    def _answer(self, verb: str, sent: Any) -> Any:
         if self.good or self.bad not in {"", verb}:
             return self._good(verb, sent)
         random, self.number = self.random, self.number + 1
@@ -131,7 +140,7 @@ async def _ask(
         key = await world.add_normal(
             "huge" if extenders.bad == "preempt" else ("plain", "exclusive")[number % 2]
         )
-        for cost in world.telemetry.costs:
+        for cost in (world.cost._replace(what="answers"), *world.telemetry.costs):
             figures.cost(cost, None)
             if cost.seconds > budget:
                 sizes = [(verb, len(body), body[:200]) for verb, body in extenders.answers]

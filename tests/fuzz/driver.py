@@ -7,7 +7,7 @@ import itertools
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import looptime
@@ -52,9 +52,20 @@ class Figures:
         self.slowest: list[tuple[Cost, Event | None]] = []
         #: The highest cost by kind of object, or of what else there was.
         self.highest: dict[str, Cost] = {}
+        #: The seed of what runs now.
+        self.seed = 0
+        #: (seed, cost) of everything above BUDGET: of one object, request or attempt; and of turns of the event loop with many.
+        self.over: list[tuple[int, Cost]] = []
+        self.shared: list[tuple[int, Cost]] = []
+
+    def turns(self, costs: Iterable[Cost]) -> None:
+        """Remembers turns of the event loop with many objects."""
+        self.shared += [(self.seed, cost) for cost in costs if cost.seconds > BUDGET]
 
     def cost(self, cost: Cost, event: Event | None) -> None:
-        """Remembers the slowest few, and the slowest of each kind."""
+        """Remembers the cost of one thing if it is above BUDGET, among the slowest few, or the highest of its kind."""
+        if cost.seconds > BUDGET:
+            self.over.append((self.seed, cost))
         words = cost.what.split(" ")
         kind = words[1] if event is not None and words[0] in _TYPES else words[0]
         if kind not in self.highest or cost.seconds > self.highest[kind].seconds:
@@ -129,12 +140,15 @@ class History:
         told = f"{event.type} {event.kind} {event.key[:80]}"
         costs = [Cost(cost.seconds, told), *world.telemetry.costs]
         if event.type == "EXPIRED":  # the list is of more than one object
-            await world.quiet(_RECONNECTED)
+            cost = await world.quiet(_RECONNECTED)
+            figures.turns([Cost(cost.seconds, told)])
             costs = []
         if not event.plain:
             await world.quiet(_RECONNECTED)
         for cost in costs:
             self.spent(cost, event)
+        figures.turns(world.meter.shared)
+        world.meter.shared.clear()
         figures.attempts += len(costs[1:])
         self._taken_or_refused(event, refused)
         self.read_log()

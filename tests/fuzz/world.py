@@ -8,8 +8,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, NamedTuple
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -266,18 +267,21 @@ class Clock(LoopClock):
 
 
 class TimedTelemetry(Telemetry):
-    """Notes the CPU time of each attempt, and how each ended."""
+    """Notes the CPU time of each attempt, from the last time that other tasks could run, and how each ended."""
 
     def __init__(self, clock: LoopClock, rng: np.random.Generator) -> None:
         super().__init__(clock, rng)
         self.costs: list[Cost] = []
         #: (key of the pod, result, message or node).
         self.outcomes: list[tuple[str, str, str]] = []
+        #: The CPU time, seconds.
+        self.now: Callable[[], float] = time.thread_time
         self._mark = 0.0
 
-    def start(self) -> None:
-        """The next attempt begins now at the earliest."""
-        self._mark = time.process_time()
+    def start(self) -> float:
+        """The next attempt, or the rest of one, begins now at the earliest."""
+        self._mark = self.now()
+        return self._mark
 
     def on(self, event: SchedulerEvent) -> None:
         super().on(event)
@@ -288,10 +292,47 @@ class TimedTelemetry(Telemetry):
                 self._ends(event.queued.pod.key, event.result, event.message)
 
     def _ends(self, key: str, result: str, message: str) -> None:
-        now = time.process_time()
+        now = self.now()
         self.costs.append(Cost(now - self._mark, f"attempt of {key[:80]}"))
         self.outcomes.append((key, result, message))
         self._mark = now
+
+
+class Meter:
+    """Measures the turns of an event loop, in each of which nothing else can run: CPU seconds without the work of fakes."""
+
+    def __init__(self, server: ApiServer, telemetry: TimedTelemetry) -> None:
+        self._server = server
+        self._telemetry = telemetry
+        telemetry.now = self.now
+        #: The longest turn since this was set to 0, without the attempts that ended in it.
+        self.longest = 0.0
+        #: Turns in which several attempts ended.
+        self.shared: list[Cost] = []
+
+    def now(self) -> float:
+        """The CPU time of this thread, seconds."""
+        return time.thread_time() - self._server.spent
+
+    @contextlib.contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Measures all turns but those of the current task, which is the test's."""
+        mine, run, telemetry = asyncio.current_task(), asyncio.Handle._run, self._telemetry
+
+        def timed(handle: asyncio.Handle) -> None:
+            if getattr(handle._callback, "__self__", None) is mine:
+                run(handle)
+                return
+            known, started = len(telemetry.costs), telemetry.start()
+            run(handle)
+            seconds, attempts = self.now() - started, telemetry.costs[known:]
+            rest = seconds - sum(cost.seconds for cost in attempts)
+            self.longest = max(self.longest, rest)
+            if len(attempts) > 1:
+                self.shared.append(Cost(seconds, f"turn with {len(attempts)} attempts"))
+
+        with mock.patch.object(asyncio.Handle, "_run", timed):
+            yield
 
 
 class FirstOfAll(np.random.Generator):
@@ -327,6 +368,9 @@ class World(WiredWorld):
             rng=FirstOfAll(np.random.PCG64(7)),
             telemetry=TimedTelemetry,
         )
+        self.meter = Meter(self.server, self.telemetry)
+        #: What the last ``quiet`` has returned.
+        self.cost = Cost(0.0, "")
         self._normal = 0
         self._probes = [
             PodDecoder(keep_raw=True).decode(normal_pod(f"probe-{wants}", wants, "1"))
@@ -351,14 +395,13 @@ class World(WiredWorld):
     async def quiet(self, seconds: float = _AT_ONCE) -> Cost:
         """Returns when nothing is ready any longer, ``seconds`` (virtual) later.
 
-        The cost is the CPU time that this took, without attempts and the API server's answers.
+        The cost is that of the longest turn of the event loop, without attempts and the API server's answers.
         """
         del self.telemetry.costs[:]
-        self.telemetry.start()
-        started = time.process_time() - self.server.spent
+        self.meter.longest = 0.0
         await asyncio.sleep(seconds)
-        spent = time.process_time() - self.server.spent - started
-        return Cost(spent - sum(cost.seconds for cost in self.telemetry.costs), "")
+        self.cost = Cost(self.meter.longest, "")
+        return self.cost
 
     # ------------------------------------------------------------ what happens
 
@@ -537,8 +580,9 @@ async def running(
                 world.scheduler.start_watching()
                 await world.scheduler.wait_synced()
                 work = group.create_task(world.scheduler.schedule(), name="schedule")
-                await world.quiet(1)
-                yield world
+                with world.meter.measuring():
+                    await world.quiet(1)
+                    yield world
                 await world.scheduler.wind_down(1)
             finally:
                 root.removeHandler(world.listener)
