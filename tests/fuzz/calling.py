@@ -236,7 +236,7 @@ async def _call(
             if cost.seconds > budget:
                 raise Slow(f"{cost.seconds * 1000:.0f} ms of CPU for {request[:1000]!r}")
             wrong = [
-                record.getMessage() for record in world.listener.records if record.levelno >= 40
+                record.getMessage() for record in world.listener.records if _of_endpoints(record)
             ]
             if wrong or (
                 status.startswith(b"5")
