@@ -227,7 +227,7 @@ class DynamicResources:
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Changes of claims, classes, slices, nodes, and of pods' generated claims
-        (docs/spec/plugins/dynamic-resources.md#events)."""
+        (docs/spec/plugins/dynamic-resources.md#events), and pods that release devices before their claims are written."""
         change = Action.Add | Action.Update
         nodes = Action.Add | Action.UpdateNodeLabel | Action.UpdateNodeAllocatable
         return (
@@ -240,6 +240,11 @@ class DynamicResources:
             EventRegistration(
                 ClusterEvent(Resource.Pod, Action.UpdatePodGeneratedResourceClaim),
                 self._after_pod_changed,
+            ),
+            EventRegistration(
+                ClusterEvent(Resource.AssignedPod, Action.Delete),
+                self._after_pod_gone,
+                template_only=True,
             ),
             EventRegistration(ClusterEvent(Resource.DeviceClass, change)),
             EventRegistration(ClusterEvent(Resource.ResourceSlice, change)),
@@ -267,6 +272,16 @@ class DynamicResources:
         except ClaimProblem:
             return QueueingHint.SKIP
         return QueueingHint.QUEUE
+
+    def _after_pod_gone(self, _pod: Pod, old: Pod, _new: None) -> bool:
+        """Queues if a pod had devices allocated in flight only: no change of a claim tells that they are free."""
+        try:
+            claims = claims_of(old, self._tracker.claims)
+        except ClaimProblem:
+            return QueueingHint.SKIP
+        return any(claim.status.allocation is None for claim in claims) or bool(
+            self._extended_resources(old)
+        )
 
 
 def _pods_of_claim(

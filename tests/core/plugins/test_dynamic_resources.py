@@ -306,6 +306,14 @@ class TestHints:
         assert self.wakes(pod, made, pod)
         assert not self.wakes(pod, made, using("c", name="another"))
 
+    def test_devices_in_flight_that_are_released(self):
+        unbound = using("d", name="another").on("a")
+        assert self.wakes(unbound, None)
+        assert not self.wakes(using(name="another").on("a"), None)
+        self.world.cluster.store(a_claim("d", status=allocated("a", "d0")))
+        assert not self.wakes(unbound, None)
+        assert not self.wakes(using("missing", name="another").on("a"), None)
+
     def test_classes_slices_and_nodes(self):
         assert self.wakes(None, a_class("other"))
         assert self.wakes(a_class(), a_class())
