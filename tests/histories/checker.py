@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from app.state.queue.queued_pod import IN_FLIGHT, OUTSIDE
-from tests.histories import apiserver, rules, storage
+from tests.histories import apiserver, devices, rules, storage
 from tests.histories.apiserver import (
+    DEVICE_CLAIMS,
     NODES,
     PODS,
     VOLUMES,
@@ -59,6 +60,8 @@ class Checker(Watcher):
         self.extenders: list[Extender] = []
         #: By uid: the process that has bound a pod, and knew, or could have asked, that it had.
         self._bound_by: dict[str, Replica] = {}
+        #: By uid of a claim for devices: the process that has given it its devices.
+        self._allocated_by: dict[str, Replica] = {}
 
     def violated(self, text: str) -> None:
         self._tell("VIOLATION", text)
@@ -74,6 +77,8 @@ class Checker(Watcher):
             self.violated(f"{sender.name} sends {request} {late:.3f} s after it has lost the lease")
         if request.kind == "bind":
             self._binds(request)
+        elif request.kind == "delete pod":
+            self._evicts(request)
 
     def _binds(self, request: Request) -> None:
         binding = apiserver.decode(request.body)
@@ -88,6 +93,27 @@ class Checker(Watcher):
                     f"{request.sender.name} binds {pod['metadata']['name']} to {node}, having bound it to {before}"
                 )
 
+    def _evicts(self, request: Request) -> None:
+        """Only pods of lower priority than one that waits are evicted, from nodes that the extenders have agreed to."""
+        uid = apiserver.decode(request.body).get("preconditions", {}).get("uid")
+        if not uid:
+            self.violated(f"{request} does not say which pod it means")
+        now = {pod["metadata"]["uid"]: pod for pod in self._server.all(PODS)}
+        told = request.sender.told.view.pods
+        victim, decision = now.get(uid), request.sender.decisions.get(uid)
+        if victim is None:
+            return
+        node = victim["spec"].get("nodeName") or (decision.node if decision else "")
+        for preemptor in {**now, **told}.values():
+            known = preemptor["metadata"]["uid"]
+            waits = any(
+                pods[known]["spec"].get("nodeName") is None for pods in (now, told) if known in pods
+            )
+            lower = victim["spec"].get("priority", 0) < preemptor["spec"].get("priority", 0)
+            if waits and lower and all(each.agrees(known, node) for each in self.extenders):
+                return
+        self.violated(f"{request.sender.name} evicts {victim['metadata']['name']} for no other pod")
+
     def complains(self, replica: Replica, text: str) -> None:
         """See Watcher."""
         self.violated(f"{replica.name}: {text}")
@@ -99,6 +125,8 @@ class Checker(Watcher):
         request = write.request
         if write.resource == VOLUMES and request is not None:
             self._volume_patched(write)
+        if write.resource == DEVICE_CLAIMS and request is not None:
+            self._claim_patched(request, write.key, write.old or {}, write.new or {})
         if write.resource != PODS or request is None:
             return
         if request.kind == "bind":
@@ -119,6 +147,36 @@ class Checker(Watcher):
         self._tell("server", f"volume {write.key} is for {after}")
         if before and after != before:
             self.violated(f"volume {write.key} was for {before}, and is given to {after}")
+
+    def _claim_patched(self, request: Request, key: str, old: Manifest, new: Manifest) -> None:
+        """No device is given to a second claim, or taken from pods that use it."""
+        before, after = devices.allocated(old), devices.allocated(new)
+        self._tell("server", f"claim {key} has {sorted(after)} for {devices.consumers(new)}")
+        running = {
+            pod["metadata"]["uid"]
+            for pod in rules.on_nodes(self._server.all(PODS))
+            if "deletionTimestamp" not in pod["metadata"]
+        }
+        if before and before != after and running.intersection(devices.consumers(old)):
+            self.violated(f"claim {key} had {sorted(before)}, has {sorted(after)}, and is in use")
+        if not after or before:
+            return
+        sender = request.sender
+        if not self._is_reckoned_with(request):
+            return
+        self._allocated_by[new["metadata"]["uid"]] = sender
+        for other in self._server.all(DEVICE_CLAIMS):
+            uid = other["metadata"]["uid"]
+            if uid == new["metadata"]["uid"] or not devices.allocated(other) & after:
+                continue
+            decision = sender.decisions.get(devices.consumers(new)[-1])
+            views = decision.views if decision is not None else []
+            if self._allocated_by.get(uid) is sender or all(
+                devices.allocated(view.claims.get(uid)) & after for view in views
+            ):
+                self.violated(
+                    f"{sender.name} gives devices of claim {key_of(other)} to {key}: {sorted(after)}"
+                )
 
     def _is_reckoned_with(self, request: Request) -> bool:
         """Whether the sender has to expect that a request takes effect now."""
@@ -190,6 +248,13 @@ class Checker(Watcher):
         ]
         here = [other for other in others if other["spec"]["nodeName"] == name]
         yield from rules.shortages(pod, node, here)
+        kept = [
+            other
+            for uid in decision.nominated
+            if (other := view.pods.get(uid)) is not None and _has_priority(other, pod, name)
+        ]
+        for rule, text in rules.shortages(pod, node, [*here, *kept]):
+            yield f"{rule} for nominated pods", text
         for other in here:
             if rules.host_ports(pod) & rules.host_ports(other):
                 yield "host port", other["metadata"]["name"]
@@ -200,6 +265,8 @@ class Checker(Watcher):
                 yield "ReadWriteOncePod", f"{key}, used by {other['metadata']['name']}"
         for key in storage.out_of_reach(self._server, pod, node):
             yield "volume", f"{key} has none that the node reaches"
+        for key in devices.not_reserved(self._server, pod, name):
+            yield "claim", f"{key} is not reserved, or its devices are elsewhere"
         volumes = storage.driver_volumes(self._server, [pod])
         taken = storage.driver_volumes(self._server, here)
         if not volumes <= taken and len(volumes | taken) > storage.places(self._server, name):
@@ -283,6 +350,7 @@ class Checker(Watcher):
                     allowed
                     and rules.fits(pod, node, there, nodes)
                     and not any(storage.obstacles(self._server, pod, node, rules.on_nodes(there)))
+                    and not any(devices.obstacles(self._server, pod, node["metadata"]["name"]))
                 ):
                     yield f"{pod['metadata']['name']} is not bound, though it fits {node['metadata']['name']}"
                     break
@@ -345,6 +413,13 @@ class Checker(Watcher):
                 found[resource] = int(table.requested.column(resource)[row]) * unit
             if Counter(found) != Counter(taken):
                 yield f"node {name}: {found} instead of {taken}"
+
+
+def _has_priority(nominated: Manifest, pod: Manifest, node: str) -> bool:
+    """Whether a nominated pod keeps its place on a node from a pod, or is there."""
+    kept = nominated["spec"].get("nodeName") or nominated["status"].get("nominatedNodeName")
+    first = nominated["spec"].get("priority", 0) >= pod["spec"].get("priority", 0)
+    return kept == node and first and is_live(nominated)
 
 
 def _nominated(pods: list[Manifest], pod: Manifest) -> Iterator[Manifest]:

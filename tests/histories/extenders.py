@@ -32,6 +32,7 @@ class Extender:
         tell: Callable[[str, str], None],
         *,
         reserves: bool,
+        preempts: bool,
         latency: float,
         patience: float,
     ) -> None:
@@ -41,10 +42,13 @@ class Extender:
         self._rng = rng
         self._tell = tell
         self._reserves = reserves
+        self._preempts = preempts
         self._patience = patience
         self._latency = latency
         #: The node that is kept for a pod, by its uid.
         self._reserved: dict[str, str] = {}
+        #: The nodes from which others may be evicted for a pod, by its uid.
+        self._agreed: dict[str, set[str]] = {}
         #: Pods that it was asked about by requests whose senders did not wait for an answer: what they reserve, nobody knows.
         self._confused: set[str] = set()
 
@@ -79,6 +83,10 @@ class Extender:
     def keeps(self, uid: str, node: str) -> bool:
         """Whether a pod may be bound to a node as far as reservations go."""
         return not self._reserves or uid in self._confused or self._reserved.get(uid) == node
+
+    def agrees(self, uid: str, node: str) -> bool:
+        """Whether pods may be evicted from a node for a pod. Extenders without that verb agree to all."""
+        return not self._preempts or node in self._agreed.get(uid, ())
 
     def _free(self, uid: str, name: str) -> int:
         """The slots of a node that are left to a pod."""
@@ -121,6 +129,7 @@ class Extender:
         victims |= asked.get("NodeNameToMetaVictims") or {}
         if victims and self._rng.random() < 0.5:
             del victims[self._rng.choice(sorted(victims))]
+        self._agreed.setdefault(asked["Pod"]["metadata"]["uid"], set()).update(victims)
         return Answer(200, encode({"NodeNameToMetaVictims": victims}))
 
     def _bind(self, asked: Manifest, cause: Request) -> Answer:

@@ -63,6 +63,7 @@ class History:
                 rng,
                 self.tell,
                 reserves=name == "reserving",
+                preempts=name == "preempts",
                 latency=shape.extender_latency,
                 patience=PATIENCE.get(name, 0.0),
             )

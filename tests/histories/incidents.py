@@ -34,6 +34,7 @@ class Incidents:
             "process is cut off": self._cut_off,
             "wall clock jumps": self._jump,
             "users act": self._act,
+            "objects change unseen": self._change_unseen,
             "a pod goes": self._remove_pod,
             "lease is deleted": self._delete_lease,
             "lease is emptied": self._empty_lease,
@@ -73,6 +74,13 @@ class Incidents:
         pause = rng.choice((0.0, 0.5, 3.0))
         quiet_at = self._history.shape.quiet_at
         network.refusing_until = min(quiet_at, self._simulation.now + seconds + pause)
+
+    def _change_unseen(self, seconds: float) -> None:
+        """Nobody can be reached for a while, in which much happens. What is known of that time is gone afterwards."""
+        self._network.crash(seconds)
+        for _ in range(self._rng.randint(2, 4)):
+            self._simulation.after(seconds * self._rng.random(), self._history.workload.act_unseen)
+        self._simulation.after(seconds, self._server.forget_history)
 
     def _stop_etcd(self, seconds: float) -> None:
         self._network.failing_writes_until = self._simulation.now + seconds

@@ -9,8 +9,8 @@ import functools
 import logging
 import math
 import types
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 from unittest import mock
 
 import msgspec
@@ -61,19 +61,36 @@ class ProcessClock:
         return WALL + self.look()
 
 
+_FOLLOWED = frozenset({apiserver.PODS, apiserver.NODES, apiserver.DEVICE_CLAIMS})
+
+
 class View:
-    """What a process has been told of pods and nodes."""
+    """What a process has been told of pods, nodes and claims for devices."""
 
     def __init__(self) -> None:
         #: By uid.
         self.pods: dict[str, Manifest] = {}
         #: By name.
         self.nodes: dict[str, Manifest] = {}
+        #: Those for devices, by uid.
+        self.claims: dict[str, Manifest] = {}
 
     def copy(self) -> "View":
         new = View()
-        new.pods, new.nodes = dict(self.pods), dict(self.nodes)
+        new.pods, new.nodes, new.claims = dict(self.pods), dict(self.nodes), dict(self.claims)
         return new
+
+    def put(self, resource: tuple[str, str], items: Iterable[Manifest]) -> None:
+        """Replaces all objects of a kind."""
+        known, name = self.of(resource)
+        known.clear()
+        known.update((item["metadata"][name], item) for item in items)
+
+    def of(self, resource: tuple[str, str]) -> tuple[dict[str, Manifest], str]:
+        """The objects of a kind, and the field of their metadata by which they are known."""
+        if resource == apiserver.NODES:
+            return self.nodes, "name"
+        return self.pods if resource == apiserver.PODS else self.claims, "uid"
 
 
 class Told:
@@ -87,7 +104,7 @@ class Told:
     def page(self, request: Request, answer: Answer) -> None:
         """A page of a list is in."""
         resource = apiserver.parse(request.path).resource
-        if resource not in {apiserver.PODS, apiserver.NODES}:
+        if resource not in _FOLLOWED:
             return
         try:
             page = apiserver.decode(answer.body)
@@ -105,10 +122,7 @@ class Told:
         if not version or request.params.get("resourceVersion") != version:
             return
         del self._pages[resource]
-        if resource == apiserver.PODS:
-            self.view.pods = {item["metadata"]["uid"]: item for item in items}
-        else:
-            self.view.nodes = {item["metadata"]["name"]: item for item in items}
+        self.view.put(resource, items)
 
     def views(self) -> list[View]:
         """What the process may believe: with and without lists that it has perhaps not looked at."""
@@ -116,32 +130,30 @@ class Told:
             return [self.view.copy()]
         newer = self.view.copy()
         for resource, (_, items) in self._pages.items():
-            if resource == apiserver.PODS:
-                newer.pods = {item["metadata"]["uid"]: item for item in items}
-            else:
-                newer.nodes = {item["metadata"]["name"]: item for item in items}
+            newer.put(resource, items)
         return [self.view.copy(), newer]
 
     def line(self, request: Request, entry: Entry) -> None:
         """A line of a watch was read."""
         resource, manifest = apiserver.parse(request.path).resource, entry.stored.manifest
-        known = {apiserver.PODS: self.view.pods, apiserver.NODES: self.view.nodes}.get(resource)
-        if known is None:
+        if resource not in _FOLLOWED:
             return
-        key = manifest["metadata"]["uid" if resource == apiserver.PODS else "name"]
+        known, name = self.view.of(resource)
+        key = manifest["metadata"][name]
         if entry.type == "DELETED":
             known.pop(key, None)
         else:
             known[key] = manifest
 
 
-class Decision:
+class Decision(NamedTuple):
     """A pod was given a node: the how-manieth decision it was, and what the process knew then."""
 
-    def __init__(self, number: int, node: str, views: list[View]) -> None:
-        self.number = number
-        self.node = node
-        self.views = views
+    number: int
+    node: str
+    views: list[View]
+    #: The uids of other pods that the process had nominated to this node.
+    nominated: frozenset[str]
 
 
 class Watcher:
@@ -242,7 +254,9 @@ class Replica(process.Process):
 
     def _assumed(self, uid: str, node: str) -> None:
         self._decided += 1
-        self.decisions[uid] = Decision(self._decided, node, self.told.views())
+        assert self.scheduler is not None
+        nominated = frozenset(p.uid for p in self.scheduler.state.nominator.pods_on(node))
+        self.decisions[uid] = Decision(self._decided, node, self.told.views(), nominated)
         self.watcher.assumed(self, uid)
 
     def _lost_exception(self, _loop: object, context: dict[str, Any]) -> None:

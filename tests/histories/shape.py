@@ -8,6 +8,7 @@ from app.settings.load import Settings, load
 from tests.histories.faults import (
     CALLS,
     CONNECTS,
+    REQUEST_FAULTS,
     MenuItem,
     draw_delays,
     draw_doubts,
@@ -49,7 +50,8 @@ _PAIRS = (
 )
 _VOLUMES = ("VolumeBinding", "VolumeRestrictions", "VolumeZone", "NodeVolumeLimits")
 #: Plugins whose kinds nobody has in these histories: every kind that is watched costs time.
-_UNUSED = ("DynamicResources", "PodTopologySpread", "ImageLocality")
+_UNUSED = ("PodTopologySpread", "ImageLocality")
+_DEVICES = ("DynamicResources",)
 
 
 class Configuration:
@@ -66,9 +68,11 @@ class Configuration:
 
 
 @functools.cache
-def configuration(elect: bool, volumes: bool, extenders: tuple[str, ...]) -> Configuration:
+def configuration(
+    elect: bool, volumes: bool, devices: bool, extenders: tuple[str, ...]
+) -> Configuration:
     """One of the few configurations that there are."""
-    disabled = (*_UNUSED, *(() if volumes else _VOLUMES))
+    disabled = (*_UNUSED, *(() if volumes else _VOLUMES), *(() if devices else _DEVICES))
     webhooks = [
         f"{{urlPrefix: 'http://{name.replace(' ', '-')}/extender', {EXTENDERS[name]}, "
         f"nodeCacheCapable: {str(name in _NAMES_ONLY).lower()}}}"
@@ -155,6 +159,8 @@ class Shape(NamedTuple):
     replicas: int
     #: Whether pods have volumes.
     volumes: bool
+    #: Whether pods have devices.
+    devices: bool
     extenders: tuple[str, ...]
     #: How long their calls take at most.
     extender_latency: float
@@ -188,13 +194,14 @@ def draw(seed: int) -> Shape:
     extenders = _draw_extenders(rng, theme) if many else ()
     crowded = "preempts" in extenders
     quiet_at = rng.choice(_LENGTHS[theme])
-    return Shape(
+    shape = Shape(
         seed=seed,
         theme=theme,
-        configuration=configuration(elects, volumes, extenders),
+        configuration=configuration(elects, volumes, False, extenders),
         elects=elects,
         replicas=2 if elects and rng.random() < 0.25 else 1,
         volumes=volumes,
+        devices=False,
         extenders=extenders,
         extender_latency=1.5 if theme == MID_ATTEMPT else rng.choice((0.0, 0.05, 1.5)),
         nodes=1 if crowded else rng.randint(1, 2 if theme == MID_ATTEMPT else 4),
@@ -209,6 +216,32 @@ def draw(seed: int) -> Shape:
             rng, theme, elects=elects, extenders=extenders, quiet_at=quiet_at
         ),
     )
+    return _with_unseen_changes(_with_devices(shape))
+
+
+def _with_devices(shape: Shape) -> Shape:
+    """Some histories get devices, and faults of the requests that allocate them."""
+    rng = random.Random(f"devices {shape.seed}")
+    if shape.theme not in {ANYTHING, DOUBTS} or shape.volumes or rng.random() > 0.2:
+        return shape
+    kinds = frozenset(rng.choice((("patch volume",), ("patch volume", "get claim"), ("list",))))
+    possible = [fault for fault, hit in REQUEST_FAULTS.items() if hit >= kinds]
+    fault = MenuItem(rng.choice(possible), kinds, rng.choice((0.2, 0.5)))
+    return shape._replace(
+        configuration=configuration(shape.elects, False, True, shape.extenders),
+        devices=True,
+        menu=[*shape.menu, fault],
+    )
+
+
+def _with_unseen_changes(shape: Shape) -> Shape:
+    """In some histories objects change while nobody watches, and only lists tell of it."""
+    rng = random.Random(f"unseen {shape.seed}")
+    if rng.random() > 0.15:
+        return shape
+    at = rng.uniform(0.3, 1.0) * shape.quiet_at * 0.8
+    unseen = Incident("objects change unseen", at, rng.uniform(0.2, 3.0), "", False)
+    return shape._replace(incidents=[*shape.incidents, unseen])
 
 
 def _draw_faults(rng: random.Random, theme: str, *, calls: bool) -> list[MenuItem]:

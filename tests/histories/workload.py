@@ -16,6 +16,7 @@ from tests.histories.apiserver import (
     is_live,
     key_of,
 )
+from tests.histories.devices import Devices, device_claims_of
 from tests.histories.rules import fits, usage
 from tests.histories.shape import Shape
 from tests.histories.simulation import Simulation
@@ -37,6 +38,7 @@ class Workload:
         self._tell = tell
         self._number = 0
         self._storage = Storage(simulation, server, self._rng, tell) if shape.volumes else None
+        self._devices = Devices(simulation, server, self._rng, tell) if shape.devices else None
 
     def begin(self) -> None:
         """Makes what is there at the beginning, and plans the rest."""
@@ -45,6 +47,8 @@ class Workload:
             server.create(NAMESPACES, {"metadata": {"name": namespace}})
         if self._storage is not None:
             self._storage.begin()
+        if self._devices is not None:
+            self._devices.begin()
         for number in range(self._shape.nodes):
             self._add_node(f"n{number}")
         early = rng.random() < 0.3
@@ -73,10 +77,16 @@ class Workload:
             )
         )()
 
+    def act_unseen(self) -> None:
+        """Something of which nothing can be seen but what comes out of it."""
+        self._rng.choice((self.act, self._replace_node, *[self._replace_at_once] * 3))()
+
     def wrote(self, write: Write) -> None:
         """Kubelets run what is bound to their node, and end what is to be deleted; volumes are bound."""
         if self._storage is not None:
             self._storage.wrote(write)
+        if self._devices is not None:
+            self._devices.wrote(write)
         if write.resource != PODS or write.new is None or not write.new["spec"].get("nodeName"):
             return
         old, new = write.old, write.new
@@ -127,6 +137,8 @@ class Workload:
         self._server.create(NODES, self._node(name))
         if self._storage is not None:
             self._storage.add_node(name)
+        if self._devices is not None:
+            self._devices.add_node(name)
 
     def _some(self, resource: tuple[str, str], which=lambda _: True) -> Manifest | None:
         found = [each for each in self._server.all(resource) if which(each)]
@@ -162,6 +174,15 @@ class Workload:
             for pod in self._server.all(PODS):
                 if pod["spec"].get("nodeName") == node:
                     self._remove(key_of(pod), pod["metadata"]["uid"])
+
+    def _replace_node(self) -> None:
+        """A node is gone, and another has its name at once."""
+        node = self._some(NODES)
+        if node is not None:
+            name = node["metadata"]["name"]
+            self._tell("admin", f"replaces node {name}")
+            self._server.remove(NODES, name)
+            self._add_node(name)
 
     def _cordon(self) -> None:
         node = self._some(NODES)
@@ -236,6 +257,8 @@ class Workload:
         if self._server.get(PODS, key_of(pod)) is None:
             if self._storage is not None and self._rng.random() < 0.5:
                 self._storage.claim_for(pod)
+            if self._devices is not None and self._rng.random() < 0.7:
+                self._devices.claim_for(pod)
             self._tell("user", f"creates {pod['metadata']['name']} {_outline(pod)}")
             self._server.create(PODS, pod)
 
@@ -272,6 +295,20 @@ class Workload:
             self._simulation.after(pause * self._rng.random(), self._new_pod, successor)
         self._simulation.after(4.0, self._new_pod, successor)
 
+    def _replace_at_once(self) -> None:
+        """A pod is gone, and another has its name, perhaps bound by a rival."""
+        pod = self._some(PODS)
+        if pod is None:
+            return
+        meta = pod["metadata"]
+        self._tell("user", f"deletes {meta['name']} without grace")
+        self._server.remove(PODS, key_of(pod))
+        successor = self._pod()
+        successor["metadata"]["name"] = meta["name"]
+        self._new_pod(successor)
+        if self._rng.random() < 0.5:
+            self._bind_elsewhere(self._server.get(PODS, key_of(pod)))
+
     def _end_pod(self) -> None:
         """A pod's work is done."""
         pod = self._some(PODS, lambda p: p["status"].get("phase") == "Running")
@@ -305,8 +342,13 @@ class Workload:
 
     def _rival_binds(self) -> None:
         """A scheduler that takes our pods for its own binds one."""
-        pod = self._some(PODS, lambda p: not p["spec"].get("nodeName") and is_live(p))
-        if pod is None or claims_of(pod):
+        self._bind_elsewhere(
+            self._some(PODS, lambda p: not p["spec"].get("nodeName") and is_live(p))
+        )
+
+    def _bind_elsewhere(self, pod: Manifest | None) -> None:
+        """The rival binds a pod if it fits anywhere."""
+        if pod is None or claims_of(pod) or device_claims_of(pod):
             return
         pods, all_nodes = self._server.all(PODS), self._server.all(NODES)
         nodes = [n for n in all_nodes if fits(pod, n, pods, all_nodes)]
@@ -325,5 +367,5 @@ def _outline(pod: Manifest) -> str:
     ]
     if "ports" in spec["containers"][0]:
         parts.append("hostPort")
-    parts += claims_of(pod)
+    parts += claims_of(pod) + device_claims_of(pod)
     return f"({', '.join(parts)})"
