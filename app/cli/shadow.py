@@ -59,6 +59,9 @@ _EXPECTED: Final = (
     metavar="SECONDS",
     help="Between two summaries on the terminal.",
 )
+@click.option(
+    "--logging-format", type=click.Choice(["text", "json"]), default="text", help="Of the log."
+)
 @click.option("-v", "verbosity", type=int, default=0, help="Verbosity of the log.")
 @click.pass_context
 def _shadow(context: click.Context, /, config: Path | None, **given: Any) -> None:
@@ -69,7 +72,7 @@ def _shadow(context: click.Context, /, config: Path | None, **given: Any) -> Non
     """
     if context.invoked_subcommand is not None:
         return
-    logs.configure(logging_format="text", verbosity=given["verbosity"])
+    logs.configure(logging_format=given["logging_format"], verbosity=given["verbosity"])
     with explained(*_EXPECTED):
         loaded = Loaded(Settings()) if config is None else load(config)
         options = ShadowOptions(

@@ -72,7 +72,7 @@ def _selectors(rendered: Rendered) -> Iterator[str]:
 
 def _rights(rendered: Rendered) -> Iterator[str]:
     account = rendered.pod["serviceAccountName"]
-    roles = {
+    roles = {("ClusterRole", None, "system:auth-delegator")} | {
         (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
         for each in rendered.objects
         if each["kind"] in {"ClusterRole", "Role"}

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from app.cli.flags import WITHOUT_EFFECT
-from app.cli.run import command
+from app.cli.run import command as run
+from app.cli.shadow import command as shadow
 from app.scheduler.election.elector import LAST_ATTEMPT_SECONDS, RELEASE_SECONDS
 from app.scheduler.options import RunOptions
 from app.scheduler.process import LAST_EVENTS_SECONDS
@@ -204,9 +205,9 @@ def test_spread_constraints_get_this_release_s_selector(helm: Helm) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_scheduler_knows_its_flags(helm: Helm, name: str) -> None:
-    known = {option for parameter in command.params for option in parameter.opts}
     subcommand, *given = of_file(helm, name).container["args"]
-    assert subcommand == "run"
+    command = {"run": run, "shadow": shadow}[subcommand]
+    known = {option for parameter in command.params for option in parameter.opts}
     assert {flag.partition("=")[0] for flag in given} <= known - WITHOUT_EFFECT.keys()
 
 

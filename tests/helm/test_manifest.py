@@ -7,11 +7,14 @@ import yaml
 
 from tests.helm.chart import Helm
 
-MANIFEST = Path(__file__).parents[2] / "config" / "manifests" / "second-scheduler.yaml"
+MANIFESTS = Path(__file__).parents[2] / "config" / "manifests"
+MODES = {"second-scheduler.yaml": "scheduler", "shadow.yaml": "shadow"}
 
 
 @pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
-def test_the_plain_manifest_has_the_rules_of_the_chart(helm: Helm, kind: str) -> None:
-    plain = [each for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == kind]
-    rendered = helm.render(release="aiokube-scheduler")
+@pytest.mark.parametrize("file", MODES)
+def test_the_plain_manifest_has_the_rules_of_the_chart(helm: Helm, file: str, kind: str) -> None:
+    text = (MANIFESTS / file).read_text()
+    plain = [each for each in yaml.safe_load_all(text) if each["kind"] == kind]
+    rendered = helm.render({"mode": MODES[file]}, release="aiokube-scheduler")
     assert [each["rules"] for each in plain] == [each["rules"] for each in rendered.all(kind)]

@@ -84,6 +84,12 @@ def rights(rendered: Rendered) -> list[tuple[str, Object]]:
     return list(rules_of(rendered.objects, rendered.pod["serviceAccountName"], NAMESPACE))
 
 
+def rights_of_shadow(rendered: Rendered) -> list[tuple[str, Object]]:
+    """Those of its own role: the other one comes with the cluster."""
+    (role,) = rendered.all("ClusterRole")
+    return [("", rule) for rule in role["rules"]]
+
+
 def granted(rules: list[tuple[str, Object]]) -> set[tuple[str, str, str]]:
     """(verb, group, resource) of everything that rules allow, one by one."""
     return {
@@ -116,6 +122,20 @@ def test_the_table_has_every_kind_that_is_watched() -> None:
     assert {access.kind for access in asked} == WATCHED
 
 
+def test_a_shadow_only_reads(helm: Helm) -> None:
+    """Its one other right is to ask who may read its metrics."""
+    rendered = helm.render({"mode": "shadow"})
+    (role,) = rendered.all("ClusterRole")
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+    assert granted(rights_of_shadow(rendered)) >= WATCHED
+    assert rendered.all("Role") == rendered.all("RoleBinding") == []
+    bound = [each["roleRef"]["name"] for each in rendered.all("ClusterRoleBinding")]
+    assert sorted(bound) == sorted([role["metadata"]["name"], "system:auth-delegator"])
+    without = helm.render({"mode": "shadow", "shadow.reviews": False})
+    assert len(without.all("ClusterRoleBinding")) == 1
+    assert rendered.deployment["replicas"] == 1
+
+
 def test_only_one_s_own_lease_can_be_touched(helm: Helm) -> None:
     rules = rights(helm.render())
 
@@ -144,6 +164,13 @@ def test_the_rights_suffice_whatever_the_values(helm: Helm, file: Path) -> None:
     rendered = helm.render({}, "--values", str(file))
     if not rendered.all("ClusterRole"):
         assert "rbac" in file.read_text()
+        return
+    if rendered.container["args"][0] == "shadow":
+        assert {
+            Access(*kind)
+            for kind in WATCHED
+            if not allows(rights_of_shadow(rendered), Access(*kind))
+        } == set()
         return
     rules, election = rights(rendered), rendered.config["leaderElection"]
     wanted = {Access(*kind) for kind in WATCHED | WRITTEN}

@@ -39,6 +39,9 @@ READER: Final = {"kind": "ServiceAccount", "name": "prometheus", "namespace": "m
 
 FLIPS: Final[dict[str, Flip]] = {
     "schedulerName": Flip("other"),
+    "mode": Flip("shadow"),
+    "shadow.journalSize": Flip(7, {"mode": "shadow"}),
+    "shadow.reviews": Flip(False, {"mode": "shadow"}),
     "leaderElection.enabled": Flip(False, {"replicaCount": 1}),
     "leaderElection.leaseDuration": Flip("20s"),
     "leaderElection.renewDeadline": Flip("11s"),

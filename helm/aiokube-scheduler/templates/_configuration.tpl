@@ -105,8 +105,13 @@ grace period) reads the outcome, so that it cannot disagree with what the schedu
 {{- join "," (default (list "default-scheduler") $names) }}
 {{- end }}
 
+{{/* A shadow needs no second replica: nothing waits for it. */}}
+{{- define "aiokube-scheduler.replicas" -}}
+{{- ternary 1 .Values.replicaCount (and (eq .Values.mode "shadow") (gt (int .Values.replicaCount) 1)) }}
+{{- end }}
+
 {{/* "true" when the replicas elect a leader. */}}
 {{- define "aiokube-scheduler.elects" -}}
 {{- $configuration := include "aiokube-scheduler.configuration" . | fromYaml }}
-{{- if ne (toString $configuration.leaderElection.leaderElect) "false" }}true{{ end }}
+{{- if and (eq .Values.mode "scheduler") (ne (toString $configuration.leaderElection.leaderElect) "false") }}true{{ end }}
 {{- end }}

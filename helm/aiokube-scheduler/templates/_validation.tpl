@@ -1,6 +1,6 @@
 {{/* Combinations of values that the schema cannot refuse. */}}
 {{- define "aiokube-scheduler.validate" -}}
-{{- if and (gt (int .Values.replicaCount) 1) (not (include "aiokube-scheduler.elects" .)) }}
+{{- if and (gt (int (include "aiokube-scheduler.replicas" .)) 1) (not (include "aiokube-scheduler.elects" .)) }}
 {{- fail "replicaCount > 1 needs leader election: two schedulers without it decide about the same pods" }}
 {{- end }}
 {{- include "aiokube-scheduler.validateBudget" . }}
@@ -16,15 +16,15 @@
 {{/* A budget that allows no disruption blocks every drain of a node. */}}
 {{- define "aiokube-scheduler.validateBudget" -}}
 {{- $budget := .Values.podDisruptionBudget }}
-{{- if and $budget.enabled (gt (int .Values.replicaCount) 1) }}
+{{- if and $budget.enabled (gt (int (include "aiokube-scheduler.replicas" .)) 1) }}
 {{- if not (kindIs "invalid" $budget.minAvailable) }}
 {{- $least := toString $budget.minAvailable }}
 {{- $pods := int (trimSuffix "%" $least) }}
 {{- if hasSuffix "%" $least }}
 {{- $pods = ceil (divf (mulf $pods .Values.replicaCount) 100) | int }}
 {{- end }}
-{{- if ge $pods (int .Values.replicaCount) }}
-{{- fail (printf "podDisruptionBudget.minAvailable=%s of %d replicas would block every drain; leave it out (maxUnavailable is 1), or ask for less" $least (int .Values.replicaCount)) }}
+{{- if ge $pods (int (include "aiokube-scheduler.replicas" .)) }}
+{{- fail (printf "podDisruptionBudget.minAvailable=%s of %d replicas would block every drain; leave it out (maxUnavailable is 1), or ask for less" $least (int (include "aiokube-scheduler.replicas" .))) }}
 {{- end }}
 {{- else if eq (int (trimSuffix "%" (toString $budget.maxUnavailable))) 0 }}
 {{- fail "podDisruptionBudget.maxUnavailable=0 would block every drain; use 1, or podDisruptionBudget.enabled=false" }}
