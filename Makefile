@@ -67,6 +67,13 @@ sbom: $(STAMP) ## what the image contains, as CycloneDX: dist/aiokube-scheduler.
 	  $(SBOM)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-sbom.lock)
 	$(SBOM)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o $(DIST)/aiokube-scheduler.cdx.json requirements.lock
 
+DOCS := $(VENV)/.docs
+.PHONY: docs
+docs: ## the documentation site, links checked: build/site; REPOSITORY_URL=... for links to files
+	@test -x $(DOCS)/bin/mkdocs || ($(PYTHON) -m venv $(DOCS) && \
+	  $(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock)
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build
+
 REGISTRY ?= registry.example.com/aiokube
 .PHONY: release
 release: $(HELM) ## the files of a release, and the commands that publish them; REGISTRY=... (release.py --help)
@@ -84,6 +91,7 @@ lock: ## refresh the lock files from pyproject.toml
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --upgrade --group dev pyproject.toml -o requirements-dev.lock -q
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --constraint requirements-dev.lock --group build -o requirements-build.lock -q
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group sbom -o requirements-sbom.lock -q
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group docs -o requirements-docs.lock -q
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache fuzz-found

@@ -131,6 +131,14 @@ def built(context: Path, target: str, to: Path) -> Path:
     return made
 
 
+@pytest.mark.parametrize("name", ["requirements-docs.lock", "requirements-sbom.lock"])
+def test_tools_with_a_lock_of_their_own_are_not_installed_for_development(name):
+    text = (ROOT / name).read_text()
+    assert all("--hash=sha256:" in each for each in re.split(r"\n(?=[a-z0-9])", text))
+    (tool,) = set(dict(PIN.findall(text))) & {"mkdocs-material", "cyclonedx-bom"}
+    assert tool not in dict(PIN.findall((ROOT / "requirements-dev.lock").read_text()))
+
+
 def test_the_wheel_of_what_is_copied_is_the_one_of_the_sdist(tmp_path):
     context = tmp_path / "context"
     context.mkdir()

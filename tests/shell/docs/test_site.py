@@ -1,0 +1,55 @@
+"""The documentation site: every document is in its navigation, and links are mended. ``make docs`` checks the links."""
+
+import pytest
+import yaml
+
+from mkdocs_hooks import documents, expanded, page_of, relinked
+from tests.markdown import DOCUMENTS, ROOT
+
+
+class Loader(yaml.SafeLoader):
+    """Reads mkdocs.yml without mkdocs."""
+
+
+Loader.add_multi_constructor("", lambda *_: None)
+
+
+@pytest.fixture(scope="module")
+def named() -> list[str]:
+    nav = yaml.load((ROOT / "mkdocs.yml").read_text(), Loader)["nav"]
+    return list(documents(list(expanded(nav))))
+
+
+def test_the_navigation_names_every_document_once(named):
+    own = {path.relative_to(ROOT).as_posix() for path in DOCUMENTS}
+    assert sorted(named) == sorted(path for path in own if not path.startswith("docs/examples/"))
+
+
+def test_each_document_has_a_page_of_its_own(named):
+    assert len({page_of(document) for document in named}) == len(named)
+
+
+@pytest.mark.parametrize(
+    ("document", "link", "mended"),
+    [
+        ("docs/a.md", "[x](b.md#c)", "[x](b.md#c)"),
+        ("docs/a.md", "[x](../README.md)", "[x](index.md)"),
+        ("README.md", "[x `y`](docs/b.md)", "[x `y`](b.md)"),
+        ("docs/a.md", "[x](../kit/README.md#z)", "[x](repository/kit.md#z)"),
+        ("docs/a.md", "[x](../kit)", "[x](repository/kit.md)"),
+        ("kit/README.md", "[x](../docs/spec/c.md)", "[x](../spec/c.md)"),
+        ("docs/spec/c.md", "[x](../../README.md)", "[x](../index.md)"),
+        ("docs/a.md", "[x](#c) [y](https://b) ![z](p.png)", "[x](#c) [y](https://b) ![z](p.png)"),
+        ("docs/a.md", "[x](../app/cli/run.py) [y](b.md)", "x [y](b.md)"),
+        ("docs/a.md", "[x](../app/nosuch.py)", "[x](../app/nosuch.py)"),
+        ("docs/a.md", "```\n[x](../app/cli/run.py)\n```", "```\n[x](../app/cli/run.py)\n```"),
+    ],
+)
+def test_links(document, link, mended):
+    pages = {"README.md", "docs/a.md", "docs/b.md", "docs/spec/c.md", "kit/README.md"}
+    assert relinked(link, document, pages, "") == mended
+
+
+def test_links_to_files_lead_to_the_repository():
+    text = relinked("[x](../app/cli/run.py)", "docs/a.md", set(), "https://example.com/r")
+    assert text == "[x](https://example.com/r/blob/main/app/cli/run.py)"
