@@ -1,4 +1,4 @@
-# The scheduler's image: locked dependencies, no package installer, nothing that runs as root.
+# The scheduler's image: locked dependencies, an environment without a package installer, nothing that runs as root.
 #   docker build --tag aiokube-scheduler:0.2.0 .
 
 FROM python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285 AS build
