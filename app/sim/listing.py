@@ -25,6 +25,8 @@ from app.sim.resources.kinds import Kind
 from app.sim.selectors import ListSelector, compile_selector
 from app.sim.store import Collection, Key, ObjectStore, Record
 
+_MAX_DIGITS: Final = 20
+"""Digits of the largest resourceVersion."""
 _TOKEN_VERSION: Final = "meta.k8s.io/v1"  # noqa: S105 - not a secret
 _LATEST: Final = -1
 """The revision in a continue token of an inconsistent list."""
@@ -86,15 +88,18 @@ def _integer(text: str | None) -> int | None:
     if not text:
         return None
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
         raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+    if not -(2**63) <= number < 2**63:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
+    return number
 
 
 def _revision(text: str) -> int | None:
     if not text:
         return None
-    if not text.isdigit():
+    if not text.isdecimal() or len(text) > _MAX_DIGITS:
         raise bad_request(
             f'invalid resource version: resourceVersion: Invalid value: "{text}": '
             f'strconv.ParseUint: parsing "{text}": invalid syntax'

@@ -9,6 +9,16 @@ import yaml
 
 from app.sim.resources.kinds import BY_GROUP_KIND, NODES, Kind, is_stored
 from app.sim.store import Object
+from app.wire.sanitize import decode
+
+UNDECODABLE: Final = (msgspec.DecodeError, ValueError, RecursionError)
+"""What msgspec raises for text that is no JSON, no UTF-8, or nested too deeply."""
+
+_JSON: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
+
+
+_MAX_LEVELS: Final = 1000
+"""Levels of lists and maps in YAML."""
 
 
 class ManifestError(ValueError):
@@ -44,9 +54,32 @@ def load_yaml(text: bytes | str) -> Any:
 def load_all_yaml(text: bytes | str) -> list[Any]:
     """Reads all YAML documents that are not empty. Raises ManifestError."""
     try:
+        _check_depth(text)
         return [part for part in yaml.load_all(text, Loader=_Loader) if part is not None]
-    except yaml.YAMLError as error:
+    except ManifestError:
+        raise
+    except (yaml.YAMLError, ValueError) as error:
         raise ManifestError(f"error converting YAML to JSON: {error}") from error
+    except RecursionError as error:
+        raise ManifestError("error converting YAML to JSON: it is nested too deeply") from error
+
+
+def _check_depth(text: bytes | str) -> None:
+    """Raises ManifestError for a text with too many levels, which would overflow the stack of the loader in C.
+
+    Only texts with many brackets and dashes are looked at: levels by indentation alone take too many bytes.
+    """
+    found = text.encode() if isinstance(text, str) else text
+    if sum(map(found.count, (b"[", b"{", b"- ", b"? "))) <= _MAX_LEVELS:
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _MAX_LEVELS:
+                raise ManifestError("error converting YAML to JSON: it is nested too deeply")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def read_manifests(path: Path) -> list[tuple[Kind, Object]]:
@@ -69,11 +102,14 @@ def read_objects(path: Path) -> Iterator[Placed]:
 
 
 def _documents(text: bytes) -> list[Any]:
-    """Reads a file that is JSON as JSON, which is a hundred times faster than as YAML. Large dumps are JSON."""
+    """Reads a file that is JSON as JSON, which is a hundred times faster than as YAML. Large dumps are JSON.
+
+    Fields that API servers hand on as they were written may be nested deeply; below some levels they are left out.
+    """
     if text.lstrip()[:1] in (b"{", b"["):
         try:
-            return [msgspec.json.decode(text)]
-        except msgspec.DecodeError:
+            return [decode(_JSON, text)]
+        except UNDECODABLE:
             pass  # flow style, or several documents
     return load_all_yaml(text)
 

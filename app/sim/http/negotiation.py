@@ -9,7 +9,7 @@ import msgspec
 from app.sim.errors import bad_request, not_acceptable, unsupported_media_type
 from app.sim.http.protobuf import PROTOBUF, decode_protobuf
 from app.sim.http.representation import MetadataOnly, Representation, Table, Whole
-from app.sim.manifests import ManifestError, load_yaml
+from app.sim.manifests import UNDECODABLE, ManifestError, load_yaml
 from app.sim.resources.kinds import Kind
 
 JSON: Final = "application/json"
@@ -70,7 +70,7 @@ def decode_body(body: bytes, content_type: str, kind: str) -> Any:
     if content_type in (JSON, ""):
         try:
             return _decode(body)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise bad_request(_undecodable(kind, f"json parse error: {error}")) from error
     if content_type == PROTOBUF:
         return decode_protobuf(body)
@@ -90,7 +90,7 @@ def decode_patch(body: bytes) -> Any:
     """Decodes a patch, which for server-side apply may be YAML. Raises 400."""
     try:
         return _decode(body)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         problem = error
     try:
         return load_yaml(body)

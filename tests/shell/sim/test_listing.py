@@ -103,6 +103,9 @@ async def test_a_revision_that_lies_ahead(five: Client) -> None:
     ("params", "status", "text"),
     [
         ({"limit": "x"}, 400, 'parsing "x"'),
+        ({"limit": "9" * 30}, 400, "value out of range"),
+        ({"resourceVersion": "9" * 5000}, 400, "invalid resource version"),
+        ({"resourceVersion": "\u00b2"}, 400, "invalid resource version"),
         ({"resourceVersion": "x"}, 400, "invalid resource version"),
         ({"continue": "x"}, 400, "continue key is not valid"),
         ({"continue": base64.b64encode(b"[1]").decode()}, 400, "continue key is not valid"),

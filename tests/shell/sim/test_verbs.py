@@ -82,6 +82,8 @@ async def test_type_and_namespace_may_be_left_to_the_path(client: Client) -> Non
         pytest.param({"metadata": ["x"]}, 400, "BadRequest", "metadata must be an object", id="metadata"),
         pytest.param([], 400, "BadRequest", "must be of type ConfigMap", id="list"),
         pytest.param(b"{bad", 400, "BadRequest", "json parse error", id="no-json"),
+        pytest.param(b'{"a":"\xff"}', 400, "BadRequest", "json parse error", id="no-utf-8"),
+        pytest.param(b'{"a":' * 5000, 400, "BadRequest", "json parse error", id="deep"),
         pytest.param(config_map("b", resourceVersion="5"), 500, None, "resourceVersion should not be set", id="version"),
     ],
 )  # fmt: skip

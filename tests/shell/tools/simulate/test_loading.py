@@ -42,6 +42,30 @@ def test_a_folder_as_cluster_info_dump_writes_it(tmp_path):
     assert reading.passed_over == {"Event": 3}
 
 
+@pytest.mark.parametrize("value", ["[" * 1200 + "]" * 1200, r'"\ud800"', "1e400"])
+def test_a_dump_with_what_an_api_server_hands_on_as_it_was_written(tmp_path, value):
+    """In managedFields, which nobody reads here."""
+    file = tmp_path / "nodes.json"
+    one = json.dumps(node("a") | {"x": "@"}).replace('"@"', value)
+    file.write_text(f'{{"kind": "List", "apiVersion": "v1", "items": [{one}]}}')
+    (found,) = read([file], CLUSTER_KINDS).objects
+    assert found.value["metadata"]["name"] == "a"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b'{"a": "\xff"}', b"a: \xff", b"a: " + b"9" * 5000, b"a: [" * 3),
+        *(level * 200_000 for level in (b"{", b"[", b"- ", b"? ", b"-\t", b"{a: ", b"- ? ")),
+    ],
+    ids=lambda text: ascii(text[:6]),
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, text):
+    (tmp_path / "a.yaml").write_bytes(text)
+    with pytest.raises(ManifestError, match=r"a\.yaml: error converting YAML to JSON: "):
+        read([tmp_path], CLUSTER_KINDS)
+
+
 def test_a_dash_is_standard_input(tmp_path, monkeypatch):
     piped = tmp_path / "piped"
     piped.write_text(json.dumps(node("a")))
