@@ -40,6 +40,7 @@ from app.tools.shadow.verdict import (
     UNEXPLAINED,
     Verdict,
 )
+from app.tools.shadow.versions import Version
 from app.wire.extender_v1 import Victims
 
 T = TypeVar("T")
@@ -110,6 +111,8 @@ class Judge:
         self._profiles: Final = profiles
         self._rng: Final = rng
         self._incomparable: Final = incomparable
+        #: Of the cluster; set before the first verdict.
+        self.version = Version()
         #: Seconds from the queue to the outcome, of the last pods.
         self._took: Final[deque[float]] = deque(maxlen=_OBSERVED)
 
@@ -143,7 +146,9 @@ class Judge:
                 )
                 return msgspec.structs.replace(first, kind=RACE, change=said)
             yield
-        return self._decide(outcome, base, explain=True)
+        last = self._decide(outcome, base, explain=True)
+        known = self.version.known(outcome.pod, last.plugins)
+        return msgspec.structs.replace(last, kind=NOT_COMPARABLE, change=known) if known else last
 
     # ------------------------------------------------------------ the moment
 
@@ -334,7 +339,7 @@ class Judge:
         try:
             rows = attempt.find()
         except NoNodesError as error:
-            return _of_message(verdict, str(error))
+            return self._of_message(verdict, str(error))
         except Unfit as unfit:
             return self._compare_unfit(outcome, attempt, unfit.diagnosis, verdict)
         totals = attempt.rank(rows) if len(rows) > 1 else np.zeros(1, np.int64)
@@ -359,9 +364,9 @@ class Judge:
         text = diagnosis.message(result.status.message if failed and result is not None else "")
         here = (result.nominated_node or "") if result is not None else ""
         if not nominated and not here:
-            return _of_message(verdict, text)
+            return self._of_message(verdict, text)
         if counts(text).by_reason != counts(verdict.message).by_reason:
-            return _of_message(verdict, text)
+            return self._of_message(verdict, text)
         verdict = msgspec.structs.replace(
             verdict,
             kind=OTHER_VICTIMS,
@@ -395,6 +400,16 @@ class Judge:
             return msgspec.structs.replace(verdict, kind=SAMPLED, plugins=())
         return msgspec.structs.replace(
             verdict, change="evicting on that node would have to cost less"
+        )
+
+    def _of_message(self, verdict: Verdict, text: str) -> Verdict:
+        same = self.version.comparable(text) == self.version.comparable(verdict.message)
+        return msgspec.structs.replace(
+            verdict,
+            kind=SAME if same else OTHER_MESSAGE,
+            message="" if same else verdict.message,
+            message_here="" if same else text,
+            change="" if same else "the messages would have to be the same",
         )
 
     def _victims_seen(self, node: str) -> dict[str, str]:
@@ -460,17 +475,6 @@ def _finished(coroutine: Coroutine[Any, Any, T]) -> T:
         return cast("T", end.value)
     coroutine.close()
     raise SchedulingError("a PostFilter plugin waits for something")
-
-
-def _of_message(verdict: Verdict, text: str) -> Verdict:
-    same = text == verdict.message
-    return msgspec.structs.replace(
-        verdict,
-        kind=SAME if same else OTHER_MESSAGE,
-        message="" if same else verdict.message,
-        message_here="" if same else text,
-        change="" if same else "the messages would have to be the same",
-    )
 
 
 def _matters(entry: Entry, outcome: Outcome) -> bool:

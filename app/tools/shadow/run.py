@@ -49,6 +49,7 @@ from app.tools.shadow.judge import Judge
 from app.tools.shadow.tally import Tally
 from app.tools.shadow.timeline import Entry, Outcome, Timeline
 from app.tools.shadow.verdict import NOT_COMPARABLE, Verdict
+from app.tools.shadow.versions import version_of
 from app.tools.shadow.world import World, make_world
 
 log = logging.getLogger(__name__)
@@ -269,9 +270,12 @@ class Shadow:
             told = msgspec.json.decode(answer.body, type=dict[str, Any]).get("gitVersion", "?")
         except (KubeApiError, msgspec.DecodeError) as error:
             told = f"unknown ({error})"
+        self._judge.version = version_of(told)
         names = ", ".join(profile.scheduler_name for profile in self._profiles)
         state = self.world.state
         self._show(f"API server {told}; judging the pods of {names}")
+        for line in self._judge.version.lines:
+            self._show(line)
         self._show(f"{state.table.node_count} nodes, {len(state.pods)} pods; nothing is written")
 
     async def _summarize(self) -> None:
