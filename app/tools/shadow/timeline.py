@@ -34,6 +34,8 @@ class Outcome(NamedTuple):
     #: The number and the time of the entry with which the pod entered the queue; 0 if it was tried before, or unknown.
     queued: int = 0
     queued_at: float = 0.0
+    #: Whether the pod is not bound yet, because its binding waits for volumes or devices.
+    early: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False):
@@ -99,14 +101,20 @@ def _refusal(old: Pod, new: Pod) -> str | None:
     before, after = old.condition("PodScheduled"), new.condition("PodScheduled")
     if after is None or after.status != "False" or after.reason != "Unschedulable":
         return None
-    nominated = new.nominated_node_name
-    if (
-        before is None
-        or before.message != after.message
-        or (nominated and nominated != old.nominated_node_name)
-    ):
+    if before is None or before.message != after.message:
         return after.message
-    return None
+    return after.message if _is_nominated(old, new) and not _prepares(new) else None
+
+
+def _is_nominated(old: Pod, new: Pod) -> bool:
+    """Whether a change of a pod nominates it to a node."""
+    nominated = new.nominated_node_name
+    return bool(nominated) and nominated != old.nominated_node_name
+
+
+def _prepares(pod: Pod) -> bool:
+    """Whether something may have to be prepared before the pod is bound. kube-scheduler then nominates its node first."""
+    return bool(pod.template.volumes or pod.spec.resource_claims)
 
 
 #: Seconds after which a pod in the queue is no longer expected to be decided before those behind it.
@@ -119,7 +127,7 @@ class _Waiting(msgspec.Struct):
     queued: int
     at: float
     priority: int
-    #: The node that a claim of the pod names, for a pod whose binding waits for its volumes.
+    #: The chosen node, for a pod whose binding waits for volumes or devices.
     node: str = ""
 
 
@@ -170,6 +178,8 @@ class Timeline:
         if old is not None and message is not None:
             known = self._waiting.pop(new.uid, None)
             return _outcome(old, new.nominated_node_name, message, known)
+        if old is not None and _is_nominated(old, new):
+            return self._early(old, new.nominated_node_name)
         if not new.spec.scheduling_gates and (old is None or old.spec.scheduling_gates):
             self._waiting[new.uid] = _Waiting(self._number, now, new.priority)
         return None
@@ -177,18 +187,22 @@ class Timeline:
     def _of_claim(
         self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
     ) -> Outcome | None:
-        """The decision on a pod that is bound only when its volume is there: the claim names the node."""
+        """The decision on a pod that is bound only when its volume is there: its claim names the node."""
         if old is None or new is None:
             return None
         node = new.annotations.get(SELECTED_NODE, "")
         pod = self._users.get(new.key)
         if not node or pod is None or old.annotations.get(SELECTED_NODE):
             return None
+        return self._early(pod, node)
+
+    def _early(self, pod: Pod, node: str) -> Outcome | None:
+        """The decision on a pod whose binding waits for something; None if it is known already."""
         known = self._waiting.setdefault(pod.uid, _Waiting(0, 0.0, pod.priority))
         if known.node:
             return None
         known.node = node
-        return _outcome(pod, node, None, known)
+        return Outcome(pod, node, None, known.queued, known.at, early=True)
 
     def _forget_claims(self, pod: Pod) -> None:
         for volume in pod.template.volumes:
@@ -244,7 +258,7 @@ class Timeline:
         outcome = entry.outcome
         if outcome is None:
             return commands
-        if entry.change.kind is PersistentVolumeClaim:
+        if outcome.early:
             if self.state.is_unbound(outcome.pod) and self.state.cache.get(outcome.pod.uid) is None:
                 self.state.assume(outcome.pod, outcome.node)
         elif outcome.message is not None:
@@ -253,12 +267,12 @@ class Timeline:
 
     def _undo(self, entry: Entry) -> None:
         kind, old, new = entry.change
-        if entry.outcome is not None and kind is PersistentVolumeClaim:
+        if entry.outcome is not None and entry.outcome.early:
             self._forget(entry.outcome.pod)
         self.state.apply(Change(kind, new, old), entry.at)
 
     def _forget(self, pod: Pod) -> None:
-        """Takes out a pod that was assumed because its claim names a node."""
+        """Takes out a pod that was assumed before its binding showed."""
         assumed = self.state.cache.get(pod.uid)
         if assumed is not None:
             self.state.forget(assumed)

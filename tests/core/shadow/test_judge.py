@@ -3,6 +3,8 @@
 import msgspec
 import pytest
 
+from app.framework.testing import make_object
+from app.model.objects import PersistentVolumeClaim, StorageClass
 from app.model.pod import Pod
 from tests.core.shadow.playing import Player, world
 
@@ -214,3 +216,81 @@ def test_state_is_restored_after_every_order(player):
         assert table.nonzero.column("cpu")[row] == counted
         assert table.pod_count[row] == len(table.pods[row])
     assert {p.name for p in node.cache} == {"p1", "p2", "p3", "p4", "p5", "odd"}
+
+
+def claimed(player: Player) -> Pod:
+    player.node("a")
+    player.node("b", status={"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}})
+    storage = make_object(
+        StorageClass,
+        {
+            "metadata": {"name": "late"},
+            "provisioner": "example.com/x",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+    )
+    player.tell(StorageClass, None, storage)
+    player.claim = make_object(PersistentVolumeClaim, claim_of({}))
+    player.tell(PersistentVolumeClaim, None, player.claim)
+    player.now += 1
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    return player.pod("p", spec=requests("1") | {"volumes": volumes})
+
+
+def claim_of(annotations: dict) -> dict:
+    return {
+        "metadata": {
+            "name": "c",
+            "namespace": "default",
+            "uid": "u",
+            "resourceVersion": str(len(annotations)),
+            "annotations": annotations,
+        },
+        "spec": {
+            "storageClassName": "late",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+        "status": {"phase": "Pending"},
+    }
+
+
+def test_a_pod_that_waits_for_its_volume_is_judged_when_its_claim_names_the_node(player):
+    pod = claimed(player)
+    chosen = make_object(
+        PersistentVolumeClaim, claim_of({"volume.kubernetes.io/selected-node": "b"})
+    )
+    player.show(PersistentVolumeClaim, player.claim, chosen)
+    (verdict,) = player.catch_up()
+    assert (verdict.kind, verdict.node, verdict.pod) == ("same", "b", "default/p")
+    assert player.here.state.cache.is_assumed(pod.uid)
+    player.show(Pod, pod, player.versioned(pod, node_name="b"))
+    assert player.catch_up() == []
+    assert not player.here.state.cache.is_assumed(pod.uid)
+    assert player.here.state.cache.get(pod.uid).node_name == "b"
+
+
+def test_a_nomination_before_a_binding_is_the_decision(player):
+    pod = claimed(player)
+    nominated = player.versioned(pod, nominated_node_name="a")
+    player.show(Pod, pod, nominated)
+    (verdict,) = player.catch_up()
+    assert (verdict.kind, verdict.node, verdict.node_here) == ("unexplained", "a", "b")
+    refused = player.refused(nominated, "0/2 nodes are available.")
+    player.show(Pod, nominated, refused)
+    player.catch_up()
+    assert player.here.state.cache.get(pod.uid) is None
+
+
+def test_pods_behind_a_pod_that_waits_for_its_volume_see_it_on_its_node(player):
+    claimed(player)
+    later = player.pod("q", spec=requests("1"))
+    chosen = make_object(
+        PersistentVolumeClaim, claim_of({"volume.kubernetes.io/selected-node": "b"})
+    )
+    player.show(Pod, later, player.versioned(later, node_name="b"))
+    player.show(PersistentVolumeClaim, player.claim, chosen)
+    verdicts = player.catch_up()
+    assert [v.pod for v in verdicts] == ["default/q", "default/p"]
+    assert verdicts[0].agrees
+    assert {v.kind for v in verdicts} <= {"same", "tie"}
