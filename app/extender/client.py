@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -15,7 +15,7 @@ from app.extender import events
 from app.extender.answers import excerpt, retry_after
 from app.extender.breaker import Admission, Breaker, State
 from app.extender.config import ExtenderConfig, ExtenderConfigError, Verb, redacted
-from app.extender.errors import ExtenderError, Outcome, TransportError
+from app.extender.errors import NO_ANSWER, ErrorAnswer, ExtenderError, Outcome, TransportError
 from app.extender.exchange import Large
 from app.extender.memory import AnswerMemory
 from app.extender.tls import TLSSource
@@ -121,10 +121,11 @@ class HTTPExtender:
         """Calls filter: which of the nodes accept the pod. Raises ExtenderError."""
         call = _Call(Verb.FILTER, args.pod)
         by_name = self.config.node_cache_capable
-        reading = wire.FILTER_BY_NAME if by_name else wire.FILTER_WHOLE
-        answer = await self._ask(
-            call, self._body(args), reading, lambda answer: self._with_kept(answer, args), args
+        reader = wire.FILTER_BY_NAME if by_name else wire.FILTER_WHOLE
+        question = _Question(
+            self._body(args), reader, lambda answer: self._with_kept(answer, args), args
         )
+        answer = await self._ask(call, question)
         if answer.kept is not args.names:
             dropped = len(set(args.names).difference(answer.kept))
             if dropped:
@@ -137,8 +138,8 @@ class HTTPExtender:
         A host that is named twice is counted twice, one that was not sent is ignored; int64 wraps around as in Go.
         """
         call = _Call(Verb.PRIORITIZE, args.pod)
-        body = self._body(args)
-        hosts, scores = await self._ask(call, body, wire.PRIORITIZE, _as_it_is, args)
+        question = _Question(self._body(args), wire.PRIORITIZE, lambda answer: answer, args)
+        hosts, scores = await self._ask(call, question)
         self._emit(events.NodesScored(self.name, args.pod, hosts, scores))
         return _aligned(args, hosts, scores) * np.int64(self._factor)
 
@@ -146,16 +147,14 @@ class HTTPExtender:
         self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn
     ) -> dict[str, Victims]:
         """Calls preempt: the nodes and victims that it accepts; it may name other victims. Raises ExtenderError."""
-        call = _Call(Verb.PREEMPT, pod)
         body = wire.preempt_request(pod, victims, whole=not self.config.node_cache_capable)
-        return await self._ask(
-            call, body, wire.PREEMPT, lambda agreed: self._victims(agreed, pods_on)
-        )
+        question = _Question(body, wire.PREEMPT, lambda agreed: self._victims(agreed, pods_on))
+        return await self._ask(_Call(Verb.PREEMPT, pod), question)
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Calls bind. Raises ExtenderError; see its ``answer_lost``."""
-        call = _Call(Verb.BIND, pod)
-        await self._ask(call, wire.bind_request(pod, node_name), wire.BIND, _no_error)
+        question = _Question(wire.bind_request(pod, node_name), wire.BIND, _no_error)
+        await self._ask(_Call(Verb.BIND, pod), question)
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -209,34 +208,20 @@ class HTTPExtender:
 
     # ------------------------------------------------------------ calls
 
-    async def _ask(
-        self,
-        call: "_Call",
-        body: Body,
-        reading: AnswerReader[A],
-        judge: Callable[[A], T],
-        asked: ExtenderArgs | None = None,
-    ) -> T:
-        """The result of ``judge`` for the answer; ``judge`` raises AnswerError or _Refusal."""
+    async def _ask(self, call: "_Call", question: "_Question[A, T]") -> T:
+        """The judged answer; waits for its turn if only one call may be in progress. Raises ExtenderError."""
         if self._turn is None:
-            return await self._observed(call, body, reading, judge, asked)
+            return await self._observed(call, question)
         async with self._turn:
-            return await self._observed(call, body, reading, judge, asked)
+            return await self._observed(call, question)
 
-    async def _observed(
-        self,
-        call: "_Call",
-        body: Body,
-        reading: AnswerReader[A],
-        judge: Callable[[A], T],
-        asked: ExtenderArgs | None = None,
-    ) -> T:
+    async def _observed(self, call: "_Call", question: "_Question[A, T]") -> T:
         now = asyncio.get_running_loop().time
         started = now()
         admission = self._admit(call, started)
         self._emit(events.CallStarted(self.name, call.verb))
         try:
-            return await self._exchange(call, body, reading, judge, asked)
+            return await self._exchange(call, question)
         finally:
             ended = now()
             self._report(call, admission, started, ended)
@@ -246,32 +231,26 @@ class HTTPExtender:
                     call.verb,
                     call.outcome,
                     ended - started,
-                    body.size,
+                    question.body.size,
                     call.received,
                     call.pod,
-                    body,
+                    question.body,
                     call.answer,
                 )
             )
 
-    async def _exchange(
-        self,
-        call: "_Call",
-        body: Body,
-        reading: AnswerReader[A],
-        judge: Callable[[A], T],
-        asked: ExtenderArgs | None = None,
-    ) -> T:
+    async def _exchange(self, call: "_Call", question: "_Question[A, T]") -> T:
         """One exchange. All errors of it and of its answer are raised as ExtenderError."""
+        reader, asked = question.reader, question.asked
         try:
             response = await self._transport.post(
                 self._urls[call.verb],
-                body,
+                question.body,
                 headers=self._headers(),
                 timeout_seconds=self._timeout,
-                large=Large(reading.one_go, partial(reading.stream, asked), self._memory),
+                large=Large(reader.one_go, partial(reader.stream, asked), self._memory),
             )
-            answer = judge(await self._read(call, response, reading, asked))
+            answer = question.judge(await self._read(call, response, reader, asked))
         except TransportError as err:
             raise self._error(call, err.text, err.outcome, sent=err.sent) from err
         except AnswerError as err:
@@ -286,11 +265,7 @@ class HTTPExtender:
         return answer
 
     async def _read(
-        self,
-        call: "_Call",
-        response: Response,
-        reading: AnswerReader[A],
-        asked: ExtenderArgs | None,
+        self, call: "_Call", response: Response, reader: AnswerReader[A], asked: ExtenderArgs | None
     ) -> A:
         """The answer in a response. Raises AnswerError, and ExtenderError for a status other than 200."""
         call.received = response.received
@@ -299,8 +274,8 @@ class HTTPExtender:
         if response.status != 200:
             raise self._status_error(call, response)
         if response.stream is not None:
-            return reading.finished(response.stream)
-        return await in_steps(reading.steps(response.body, asked))
+            return reader.finished(response.stream)
+        return await in_steps(reader.steps(response.body, asked))
 
     def _admit(self, call: "_Call", now: float) -> Admission:
         breaker = self._breakers[call.verb]
@@ -374,8 +349,7 @@ class HTTPExtender:
             extender=self.name,
             verb=call.verb,
             outcome=outcome,
-            status=response.status if response else 0,
-            body_excerpt=excerpt(response.body) if response else "",
+            answer=ErrorAnswer(response.status, excerpt(response.body)) if response else NO_ANSWER,
             retry_after=call.retry_after,
             sent=sent,
         )
@@ -383,6 +357,15 @@ class HTTPExtender:
 
 class _Refusal(Exception):  # noqa: N818 - never leaves this module
     """The Error in an answer."""
+
+
+class _Question(msgspec.Struct, Generic[A, T], frozen=True):
+    """What a call sends, and how its answer is read; ``judge`` raises AnswerError or _Refusal."""
+
+    body: Body
+    reader: AnswerReader[A]
+    judge: Callable[[A], T]
+    asked: ExtenderArgs | None = None
 
 
 class _Call(msgspec.Struct):
@@ -414,10 +397,6 @@ def _aligned(args: ExtenderArgs, hosts: list[str], scores: list[int]) -> Int64:
 def _no_error(error: str) -> None:
     if error:
         raise _Refusal(error)
-
-
-def _as_it_is(answer: T) -> T:
-    return answer
 
 
 def asks_for(template: PodTemplate, resources: frozenset[str]) -> bool:

@@ -1,7 +1,7 @@
 """Outcomes and errors of calls to extenders."""
 
 import enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.extender.config import Verb
 from app.model.status import SchedulingError
@@ -58,6 +58,16 @@ class TransportError(Exception):
         self.sent: Final = sent
 
 
+class ErrorAnswer(NamedTuple):
+    """An answer other than 200: its HTTP status, and the text in its body on one line, cut."""
+
+    status: int = 0
+    excerpt: str = ""
+
+
+NO_ANSWER: Final = ErrorAnswer()
+
+
 class ExtenderError(SchedulingError):
     """A call that failed. ``str()`` is kube-scheduler's text for the pod's condition and event."""
 
@@ -68,8 +78,7 @@ class ExtenderError(SchedulingError):
         extender: str,
         verb: Verb,
         outcome: Outcome,
-        status: int = 0,
-        body_excerpt: str = "",
+        answer: ErrorAnswer = NO_ANSWER,
         retry_after: float | None = None,
         sent: bool = True,
     ) -> None:
@@ -80,10 +89,8 @@ class ExtenderError(SchedulingError):
         self.extender: Final = extender
         self.verb: Final = verb
         self.outcome: Final = outcome
-        #: The HTTP status, 0 without one.
-        self.status: Final = status
-        #: The text in the body of an answer other than 200, on one line, cut.
-        self.body_excerpt: Final = body_excerpt
+        self.status: Final = answer.status
+        self.body_excerpt: Final = answer.excerpt
         #: Seconds after which the extender asked to be called again.
         self.retry_after: Final = retry_after
         #: Whether the extender may have received the request.

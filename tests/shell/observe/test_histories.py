@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.extender.config import Verb
-from app.extender.errors import ExtenderError, Outcome
+from app.extender.errors import ErrorAnswer, ExtenderError, Outcome
 from app.extender.events import CallFinished, CallHeldBack, ErrorIgnored, NodesRejected
 from app.framework.diagnosis import NONE, Diagnosis
 from app.framework.diagnosis import FilterOutcome as Verdicts
@@ -245,8 +245,7 @@ async def test_calls_belong_to_the_attempt_of_their_task(histories):
             extender=f"http://{name}",
             verb=Verb.PRIORITIZE,
             outcome=Outcome.STATUS,
-            status=500,
-            body_excerpt="out of licences",
+            answer=ErrorAnswer(500, "out of licences"),
         )
         histories.on(ErrorIgnored(error, make_pod(name)))
 
