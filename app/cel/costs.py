@@ -45,10 +45,6 @@ def _written(_: Sequence[Value], result: Value) -> int:
     return math.ceil(extent(result) * 0.2)
 
 
-def _compared(arguments: Sequence[Value], _: Value) -> int:
-    return math.ceil(min(extent(arguments[0]), extent(arguments[1])) * 0.1)
-
-
 def equality(one: Value, other: Value) -> int:
     """The cost of ``==``."""
     if isinstance(one, Quantity | Semver | Address | Network):
@@ -59,14 +55,6 @@ def equality(one: Value, other: Value) -> int:
 def inequality(one: Value, other: Value) -> int:
     """The cost of ``!=``."""
     return math.ceil(min(extent(one), extent(other)) * 0.1)
-
-
-def _joined(arguments: Sequence[Value], _: Value) -> int:
-    return math.ceil((extent(arguments[0]) + extent(arguments[1])) * 0.1)
-
-
-def _searched(arguments: Sequence[Value], _: Value) -> int:
-    return math.ceil(extent(arguments[0]) * 0.1) * math.ceil(extent(arguments[1]) * 0.1)
 
 
 def _matched(arguments: Sequence[Value], _: Value) -> int:
@@ -135,14 +123,19 @@ _FUNCTIONS: dict[str, Cost] = {
 _SIGNATURES: dict[str, Cost] = {
     "string.startsWith(string)": _read(0.1),
     "string.endsWith(string)": _read(0.1),
-    "string.contains(string)": _searched,
+    "string.contains(string)": lambda it, _: (
+        math.ceil(extent(it[0]) * 0.1) * math.ceil(extent(it[1]) * 0.1)
+    ),
     "string.matches(string)": _matched,
     "ip(string)": _read(0.1),
     "CIDR.containsIP(string)": _contained(parsed=True),
     "CIDR.containsCIDR(string)": _contained(network=True, parsed=True),
     "@in(A, list<A>)": lambda arguments, _: extent(arguments[1]),
-    **{f"_{sign}_(string, string)": _compared for sign in ("<", "<=", ">", ">=")},
-    "_+_(string, string)": _joined,
+    **{
+        f"_{sign}_(string, string)": lambda it, _: inequality(it[0], it[1])
+        for sign in ("<", "<=", ">", ">=")
+    },
+    "_+_(string, string)": lambda it, _: math.ceil((extent(it[0]) + extent(it[1])) * 0.1),
     "sets.contains(list<T>, list<T>)": _crossed(1),
     "sets.intersects(list<T>, list<T>)": _crossed(1),
     "sets.equivalent(list<T>, list<T>)": _crossed(2),

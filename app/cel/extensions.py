@@ -41,10 +41,6 @@ def _order(one: Value, other: Value) -> int:
         return 0
 
 
-def _is_sorted(values: Any) -> bool:
-    return all(_order(one, other) <= 0 for one, other in itertools.pairwise(values))
-
-
 def _extreme(name: str, wanted: int) -> Callable[[Any], Value]:
     def find(values: Any) -> Value:
         if not values:
@@ -60,10 +56,6 @@ def _extreme(name: str, wanted: int) -> Callable[[Any], Value]:
 
 def _total(zero: Value) -> Callable[[Any], Value]:
     return lambda values: functools.reduce(add, values, zero)
-
-
-def _index_of(values: Any, wanted: Value) -> int:
-    return next((place for place, it in enumerate(values) if _is(it, wanted)), -1)
 
 
 def _last_index_of(values: Any, wanted: Value) -> int:
@@ -83,14 +75,6 @@ def _is(value: Value, wanted: Value) -> bool:
 
 def _includes(values: Any, others: Any) -> bool:
     return all(among(it, values) for it in others)
-
-
-def _equivalent(values: Any, others: Any) -> bool:
-    return _includes(values, others) and _includes(others, values)
-
-
-def _intersects(values: Any, others: Any) -> bool:
-    return any(among(it, others) for it in values)
 
 
 # ---------------------------------------------------------------- lists
@@ -287,15 +271,25 @@ UNTYPED: Final[Signatures] = {
     **for_each(_ORDERED, "list<T>.@sortByAssociatedKeys(list<$>): list<T>", _sort_by_keys),
 }
 TYPED: Final[Signatures] = {
-    **for_each(_ORDERED, "list<$>.isSorted(): bool", _is_sorted),
+    **for_each(
+        _ORDERED,
+        "list<$>.isSorted(): bool",
+        lambda it: all(_order(*pair) <= 0 for pair in itertools.pairwise(it)),
+    ),
     **{f"list<{kind}>.sum(): {kind}": _total(zero) for kind, zero in _ZERO.items()},
     **for_each(_ORDERED, "list<$>.max(): $", _extreme("max", 1)),
     **for_each(_ORDERED, "list<$>.min(): $", _extreme("min", -1)),
-    "list<T>.indexOf(T): int": _index_of,
+    "list<T>.indexOf(T): int": lambda values, wanted: next(
+        (place for place, it in enumerate(values) if _is(it, wanted)), -1
+    ),
     "list<T>.lastIndexOf(T): int": _last_index_of,
     "sets.contains(list<T>, list<T>): bool": _includes,
-    "sets.equivalent(list<T>, list<T>): bool": _equivalent,
-    "sets.intersects(list<T>, list<T>): bool": _intersects,
+    "sets.equivalent(list<T>, list<T>): bool": lambda one, other: (
+        _includes(one, other) and _includes(other, one)
+    ),
+    "sets.intersects(list<T>, list<T>): bool": lambda one, other: any(
+        among(it, other) for it in one
+    ),
     "list<T>.slice(int, int): list<T>": _slice,
     "list<dyn>.flatten(int): list<dyn>": _flatten,
     "lists.range(int): list<int>": _range,

@@ -127,10 +127,6 @@ def _as_double(quantity: Quantity) -> float:
         return math.inf if quantity.unscaled > 0 else -math.inf
 
 
-def _sign(quantity: Quantity) -> int:
-    return (quantity.unscaled > 0) - (quantity.unscaled < 0)
-
-
 # ---------------------------------------------------------------- versions
 
 
@@ -345,7 +341,7 @@ def _is(parse: type[Quantity | Address | Network], text: str) -> bool:
 TYPED: Final[dict[str, Callable[..., Any]]] = {
     "quantity(string): Quantity": Quantity.parse,
     "isQuantity(string): bool": lambda it: _is(Quantity, it),
-    "sign(Quantity): int": _sign,
+    "sign(Quantity): int": lambda it: (it.unscaled > 0) - (it.unscaled < 0),
     "Quantity.isGreaterThan(Quantity): bool": lambda one, other: one.compare(other) > 0,
     "Quantity.isLessThan(Quantity): bool": lambda one, other: one.compare(other) < 0,
     "Quantity.compareTo(Quantity): int": Quantity.compare,

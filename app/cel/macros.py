@@ -114,18 +114,6 @@ def _transform(build: Callable[[int, str, Expr, Expr | None], _Step]) -> "_Macro
     return macro
 
 
-def _transform_list(at: int, _key: str, element: Expr, predicate: Expr | None) -> _Step:
-    return _collect(at, element, predicate)
-
-
-def _transform_map(at: int, key: str, value: Expr, predicate: Expr | None) -> _Step:
-    return _insert(at, [Ident(at, key), value], predicate)
-
-
-def _transform_entry(at: int, _key: str, entry: Expr, predicate: Expr | None) -> _Step:
-    return _insert(at, [entry], predicate)
-
-
 # ---------------------------------------------------------------- bindings
 
 
@@ -180,12 +168,18 @@ _MACROS: dict[tuple[str, int], _Macro] = {
     ("map", 2): _map,
     ("map", 3): _map,
     ("filter", 2): _filter,
-    ("transformList", 3): _transform(_transform_list),
-    ("transformList", 4): _transform(_transform_list),
-    ("transformMap", 3): _transform(_transform_map),
-    ("transformMap", 4): _transform(_transform_map),
-    ("transformMapEntry", 3): _transform(_transform_entry),
-    ("transformMapEntry", 4): _transform(_transform_entry),
+    **dict.fromkeys(
+        (("transformList", 3), ("transformList", 4)),
+        _transform(lambda at, _, element, predicate: _collect(at, element, predicate)),
+    ),
+    **dict.fromkeys(
+        (("transformMap", 3), ("transformMap", 4)),
+        _transform(lambda at, key, it, predicate: _insert(at, [Ident(at, key), it], predicate)),
+    ),
+    **dict.fromkeys(
+        (("transformMapEntry", 3), ("transformMapEntry", 4)),
+        _transform(lambda at, _, entry, predicate: _insert(at, [entry], predicate)),
+    ),
     ("bind", 3): _bind,
     ("optMap", 2): _opt_map("optMap"),
     ("optFlatMap", 2): _opt_map("optFlatMap"),

@@ -52,11 +52,9 @@ class CommitPoints:
         ]
         self._bind = cast("Sequence[BindPlugin]", plugins.at("bind"))
         self._post_bind = cast("Sequence[PostBindPlugin]", plugins.at("postBind"))
-        self._post_filter_calls: Final[Counter[str]] = Counter()
-
-    def preemption_attempts(self, plugin: str) -> int:
-        """How often a PostFilter plugin was called."""
-        return self._post_filter_calls[plugin]
+        #: How often each PostFilter plugin was called.
+        self.post_filter_calls: Final[Counter[str]] = Counter()
+        self.has_permit: Final = bool(self._permit)
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Runs Reserve; the first failure stops. The caller unreserves."""
@@ -68,11 +66,8 @@ class CommitPoints:
             if status.code.rejected:
                 return status.by(plugin.NAME)
             if not status.ok:
-                return Status(
-                    Code.Error,
-                    (f'running Reserve plugin "{plugin.NAME}": {status.message}',),
-                    plugin.NAME,
-                )
+                text = f'running Reserve plugin "{plugin.NAME}": {status.message}'
+                return Status(Code.Error, (text,), plugin.NAME)
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
@@ -104,16 +99,8 @@ class CommitPoints:
             elif not status.ok:
                 text = f'running Permit plugin "{plugin.NAME}": {status.message}'
                 return Status(Code.Error, (text,), plugin.NAME), {}
-        if waits:
-            return Status(
-                Code.Wait, ("one or more plugins asked to wait and no plugin rejected pod",)
-            ), waits
-        return SUCCESS, {}
-
-    @property
-    def has_permit(self) -> bool:
-        """Whether the profile has a Permit plugin."""
-        return bool(self._permit)
+        text = "one or more plugins asked to wait and no plugin rejected pod"
+        return (Status(Code.Wait, (text,)) if waits else SUCCESS), waits
 
     def pre_bind_work(self, state: CycleState, pod: Pod, node_name: str) -> list[PreBindPlugin]:
         """The PreBind plugins with something to do. Raises SchedulingError."""
@@ -231,7 +218,7 @@ class CommitPoints:
         nominated: str | None = None
         reasons: list[str] = []
         for plugin in self._watch.each_waiting(self._post_filter):
-            self._post_filter_calls[plugin.NAME] += 1
+            self.post_filter_calls[plugin.NAME] += 1
             result = await plugin.post_filter(state, pod, diagnosis, effects)
             status = result.status
             if status.ok or status.code is Code.UnschedulableAndUnresolvable:

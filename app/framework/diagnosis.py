@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -38,7 +39,7 @@ class RejectionCount(NamedTuple):
     nodes: int
 
 
-class FilterOutcome:
+class FilterOutcome(msgspec.Struct, frozen=True):
     """The filters' verdicts on every row of the table.
 
     ``plugin``: int8[n], position in ``names`` of the first plugin that rejected the row, NONE for feasible rows.
@@ -46,27 +47,15 @@ class FilterOutcome:
     ``considered``: bool[n], the rows that were evaluated (with a Node object, and not excluded by PreFilter).
     """
 
-    __slots__ = ("codes", "considered", "names", "plugin", "reasons", "texts")
-
-    def __init__(
-        self,
-        names: Sequence[str],
-        plugin: npt.NDArray[np.int8],
-        codes: npt.NDArray[np.int8],
-        reasons: npt.NDArray[np.int32],
-        texts: Mapping[int, Callable[[int], tuple[str, ...]]],
-        considered: Mask,
-    ) -> None:
-        self.names: Final = names
-        self.plugin: Final = plugin
-        self.codes: Final = codes
-        self.reasons: Final = reasons
-        self.texts: Final = texts
-        self.considered: Final = considered
+    names: Sequence[str]
+    plugin: npt.NDArray[np.int8]
+    codes: npt.NDArray[np.int8]
+    reasons: npt.NDArray[np.int32]
+    texts: Mapping[int, Callable[[int], tuple[str, ...]]]
+    considered: Mask
 
     def feasible(self, every: npt.NDArray[np.intp] | None = None) -> npt.NDArray[np.intp]:
-        """The feasible rows, ascending. If all rows are feasible, ``every`` itself (if given) instead of a new
-        array."""
+        """The feasible rows, ascending; ``every`` itself if it is given and all rows are feasible."""
         good: Mask = (self.plugin == NONE) & self.considered
         if every is not None and np.count_nonzero(good) == len(every):
             return every
@@ -172,8 +161,7 @@ class Diagnosis:
         return self.absent if status.ok else status
 
     def rows_with(self, code: Code, live: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        """Those of the ``live`` rows (ascending) whose status has this code; rows added after the attempt have
-        ``absent``."""
+        """Those of the ``live`` rows (ascending) with this code; rows added after the attempt have ``absent``."""
         codes = np.full(len(live), np.int8(self.absent.code))
         if self.outcome is not None:
             outcome, known = self.outcome, live[: np.searchsorted(live, len(self.outcome.plugin))]

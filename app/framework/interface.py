@@ -87,10 +87,6 @@ class CycleState:
         return self._parent.get(key, default)
 
 
-def _no_text(_number: int) -> tuple[str, ...]:
-    return ()
-
-
 class Verdicts(msgspec.Struct, frozen=True):
     """A filter's result for each row of a view.
 
@@ -101,7 +97,7 @@ class Verdicts(msgspec.Struct, frozen=True):
 
     codes: npt.NDArray[np.int8]
     reasons: npt.NDArray[np.int32]
-    text: Callable[[int], tuple[str, ...]] = _no_text
+    text: Callable[[int], tuple[str, ...]] = lambda _number: ()
 
 
 def reject(failed: Mask, code: Code, *reason: str) -> Verdicts | None:
@@ -263,8 +259,7 @@ class Effects(Protocol):
         """The candidates (victims by node) that the extenders with a preempt verb accept. Raises SchedulingError."""
 
     def evict(self, eviction: Eviction) -> None:
-        """Starts an eviction in the background. The preemptor is retried at once if it fails or if all victims are
-        gone."""
+        """Starts an eviction. The preemptor is retried at once if it fails or if all victims are gone."""
 
     async def bind(self, pod: Pod, node_name: str) -> Status:
         """Writes the Binding. A refusal is returned as an Error with the API server's text."""
@@ -316,12 +311,17 @@ class WaitingPods(Protocol):
         ...
 
 
-class _NobodyWaits:
-    def get(self, _uid: str) -> WaitingPod | None:
-        return None
+class FixedWaitingPods:
+    """Waiting pods that never change, for tests."""
+
+    def __init__(self, pods: Iterable[WaitingPod] = ()) -> None:
+        self._pods: Final = {waiting.pod.uid: waiting for waiting in pods}
+
+    def get(self, uid: str) -> WaitingPod | None:
+        return self._pods.get(uid)
 
     def __iter__(self) -> Iterator[WaitingPod]:
-        return iter(())
+        return iter(self._pods.values())
 
 
 class Clock(Protocol):
@@ -370,7 +370,7 @@ class Handle:
         #: The random number generator, for ties and offsets.
         self.rng: Final = rng if rng is not None else np.random.default_rng(0)
         #: The pods that wait for Permit plugins.
-        self.waiting: Final[WaitingPods] = _NobodyWaits() if waiting is None else waiting
+        self.waiting: Final[WaitingPods] = FixedWaitingPods() if waiting is None else waiting
         #: The time; the default clock always returns 0.
         self.clock: Final[Clock] = _NoTime() if clock is None else clock
 
@@ -490,8 +490,7 @@ class ReservePlugin(Plugin, Protocol):
         """Reserves for the pod on the node."""
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Releases the reservation. Called for every Reserve plugin after any failure, possibly without ``reserve``
-        or twice."""
+        """Called for every Reserve plugin after any failure, possibly without ``reserve`` or twice."""
 
 
 class PermitPlugin(Plugin, Protocol):

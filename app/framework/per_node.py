@@ -117,8 +117,7 @@ class _NodeByNode(abc.ABC):
     NAME: ClassVar[str]
 
     def __init__(self, args: object = None, _handle: Handle | None = None) -> None:
-        """For plugins without arguments; others have their own constructor. Raises ValueError if arguments are
-        given."""
+        """For plugins without arguments. Raises ValueError if arguments are given."""
         if args:
             raise ValueError("args: the plugin takes no arguments")
 

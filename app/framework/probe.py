@@ -134,8 +134,7 @@ class Stopwatch:
         return self._proxy(plugin) if self._sampling else plugin
 
     def each_waiting(self, plugins: Sequence[P]) -> Sequence[P]:
-        """The plugins of an extension point run by ``waiting_point``, or their proxies if this run is timed by
-        plugin."""
+        """The same as ``each``, for an extension point run by ``waiting_point``."""
         self._until_sample -= 1
         if self._until_sample:
             return plugins

@@ -26,8 +26,7 @@ from app.state.view import View
 
 
 class ProfilePlugins(msgspec.Struct, frozen=True):
-    """The plugin instances of a profile by extension point (configuration names), and the weights of Score plugins by
-    name."""
+    """The plugin instances by extension point (configuration names), and the weights of Score plugins by name."""
 
     by_point: Mapping[str, Sequence[Plugin]]
     weights: Mapping[str, int]
@@ -40,8 +39,7 @@ class ProfilePlugins(msgspec.Struct, frozen=True):
 def resolve_plugins(
     points: Mapping[str, Sequence[str]], plugins: Mapping[str, Plugin]
 ) -> dict[str, list[Any]]:
-    """The plugins of each extension point, from the names in ``points``; plugins that are idle at a point are left
-    out."""
+    """The plugins of each extension point, without those that are idle there."""
     return {
         point: [one for name in names for one in _at(point, plugins[name], points)]
         for point, names in points.items()
@@ -67,27 +65,22 @@ class UnpreparedPlugin(NodeLocal):
         self._error: Final = error
 
     def filter(self, _state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
-        """Rejects every row with an Error."""
         return reject(np.ones(view.n, bool), Code.Error, self._error)
 
     def score(self, _state: CycleState, _pod: Pod, _view: View) -> Int64 | None:
-        """Raises SchedulingError."""
         said = f'plugin "{self.NAME}" failed with: {self._error}'
         raise SchedulingError(f"running Score plugins: {said}")
 
     def reserve(self, _state: CycleState, _pod: Pod, _node_name: str) -> Status:
-        """Returns the error."""
         return Status(Code.Error, (self._error,))
 
     def unreserve(self, _state: CycleState, _pod: Pod, _node_name: str) -> None:
         """Does nothing."""
 
     def pre_bind_pre_flight(self, _state: CycleState, _pod: Pod, _node_name: str) -> Status:
-        """Returns the error."""
         return Status(Code.Error, (self._error,))
 
     async def pre_bind(
         self, _state: CycleState, _pod: Pod, _node_name: str, _effects: Effects
     ) -> Status:
-        """Returns the error."""
         return Status(Code.Error, (self._error,))

@@ -1,5 +1,4 @@
-"""Runs a profile's plugins at PreFilter, Filter, PreScore and Score, by kube-scheduler's rules
-(docs/spec/framework.md)."""
+"""Runs a profile's plugins from PreFilter to Score, by kube-scheduler's rules (docs/spec/framework.md)."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, cast
@@ -16,7 +15,6 @@ from app.framework.interface import (
     Handle,
     NodeLocal,
     NormalizePlugin,
-    Plugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
     PreFilterResult,
@@ -157,7 +155,8 @@ class Framework(CommitPoints):
             for p, w in zip(self._score, self._weights, strict=True)
             if not isinstance(p, NodeLocal)
         ]
-        self._participation: Final = Participation(
+        #: Attempts by plugin and extension point, for PreFilter, Filter, PreScore and Score.
+        self.participation: Final = Participation(
             {
                 PRE_FILTER: [p.NAME for p in self._pre_filter],
                 FILTER: self._filter_names,
@@ -168,12 +167,6 @@ class Framework(CommitPoints):
         #: Bytes of the specs that the memos keep alive.
         self._spec_bytes = 0
 
-    # ------------------------------------------------------------ figures
-
-    def evaluations(self) -> dict[tuple[str, str], int]:
-        """(plugin, extension point) -> number of attempts, for PreFilter, Filter, PreScore and Score."""
-        return self._participation.counts()
-
     # ------------------------------------------------------------ queue
 
     def queueing_hints(self) -> list[tuple[str, EventRegistration]]:
@@ -182,17 +175,13 @@ class Framework(CommitPoints):
         See docs/spec/cluster-events.md#registration.
         """
         hints: list[tuple[str, EventRegistration]] = []
-        for plugin in self._rejecting_plugins():
+        points = ("preEnqueue", "preFilter", "filter", "reserve", "permit")
+        for plugin in {p.NAME: p for point in points for p in self.plugins.at(point)}.values():
             registrations = registrations_of(plugin)
             if registrations is None:
                 registrations = ANY_CHANGE
             hints += [(plugin.NAME, registration) for registration in registrations]
         return hints
-
-    def _rejecting_plugins(self) -> Iterable[Plugin]:
-        points = ("preEnqueue", "preFilter", "filter", "reserve", "permit")
-        found = {p.NAME: p for point in points for p in self.plugins.at(point)}
-        return found.values()
 
     # ------------------------------------------------------------ filter
 
@@ -249,7 +238,7 @@ class Framework(CommitPoints):
         Raises PreFilterRejected if PreFilter rejects the pod, SchedulingError if a plugin fails.
         """
         prefiltered = self._watch.point(PRE_FILTER, self._run_pre_filter, state, pod, memo)
-        self._participation.filtered(prefiltered.plan.skipped)
+        self.participation.filtered(prefiltered.plan.skipped)
         return self._watch.point(FILTER, self._run_filter, state, pod, memo, nominated, prefiltered)
 
     def fresh_state(self, pod: Pod) -> CycleState:
@@ -292,15 +281,7 @@ class Framework(CommitPoints):
         if nominated:
             self._with_nominated(state, pod, memo, arrays, wide, nominated)
         arrays.check(self._filter_names, considered)
-        outcome = FilterOutcome(
-            self._filter_names,
-            arrays.plugin,
-            arrays.codes,
-            arrays.reasons,
-            arrays.texts,
-            considered,
-        )
-        return Filtered(outcome, narrowed_by, absent)
+        return Filtered(self.filter_outcome(arrays, considered), narrowed_by, absent)
 
     def _judge(
         self, state: CycleState, pod: Pod, view: View, plugin: FilterPlugin, undecided: Mask
@@ -398,22 +379,15 @@ class Framework(CommitPoints):
         """A value that changes when results of NodeLocal plugins may change for rows that have not changed."""
         return self._node_local.epoch()
 
-    def filter_outcome(self, arrays: FilterArrays, n: int) -> FilterOutcome:
-        """Verdicts on a view of n rows as a FilterOutcome, which gives their texts."""
-        return FilterOutcome(
-            self._filter_names,
-            arrays.plugin,
-            arrays.codes,
-            arrays.reasons,
-            arrays.texts,
-            np.ones(n, bool),
-        )
+    def filter_outcome(self, arrays: FilterArrays, considered: Mask) -> FilterOutcome:
+        """Verdicts as a FilterOutcome, which gives their texts."""
+        plugin, codes, reasons, texts = arrays.plugin, arrays.codes, arrays.reasons, arrays.texts
+        return FilterOutcome(self._filter_names, plugin, codes, reasons, texts, considered)
 
     # ------------------------------------------------------------ score
 
     def score(self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View) -> Int64:
-        """int64[n]: the weighted total score of each row of the view, which has the feasible rows. Raises
-        SchedulingError."""
+        """int64[n]: the weighted total score of each feasible row, those of the view. Raises SchedulingError."""
         wide = self._watch.point(PRE_SCORE, self._pre_score_all, state, pod, memo, view)
         return self._watch.point(SCORE, self._score_all, state, pod, memo, view, wide)
 
@@ -423,14 +397,10 @@ class Framework(CommitPoints):
         """int64[n] by plugin: weighted and normalised scores, for the log and for ``explain``."""
         wide = self._pre_score_all(state, pod, memo, view)
         out: dict[str, Int64] = {}
-        for plugin, weight in memo.active_scores or ():
-            out[plugin.NAME] = weight * self._normalized(
-                memo.state, pod, plugin, plugin.score(memo.state, pod, view), view
-            )
-        for plugin, weight in wide:
-            out[plugin.NAME] = weight * self._normalized(
-                state, pod, plugin, plugin.score(state, pod, view), view
-            )
+        for data, scorers in ((memo.state, memo.active_scores or ()), (state, wide)):
+            for plugin, weight in scorers:
+                raw = plugin.score(data, pod, view)
+                out[plugin.NAME] = weight * self._normalized(data, pod, plugin, raw, view)
         return out
 
     def _pre_score_all(
@@ -456,7 +426,7 @@ class Framework(CommitPoints):
         self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View, wide: Scorers
     ) -> Int64:
         active = memo.active_scores or ()
-        self._participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
+        self.participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
         total, raw = memo.scored(pod)
         total = self._of(total, view)
         for number, scores in raw.items():
@@ -508,7 +478,6 @@ class ProfileHandle(Handle):
 
 
 def _parts(said: PreFilterResult | Status) -> tuple[Status, frozenset[str] | None]:
-    """PreFilter's status, and the names of the nodes to consider (None: all)."""
     return (said, None) if isinstance(said, Status) else (said.status, said.node_names)
 
 

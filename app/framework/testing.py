@@ -22,6 +22,7 @@ from app.framework.interface import (
     Clock,
     CycleState,
     Eviction,
+    FixedWaitingPods,
     Handle,
     Plugin,
     WaitingPod,
@@ -119,7 +120,7 @@ class FakeCluster:
         self._table: Final = NodeTable()
         #: The second argument of plugins' constructors.
         self.handle: Final = Handle(
-            self._table, Cluster(), PROFILE, waiting=_Waiting(waiting), clock=clock
+            self._table, Cluster(), PROFILE, waiting=FixedWaitingPods(waiting), clock=clock
         )
         self._frameworks: Final[dict[int, tuple[Plugin, Framework]]] = {}
         for node in nodes:
@@ -392,17 +393,6 @@ class FakeEffects:
     def now(self) -> float:
         """Seconds since the epoch."""
         return self._now
-
-
-class _Waiting:
-    def __init__(self, pods: Iterable[WaitingPod]) -> None:
-        self._pods: Final = {waiting.pod.uid: waiting for waiting in pods}
-
-    def get(self, uid: str) -> WaitingPod | None:
-        return self._pods.get(uid)
-
-    def __iter__(self) -> Iterator[WaitingPod]:
-        return iter(self._pods.values())
 
 
 def events_of(old: Named | Pod | None, new: Named | Pod | None) -> list[ClusterEvent]:

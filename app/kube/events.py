@@ -75,14 +75,6 @@ class EventStatistics(msgspec.Struct, frozen=True):
     failed: int
 
 
-def _always() -> bool:
-    return True
-
-
-def _never() -> bool:
-    return False
-
-
 class EventRecorder:
     """Records events; ``run`` sends them.
 
@@ -98,7 +90,7 @@ class EventRecorder:
         host: str,
         rng: np.random.Generator,
         api: EventsApi | None = None,
-        may_write: Guard = _always,
+        may_write: Guard = lambda: True,
         budget: ByteBudget | None = None,
     ) -> None:
         self._transport: Final = transport
@@ -111,7 +103,7 @@ class EventRecorder:
         self._series: Final[dict[EventKey, Series]] = {}
         self._last_stamp = 0
         self._sent = self._dropped = self._failed = 0
-        self._busy: Callable[[], bool] = _never
+        self._busy: Callable[[], bool] = lambda: False
         self._hurried = False
 
     def defer_while(self, busy: Callable[[], bool]) -> None:

@@ -5,7 +5,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from app.model.objects import PodCondition
 from app.model.pod import Pod
 from app.model.timestamps import format_time
 
@@ -64,7 +63,7 @@ def pod_status_patch(
 def _changed_condition(pod: Pod, wanted: ConditionChange, now: float) -> dict[str, object] | None:
     """The condition with its transition time, which is kept if the status is the same; None if only observedGeneration differs."""
     old = pod.condition(wanted.type)
-    if old is not None and _says(old) == wanted:
+    if old is not None and (old.type, old.status, old.reason, old.message) == wanted:
         return None
     same_status = old is not None and old.status == wanted.status
     kept = old.last_transition_time if old is not None and same_status else None
@@ -75,10 +74,6 @@ def _changed_condition(pod: Pod, wanted: ConditionChange, now: float) -> dict[st
     if pod.generation:
         changed["observedGeneration"] = pod.generation
     return changed
-
-
-def _says(condition: PodCondition) -> ConditionChange:
-    return ConditionChange(condition.type, condition.status, condition.reason, condition.message)
 
 
 def object_patch(resource_version: str, changes: Mapping[str, object]) -> bytes:

@@ -1,5 +1,6 @@
 """Label selectors, compiled for repeated matching (docs/spec/matching.md#label-selectors)."""
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -92,21 +93,15 @@ class Selector:
         return Selector(tuple(sorted({*self.requirements, *extra})))
 
 
-def _gt(labels: Labels, key: str, values: tuple[str, ...]) -> bool:
-    have, want = _integers(labels, key, values)
-    return have is not None and want is not None and have > want
+def _integers(test: Callable[[int, int], bool]) -> Callable[[Labels, str, tuple[str, ...]], bool]:
+    """The operator that compares two integers; False where either is none."""
 
+    def holds(labels: Labels, key: str, values: tuple[str, ...]) -> bool:
+        have = parse_int64(labels.get(key, ""))
+        want = parse_int64(values[0]) if values else None
+        return have is not None and want is not None and test(have, want)
 
-def _lt(labels: Labels, key: str, values: tuple[str, ...]) -> bool:
-    have, want = _integers(labels, key, values)
-    return have is not None and want is not None and have < want
-
-
-def _integers(labels: Labels, key: str, values: tuple[str, ...]) -> tuple[int | None, int | None]:
-    text = labels.get(key)
-    if text is None or not values:
-        return None, None
-    return parse_int64(text), parse_int64(values[0])
+    return holds
 
 
 _OPERATORS: Final[dict[str, Callable[[Labels, str, tuple[str, ...]], bool]]] = {
@@ -114,8 +109,8 @@ _OPERATORS: Final[dict[str, Callable[[Labels, str, tuple[str, ...]], bool]]] = {
     "NotIn": lambda labels, key, values: labels.get(key) not in values,
     "Exists": lambda labels, key, _values: key in labels,
     "DoesNotExist": lambda labels, key, _values: key not in labels,
-    "Gt": _gt,
-    "Lt": _lt,
+    "Gt": _integers(operator.gt),
+    "Lt": _integers(operator.lt),
 }
 
 EVERYTHING: Final = Selector(())

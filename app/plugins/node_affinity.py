@@ -105,8 +105,7 @@ class NodeAffinity(NodeLocal):
         return SUCCESS
 
     def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
-        """int64[n]: the sum of the weights of the matching preferred terms of the profile and the pod. Works without
-        PreScore."""
+        """int64[n]: the weights of the matching preferred terms of profile and pod. Works without PreScore."""
         own: PreferredTerms | None = state.get(_SCORE_STATE)
         own = self._unprepared(pod) if own is None else own
         scores = np.zeros(view.n, np.int64)

@@ -67,8 +67,7 @@ _MAX_SETS: Final = 2**16
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """A part of the pod's requests: k resource names, amounts int64[k, 1], and the reason for each if it is
-    insufficient."""
+    """k of the pod's requests: names, amounts int64[k, 1], and the reason for each if it is insufficient."""
 
     names: tuple[str, ...]
     amounts: Int64
@@ -100,8 +99,7 @@ class _Reasons:
     def add(
         self, numbers: npt.NDArray[np.int32], position: int, short: Mask
     ) -> npt.NDArray[np.int32]:
-        """int32[n] ``numbers``, extended by the insufficient resources of a part (by position): ``short`` is bool[k,
-        n]."""
+        """int32[n]: ``numbers`` extended by the insufficient resources of a part; ``short`` is bool[k, n]."""
         masks: npt.NDArray[np.int32] = _BITS[: len(short)] @ short
         if position == 0:
             return numbers | masks
@@ -243,15 +241,15 @@ class NodeResourcesFit(NodeLocal):
         """Computes the pod's requests for the scored resources."""
         if not self._args.resources:
             return Status(Code.Error, (NO_RESOURCES,))
-        state.write(_SCORE_STATE, self._scored(pod))
+        scored = ScoredResources.of(pod.template.fit_score_request, self._args.resources)
+        state.write(_SCORE_STATE, scored)
         return SUCCESS
-
-    def _scored(self, pod: Pod) -> ScoredResources:
-        return ScoredResources.of(pod.template.fit_score_request, self._args.resources)
 
     def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
         """int64[n], 0 to 100. Works without PreScore."""
-        scored: ScoredResources = state.get(_SCORE_STATE) or self._scored(pod)
+        scored: ScoredResources = state.get(_SCORE_STATE) or ScoredResources.of(
+            pod.template.fit_score_request, self._args.resources
+        )
         if not scored.names:
             return np.zeros(view.n, np.int64)
         capacity, allocated = self._devices.fill_in(
@@ -265,8 +263,7 @@ class NodeResourcesFit(NodeLocal):
     # ------------------------------------------------------------ events
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        """Deleted pods and reduced requests, added and larger nodes, DeviceClasses that provide an extended
-        resource."""
+        """Freed resources, larger nodes, and DeviceClasses that provide an extended resource."""
         larger, change = Action.Add | Action.UpdateNodeAllocatable, Action.Add | Action.Update
         return (
             on_event(Resource.Pod, Action.Delete, _freed_resources, template_only=True),

@@ -58,8 +58,7 @@ class NodeVolumeLimits:
         return reject_first((index.overflow(view, wanted), Code.Unschedulable, ERR_REASON))
 
     def _refuse(self, pod: Pod, view: View, index: CsiIndex, status: Status) -> Verdicts | None:
-        """The verdicts for a pod whose volumes cannot be determined; in-tree disks are only read on nodes with a
-        CSINode."""
+        """The verdicts if the pod's volumes are unknown; in-tree disks are only read on nodes with a CSINode."""
         exists = self._table.exists[view.rows]
         present = index.nodes.present[view.rows]
         without = self._wanted(pod, index, migrated=False)

@@ -62,8 +62,7 @@ class VolumeRestrictions:
         return bool(template.volumes)
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
-        """Skips pods without such disks and without ReadWriteOncePod claims in use; rejects pods with missing
-        claims."""
+        """Skips pods without conflicts to check; rejects pods with missing claims."""
         exclusive = set()
         for name in pod.template.claim_names:
             claim = self._claims.get(name, pod.namespace)
@@ -83,8 +82,7 @@ class VolumeRestrictions:
         return any(exists[row] for row in self._table.volumes.claim_rows((namespace, name)))
 
     def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows with a conflicting disk, and every row while an exclusive claim is in use; preemption may
-        help."""
+        """Rejects rows with a conflicting disk, and every row while an exclusive claim is in use."""
         wanted: _Wanted = state.read(_KEY)
         return reject_first(
             (_disk_clashes(view, wanted.disks), Code.Unschedulable, ERR_REASON_DISK),

@@ -157,17 +157,16 @@ class Endpoints:
             "livez": [ping()],
             "readyz": [
                 *election,
-                Check("shutdown", self._shutting_down),
-                Check("sched-handler-sync", self._not_synced),
+                Check("shutdown", lambda: "process is shutting down" if self._stopping() else None),
+                Check(
+                    "sched-handler-sync",
+                    lambda: (
+                        None if self._scheduler.synced else "handlers are not fully synchronized"
+                    ),
+                ),
                 *degradation,
             ],
         }
-
-    def _shutting_down(self) -> str | None:
-        return "process is shutting down" if self._stopping() else None
-
-    def _not_synced(self) -> str | None:
-        return None if self._scheduler.synced else "handlers are not fully synchronized"
 
 
 @asynccontextmanager

@@ -224,7 +224,7 @@ class Process:
         events: _Recorders,
     ) -> int:
         log.info("Scheduling")
-        await self._unless_stopped("schedule", scheduler.schedule())
+        await self._unless_stopped("schedule", scheduler.loop.run())
         if campaign is not None and not self._stop.is_set():
             log.error("Leaderelection lost")
             await campaign

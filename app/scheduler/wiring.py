@@ -358,18 +358,15 @@ class Scheduler:
             cache=self.state.cache.statistics,
             frameworks=self.frameworks,
             informers=lambda: [informer.statistics() for informer in self.informers],
-            workers=self._workers,
+            workers=lambda: {
+                "binding": self.binder.cycles.count,
+                "DefaultPreemption": self.evictor.preemptions.count,
+                "prioritizing_extender": self._telemetry.extender_metrics.prioritizing(),
+            },
             patches=lambda: len(self.patcher),
             patches_dropped=lambda: self.patcher.dropped,
             doubts=lambda: len(self.writer.doubts),
         )
-
-    def _workers(self) -> Mapping[str, float]:
-        return {
-            "binding": self.binder.cycles.count,
-            "DefaultPreemption": self.evictor.preemptions.count,
-            "prioritizing_extender": self._telemetry.extender_metrics.prioritizing(),
-        }
 
     # ------------------------------------------------------------ life cycle
 
@@ -386,10 +383,6 @@ class Scheduler:
             "Caches are synced: %s",
             ", ".join(f"{i.kind.name} {len(i.objects)}" for i in self.informers),
         )
-
-    async def schedule(self) -> None:
-        """Schedules until cancelled."""
-        await self.loop.run()
 
     async def wind_down(self, seconds: float) -> None:
         """Waits until bindings, preemptions and status patches are done, for at most this long."""

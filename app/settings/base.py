@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from pydantic import (
@@ -82,8 +81,4 @@ Base64 = Annotated[Str, AfterValidator(_base64)]
 
 def unset_means(default: Any) -> AfterValidator:
     """A validator that replaces zero and empty by the default, because Go does not distinguish them from unset."""
-    return AfterValidator(_replace_empty(default))
-
-
-def _replace_empty(default: Any) -> Callable[[Any], Any]:
-    return lambda value: value or default
+    return AfterValidator(lambda value: value or default)

@@ -63,8 +63,9 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         return {
-            _go_name(field.alias or name): _jsonable(getattr(value, name))
+            go_name[:1].upper() + go_name[1:]: _jsonable(getattr(value, name))
             for name, field in fields.items()
+            for go_name in [field.alias or name]
         }
     if isinstance(value, Mapping):
         return {
@@ -75,7 +76,3 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, list):
         return [_jsonable(item) for item in value]
     return value
-
-
-def _go_name(name: str) -> str:
-    return name[:1].upper() + name[1:]

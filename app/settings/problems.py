@@ -5,9 +5,11 @@ and converts findings into ``Problem`` values, which are reported.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 Path = tuple[str | int, ...]
 """Keys and list indices from the root of a document."""
@@ -82,6 +84,12 @@ def render_path(path: Path) -> str:
     return text
 
 
+def _nearest(path: Path, table: Mapping[Path, T]) -> T | None:
+    """The entry for the path, or for the closest thing around it that has one."""
+    prefixes = (path[:length] for length in range(len(path), -1, -1))
+    return next((table[prefix] for prefix in prefixes if prefix in table), None)
+
+
 class Locator(msgspec.Struct, frozen=True):
     """Finds the place in the file of any path of one document.
 
@@ -111,25 +119,11 @@ class Locator(msgspec.Struct, frozen=True):
 
     def cause(self, path: Path) -> Path | None:
         """The path in the file that caused ``path``, if the conversion generated it."""
-        return next(
-            (
-                self.causes[path[:length]]
-                for length in range(len(path), 0, -1)
-                if path[:length] in self.causes
-            ),
-            None,
-        )
+        return _nearest(path, self.causes)
 
     def mark(self, path: Path) -> Mark:
         """The place of ``path``, or of the closest thing around it that the file has."""
-        return next(
-            (
-                self.marks[path[:length]]
-                for length in range(len(path), -1, -1)
-                if path[:length] in self.marks
-            ),
-            NOWHERE,
-        )
+        return _nearest(path, self.marks) or NOWHERE
 
     def problem(self, finding: Finding) -> Problem:
         """The finding with its place."""

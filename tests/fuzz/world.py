@@ -579,7 +579,7 @@ async def running(
                 world.fill()
                 world.scheduler.start_watching()
                 await world.scheduler.wait_synced()
-                work = group.create_task(world.scheduler.schedule(), name="schedule")
+                work = group.create_task(world.scheduler.loop.run(), name="schedule")
                 with world.meter.measuring():
                     await world.quiet(1)
                     yield world

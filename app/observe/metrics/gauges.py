@@ -96,7 +96,7 @@ _SCHEDULER: Final = (
         lambda sources: {
             (plugin, point, profile): count
             for profile, framework in sources.frameworks.items()
-            for (plugin, point), count in framework.evaluations().items()
+            for (plugin, point), count in framework.participation.counts().items()
         },
         ("plugin", "extension_point", "profile"),
         counter=True,
@@ -106,7 +106,7 @@ _SCHEDULER: Final = (
         "scheduler_preemption_attempts_total",
         "Total preemption attempts in the cluster till now.",
         lambda sources: {
-            (): sum(f.preemption_attempts(_PREEMPTION) for f in sources.frameworks.values())
+            (): sum(f.post_filter_calls[_PREEMPTION] for f in sources.frameworks.values())
         },
         counter=True,
         stability=STABLE,

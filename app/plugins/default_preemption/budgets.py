@@ -59,8 +59,7 @@ class Budgets:
         return bool(self._budgets)
 
     def violating(self, victims: Sequence[Pod]) -> list[bool]:
-        """For each victim on one node, most important first, whether evicting it and those before it violates a
-        budget."""
+        """By victim on one node, most important first: whether evicting it and those before violates a budget."""
         left: dict[ClaimKey, int] = {}
         return [self._breaks(pod, left) for pod in victims]
 

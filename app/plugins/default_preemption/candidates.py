@@ -98,8 +98,7 @@ class FindingsByFamily:
 
 
 def wanted(potential: int, args: DefaultPreemptionArgs) -> int:
-    """The number of candidates that ends a search of ``potential`` nodes: the configured share, at least the
-    minimum."""
+    """The number of candidates that ends a search of ``potential`` nodes: a share, at least the minimum."""
     share = potential * args.min_candidate_nodes_percentage // 100
     return min(potential, max(share, args.min_candidate_nodes_absolute))
 

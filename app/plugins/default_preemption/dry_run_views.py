@@ -127,7 +127,7 @@ class DryRunViews:
         """Runs the filters."""
         both = len(self._shared) > 0
         arrays, faults = self._ask_both() if both else self._filters.run(self._alone)
-        outcome = self._filters.framework.filter_outcome(arrays, self._alone.n)
+        outcome = self._filters.framework.filter_outcome(arrays, np.ones(self._alone.n, bool))
         return DryRunVerdicts(outcome, faults)
 
     def _ask_both(self) -> tuple[FilterArrays, dict[int, str]]:

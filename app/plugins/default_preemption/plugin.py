@@ -50,21 +50,17 @@ NO_CANDIDATE: Final = "no candidate node for preemption"
 MAY_PAUSE_SECONDS: Final = 2.0
 _PREFIX: Final = "preemption: "
 _HELD: Final = unresolvable(HELD)
-_ROOM: Final = (
-    ClusterEvent(
-        Resource.Pod,
-        Action.Delete | Action.UpdatePodLabel | Action.UpdatePodScaleDown,
-    ),
-    ClusterEvent(
-        Resource.Node,
-        Action.Add | Action.UpdateNodeAllocatable | Action.UpdateNodeLabel | Action.UpdateNodeTaint,
-    ),
+_PODS: Final = ClusterEvent(
+    Resource.Pod, Action.Delete | Action.UpdatePodLabel | Action.UpdatePodScaleDown
+)
+_NODES: Final = ClusterEvent(
+    Resource.Node,
+    Action.Add | Action.UpdateNodeAllocatable | Action.UpdateNodeLabel | Action.UpdateNodeTaint,
 )
 
 
 class DefaultPreemption:
-    """Chooses the node on which evicting pods of lower priority costs least, starts the eviction, and nominates the
-    node."""
+    """Chooses where evicting pods of lower priority costs least, evicts them, and nominates the node."""
 
     NAME: ClassVar[str] = "DefaultPreemption"
 
@@ -91,14 +87,14 @@ class DefaultPreemption:
         are registered. A preemptor is woken when its last victim is gone, whatever else it waits for: events while it
         was held have not woken it.
         """
-        pods, nodes = _ROOM
-        return [
-            EventRegistration(pods, self._after_last_victim, narrow=self._preemptors_of),
-            EventRegistration(nodes, _skip, template_only=True),
-        ]
 
-    def _after_last_victim(self, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
-        return pod.uid in self._preemptors_of(pod.template, old, new)
+        def was_held(pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+            return pod.uid in self._preemptors_of(pod.template, old, new)
+
+        return [
+            EventRegistration(_PODS, was_held, narrow=self._preemptors_of),
+            EventRegistration(_NODES, lambda *_: QueueingHint.SKIP, template_only=True),
+        ]
 
     def _preemptors_of(
         self, _template: PodTemplate, old: Pod | None, new: Pod | None
@@ -268,10 +264,6 @@ def _nowhere(node_count: int, statuses: Iterable[Status]) -> PostFilterResult:
     return PostFilterResult(unschedulable(unavailable(node_count, reasons)), "")
 
 
-def _skip(_pod: Pod, _old: object, _new: object) -> bool:
-    return QueueingHint.SKIP
-
-
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 
@@ -296,13 +288,10 @@ def why_not(pod: Pod, on_nominated_node: Iterable[Pod]) -> str:
 
 def _being_preempted(pod: Pod) -> bool:
     """Whether a scheduler has preempted the pod and it is terminating; the first condition of the type decides."""
-    if not pod.terminating:
-        return False
-    condition = pod.condition(_DISRUPTION_TARGET)
-    return (
-        condition is not None
-        and condition.status == "True"
-        and condition.reason == PREEMPTION_BY_SCHEDULER
+    condition = pod.condition(_DISRUPTION_TARGET) if pod.terminating else None
+    return condition is not None and (condition.status, condition.reason) == (
+        "True",
+        PREEMPTION_BY_SCHEDULER,
     )
 
 
@@ -329,7 +318,6 @@ class HeldPreemptors:
         return len(self._last_victim)
 
     def begin(self, uid: str) -> None:
-        """The eviction of this preemptor's victims begins."""
         self._leaving.pop(uid, None)
         self._last_victim[uid] = None
         if len(self._leaving) > _MANY:
@@ -337,7 +325,6 @@ class HeldPreemptors:
                 del self._leaving[each]
 
     def last(self, uid: str, victim: Pod) -> None:
-        """All victims except this one are evicted; this one is next."""
         self._last_victim[uid] = victim
 
     def end(self, uid: str, *, evicted: bool) -> bool:

@@ -57,17 +57,14 @@ class _Counts:
         self._broken: Final = tuple(broken)
         self.capacity: Final = np.zeros(table.size, np.int64)
         self.in_use: Final = np.zeros(table.size, np.int64)
+        #: The pools with devices of the class.
+        self.pools: Final = self._by_pool.keys()
         self._used: Final[dict[PoolKey, list[int]]] = {}
         for part in parts:
             self._by_pool[part.pool].append(part)
             self.capacity[part.rows] += len(part.names)
         for rows in self._broken:
             self.capacity[rows] = 0
-
-    @property
-    def pools(self) -> Iterable[PoolKey]:
-        """The pools with devices of the class."""
-        return self._by_pool
 
     def use(self, pool: PoolKey, devices: frozenset[str]) -> None:
         """Sets the devices of a pool that are in use."""
@@ -109,8 +106,7 @@ class DeviceCounts:
     def fill_in(
         self, names: Sequence[str], view: View, capacity: Int64, used: Int64
     ) -> tuple[Int64, Int64]:
-        """Both int64[k, n] with the device counts filled in for resources that nodes can access but do not
-        advertise."""
+        """Both int64[k, n] with the counts of devices that nodes can access but do not advertise."""
         if not self._names:
             return capacity, used
         devices = [

@@ -17,9 +17,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 def by_row(by_code: npt.NDArray[_Scalar], codes: Codes) -> npt.NDArray[_Scalar]:
     """``by_code`` (one entry per code) looked up for each row."""
-    return by_code.take(
-        codes, mode="clip"
-    )  # all codes are valid; "clip" avoids NumPy's bounds check
+    return by_code.take(codes, mode="clip")  # codes are valid: "clip" avoids the bounds check
 
 
 def totals(column: LabelColumn, codes: Codes, amounts: npt.NDArray[Any]) -> Int64:

@@ -95,21 +95,13 @@ def _does_not_exist(_column: LabelColumn, codes: Codes, _values: tuple[str, ...]
     return mask
 
 
-def _greater(column: LabelColumn, codes: Codes, values: tuple[str, ...]) -> Mask:
-    return column.truth("Gt", values)[codes]
-
-
-def _less(column: LabelColumn, codes: Codes, values: tuple[str, ...]) -> Mask:
-    return column.truth("Lt", values)[codes]
-
-
 _LABEL_TESTS: Final[dict[str, Callable[[LabelColumn, Codes, tuple[str, ...]], Mask]]] = {
     "In": _is_in,
     "NotIn": _not_in,
     "Exists": _exists,
     "DoesNotExist": _does_not_exist,
-    "Gt": _greater,
-    "Lt": _less,
+    "Gt": lambda column, codes, values: column.truth("Gt", values)[codes],
+    "Lt": lambda column, codes, values: column.truth("Lt", values)[codes],
 }
 
 
@@ -356,8 +348,7 @@ def preferred_of(spec: PodSpec) -> tuple[PreferredSchedulingTerm, ...] | None:
 
 
 class PreferredTerms:
-    """Preferred terms with weights, without those of weight 0 and empty ones. Raises UnreadableTermsError for invalid
-    terms."""
+    """Preferred terms with a weight, without empty ones. Raises UnreadableTermsError for invalid terms."""
 
     __slots__ = ("_terms",)
 

@@ -44,8 +44,7 @@ class ScoredResources(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, nanos: Mapping[str, int], configured: Iterable[ResourceSpec]) -> "ScoredResources":
-        """Leaves out scalar resources that the pod does not request. ``nanos``: exact requests in nano-units by
-        name."""
+        """Without scalar resources that the pod does not request. ``nanos``: exact requests in nano-units."""
         counted = [
             (resource.name, to_units(resource.name, nanos.get(resource.name, 0)), resource.weight)
             for resource in configured
@@ -61,8 +60,7 @@ class ScoredResources(msgspec.Struct, frozen=True):
 
 
 def nonzero_allocated(view: View, names: tuple[str, ...]) -> Int64:
-    """int64[k, n]: the pods' requests on each node; for cpu and memory with kube-scheduler's defaults for containers
-    without a request."""
+    """int64[k, n]: the pods' requests on each node; cpu and memory with defaults for absent requests."""
     if names == _CPU_AND_MEMORY:
         return view.nonzero_of_both()
     allocated = view.requested_of(names).copy()

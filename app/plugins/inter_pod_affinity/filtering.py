@@ -60,8 +60,7 @@ class IncomingAffinity:
         self._own: Final = incoming.matches_all_affinity(pod.namespace, pod.labels)
 
     def failed(self, view: View) -> Mask:
-        """bool[n]: whether such pods are missing in a domain of the row, unless the pod would be the first of its
-        kind."""
+        """bool[n]: whether such pods are missing in a domain of the row, unless the pod would be the first."""
         delta = view.count_delta(self._counter)
         met = _all(domains.occupied(view, delta) for domains in self._domains)
         if self._own:

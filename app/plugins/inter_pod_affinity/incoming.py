@@ -1,6 +1,5 @@
 """The terms of the incoming pod, with namespace selectors resolved to namespaces."""
 
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -35,8 +34,7 @@ class IncomingTerm(msgspec.Struct, frozen=True):
 
 
 class Incoming(msgspec.Struct, frozen=True):
-    """The terms of a pod. ``preferred``: with weights, negative for anti-affinity. ``error``: why the terms are
-    invalid."""
+    """The terms of a pod. ``preferred``: with weights, negative for anti-affinity. ``error``: why they are invalid."""
 
     affinity: tuple[IncomingTerm, ...] = ()
     anti_affinity: tuple[IncomingTerm, ...] = ()
@@ -79,7 +77,10 @@ class IncomingTerms:
         kept = self._kept.get(pod.template, pod.namespace)
         if kept is None or kept[0] not in {None, self._namespaces.version}:
             terms = self._terms.of(pod)
-            version = self._namespaces.version if _selects_namespaces(terms) else None
+            weighted = (*terms.preferred_affinity, *terms.preferred_anti_affinity)
+            every = (*terms.required_affinity, *terms.required_anti_affinity, *dict(weighted))
+            selects = any(not term.namespace_selector.nothing for term in every)
+            version = self._namespaces.version if selects else None
             kept = self._kept.put(pod.template, pod.namespace, (version, self._expand(terms)))
         return kept[1]
 
@@ -108,17 +109,6 @@ class IncomingTerms:
         candidates = self._by_label.within(selector)
         selected = [name for name in candidates if selector.matches(labels[name])]
         return IncomingTerm(term.topology_key, term.namespaces.union(selected), term.selector)
-
-
-def _selects_namespaces(terms: PodTerms) -> bool:
-    return any(not term.namespace_selector.nothing for term in _all_terms(terms))
-
-
-def _all_terms(terms: PodTerms) -> Iterable[AffinityTerm]:
-    yield from terms.required_affinity
-    yield from terms.required_anti_affinity
-    for term, _weight in (*terms.preferred_affinity, *terms.preferred_anti_affinity):
-        yield term
 
 
 # ---------------------------------------------------------------- counters

@@ -55,8 +55,7 @@ class DefaultSelectors:
             self._names.add((new.namespace, new.name), scope)
 
     def of(self, pod: Pod) -> Selector:
-        """The requirements of all Services that select the pod and of its controller; the empty selector if there are
-        none."""
+        """The requirements of all Services that select the pod and of its controller; empty if there are none."""
         controller = self._controller(pod)
         if pod.owner is None or controller is None:
             return self._services(pod)[1]

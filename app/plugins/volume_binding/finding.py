@@ -1,5 +1,4 @@
-"""Evaluates nodes for a pod's claims: whether bound volumes are reachable, and the others can be bound or
-provisioned."""
+"""Evaluates nodes for a pod's claims: whether volumes are reachable, and can be bound or provisioned."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -74,8 +74,7 @@ class VolumeBinding:
         return SUCCESS
 
     def filter(self, state: CycleState, _pod: Pod, view: View) -> Verdicts | None:
-        """Rejects rows that cannot reach the bound volumes, or on which the others can be neither bound nor
-        provisioned."""
+        """Rejects rows that cannot reach the bound volumes, or where the others cannot be bound or provisioned."""
         claims: PodClaims | None = state.get(_CLAIMS)
         if claims is None:
             return None

@@ -34,8 +34,7 @@ def volume_limit(capacity: CSIStorageCapacity) -> int | None:
 
 
 class _ClassCapacities:
-    """The capacities of one class as columns: bytes of the largest volume (-1 for none) and the number of the
-    topology."""
+    """The capacities of one class: bytes of the largest volume (-1: none) and the number of the topology."""
 
     def __init__(self) -> None:
         self._slots: dict[str, int] = {}
@@ -98,8 +97,7 @@ class Capacities:
         return mask
 
     def _known_classes(self) -> dict[str, _ClassCapacities]:
-        """All capacities by class; read from the lister at the first use, and again when too many topologies are
-        unused."""
+        """All capacities by class; read at the first use, and again when too many topologies are unused."""
         if self._classes is None:
             self._lister.follow(self._changed)
         elif not self._topologies.is_wasteful(len(self._lister)):

@@ -1,8 +1,7 @@
-"""Reserves the volumes and claims chosen for a pod: assumes them, writes them to the API server, waits until they are
-bound, or restores them."""
+"""Reserves volumes and claims for a pod: assumes them, writes them, waits until they are bound, or restores them."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -10,42 +9,43 @@ import numpy as np
 from app.framework.interface import Effects
 from app.model.claims import BOUND_BY_CONTROLLER, SELECTED_NODE, bound_to, fully_bound, not_found
 from app.model.csi_migration import TranslationError
-from app.model.objects import ObjectReference, PersistentVolume, PersistentVolumeClaim
+from app.model.objects import Named, ObjectReference, PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.plugins.volume_binding.finding import PodVolumes, VolumeFinder
-from app.state.assume_cache import AssumedVolumes
+from app.state.assume_cache import AssumeCache, AssumedVolumes
 from app.state.table import NodeTable
 from app.state.view import View
 
 _CLAIM = "PersistentVolumeClaim"
 
+T = TypeVar("T", bound=Named)
+
 Changes = Mapping[str, Any]
 
 
-class Binding(msgspec.Struct):
-    """A volume to bind to a claim.
+class Step(msgspec.Struct, Generic[T]):
+    """A volume to bind to a claim, or a claim to provision for a node.
 
-    ``stored``: the present volume; ``assumed``: the bound one; ``changes``: the merge patch to write, None for none.
+    ``stored``: the present object; ``assumed``: the changed one; ``changes``: the merge patch to write, None for none.
     ``mine``: whether it was assumed for this pod; ``written``: whether the API server has accepted the changes.
     """
 
-    stored: PersistentVolume
-    assumed: PersistentVolume
+    stored: T
+    assumed: T
     claim: PersistentVolumeClaim
     changes: Changes | None
     mine: bool = False
     written: bool = False
 
+    def release(self, cache: AssumeCache[T]) -> None:
+        """Restores what was assumed and not written."""
+        if self.mine and not self.written:
+            cache.restore(self.assumed)
 
-class Provision(msgspec.Struct):
-    """A claim to provision for a node; fields as for Binding."""
 
-    stored: PersistentVolumeClaim
-    assumed: PersistentVolumeClaim
-    changes: Changes | None
-    mine: bool = False
-    written: bool = False
+Binding = Step[PersistentVolume]
+Provision = Step[PersistentVolumeClaim]
 
 
 class Reservation(msgspec.Struct):
@@ -85,11 +85,9 @@ def reserve(plan: PodVolumes, node_name: str, caches: AssumedVolumes) -> Reserva
 def release(reservation: Reservation, caches: AssumedVolumes) -> None:
     """Restores what was assumed and not written. What was written stays assumed until the watch shows it."""
     for binding in reservation.bindings:
-        if binding.mine and not binding.written:
-            caches.volumes.restore(binding.assumed)
+        binding.release(caches.volumes)
     for provision in reservation.provisions:
-        if provision.mine and not provision.written:
-            caches.claims.restore(provision.assumed)
+        provision.release(caches.claims)
 
 
 async def write(reservation: Reservation, effects: Effects) -> None:
@@ -149,11 +147,11 @@ def _reference(claim: PersistentVolumeClaim) -> Changes:
 
 def _provision(claim: PersistentVolumeClaim, node_name: str) -> Provision:
     if _selected_node(claim) == node_name:
-        return Provision(claim, claim, None)
+        return Provision(claim, claim, claim, None)
     chosen = {SELECTED_NODE: node_name}
     metadata = msgspec.structs.replace(claim.metadata, annotations={**claim.annotations, **chosen})
     assumed = msgspec.structs.replace(claim, metadata=metadata)
-    return Provision(claim, assumed, {"metadata": {"annotations": chosen}})
+    return Provision(claim, assumed, claim, {"metadata": {"annotations": chosen}})
 
 
 _POLL_SECONDS: Final = 1.0
@@ -171,8 +169,7 @@ class Waiter:
         self._timeout = timeout_seconds
 
     async def wait_bound(self, pod: Pod, reservation: Reservation, effects: Effects) -> None:
-        """Returns when all claims are bound. Raises SchedulingError after the timeout, or if they cannot be bound any
-        more."""
+        """Returns when all claims are bound. Raises SchedulingError after the timeout, or if they cannot be."""
         left = self._timeout
         while left > _POLL_SECONDS:
             await effects.sleep(_POLL_SECONDS)

@@ -224,4 +224,4 @@ def test_post_filter(answers, result, asked):
     got = finish(profile.framework.post_filter(None, make_pod(), None, FakeEffects()))
     assert got == (None if result is None else PostFilterResult(*result))
     assert "".join(profile.asked) == asked
-    assert [profile.framework.preemption_attempts(n) for n in "ab"] == [n in asked for n in "ab"]
+    assert [profile.framework.post_filter_calls[n] for n in "ab"] == [n in asked for n in "ab"]

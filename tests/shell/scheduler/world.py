@@ -73,7 +73,7 @@ class World:
         """Does what a process does that leads, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.scheduler.flusher.run())
-            group.create_task(self.scheduler.schedule())
+            group.create_task(self.scheduler.loop.run())
 
     async def settle(self) -> None:
         """Schedules until nothing is active or being bound."""
