@@ -18,7 +18,7 @@ from app.cel.devices import Selectors
 _LOWERED: dict[str, dict[str, int]] = {
     "app.framework.runner": {"_MEMO_BYTES": 64 * 2**10},
     "app.plugins.image_locality": {"_MAX_KEPT_BYTES": 4096},
-    "app.plugins.volume_binding.unbound_volumes": {"_SPARE_TRAITS": 4},
+    "app.plugins.volume_binding.matching": {"_SPARE_TRAITS": 4},
     "app.plugins.volume_binding.volume_topology": {"_SPARE_TOPOLOGIES": 4},
     "app.state.columns.labels": {"_FEW_VALUES": 8, "_MAX_COLUMNS": 8},
     "app.state.nominations": {"_MAX_PRIORITIES": 4},

@@ -140,19 +140,13 @@ async def _list_and_follow(
             yield events
 
 
-def _follow(
+async def _follow(
     reader: Reader, feed: Feed[T], rng: np.random.Generator
 ) -> AsyncGenerator[list[Event[T]], None]:
-    params = {**feed.kind.params, "resourceVersion": feed.resource_version}
-    return _decoded(feed, watch_once(reader, feed.kind.path, params, rng))
-
-
-async def _decoded(
-    feed: Feed[T], lines: AsyncGenerator[list[bytes], None]
-) -> AsyncGenerator[list[Event[T]], None]:
-    """The events in batches. Raises KubeApiError as ``Feed.read`` does."""
+    """The events of one connection in batches. Raises KubeApiError as ``Feed.read`` does."""
     loop = asyncio.get_running_loop()
-    async with aclosing(lines):
+    params = {**feed.kind.params, "resourceVersion": feed.resource_version}
+    async with aclosing(watch_once(reader, feed.kind.path, params, rng)) as lines:
         async for batch in lines:
             feed.heard_at = loop.time()
             for events in feed.batches(batch, loop.time):

@@ -21,9 +21,8 @@ from app.model.csi_migration import TranslationError, plugin_of
 from app.model.objects import CSINode, Volume, VolumeAttachment
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
-from app.state.csi.index import CsiIndex, csi_index
+from app.state.csi.index import CsiIndex, CsiVolume, csi_index, inline_fault, inline_volume
 from app.state.csi.nodes import driver_limits
-from app.state.csi.volumes import CsiVolume, inline_fault, inline_volume
 from app.state.view import View
 
 ERR_REASON: Final = "node(s) exceed max volume count"

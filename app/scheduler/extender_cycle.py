@@ -5,8 +5,9 @@ ones follow. No node is sent twice. The node is chosen from the accepted ones on
 arrived, with no await in between (docs/architecture.md).
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,7 +17,7 @@ from app.extender.errors import ExtenderError
 from app.framework.diagnosis import EXTENDER
 from app.kube.writer import KubeWriter
 from app.model.pod import Pod
-from app.model.status import Status, unresolvable, unschedulable
+from app.model.status import Status, Unfinished, unresolvable, unschedulable
 from app.scheduler.attempt import (
     DROPPED,
     Attempt,
@@ -27,13 +28,34 @@ from app.scheduler.attempt import (
 )
 from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.serial_extenders import SerialGate, extenders_of
-from app.scheduler.turns import in_turns
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.queue.active_queue import Admits
 from app.state.table import NodeTable
 from app.state.view import Rows
 from app.wire.extender_v1 import ExtenderArgs
+
+T = TypeVar("T")
+
+#: Seconds after which a step has to come to an end with what it has found.
+LONGEST_STEP: Final = 2.0
+
+
+async def in_turns(attempt: Attempt, step: Callable[[], T]) -> T:
+    """The result of ``step``, a method of the attempt, which is repeated as long as it has not finished.
+
+    Other tasks run in between, and the last call has no await after it: the result is that of the table as it is. Raises what
+    ``step`` raises.
+    """
+    now = asyncio.get_running_loop().time
+    end = now() + LONGEST_STEP
+    while True:
+        attempt.may_pause = now() < end
+        try:
+            return step()
+        except Unfinished:
+            await asyncio.sleep(0)
+
 
 #: Characters of a reason that are kept: it is part of a message that lists all of them.
 MAX_REASON: Final = 1024

@@ -21,10 +21,9 @@ from app.runtime.clock import Clock
 from app.runtime.tasks import Limiter, Spawn
 from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit
 from app.scheduler.binding import AssumedPod, Binder
-from app.scheduler.extender_cycle import ExtenderCycle
+from app.scheduler.extender_cycle import ExtenderCycle, in_turns
 from app.scheduler.failures import FailureHandler
 from app.scheduler.parts import Parts
-from app.scheduler.turns import in_turns
 from app.state.cache import CacheError
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod

@@ -35,8 +35,7 @@ from app.plugins.default_preemption.candidates import (
     search,
     wanted,
 )
-from app.plugins.default_preemption.dry_run import DryRun
-from app.plugins.default_preemption.dry_run_views import PodFilters
+from app.plugins.default_preemption.dry_run import DryRun, PodFilters
 from app.plugins.default_preemption.importance import loss
 from app.state.nominations import Nominations, PodsByRow
 from app.state.table import NodeTable

@@ -22,8 +22,7 @@ from app.sim.resources.kinds import EVENTS, NODES, PODS
 from app.sim.store import Object, StoreChange
 from app.tools.pod_tracker import PodTracker, TrackedPod, pods_bound
 from app.tools.simulate.configuration import Configured
-from app.tools.simulate.loader import CLUSTER_KINDS, WORKLOAD_KINDS, Loader
-from app.tools.simulate.manifests import Manifests, read
+from app.tools.simulate.loader import CLUSTER_KINDS, WORKLOAD_KINDS, Loader, Manifests, read
 from app.tools.simulate.result import PreemptedPod, SimulationResult
 from app.tools.simulate.summary import node_uses, requested, workload
 from app.tools.simulate.workloads import controller_of

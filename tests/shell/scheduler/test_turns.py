@@ -9,8 +9,8 @@ import msgspec
 from app.model.status import Unfinished
 from app.plugins.default_preemption import DefaultPreemption
 from app.plugins.dynamic_resources import budget
-from app.scheduler import turns
-from app.scheduler.turns import in_turns
+from app.scheduler import extender_cycle
+from app.scheduler.extender_cycle import in_turns
 from tests.fuzz.driver import in_new_loop
 from tests.fuzz.world import running
 
@@ -38,7 +38,7 @@ async def test_a_step_is_repeated_and_others_have_their_turn():
 
 
 async def test_in_the_end_a_step_may_not_pause(monkeypatch):
-    monkeypatch.setattr(turns, "LONGEST_STEP", -1.0)
+    monkeypatch.setattr(extender_cycle, "LONGEST_STEP", -1.0)
     attempt = SimpleNamespace(may_pause=True)
     assert await in_turns(attempt, lambda: attempt.may_pause) is False
 

@@ -15,8 +15,7 @@ from app.sim.resources.kinds import (
     PRIORITY_CLASSES,
     RESOURCE_CLAIMS,
 )
-from app.tools.simulate.loader import CLUSTER_KINDS, WORKLOAD_KINDS
-from app.tools.simulate.manifests import read
+from app.tools.simulate.loader import CLUSTER_KINDS, WORKLOAD_KINDS, read
 from tests.shell.tools.simulate.world import World, node, pod, workload
 
 NAMESPACES = BY_RESOURCE["namespaces"]
@@ -69,7 +68,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, text):
 def test_a_dash_is_standard_input(tmp_path, monkeypatch):
     piped = tmp_path / "piped"
     piped.write_text(json.dumps(node("a")))
-    monkeypatch.setattr("app.tools.simulate.manifests.STDIN", piped)
+    monkeypatch.setattr("app.tools.simulate.loader.STDIN", piped)
     assert [
         found.value["metadata"]["name"] for found in read([Path("-")], CLUSTER_KINDS).objects
     ] == ["a"]

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from app.sim import EmbeddedCluster
 from app.sim.resources.kinds import NODES, PODS
-from app.tools.simulate.loader import CLUSTER_KINDS, WORKLOAD_KINDS, Loader
-from app.tools.simulate.manifests import read
+from app.tools.simulate.loader import CLUSTER_KINDS, WORKLOAD_KINDS, Loader, read
 
 ZONE = "topology.kubernetes.io/zone"
 CONTAINER = {"name": "c", "image": "i"}
