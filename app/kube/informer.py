@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,10 +17,8 @@ import numpy as np
 from app.kube.transport import Reader
 from app.kube.watch import watch_forever
 from app.kube.watch_decoder import (
-    ADDED,
     BOOKMARK,
     DELETED,
-    MODIFIED,
     TURN,
     Event,
     Feed,
@@ -34,18 +32,12 @@ T = TypeVar("T", bound=KubeObject)
 #: Keys of unusable objects that are shown.
 MAX_SHOWN: Final = 100
 
-#: (kind, ADDED | MODIFIED | DELETED, old, new): ``old`` is None for ADDED, ``new`` for DELETED. Raises to reject the object.
-Handler = Callable[[ResourceKind[T], str, T | None, T | None], None]
+#: (old, new): ``old`` is None for a new object, ``new`` for one that has gone.
+OldNew = tuple[T | None, T | None]
+#: Gets (old, new) of a change. Raises to reject the object.
+Handler = Callable[[T | None, T | None], None]
 #: New objects of a list, by key. Returns the keys of the objects that it rejects, with the errors.
 ListHandler = Callable[[Mapping[str, T]], Mapping[str, Exception]]
-
-
-class Change(NamedTuple, Generic[T]):
-    """A change of the store by an event or a list."""
-
-    type: str
-    old: T | None
-    new: T | None
 
 
 class Store(Generic[T]):
@@ -56,7 +48,7 @@ class Store(Generic[T]):
         #: A read-only view.
         self.objects: Final[Mapping[str, T]] = MappingProxyType(self._objects)
 
-    def apply(self, event: Event[T]) -> Iterator[Change[T]]:
+    def apply(self, event: Event[T]) -> Iterator[OldNew[T]]:
         """The changes by one watch event: none if nothing is new, two if the object was replaced."""
         kind, item = event
         if kind == DELETED:
@@ -64,7 +56,7 @@ class Store(Generic[T]):
         elif kind != BOOKMARK:
             yield from self._put(item)  # type: ignore[arg-type]  # only a BOOKMARK comes with a Bookmark
 
-    def compare(self, items: Mapping[str, T]) -> Iterator[Change[T]]:
+    def compare(self, items: Mapping[str, T]) -> Iterator[OldNew[T]]:
         """The changes by a list to known objects; each is applied when it is yielded."""
         for key in items:
             if key in self._objects:
@@ -80,12 +72,12 @@ class Store(Generic[T]):
         objects.update(new)
         return new
 
-    def retain(self, keys: Container[str]) -> Iterator[Change[T]]:
+    def retain(self, keys: Container[str]) -> Iterator[OldNew[T]]:
         """Removes all objects except these keys of a complete list; yields the changes."""
         for key in [key for key in self._objects if key not in keys]:
-            yield Change(DELETED, self._objects.pop(key), None)
+            yield self._objects.pop(key), None
 
-    def _put(self, item: T) -> Iterator[Change[T]]:
+    def _put(self, item: T) -> Iterator[OldNew[T]]:
         key = item.key
         old = self._objects.get(key)
         if old is not None and old.uid != item.uid:
@@ -93,16 +85,16 @@ class Store(Generic[T]):
             old = None
         if old is None:
             self._objects[key] = item
-            yield Change(ADDED, None, item)
+            yield None, item
         elif old.resource_version != item.resource_version:
             self._objects[key] = item
-            yield Change(MODIFIED, old, item)
+            yield old, item
 
-    def _remove(self, key: str, uid: str) -> Iterator[Change[T]]:
+    def _remove(self, key: str, uid: str) -> Iterator[OldNew[T]]:
         old = self._objects.get(key)
         if old is not None and old.uid == uid:
             del self._objects[key]
-            yield Change(DELETED, old, None)
+            yield old, None
 
 
 class InformerStatistics(msgspec.Struct, frozen=True):
@@ -187,7 +179,7 @@ class Informer(Generic[T]):
     def _handle_new(self, objects: Mapping[str, T]) -> None:
         if self._on_list is None:
             for item in objects.values():
-                self._handle(Change(ADDED, None, item))
+                self._handle(None, item)
             return
         try:
             refused = self._on_list(objects)
@@ -196,26 +188,26 @@ class Informer(Generic[T]):
         for key, reason in refused.items():
             self._feed.refuse(key, reason)
 
-    async def _handle_all(self, changes: Iterable[Change[T]]) -> None:
+    async def _handle_all(self, changes: Iterable[OldNew[T]]) -> None:
         """Handles changes one after another; other tasks run in between."""
         now = asyncio.get_running_loop().time
         until = now() + TURN
         for change in changes:
-            self._handle(change)
+            self._handle(*change)
             if now() >= until:
                 await asyncio.sleep(0)
                 until = now() + TURN
 
-    def _handle(self, change: Change[T]) -> None:
+    def _handle(self, old: T | None, new: T | None) -> None:
         """Calls the handler for a change."""
-        item = change.new if change.old is None else change.old
+        item = new if old is None else old
         key = "" if item is None else item.key
         if self._feed.refused:
             self._feed.refused.discard(key)
         try:
-            self._handler(self.kind, *change)
+            self._handler(old, new)
         except Exception as err:  # noqa: BLE001 - see __init__
-            self._feed.refuse(key, err, exists=change.new is not None)
+            self._feed.refuse(key, err, exists=new is not None)
 
     def statistics(self) -> InformerStatistics:
         """Figures for metrics and for people."""

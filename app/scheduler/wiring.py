@@ -15,7 +15,7 @@ from app.framework.diagnosis import EXTENDER
 from app.framework.runner import ANY_CHANGE, Framework
 from app.kube.informer import Informer, wait_synced
 from app.kube.resource_claims import ResourceClaimRequests
-from app.kube.watch_decoder import ADDED, DELETED, ResourceKind
+from app.kube.watch_decoder import ResourceKind
 from app.kube.writer import KubeWriter
 from app.model.devices import ResourceClaim
 from app.model.objects import Node
@@ -226,17 +226,15 @@ class Scheduler:
             after=after,
         )
 
-    def _handler(self, model: type) -> Callable[[ResourceKind[Any], str, Any, Any], None]:
+    def _handler(self, model: type) -> Callable[[Any, Any], None]:
         handled, now = self._telemetry.watches.handled, self._telemetry.probe.now
 
-        def handle(_kind: ResourceKind[Any], kind: str, old: Any, new: Any) -> None:
+        def handle(old: Any, new: Any) -> None:
             started = now()
-            before = None if kind == ADDED else old
-            after = None if kind == DELETED else new
-            change = Change(model, before, after)
+            change = Change(model, old, new)
             refused = self._carry_out(self.state.apply(change, self._clock.steady()))
-            if model is Pod and (kind == DELETED or new.node_name):
-                self.retries.gone(old.uid if kind == DELETED else new.uid)
+            if model is Pod and (new is None or new.node_name):
+                self.retries.gone(old.uid if new is None else new.uid)
             handled(change, now() - started)
             for error in refused.values():
                 raise error

@@ -24,7 +24,7 @@ from app.kube.kubeconfig import load_connection
 from app.kube.read_only import read_only
 from app.kube.reviews import Reviews, reviewing
 from app.kube.transport import Reader
-from app.kube.watch_decoder import ADDED, DELETED, ResourceKind
+from app.kube.watch_decoder import ResourceKind
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.observe.metrics.process import ClientMetrics, LoopLag, ServingMetrics
@@ -169,9 +169,8 @@ class Shadow:
         return [self._make_informer(model, kind, reader) for model, kind in watched]
 
     def _make_informer(self, model: type, kind: ResourceKind[Any], reader: Reader) -> Informer[Any]:
-        def handle(_kind: ResourceKind[Any], what: str, old: Any, new: Any) -> None:
-            before = None if what == ADDED else old
-            self._take(Change(model, before, None if what == DELETED else new))
+        def handle(old: Any, new: Any) -> None:
+            self._take(Change(model, old, new))
 
         def listed(objects: Mapping[str, Any]) -> Mapping[str, Exception]:
             if self._live:

@@ -35,8 +35,8 @@ class Told:
     def __init__(self):
         self.changes = []
 
-    def __call__(self, kind, type_, old, new):
-        self.changes.append((type_, old and old.name, new and new.name))
+    def __call__(self, old, new):
+        self.changes.append((old and old.name, new and new.name))
 
 
 @asynccontextmanager
@@ -67,13 +67,13 @@ async def test_from_list_to_changes():
     async with running(transport) as ([informer], [told]):
         await informer.synced.wait()
         assert set(informer.objects) == {"shop/a", "shop/b"}
-        assert told.changes == [("ADDED", None, "a"), ("ADDED", None, "b")]
+        assert told.changes == [(None, "a"), (None, "b")]
         told.changes.clear()
         await asyncio.sleep(2)
         assert told.changes == [
-            ("MODIFIED", "a", "a"),
-            ("DELETED", "b", None),
-            ("ADDED", None, "c"),
+            ("a", "a"),
+            ("b", None),
+            (None, "c"),
         ]
         assert set(informer.objects) == {"shop/a", "shop/c"}
 
@@ -92,10 +92,10 @@ async def test_a_second_list_tells_the_difference_only():
         told.changes.clear()
         await asyncio.sleep(5)
         assert told.changes == [
-            ("DELETED", "again", None),
-            ("ADDED", None, "again"),
-            ("ADDED", None, "new"),
-            ("DELETED", "old", None),
+            ("again", None),
+            (None, "again"),
+            (None, "new"),
+            ("old", None),
         ]
         assert informer.statistics().lists == 2
 
@@ -119,8 +119,8 @@ async def test_what_a_list_brings_to_light_may_be_told_in_one_go():
     await asyncio.sleep(5)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert seen == [(["shop/a", "shop/b"], []), (["shop/c"], [("MODIFIED", "a", "a")])]
-    assert told.changes == [("MODIFIED", "a", "a"), ("DELETED", "b", None)]
+    assert seen == [(["shop/a", "shop/b"], []), (["shop/c"], [("a", "a")])]
+    assert told.changes == [("a", "a"), ("b", None)]
 
 
 @pytest.mark.parametrize("turn", [1.0, 0.0])
@@ -128,7 +128,7 @@ async def test_a_chunk_is_handled_in_one_go_if_it_does_not_take_too_long(turn, m
     monkeypatch.setattr("app.kube.informer.TURN", turn)
     seen, interruptions = [], []
 
-    def handler(kind, type_, old, new):
+    def handler(_old, new):
         seen.append(new.name)
 
     async def onlooker():
@@ -193,7 +193,7 @@ async def test_a_list_may_have_to_wait_for_that_of_another_kind(looptime):
     assert not told.changes
     await second.synced.wait()
     assert first.synced.is_set()
-    assert told.changes == [("ADDED", None, "a")]
+    assert told.changes == [(None, "a")]
     assert looptime == 5
     for task in tasks:
         task.cancel()
@@ -207,8 +207,8 @@ class Picky(Told):
         super().__init__()
         self.refused = set(refused)
 
-    def __call__(self, kind, type_, old, new):
-        super().__call__(kind, type_, old, new)
+    def __call__(self, old, new):
+        super().__call__(old, new)
         if (new or old).name in self.refused:
             raise RuntimeError("no good")
 
@@ -221,9 +221,14 @@ async def test_an_object_that_is_refused_costs_itself_only(caplog):
     told = Picky("a", "c")
     async with running(transport, handlers=[told]) as ([informer], _):
         await asyncio.sleep(1)
-        assert [change[0] for change in told.changes] == ["ADDED"] * 2 + ["MODIFIED"] * 2 + [
-            "ADDED"
-        ] * 2
+        assert told.changes == [
+            (None, "a"),
+            (None, "b"),
+            ("a", "a"),
+            ("b", "b"),
+            (None, "c"),
+            (None, "d"),
+        ]
         statistics = informer.statistics()
         assert (statistics.synced, statistics.refused, statistics.handler_errors) == (True, 2, 3)
         assert informer.describe()["refused_objects"] == ["shop/a", "shop/c"]
@@ -296,8 +301,8 @@ async def test_a_large_list_lets_others_have_their_turn(monkeypatch):
             sizes.append(len(informer.objects))
             await asyncio.sleep(0)
 
-    def handler(_kind, type_, _old, _new):
-        if type_ == "DELETED" and not onlookers:
+    def handler(_old, new):
+        if new is None and not onlookers:
             onlookers.append(asyncio.create_task(onlooker(2)))
 
     many = [service(f"s{number}", number) for number in range(4 * SLICE)]

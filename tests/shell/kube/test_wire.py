@@ -21,8 +21,8 @@ async def informing(server):
         informer = Informer(
             SERVICES,
             client,
-            lambda kind, type_, old, new: changes.put_nowait(
-                (type_, (new or old).name, (new or old).resource_version)
+            lambda old, new: changes.put_nowait(
+                (old and old.name, new and (new.name, new.resource_version))
             ),
             rng=np.random.default_rng(2),
         )
@@ -63,7 +63,7 @@ async def test_a_stream_in_pieces_broken_in_the_middle_of_a_line():
 
     async with serving(reply) as server, informing(server) as (informer, changes):
         got = [await changes.get() for _ in range(3)]
-    assert got == [("ADDED", "a", "1"), ("MODIFIED", "a", "3"), ("MODIFIED", "a", "4")]
+    assert got == [(None, ("a", "1")), ("a", ("a", "3")), ("a", ("a", "4"))]
     assert informer.statistics().reconnects == 1
 
 
@@ -92,10 +92,10 @@ async def test_a_server_that_forgets_its_history():
     async with serving(reply) as server, informing(server) as (informer, changes):
         got = [await changes.get() for _ in range(5)]
     assert got == [
-        ("ADDED", "a", "1"),
-        ("ADDED", "b", "2"),
-        ("MODIFIED", "b", "5"),
-        ("ADDED", "c", "6"),
-        ("DELETED", "a", "1"),
+        (None, ("a", "1")),
+        (None, ("b", "2")),
+        ("b", ("b", "5")),
+        (None, ("c", "6")),
+        ("a", None),
     ]
     assert informer.statistics().lists == 2
