@@ -11,7 +11,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Final, NoReturn, Self
+from typing import Final, NamedTuple, NoReturn, Self
 from urllib.parse import urlencode
 
 import aiohttp
@@ -66,32 +66,42 @@ _SOCKET_OPTIONS: Final = (
 )
 
 
-class KubeClient:
-    """A Transport to one server. Use as an async context manager.
+class ClientLimits(NamedTuple):
+    """Limits of one client."""
 
-    ``qps`` and ``burst`` are those of clientConnection: a negative qps means no limit. ``limit`` is the maximum of concurrent
-    exchanges, not counting streams. ``timeout`` is in seconds.
-    """
+    #: Requests per second and at once, as in clientConnection; a negative qps means no limit.
+    qps: float = -1.0
+    burst: int = 0
+    #: Concurrent exchanges, not counting streams.
+    exchanges: int = 64
+    #: Seconds for one exchange.
+    timeout: float = DEFAULT_TIMEOUT
+    #: Repetitions after answers 429.
+    throttled: int = MAX_THROTTLED
+
+
+_DEFAULT_LIMITS: Final = ClientLimits()
+
+
+class KubeClient:
+    """A Transport to one server. Use as an async context manager."""
 
     def __init__(
         self,
         connection: Connection,
         *,
         agent: str,
-        qps: float = -1.0,
-        burst: int = 0,
-        limit: int = 64,
-        timeout: float = DEFAULT_TIMEOUT,
-        max_throttled: int = MAX_THROTTLED,
+        limits: ClientLimits = _DEFAULT_LIMITS,
         observer: Observer | None = None,
         failures: CredentialFailures | None = None,
     ) -> None:
         self._connection: Final = connection
         self._agent: Final = agent
-        self._bucket: Final = TokenBucket(qps=qps, burst=burst) if qps > 0 else None
-        self._places: Final = asyncio.Semaphore(limit)
-        self._timeout: Final = timeout
-        self._max_throttled: Final = max_throttled
+        self._limits: Final = limits
+        self._bucket: Final = (
+            TokenBucket(qps=limits.qps, burst=limits.burst) if limits.qps > 0 else None
+        )
+        self._places: Final = asyncio.Semaphore(limits.exchanges)
         self._observer: Final = observer
         self._failures: Final = failures
         self._credentials: Final = Credentials(connection, failures)
@@ -174,7 +184,7 @@ class KubeClient:
             async with self._places:
                 lines = credentials.lines("" if body is None else content_type, accept)
                 status, retry_after, content = await self._exchange(
-                    method, target, body, lines, timeout or self._timeout, guard
+                    method, target, body, lines, timeout or self._limits.timeout, guard
                 )
             if status < 300:
                 return Response(status, content)
@@ -183,7 +193,7 @@ class KubeClient:
                 renewed = await self._credentials.renew(credentials.number)
                 if renewed:
                     continue
-            if isinstance(error, TooManyRequests) and throttled < self._max_throttled:
+            if isinstance(error, TooManyRequests) and throttled < self._limits.throttled:
                 throttled += 1
                 wait = 1.0 if error.retry_after is None else error.retry_after
                 await asyncio.sleep(min(wait, MAX_RETRY_AFTER))
@@ -302,7 +312,7 @@ class KubeClient:
                 await self._wait_for_token(self._bucket)
             try:
                 headers = credentials.headers("", JSON)
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(self._limits.timeout):
                     answer = await self._open(url, headers, limits)
                     if answer.status < 300:
                         return answer

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from app.kube.backoff import Backoff
-from app.kube.client import KubeClient, Observer
+from app.kube.client import ClientLimits, KubeClient, Observer
 from app.kube.connection import Connection
 from app.kube.errors import (
     ConnectionFailed,
@@ -139,6 +139,11 @@ async def reviewing(
     """
     if kubeconfig:
         connection = load_connection(kubeconfig=kubeconfig, wall=wall)
-    client = KubeClient(connection, agent=agent, limit=8, observer=observer(connection.server))
+    client = KubeClient(
+        connection,
+        agent=agent,
+        limits=ClientLimits(exchanges=8),
+        observer=observer(connection.server),
+    )
     async with client:
         yield Reviews(client, rng)

@@ -25,7 +25,7 @@ import numpy as np
 
 from app.extender.chain import ExtenderChain
 from app.extender.memory import AnswerMemory
-from app.kube.client import KubeClient
+from app.kube.client import ClientLimits, KubeClient
 from app.kube.connection import Connection, user_agent
 from app.kube.credentials import CredentialFailures
 from app.kube.events import EventRecorder
@@ -283,29 +283,30 @@ class Process:
     async def _clients(self) -> AsyncIterator["_Clients"]:
         """Opens the clients, which share only the source of the credentials."""
         connection = self._connection
-        limits = self._settings.configuration.client_connection
+        config = self._settings.configuration
+        qps, burst = config.client_connection.qps, config.client_connection.burst
         writes = self._settings.extension.max_bindings_in_flight
         failures = self._credential_failures
         observer = self._telemetry.client.observer(connection.server)
         main = KubeClient(
             connection,
             agent=_agent("scheduler"),
-            qps=limits.qps,
-            burst=limits.burst,
-            limit=writes + 32,
+            limits=ClientLimits(qps, burst, exchanges=writes + 32),
             observer=observer,
             failures=failures,
         )
         events = KubeClient(
-            connection, agent=_agent("events"), limit=8, observer=observer, failures=failures
+            connection,
+            agent=_agent("events"),
+            limits=ClientLimits(exchanges=8),
+            observer=observer,
+            failures=failures,
         )
-        deadline = self._settings.configuration.leader_election.renew_deadline
+        timeout = request_timeout(config.leader_election.renew_deadline.seconds)
         lease = KubeClient(
             connection,
             agent=_agent("leader-election"),
-            limit=4,
-            timeout=request_timeout(deadline.seconds),
-            max_throttled=0,
+            limits=ClientLimits(exchanges=4, timeout=timeout, throttled=0),
             observer=observer,
             failures=failures,
         )

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from app.kube.client import KubeClient
+from app.kube.client import ClientLimits, KubeClient
 from app.kube.connection import (
     Connection,
     Identify,
@@ -123,7 +123,7 @@ def _is_loopback(host: str) -> bool:
 
 def _client(connection: Connection, purpose: str) -> KubeClient:
     agent = user_agent(version(_DISTRIBUTION), purpose)
-    return KubeClient(connection, agent=agent, max_throttled=0)
+    return KubeClient(connection, agent=agent, limits=ClientLimits(throttled=0))
 
 
 @contextlib.asynccontextmanager

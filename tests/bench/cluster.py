@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from app.kube.client import KubeClient
+from app.kube.client import ClientLimits, KubeClient
 from app.kube.errors import NotFound
 from app.kube.kubeconfig import load_connection
 from app.kube.watch import watch_once
@@ -159,7 +159,9 @@ class Cluster:
 async def connected(kubeconfig: str) -> AsyncIterator[Cluster]:
     """The cluster of a kubeconfig: token, client certificate, plugin, or plain http. Raises ConfigurationError."""
     connection = load_connection(kubeconfig=kubeconfig, wall=SystemClock().wall)
-    async with KubeClient(connection, agent="aiokube-scheduler-bench", timeout=120.0) as client:
+    async with KubeClient(
+        connection, agent="aiokube-scheduler-bench", limits=ClientLimits(timeout=120.0)
+    ) as client:
         yield Cluster(client)
 
 

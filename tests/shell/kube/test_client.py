@@ -15,6 +15,7 @@ from app.http.proxy import Proxy, parse_proxy
 from app.kube import client as client_module
 from app.kube import exchange
 from app.kube.client import (
+    ClientLimits,
     KubeClient,
     _keepalive_socket,
 )
@@ -69,9 +70,11 @@ def status_body(code, reason, message, **details):
     }
 
 
-def client_of(url, **options):
+def client_of(url, observer=None, **limits):
     identify = fixed_source(Identity("Bearer secret"))
-    return KubeClient(Connection(url, identify), agent="test/1", **options)
+    return KubeClient(
+        Connection(url, identify), agent="test/1", limits=ClientLimits(**limits), observer=observer
+    )
 
 
 async def fine(request):
@@ -309,7 +312,7 @@ async def test_at_most_limit_exchanges_at_the_same_time():
         present -= 1
         await request.answer(200)
 
-    async with serving(slow) as server, client_of(server.url, limit=3) as client:
+    async with serving(slow) as server, client_of(server.url, exchanges=3) as client:
         await asyncio.gather(*(client.request("GET", "/x") for _ in range(12)))
     assert peak == 3
 
@@ -444,7 +447,7 @@ async def test_how_long_to_wait(header, details, seconds):
         headers = {"Retry_After": header} if header else {}
         await request.answer(429, status_body(429, "TooManyRequests", "no", **details), **headers)
 
-    async with serving(refuse) as server, client_of(server.url, max_throttled=0) as client:
+    async with serving(refuse) as server, client_of(server.url, throttled=0) as client:
         with pytest.raises(TooManyRequests) as caught:
             await client.request("GET", "/x")
     assert caught.value.retry_after == seconds
@@ -524,7 +527,7 @@ async def test_a_request_given_up_leaves_the_client_usable():
             await asyncio.Event().wait()
         await request.answer(200)
 
-    async with serving(first_never) as server, client_of(server.url, limit=1) as client:
+    async with serving(first_never) as server, client_of(server.url, exchanges=1) as client:
         task = asyncio.create_task(client.request("GET", "/x"))
         while not server.seen:
             await asyncio.sleep(0)
@@ -553,7 +556,7 @@ async def test_being_throttled_for_ever_is_an_error():
     async def always(request):
         await request.answer(429, status_body(429, "TooManyRequests", "busy", retryAfterSeconds=7))
 
-    async with serving(always) as server, client_of(server.url, max_throttled=0) as client:
+    async with serving(always) as server, client_of(server.url, throttled=0) as client:
         with pytest.raises(TooManyRequests) as caught:
             await client.request("GET", "/x")
     assert caught.value.retry_after == 7
@@ -567,7 +570,7 @@ async def test_the_guard_is_asked_when_its_turn_has_come():
         leading = False
         await request.answer(200)
 
-    async with serving(lose_it) as server, client_of(server.url, limit=1) as client:
+    async with serving(lose_it) as server, client_of(server.url, exchanges=1) as client:
         outcomes = await asyncio.gather(
             *(client.request("POST", f"/{number}", guard=lambda: leading) for number in range(3)),
             return_exceptions=True,
@@ -813,7 +816,7 @@ async def test_streams_do_not_take_the_place_of_requests():
 
     async with (
         serving(reply) as server,
-        client_of(server.url, limit=1) as client,
+        client_of(server.url, exchanges=1) as client,
         client.stream("/w", params={}, read_timeout=LONG),
     ):
         assert (await client.request("GET", "/x")).status == 200
