@@ -167,6 +167,11 @@ def own_update(pod: Pod, _old: Pod, new: Pod) -> bool:
     return new.uid == pod.uid
 
 
+def changed(value: Callable[[Any], object]) -> HintFunction:
+    """A hint: Queue if the object is new, or if ``value`` of it has changed."""
+    return lambda _pod, old, new: old is None or value(old) != value(new)
+
+
 class PermitResult(msgspec.Struct, frozen=True):
     """Permit's result; with Code.Wait the longest time to wait, in seconds."""
 

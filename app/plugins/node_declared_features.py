@@ -15,11 +15,12 @@ from app.framework.interface import (
     Need,
     NodeLocal,
     Verdicts,
+    changed,
     on_event,
     reject,
 )
 from app.model.cluster_event import Action, Resource
-from app.model.objects import Node, PodSpec
+from app.model.objects import PodSpec
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, Status
 from app.state.columns.labels import EncodedColumn, Mask
@@ -107,13 +108,14 @@ class NodeDeclaredFeatures(NodeLocal):
         """Added nodes, changed declarations, and updates of the pod itself."""
         node = Action.Add | Action.UpdateNodeDeclaredFeature
         return (
-            on_event(Resource.Node, node, _declares_something_else, template_only=True),
+            on_event(
+                Resource.Node,
+                node,
+                changed(lambda node: node.status.declared_features),
+                template_only=True,
+            ),
             on_event(Resource.Pod, Action.Update, _own_needs_changed),
         )
-
-
-def _declares_something_else(_pod: Pod, old: Node | None, new: Node) -> bool:
-    return old is None or old.status.declared_features != new.status.declared_features
 
 
 def _own_needs_changed(pod: Pod, old: Pod, new: Pod) -> bool:

@@ -13,6 +13,7 @@ from app.framework.interface import (
     EventRegistration,
     Handle,
     Verdicts,
+    changed,
     on_event,
     reject,
 )
@@ -153,7 +154,9 @@ class VolumeZone:
             on_event(
                 Resource.PersistentVolumeClaim, change, lambda pod, _, new: named_by(pod, new)
             ),
-            on_event(Resource.PersistentVolume, change, _zones_changed, template_only=True),
+            on_event(
+                Resource.PersistentVolume, change, changed(zone_requirements), template_only=True
+            ),
         )
 
 
@@ -167,7 +170,3 @@ def _within(view: View, requirement: ZoneRequirement) -> Mask:
         other, other_codes = view.label(successor)
         fits = np.where(codes == MISSING, other.truth("In", wanted)[other_codes], fits)
     return fits
-
-
-def _zones_changed(_pod: Pod, old: PersistentVolume | None, new: PersistentVolume) -> bool:
-    return old is None or zone_requirements(old) != zone_requirements(new)

@@ -14,13 +14,13 @@ from app.framework.interface import (
     Handle,
     Need,
     Verdicts,
+    changed,
     on_event,
 )
 from app.model.claims import not_found, used_by
 from app.model.cluster_event import Action, Resource
 from app.model.objects import (
     CSIDriver,
-    CSINode,
     CSIStorageCapacity,
     StorageClass,
 )
@@ -155,27 +155,19 @@ class VolumeBinding:
         """Events of claims, volumes, classes, CSI objects and nodes."""
         change = Action.Add | Action.Update
         return (
-            on_event(Resource.StorageClass, change, _topologies_changed, template_only=True),
+            on_event(Resource.StorageClass, change, changed(_topologies), template_only=True),
             on_event(Resource.PersistentVolumeClaim, change, lambda pod, _, new: used_by(pod, new)),
             on_event(Resource.PersistentVolume, change),
             on_event(Resource.Node, Action.Add | Action.UpdateNodeLabel),
-            on_event(Resource.CSINode, change, _migration_changed, template_only=True),
+            on_event(Resource.CSINode, change, changed(migrated_plugins), template_only=True),
             on_event(Resource.CSIDriver, Action.Update, _capacity_ignored, template_only=True),
             on_event(Resource.CSIStorageCapacity, change, _capacity_grown, template_only=True),
         )
 
 
-def _topologies_changed(_pod: Pod, old: StorageClass | None, new: StorageClass) -> bool:
-    return old is None or _topologies(old) != _topologies(new)
-
-
 def _topologies(storage_class: StorageClass) -> list[tuple[object, ...]]:
     """allowedTopologies in comparable form; absent and empty lists are equal."""
     return [term.match_label_expressions or () for term in storage_class.allowed_topologies or ()]
-
-
-def _migration_changed(_pod: Pod, old: CSINode | None, new: CSINode) -> bool:
-    return old is None or migrated_plugins(old) != migrated_plugins(new)
 
 
 def _capacity_ignored(pod: Pod, old: CSIDriver, new: CSIDriver) -> bool:
