@@ -186,6 +186,11 @@ class Severity(enum.StrEnum):
     NOTE = "note"
 
 
+ERROR, WARNING, NOTE = Severity
+#: A finding about the exchange at hand.
+Found = tuple[Severity, str]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class CheckFinding:
     """One problem, or information."""
@@ -239,27 +244,15 @@ class Exchange:
 
 def examine(exchange: Exchange, *, timeout: float) -> list[CheckFinding]:
     """The findings about one exchange. ``timeout``: httpTimeout in seconds."""
-    findings = [*_speed(exchange, timeout), *_status(exchange)]
+    found = [*_speed(exchange, timeout), *_status(exchange)]
     if exchange.answered:
-        findings += [*_body(exchange)]
-    return findings
+        found += _body(exchange)
+    return [CheckFinding(severity, exchange.about, text) for severity, text in found]
 
 
 def counts(findings: Iterable[CheckFinding]) -> Counter[Severity]:
     """The number of findings of each severity."""
     return Counter(finding.severity for finding in findings)
-
-
-def _error(exchange: Exchange, text: str) -> CheckFinding:
-    return CheckFinding(Severity.ERROR, exchange.about, text)
-
-
-def _warning(exchange: Exchange, text: str) -> CheckFinding:
-    return CheckFinding(Severity.WARNING, exchange.about, text)
-
-
-def _note(exchange: Exchange, text: str) -> CheckFinding:
-    return CheckFinding(Severity.NOTE, exchange.about, text)
 
 
 def _number(count: int, noun: str) -> str:
@@ -293,15 +286,15 @@ def _redirect_hint(exchange: Exchange) -> str:
     return f"{why}give the address it redirects to"
 
 
-def _status(exchange: Exchange) -> Iterator[CheckFinding]:
+def _status(exchange: Exchange) -> Iterator[Found]:
     if exchange.failure:
         why = " (it hung up: perhaps its handler crashed)" if exchange.hung_up else ""
-        yield _error(exchange, f"no answer: {exchange.failure}{why}")
+        yield ERROR, f"no answer: {exchange.failure}{why}"
         return
     if exchange.status == 200:
         if exchange.redirected:
             text = f"redirects each call to {exchange.redirected}: {_redirect_hint(exchange)}"
-            yield _warning(exchange, text)
+            yield WARNING, text
         return
     said = excerpt(exchange.body)
     text = f"answers with status {exchange.status}, anything but 200 is an error"
@@ -311,35 +304,35 @@ def _status(exchange: Exchange) -> Iterator[CheckFinding]:
         hint = _redirect_hint(exchange)
     if hint:
         text = f"{text} ({hint})"
-    yield _error(exchange, f"{text}. It said: {said}" if said else f"{text}. It said nothing")
+    yield ERROR, f"{text}. It said: {said}" if said else f"{text}. It said nothing"
 
 
-def _speed(exchange: Exchange, timeout: float) -> Iterator[CheckFinding]:
+def _speed(exchange: Exchange, timeout: float) -> Iterator[Found]:
     taken = f"took {exchange.seconds:.1f} s"
     if not exchange.failure and exchange.seconds > timeout / 2:
-        yield _warning(exchange, f"{taken}, of {timeout:g} s that httpTimeout allows")
+        yield WARNING, f"{taken}, of {timeout:g} s that httpTimeout allows"
     elif not exchange.failure and exchange.seconds > 1:
-        yield _note(exchange, f"{taken}: each pod waits as long, once per verb")
+        yield NOTE, f"{taken}: each pod waits as long, once per verb"
 
 
-def _body(exchange: Exchange) -> Iterator[CheckFinding]:
+def _body(exchange: Exchange) -> Iterator[Found]:
     if not exchange.body.strip():
-        yield _error(exchange, "answers 200 with an empty body, which cannot be decoded (EOF)")
+        yield ERROR, "answers 200 with an empty body, which cannot be decoded (EOF)"
         return
     content_type = exchange.headers.get("Content-Type", "")
     if content_type.partition(";")[0].strip().lower() != "application/json":
-        yield _note(exchange, f'Content-Type is "{content_type}", should be "application/json"')
+        yield NOTE, f'Content-Type is "{content_type}", should be "application/json"'
     try:
         value = first_value(exchange.body)
     except AnswerError as error:
-        yield _error(exchange, f"the answer is not JSON: {error}")
+        yield ERROR, f"the answer is not JSON: {error}"
         return
     if _has_more(exchange.body):
-        yield _warning(exchange, "more follows the JSON value; only the first one is read")
+        yield WARNING, "more follows the JSON value; only the first one is read"
     try:
         yield from _READERS[exchange.verb](exchange, value)
     except AnswerError as error:
-        yield _error(exchange, _explained(str(error), value))
+        yield ERROR, _explained(str(error), value)
 
 
 def _has_more(body: bytes) -> bool:
@@ -374,7 +367,7 @@ def _member(value: Any, name: str) -> Any:
 # ---------------------------------------------------------------- spelling
 
 
-def _spelling(exchange: Exchange, value: Any, fields: Sequence[str]) -> Iterator[CheckFinding]:
+def _spelling(value: Any, fields: Sequence[str]) -> Iterator[Found]:
     """Findings about keys in another case, which only Go accepts, and about unknown keys."""
     if not isinstance(value, dict):
         return
@@ -382,10 +375,10 @@ def _spelling(exchange: Exchange, value: Any, fields: Sequence[str]) -> Iterator
     for key in value:
         field = proper.get(key.casefold())
         if field is None:
-            yield _note(exchange, f'the key "{key}" is not read')
+            yield NOTE, f'the key "{key}" is not read'
         elif field != key:
             text = f'the key "{key}" should be spelled "{field}"; schedulers take any case, other clients may not'
-            yield _note(exchange, text)
+            yield NOTE, text
 
 
 # ---------------------------------------------------------------- filter
@@ -399,12 +392,12 @@ _FILTER_FIELDS: Final = (
 )
 
 
-def _filter(exchange: Exchange, value: Any) -> Iterator[CheckFinding]:
+def _filter(exchange: Exchange, value: Any) -> Iterator[Found]:
     answer = wire.read_filter(exchange.body)
-    yield from _spelling(exchange, value, _FILTER_FIELDS)
+    yield from _spelling(value, _FILTER_FIELDS)
     if answer.error:
         text = "answers with an Error, which fails the scheduling attempt regardless of the rest of the answer"
-        yield _error(exchange, f"{text}. It said: {answer.error}")
+        yield ERROR, f"{text}. It said: {answer.error}"
         return
     kept, complaint = _kept(exchange, answer)
     if complaint is not None:
@@ -412,131 +405,123 @@ def _filter(exchange: Exchange, value: Any) -> Iterator[CheckFinding]:
         return
     yield from _kept_names(exchange, kept)
     if exchange.whole:
-        yield from _stripped(exchange, value)
+        yield from _stripped(value)
     yield from _reasons(exchange, kept, answer)
 
 
-def _kept(exchange: Exchange, answer: wire.FilterAnswer) -> tuple[list[str], CheckFinding | None]:
+def _kept(exchange: Exchange, answer: wire.FilterAnswer) -> tuple[list[str], Found | None]:
     """The nodes that pass as a scheduler reads the answer, and findings about fields that it ignores."""
     reasons = answer.failed or answer.failed_and_unresolvable
     if exchange.whole:
         if answer.nodes is None and answer.node_names:
             text = "answers NodeNames, which are not read when whole nodes were sent (nodeCacheCapable: false)"
-            return [], _error(exchange, f"{text}: every node is rejected. Answer Nodes")
+            return [], (ERROR, f"{text}: every node is rejected. Answer Nodes")
         if answer.nodes is None and not reasons:
-            return [], _error(exchange, "answers neither Nodes nor reasons: every node is rejected")
+            return [], (ERROR, "answers neither Nodes nor reasons: every node is rejected")
         return answer.nodes or [], None
     if answer.node_names is None:
         if answer.nodes is not None:
             text = "answers Nodes where names were sent; that is read, but NodeNames is shorter"
-            return answer.nodes, _note(exchange, text)
+            return answer.nodes, (NOTE, text)
         if not reasons:
             text = "answers neither NodeNames nor reasons: every node is rejected"
-            return [], _error(exchange, text)
+            return [], (ERROR, text)
     return answer.node_names or [], None
 
 
-def _kept_names(exchange: Exchange, kept: Sequence[str]) -> Iterator[CheckFinding]:
+def _kept_names(exchange: Exchange, kept: Sequence[str]) -> Iterator[Found]:
     strangers = dict.fromkeys(name for name in kept if name not in set(exchange.names))
     if strangers and exchange.whole:
         text = f"lets nodes pass that were not sent: {_some(strangers)}; kube-scheduler believes it"
-        yield _warning(exchange, text)
+        yield WARNING, text
     elif strangers:
         text = f"NodeNames has names that were not sent: {_some(strangers)}; the whole answer is rejected"
-        yield _error(exchange, text)
+        yield ERROR, text
     if twice := [name for name, count in Counter(kept).items() if count > 1]:
-        yield _warning(exchange, f"nodes come more than once: {_some(twice)}")
+        yield WARNING, f"nodes come more than once: {_some(twice)}"
 
 
-def _stripped(exchange: Exchange, value: Any) -> Iterator[CheckFinding]:
+def _stripped(value: Any) -> Iterator[Found]:
     items = _member(_member(value, "Nodes"), "items") or ()
     if any(set(item or ()) <= {"metadata"} for item in items):
-        yield _note(
-            exchange,
-            "nodes come back without spec and status; kube-scheduler passes them on to the next extender like that",
-        )
+        text = "nodes come back without spec and status; kube-scheduler passes them on to the next extender like that"
+        yield NOTE, text
 
 
-def _reasons(
-    exchange: Exchange, kept: Sequence[str], answer: wire.FilterAnswer
-) -> Iterator[CheckFinding]:
+def _reasons(exchange: Exchange, kept: Sequence[str], answer: wire.FilterAnswer) -> Iterator[Found]:
     given = {**answer.failed, **answer.failed_and_unresolvable}
     if both := [name for name in kept if name in given]:
-        yield _warning(exchange, f"nodes pass and have a reason not to: {_some(both)}; they pass")
+        yield WARNING, f"nodes pass and have a reason not to: {_some(both)}; they pass"
     if strangers := [name for name in given if name not in set(exchange.names)]:
-        yield _warning(exchange, f"gives reasons for nodes that were not sent: {_some(strangers)}")
+        yield WARNING, f"gives reasons for nodes that were not sent: {_some(strangers)}"
     silent = [name for name in exchange.names if name not in given and name not in set(kept)]
     if silent:
-        yield _warning(
-            exchange,
-            f"drops nodes without a reason: {_some(silent)}; users do not see why, and preemption is not tried there",
-        )
+        text = f"drops nodes without a reason: {_some(silent)}; users do not see why, and preemption is not tried there"
+        yield WARNING, text
     if empty := [name for name, reason in given.items() if not reason.strip()]:
-        yield _warning(exchange, f"gives an empty reason for {_some(empty)}")
+        yield WARNING, f"gives an empty reason for {_some(empty)}"
 
 
 # ---------------------------------------------------------------- prioritize
 
 
-def _prioritize(exchange: Exchange, value: Any) -> Iterator[CheckFinding]:
+def _prioritize(exchange: Exchange, value: Any) -> Iterator[Found]:
     hosts, scores = wire.read_prioritize(exchange.body)
     for entry in (value or ())[:1]:
-        yield from _spelling(exchange, entry, ("Host", "Score"))
+        yield from _spelling(entry, ("Host", "Score"))
     if not hosts:
-        yield _note(exchange, "scores no node, which counts as 0 for all")
+        yield NOTE, "scores no node, which counts as 0 for all"
         return
     sent = set(exchange.names)
     if strangers := dict.fromkeys(host for host in hosts if host not in sent):
-        yield _warning(exchange, f"scores nodes that were not sent: {_some(strangers)}")
+        yield WARNING, f"scores nodes that were not sent: {_some(strangers)}"
     if missing := [name for name in exchange.names if name not in set(hosts)]:
-        yield _warning(exchange, f"leaves nodes without a score: {_some(missing)}; they get 0")
+        yield WARNING, f"leaves nodes without a score: {_some(missing)}; they get 0"
     if twice := [host for host, count in Counter(hosts).items() if count > 1]:
-        yield _warning(
-            exchange, f"scores nodes more than once: {_some(twice)}; the scores are added"
-        )
+        yield WARNING, f"scores nodes more than once: {_some(twice)}; the scores are added"
     beyond = sorted({score for score in scores if not 0 <= score <= HIGHEST_SCORE})
     if beyond:
-        yield _warning(
-            exchange,
+        text = (
             f"gives scores outside 0 to {HIGHEST_SCORE}: {_some(beyond)}; nothing limits them, so they outweigh "
-            "all plugins",
+            "all plugins"
         )
+        yield WARNING, text
 
 
 # ---------------------------------------------------------------- preempt and bind
 
 
-def _preempt(exchange: Exchange, value: Any) -> Iterator[CheckFinding]:
+def _preempt(exchange: Exchange, value: Any) -> Iterator[Found]:
     if _member(value, "NodeNameToVictims") and not _member(value, "NodeNameToMetaVictims"):
         text = "answers NodeNameToVictims, which is not read: victims are answered in NodeNameToMetaVictims"
-        yield _error(exchange, text)
+        yield ERROR, text
         return
-    yield from _spelling(exchange, value, ("NodeNameToMetaVictims",))
+    yield from _spelling(value, ("NodeNameToMetaVictims",))
     answer = wire.read_preempt(exchange.body)
     if not answer and exchange.victims:
-        yield _note(exchange, "agrees to no node, so nothing is preempted")
+        yield NOTE, "agrees to no node, so nothing is preempted"
     for node, victims in answer.items():
         sent = exchange.victims.get(node)
         if sent is None:
-            yield _error(exchange, f"names victims on a node that was not sent: {_some([node])}")
+            yield ERROR, f"names victims on a node that was not sent: {_some([node])}"
         elif strangers := [uid for uid in victims.uids if uid not in sent]:
             text = f"names victims on node {_some([node])} that are not there: {_some(strangers)}"
-            yield _error(exchange, text)
+            yield ERROR, text
         elif sent and not victims.uids:
             text = f"names no victims on node {_some([node])}; kube-scheduler before 1.38 takes that for an error"
-            yield _warning(exchange, text)
+            yield WARNING, text
 
 
-def _bind(exchange: Exchange, value: Any) -> Iterator[CheckFinding]:
-    yield from _spelling(exchange, value, ("Error",))
+def _bind(exchange: Exchange, value: Any) -> Iterator[Found]:
+    yield from _spelling(value, ("Error",))
     error = wire.read_bind(exchange.body)
     if error:
-        yield _note(exchange, f"rejected, as it should be for a pod that does not exist: {error}")
+        yield NOTE, f"rejected, as it should be for a pod that does not exist: {error}"
     else:
-        yield _error(exchange, "says that it bound a pod that does not exist")
+        yield ERROR, "says that it bound a pod that does not exist"
 
 
-_READERS: Final[Mapping[Verb, Callable[[Exchange, Any], Iterator[CheckFinding]]]] = {
+_READERS: Final[Mapping[Verb, Callable[[Exchange, Any], Iterator[Found]]]] = {
     Verb.FILTER: _filter,
     Verb.PRIORITIZE: _prioritize,
     Verb.PREEMPT: _preempt,
@@ -555,17 +540,15 @@ def compare_forms(
     verb: Verb,
 ) -> list[CheckFinding]:
     """Findings if an extender succeeds in one form and not in the other."""
-    fails, other_fails = (counts(f)[Severity.ERROR] > 0 for f in (configured, other))
+    fails, other_fails = (counts(f)[ERROR] > 0 for f in (configured, other))
     setting = f"nodeCacheCapable is {str(node_cache_capable).lower()}"
     needs, gets = ("whole nodes", "names") if node_cache_capable else ("names", "whole nodes")
     if fails and not other_fails:
         opposite = str(not node_cache_capable).lower()
         text = f"needs {needs}, but {setting}, so it gets {gets}: set nodeCacheCapable: {opposite}"
-        return [CheckFinding(Severity.ERROR, str(verb), text)]
+        return [CheckFinding(ERROR, str(verb), text)]
     if not fails and not other_fails:
-        return [
-            CheckFinding(Severity.NOTE, str(verb), "understands both forms, names and whole nodes")
-        ]
+        return [CheckFinding(NOTE, str(verb), "understands both forms, names and whole nodes")]
     return []
 
 
@@ -577,7 +560,7 @@ def compare_sizes(small: Exchange, large: Exchange) -> list[CheckFinding]:
         f"the same about {_number(len(small.names), 'node')}, {small.sent} bytes, was answered: does it limit requests to "
         f"less than {large.sent} bytes, or want nodes that it knows (--nodes)?"
     )
-    return [_note(large, text)]
+    return [CheckFinding(NOTE, large.about, text)]
 
 
 def compare_repeats(first: Exchange, second: Exchange) -> list[CheckFinding]:
@@ -586,11 +569,11 @@ def compare_repeats(first: Exchange, second: Exchange) -> list[CheckFinding]:
         return []
     if not second.answered or wire_error(second):
         text = "fails when asked about the same pod again; a pod is asked about in every attempt, so it must not"
-        return [_warning(second, text)]
+        return [CheckFinding(WARNING, second.about, text)]
     if _meaning(first) == _meaning(second):
         return []
     text = "answers differently when asked about the same pod again: it remembers pods, or it decides by chance"
-    return [_note(second, text)]
+    return [CheckFinding(NOTE, second.about, text)]
 
 
 def wire_error(exchange: Exchange) -> str:
