@@ -3,47 +3,14 @@
 A nomination is made in memory first and then written to the pod's status. While the two differ, memory counts.
 """
 
-import enum
 import itertools
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
-
-import msgspec
 
 from app.model.pod import Pod
 
 #: The number of nodes for which the last change of their nominated pods is kept.
 MAX_CHANGES: Final = 1024
-
-
-class NominatingMode(enum.Enum):
-    """Whether an attempt changes the pod's nomination."""
-
-    Noop = 0
-    Override = 1
-
-
-# Members of an enum are slow to look up by name.
-_NOOP: Final = NominatingMode.Noop
-_OVERRIDE: Final = NominatingMode.Override
-
-
-class NominatingInfo(msgspec.Struct, frozen=True):
-    """How an attempt changes the pod's nomination.
-
-    Override sets it to ``nominated_node_name`` (empty: clears it), Noop leaves it as the pod's status has it.
-    """
-
-    mode: NominatingMode
-    nominated_node_name: str = ""
-
-
-NOOP: Final = NominatingInfo(_NOOP)
-
-
-def nominate(node_name: str) -> NominatingInfo:
-    """Nominates the pod to ``node_name``; an empty name clears its nomination."""
-    return NominatingInfo(_OVERRIDE, node_name)
 
 
 class Nominator:
@@ -60,16 +27,16 @@ class Nominator:
         self._changed_at: Final[dict[str, int]] = {}
         self._forgotten = 0
 
-    def add(self, pod: Pod, info: NominatingInfo = NOOP) -> None:
-        """Replaces the pod's nomination according to ``info``.
+    def add(self, pod: Pod, node_name: str | None = None) -> None:
+        """Replaces the pod's nomination by ``node_name``; empty clears it, which is kept as such.
 
-        With Noop the pod's status decides; if it names no node, nothing is kept. A deleted or bound pod loses its
-        nomination. A cleared nomination (Override without node) is kept as such.
+        None: the pod's status decides; if it names no node, nothing is kept. A deleted or bound pod loses its
+        nomination.
         """
         self.delete(pod)
-        override = info.mode is _OVERRIDE
-        node_name = info.nominated_node_name if override else pod.nominated_node_name
-        if not (override or node_name) or not self._is_waiting(pod):
+        if node_name is None:
+            node_name = pod.nominated_node_name or None
+        if node_name is None or not self._is_waiting(pod):
             return
         self._node_of[pod.uid] = node_name
         if node_name:
@@ -82,15 +49,13 @@ class Nominator:
         If the nominated node in the status has changed, the new status decides. Otherwise the nomination in memory
         stays.
         """
-        info = NOOP
+        node_name = None
         if old.nominated_node_name == new.nominated_node_name:
-            known = self._node_of.get(old.uid)
-            if known is not None:
-                info = nominate(known)
-            elif not new.nominated_node_name:
+            node_name = self._node_of.get(old.uid)
+            if node_name is None and not new.nominated_node_name:
                 return
         self.delete(old)
-        self.add(new, info)
+        self.add(new, node_name)
 
     def delete(self, pod: Pod) -> None:
         """Removes a pod's nomination, if it has one."""

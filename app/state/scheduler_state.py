@@ -39,7 +39,7 @@ from app.state.cache import Cache, CacheError
 from app.state.cluster import Cluster
 from app.state.lister import Lister
 from app.state.nominations import Nominations, PodsByRow
-from app.state.nominator import NOOP, Nominator, nominate
+from app.state.nominator import Nominator
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
 from app.state.queue.scheduling_queue import AlreadyQueuedError, SchedulingQueue
@@ -452,5 +452,5 @@ class SchedulerState:
             self.queue.add_unschedulable_if_not_present(queued, now)
         except AlreadyQueuedError:
             return Failure(current, report=True, requeued=False)
-        self.nominator.add(current, NOOP if nominated_node is None else nominate(nominated_node))
+        self.nominator.add(current, nominated_node)
         return Failure(current, report=True, requeued=True)

@@ -7,6 +7,7 @@ last one is removed. kube-scheduler frees it with the first one.
 from collections.abc import Collection, Iterable
 
 from app.model.pod import HostPort
+from app.state.columns.volumes import count_use
 
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - Kubernetes' text for "every address"; no socket is bound
 
@@ -30,19 +31,13 @@ class HostPorts:
         """Marks ports as in use on a row."""
         for port in ports:
             by_ip = self._claims.setdefault((port.protocol, port.port), {})
-            rows = by_ip.setdefault(port.ip, {})
-            rows[row] = rows.get(row, 0) + 1
+            count_use(by_ip, port.ip, row, 1)
 
     def remove(self, row: int, ports: Iterable[HostPort]) -> None:
         """Removes one use of each port on a row; they must be in use there."""
         for port in ports:
             by_ip = self._claims[port.protocol, port.port]
-            rows = by_ip[port.ip]
-            rows[row] -= 1
-            if not rows[row]:
-                del rows[row]
-            if not rows:
-                del by_ip[port.ip]
+            count_use(by_ip, port.ip, row, -1)
             if not by_ip:
                 del self._claims[port.protocol, port.port]
 

@@ -11,20 +11,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
-import numpy as np
 
 from app.model.objects import Affinity, PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.model.selectors import Labels, Selector, SelectorError, compile_selector
-from app.state.columns.families import Counts
-from app.state.columns.resources import Int64
 from app.state.columns.selector_index import Scope, SelectorIndex
+from app.state.columns.sparse import SparseColumn
 from app.state.weak_cache import WeakCache
-
-#: A term with fewer rows than this keeps a dict; with more an array, if that takes less memory.
-_SPARSE_ROWS: Final = 32
-_ROWS_PER_SPARSE_ENTRY: Final = 24
-
 
 # ---------------------------------------------------------------- what a pod says
 
@@ -134,59 +127,27 @@ class TermKind(enum.Enum):
     PREFERRED_ANTI_AFFINITY = enum.auto()
 
 
-class ExistingTerm:
+class ExistingTerm(SparseColumn):
     """A term of pods on rows, and the number of its pods per row. ``weight`` is 0 for required terms."""
 
-    __slots__ = ("_dense", "_sparse", "kind", "term", "total", "weight")
+    __slots__ = ("kind", "term", "total", "weight")
 
-    def __init__(self, kind: TermKind, term: AffinityTerm, weight: int) -> None:
+    def __init__(self, kind: TermKind, term: AffinityTerm, weight: int, capacity: int) -> None:
+        super().__init__(capacity)
         self.kind: Final = kind
         self.term: Final = term
         self.weight: Final = weight
         self.total = 0
-        self._sparse: dict[int, int] = {}
-        self._dense: Counts | None = None
 
     @property
     def key(self) -> tuple[TermKind, AffinityTerm, int]:
         """The identity of the term."""
         return self.kind, self.term, self.weight
 
-    def add(self, row: int, count: int, capacity: int) -> None:
-        """Adds ``count`` (may be negative) pods with this term on a row of a table with ``capacity`` rows."""
-        self.total += count
-        if self._dense is not None:
-            self._dense[row] += count
-            return
-        left = self._sparse.get(row, 0) + count
-        if left:
-            self._sparse[row] = left
-            if len(self._sparse) > max(_SPARSE_ROWS, capacity // _ROWS_PER_SPARSE_ENTRY):
-                self._dense = self._as_array(capacity)
-                self._sparse = {}
-        else:
-            del self._sparse[row]
-
-    def _as_array(self, capacity: int) -> Counts:
-        counts = np.zeros(capacity, np.int32)
-        for row, count in self._sparse.items():
-            counts[row] = count
-        return counts
-
-    def add_to(self, column: Int64, factor: int) -> None:
-        """Adds ``factor`` times the counts to int64[size], whose entries are the first rows of the table."""
-        if self._dense is not None:
-            column += self._dense[: len(column)] * np.int64(factor)
-        else:
-            n = len(self._sparse)
-            rows = np.fromiter(self._sparse, np.intp, n)
-            column[rows] += np.fromiter(self._sparse.values(), np.int64, n) * factor
-
-    def grow(self, capacity: int) -> None:
-        """Makes room for more rows."""
-        if self._dense is not None:
-            extra = np.zeros(capacity - len(self._dense), np.int32)
-            self._dense = np.concatenate((self._dense, extra))
+    def add(self, row: int, amount: int) -> None:
+        """Adds ``amount`` (may be negative) pods with this term on a row."""
+        self.total += amount
+        super().add(row, amount)
 
 
 class MatchingTerms(NamedTuple):
@@ -258,7 +219,7 @@ class Terms:
             carrier = self._carriers[key] = _Carrier(self._existing(self.of(pod)))
         carrier.pods += 1
         for term in carrier.terms:
-            term.add(row, 1, self._capacity)
+            term.add(row, 1)
 
     def remove(self, pod: Pod, row: int) -> None:
         """Removes the terms of a pod from a row; they must have been added."""
@@ -268,7 +229,7 @@ class Terms:
         carrier = self._carriers[key]
         carrier.pods -= 1
         for term in carrier.terms:
-            term.add(row, -1, self._capacity)
+            term.add(row, -1)
         if not carrier.pods:
             del self._carriers[key]
             for term in dict.fromkeys(carrier.terms):
@@ -296,7 +257,7 @@ class Terms:
     def _intern(self, kind: TermKind, term: AffinityTerm, weight: int) -> ExistingTerm:
         known = self._terms.get((kind, term, weight))
         if known is None:
-            known = ExistingTerm(kind, term, weight)
+            known = ExistingTerm(kind, term, weight, self._capacity)
             self._terms[known.key] = known
             self._index.add(known, term.scope)
             self._matching.clear()

@@ -35,7 +35,7 @@ from app.plugins.default_preemption import DefaultPreemption
 from app.scheduler.attempt import Attempt, Unfit
 from app.state.cluster import Cluster
 from app.state.nominations import Nominations
-from app.state.nominator import Nominator, nominate
+from app.state.nominator import Nominator
 from app.state.table import NodeTable
 from app.wire.extender_v1 import Victims
 from tests.core.framework.coroutines import finish
@@ -219,7 +219,7 @@ class Crowd:
         """Promises a node to a pod, new unless given."""
         pod = pod or self.make(self.dice.choice([*self.preemptors, *self.templates]))
         self.nominated.setdefault(node, []).append(pod)
-        self.nominator.add(pod, nominate(node))
+        self.nominator.add(pod, node)
 
     def denominate(self, node: str) -> None:
         if self.nominated.get(node):

@@ -32,7 +32,7 @@ from app.plugins.default_preemption.importance import loss
 from app.scheduler.attempt import Attempt, Unfit
 from app.state.cluster import Cluster
 from app.state.nominations import Nominations
-from app.state.nominator import Nominator, nominate
+from app.state.nominator import Nominator
 from app.state.table import NodeTable
 from app.wire.extender_v1 import Victims
 from tests.core.framework.coroutines import finish
@@ -225,7 +225,7 @@ def test_waits_for_pods_that_are_leaving_the_nominated_node(fields, eligible, kn
     town.table.add_pod(pod("leaving", "1", on="a", **fields))
     boss = pod("boss", "2", 10, nominated_node_name="a" if known_by == "status" else "")
     if known_by == "nominator":
-        town.nominator.add(boss, nominate("a"))
+        town.nominator.add(boss, "a")
     result, evictions = town.preempt(boss)
     if eligible:
         assert result.status.ok
@@ -494,7 +494,7 @@ def test_a_node_promised_to_another_pod_meanwhile_is_passed_over():
 
     def meanwhile(candidates):
         for number, name in enumerate(("a", "b")):
-            town.nominator.add(pod(f"rival-{number}", "3", 10), nominate(name))
+            town.nominator.add(pod(f"rival-{number}", "3", 10), name)
         return dict(candidates)
 
     result, evictions = town.preempt(pod("boss", "2", 10), Extenders(answer=meanwhile))
@@ -506,7 +506,7 @@ def test_nothing_is_evicted_where_everything_changed_meanwhile():
     town = town_of_full_nodes("a", "b")
 
     def meanwhile(candidates):
-        town.nominator.add(pod("rival", "3", 10), nominate("a"))
+        town.nominator.add(pod("rival", "3", 10), "a")
         for each in list(town.table.pods[1].values()):
             town.table.remove_pod(each)
         town.table.remove_node("b")

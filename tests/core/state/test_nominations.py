@@ -8,7 +8,7 @@ import pytest
 from app.model.objects import Node, ObjectMeta, PodSpec
 from app.model.pod import LabelSet, PodTemplate, make_pod
 from app.state.nominations import Nominations
-from app.state.nominator import Nominator, nominate
+from app.state.nominator import Nominator
 from app.state.table import NodeTable
 
 NODES = ("a", "b", "c", "d")
@@ -50,7 +50,7 @@ def test_follows_every_change(seed, kept, monkeypatch):
             case 1:
                 nominator.delete(some)
             case _:
-                nominator.add(some, nominate(name))
+                nominator.add(some, name)
         if dice.random() < 0.3:
             continue
         asking = dice.choice(pods)
@@ -68,10 +68,10 @@ def test_what_has_not_changed_has_the_same_stamp():
     for name in NODES:
         table.set_node(Node(metadata=ObjectMeta(name=name)))
     nominations = Nominations(nominator, table)
-    nominator.add(pod(1, 5), nominate("a"))
-    nominator.add(pod(2, 5), nominate("b"))
+    nominator.add(pod(1, 5), "a")
+    nominator.add(pod(2, 5), "b")
     before = nominations.concerning(pod(9, 5)).stamps.tolist()
-    nominator.add(pod(3, 5), nominate("b"))
+    nominator.add(pod(3, 5), "b")
     after = nominations.concerning(pod(8, 5)).stamps.tolist()
     assert after[0] == before[0] != 0
     assert after[1] not in {0, before[1]}
@@ -87,7 +87,7 @@ def test_for_a_nominated_pod_itself_its_own_node_has_another_stamp():
     nominations = Nominations(nominator, table)
     own, other = pod(1, 5), pod(2, 5)
     for each in (own, other):
-        nominator.add(each, nominate("a"))
+        nominator.add(each, "a")
     stamps = [nominations.concerning(each).stamps.tolist()[0] for each in (own, other, pod(3, 5))]
     assert len({0, *stamps}) == 4
     nominator.delete(other)
@@ -109,7 +109,7 @@ def test_a_status_that_says_something_else_changes_nothing(change, counts):
     table.set_node(Node(metadata=ObjectMeta(name="a")))
     nominations = Nominations(nominator, table)
     old = pod(1, 5)
-    nominator.add(old, nominate("a"))
+    nominator.add(old, "a")
     [before] = nominations.concerning(pod(9, 5)).stamps.tolist()
     nominator.update(old, msgspec.structs.replace(old, **change))
     [after] = nominations.concerning(pod(9, 5)).stamps.tolist()
@@ -118,12 +118,12 @@ def test_a_status_that_says_something_else_changes_nothing(change, counts):
 
 def test_names_the_nodes_that_have_changed_since():
     nominator = Nominator(lambda _: True)
-    nominator.add(pod(1, 0), nominate("a"))
+    nominator.add(pod(1, 0), "a")
     version = nominator.version
     assert list(nominator.changed_since(0)) == ["a"]
     assert list(nominator.changed_since(version)) == []
-    nominator.add(pod(2, 0), nominate("b"))
-    nominator.add(pod(1, 0), nominate("c"))
+    nominator.add(pod(2, 0), "b")
+    nominator.add(pod(1, 0), "c")
     assert list(nominator.changed_since(version)) == ["c", "a", "b"]
     nominator.delete(pod(2, 0))
     assert list(nominator.changed_since(version)) == ["b", "c", "a"]
@@ -134,7 +134,7 @@ def test_does_not_remember_changes_for_good(monkeypatch):
     nominator = Nominator(lambda _: True)
     versions = [0]
     for number, name in enumerate("abc"):
-        nominator.add(pod(number, 0), nominate(name))
+        nominator.add(pod(number, 0), name)
         versions.append(nominator.version)
     assert nominator.changed_since(versions[0]) is None
     assert list(nominator.changed_since(versions[1])) == ["c", "b"]

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from app.state.nominator import NOOP, Nominator, nominate
+from app.state.nominator import Nominator
 from tests.core.state.queue_kit import NOW, fail_next, make_pod, make_queue
 
 
@@ -20,18 +20,18 @@ def names(nominator, node):
 @pytest.mark.parametrize(
     ("status", "info", "node"),
     [
-        pytest.param("", NOOP, None, id="nothing"),
-        pytest.param("a", NOOP, "a", id="the status"),
-        pytest.param("a", nominate("b"), "b", id="override beats the status"),
-        pytest.param("", nominate("b"), "b", id="override without a status"),
-        pytest.param("a", nominate(""), "", id="cleared"),
+        pytest.param("", None, None, id="nothing"),
+        pytest.param("a", None, "a", id="the status"),
+        pytest.param("a", "b", "b", id="override beats the status"),
+        pytest.param("", "b", "b", id="override without a status"),
+        pytest.param("a", "", "", id="cleared"),
     ],
 )
 @pytest.mark.parametrize("before", [None, "old"])
 def test_a_nomination_replaces_the_one_before(status, info, node, before):
     nominator = Nominator(waiting)
     if before:
-        nominator.add(make_pod(), nominate(before))
+        nominator.add(make_pod(), before)
     nominator.add(make_pod(nominated_node_name=status), info)
     assert nominator.node_of("pod") == node
     assert list(nominator.nominated_nodes()) == ([node] if node else [])
@@ -41,9 +41,9 @@ def test_a_nomination_replaces_the_one_before(status, info, node, before):
 def test_pods_are_listed_in_the_order_of_their_nomination():
     nominator = Nominator(waiting)
     for name in ("c", "a", "b"):
-        nominator.add(make_pod(name), nominate("node"))
-    nominator.add(make_pod("c"), nominate("node"))
-    nominator.add(make_pod("d"), nominate("other"))
+        nominator.add(make_pod(name), "node")
+    nominator.add(make_pod("c"), "node")
+    nominator.add(make_pod("d"), "other")
     assert names(nominator, "node") == ["a", "b", "c"]
     assert list(nominator.nominated_nodes()) == ["node", "other"]
     assert nominator.pods_on("unknown") == []
@@ -51,12 +51,12 @@ def test_pods_are_listed_in_the_order_of_their_nomination():
 
 def test_the_list_of_pods_is_the_callers_own():
     nominator = Nominator(waiting)
-    nominator.add(make_pod(), nominate("node"))
+    nominator.add(make_pod(), "node")
     nominator.pods_on("node").clear()
     assert names(nominator, "node") == ["pod"]
 
 
-@pytest.mark.parametrize("info", [NOOP, nominate("b"), nominate("")])
+@pytest.mark.parametrize("info", [None, "b", ""])
 def test_a_pod_that_is_gone_or_bound_loses_its_nomination(info):
     present = {"pod"}
     nominator = Nominator(lambda pod: pod.uid in present)
@@ -84,7 +84,7 @@ def test_a_pod_that_is_gone_or_bound_loses_its_nomination(info):
 def test_updates_follow_the_status_where_it_changes(known, old, new, node):
     nominator = Nominator(waiting)
     if known is not None:
-        nominator.add(make_pod(), nominate(known))
+        nominator.add(make_pod(), known)
     updated = make_pod(nominated_node_name=new)
     nominator.update(make_pod(nominated_node_name=old), updated)
     assert nominator.node_of("pod") == node
@@ -94,14 +94,14 @@ def test_updates_follow_the_status_where_it_changes(known, old, new, node):
 
 def test_an_update_to_another_uid_moves_a_nomination_along():
     nominator = Nominator(waiting)
-    nominator.add(make_pod("web", uid="one"), nominate("node"))
+    nominator.add(make_pod("web", uid="one"), "node")
     nominator.update(make_pod("web", uid="one"), make_pod("web", uid="two"))
     assert (nominator.node_of("one"), nominator.node_of("two")) == (None, "node")
 
 
 def test_deleting_a_pod_that_is_not_nominated_does_nothing():
     nominator = Nominator(waiting)
-    nominator.add(make_pod("other"), nominate("node"))
+    nominator.add(make_pod("other"), "node")
     nominator.delete(make_pod())
     assert names(nominator, "node") == ["other"]
 
@@ -174,8 +174,7 @@ class NominatorMachine(RuleBasedStateMachine):
 
     @rule(uid=UIDS, status=NODES, override=st.none() | NODES)
     def add(self, uid, status, override):
-        info = NOOP if override is None else nominate(override)
-        self.nominator.add(make_pod(uid, nominated_node_name=status), info)
+        self.nominator.add(make_pod(uid, nominated_node_name=status), override)
         self.expect(uid, (status or None) if override is None else override)
 
     @rule(uid=UIDS, old=NODES, new=NODES)

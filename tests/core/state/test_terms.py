@@ -157,18 +157,18 @@ def test_a_pod_asks_only_terms_that_demand_its_labels(monkeypatch):
 
 
 def test_a_term_with_many_rows_becomes_an_array_and_counts_on():
-    existing = ExistingTerm(TermKind.REQUIRED_AFFINITY, parse_term(term(), "north"), 0)
+    existing = ExistingTerm(TermKind.REQUIRED_AFFINITY, parse_term(term(), "north"), 0, 256)
     capacity = 256
     expected = [0] * capacity
     for row in [*range(0, 120, 2), 4, 4, 8]:
-        existing.add(row, 1, capacity)
+        existing.add(row, 1)
         expected[row] += 1
         assert counts(existing, capacity) == expected
-    assert existing._dense is not None
+    assert existing._array is not None
     assert counts(existing, 50) == expected[:50]
     existing.grow(512)
-    existing.add(511, 1, 512)
-    existing.add(4, -1, 512)
+    existing.add(511, 1)
+    existing.add(4, -1)
     expected[4] -= 1
     assert counts(existing, 512) == [*expected, *[0] * 255, 1]
     column = np.ones(512, np.int64)

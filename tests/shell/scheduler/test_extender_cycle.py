@@ -13,7 +13,6 @@ from app.extender.transport import Response
 from app.model.objects import Node
 from app.observe.extender_reports import ExtenderReports
 from app.serving.extenders import PodName, WakeRequest
-from app.state.nominator import nominate
 from tests.shell.extender.fakes import URL, Seen, ok
 from tests.shell.scheduler.extender_world import World, scripted
 
@@ -180,7 +179,7 @@ class TestChoice:
         async with World(ext).running() as world:
             world.nodes("n1", cpu="4")
             preemptor = world.pod("preemptor", cpu="4")
-            world.state.nominator.add(preemptor, nominate("n1"))
+            world.state.nominator.add(preemptor, "n1")
             await asyncio.sleep(0.5)
             world.terminate(preemptor)
             await asyncio.sleep(1)

@@ -29,7 +29,7 @@ from app.scheduler.preemption import (
     ExtenderPreemption,
 )
 from app.scheduler.status_patches import StatusPatcher
-from app.state.nominator import Nominator, nominate
+from app.state.nominator import Nominator
 from app.state.queue.queued_pod import BACKOFF, GATED
 from app.state.table import NodeTable
 from app.wire.extender_v1 import Victims
@@ -298,7 +298,7 @@ async def test_pods_of_lower_priority_lose_the_promise_of_the_node():
             ("equal", 10, "node-1"),
             ("elsewhere", 5, "node-2"),
         ):
-            w.nominator.add(pod(name, priority), nominate(node))
+            w.nominator.add(pod(name, priority), node)
         await w.evict(pod("a"))
     assert w.server.patches == {"low": (None, "")}
 
