@@ -165,9 +165,10 @@ def test_the_wheel_has_one_package_with_all_modules(wheel):
     names = set(wheel.namelist())
     tops = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     assert tops == {"aiokube_scheduler"}
-    own = {f"aiokube_scheduler/{p.relative_to(ROOT / 'app')}" for p in (ROOT / "app").rglob("*.py")}
+    files = (p for p in (ROOT / "app").rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    own = {f"aiokube_scheduler/{p.relative_to(ROOT / 'app')}" for p in files}
     samples = {f"aiokube_scheduler/{p.relative_to(ROOT)}" for p in ROOT.glob("extenders/**/*.py")}
-    assert {name for name in names if name.endswith(".py")} == own | samples
+    assert {name for name in names if ".dist-info/" not in name} == own | samples
     assert "aiokube_scheduler/py.typed" in names
 
 

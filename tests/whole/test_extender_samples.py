@@ -20,9 +20,11 @@ from typing import Any, NoReturn
 
 import pytest
 
+from app.testing import EmbeddedCluster, StartScheduler
 from extenders.kit import NodesRequest
 from extenders.python.seats import FREE, WANTED, score, suits
 
+pytest_plugins = ["app.testing"]
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
@@ -182,11 +184,39 @@ def check(url: str, *arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("sample", [python, go, typescript], ids=lambda sample: sample.__name__)
-def test_sample(sample: Any, tmp_path: Path) -> None:
+def test_sample(
+    sample: Any,
+    tmp_path: Path,
+    embedded_cluster: EmbeddedCluster,
+    scheduler: StartScheduler,
+) -> None:
     with running(sample(tmp_path)) as url:
+        check_with_a_scheduler(url, embedded_cluster, scheduler)
         check_with_check_extender(url, tmp_path)
         check_answers(url)
         check_mishaps(url)
+
+
+def check_with_a_scheduler(
+    url: str, embedded_cluster: EmbeddedCluster, scheduler: StartScheduler
+) -> None:
+    verbs = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "weight": 1}
+    scheduler(extenders=[{"urlPrefix": url, **verbs}])
+    for name, free in (("few", "1"), ("many", "5"), ("none", None)):
+        made = node(name, free)
+        made["metadata"]["labels"] = {"kubernetes.io/hostname": name}
+        made["status"] = {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}
+        embedded_cluster.create({"apiVersion": "v1", "kind": "Node", **made})
+    for name, wanted in (("fits", "2"), ("waits", "9")):
+        container = {"name": "main", "image": "solver"}
+        metadata = {"name": name, "annotations": {WANTED: wanted}}
+        spec = {"containers": [container]}
+        embedded_cluster.create(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        )
+    assert embedded_cluster.node_of("fits") == "many"
+    reason = next(iter(suits(NodesRequest.read(asked("9", node("many", "5")))).failed.values()))
+    assert f"1 {reason}" in embedded_cluster.why_pending("waits")
 
 
 def check_with_check_extender(url: str, directory: Path) -> None:
