@@ -233,10 +233,6 @@ class ResourceClaimEffects(Protocol):
         """Adds a finalizer to this version of a claim; returns the stored claim. Raises ConflictError as ``patch``."""
         ...
 
-    async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
-        """Removes the consumer with this uid from status.reservedFor of any version; returns the stored claim."""
-        ...
-
     async def delete(self, claim: ResourceClaim) -> None:
         """Deletes the claim with this uid."""
 

@@ -300,13 +300,6 @@ class FakeClaims:
         finalizers = [*(claim.metadata.finalizers or ()), finalizer]
         return await self.patch(claim, {"metadata": {"finalizers": finalizers}})
 
-    async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
-        """Removes the consumer."""
-        stored = await self.get(claim.namespace, claim.name)
-        left = [c for c in stored.status.reserved_for or () if c.uid != uid]
-        changes = {"status": {"reservedFor": msgspec.to_builtins(left)}}
-        return self._write("drop consumer", _merged(msgspec.to_builtins(stored), changes))
-
     async def delete(self, claim: ResourceClaim) -> None:
         """Deletes the claim."""
         await self.get(claim.namespace, claim.name)

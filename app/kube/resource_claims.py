@@ -29,7 +29,6 @@ from app.kube.transport import (
     JSON,
     MERGE_PATCH,
     PROTOBUF,
-    STRATEGIC_MERGE_PATCH,
     Guard,
     Transport,
     path_segment,
@@ -174,15 +173,6 @@ class ResourceClaimRequests:
         except DecodeError as error:
             raise KubeApiError(f"GET {path}: {error}") from error
         return await self._change(claim, "PUT", path, changed, PROTOBUF)
-
-    async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
-        """Removes a consumer from status.reservedFor, in any version of the claim."""
-        patch = {
-            "metadata": {"uid": claim.uid},
-            "status": {"reservedFor": [{"$patch": "delete", "uid": uid}]},
-        }
-        path = f"{_path(claim.namespace, claim.name)}/status"
-        return await self._send("PATCH", path, msgspec.json.encode(patch), STRATEGIC_MERGE_PATCH)
 
     async def delete(self, claim: ResourceClaim) -> None:
         """Deletes the claim with this uid."""

@@ -39,9 +39,6 @@ class ApiClaims:
     async def add_finalizer(self, claim: ResourceClaim, finalizer: str) -> ResourceClaim:
         return await _faults(self._requests.add_finalizer(claim, finalizer))
 
-    async def drop_consumer(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
-        return await _faults(self._requests.drop_consumer(claim, uid))
-
     async def delete(self, claim: ResourceClaim) -> None:
         await _faults(self._requests.delete(claim))
 

@@ -384,9 +384,6 @@ class ApiServer:
                 status = _with_condition(status, condition)
             new = {**old, "status": merged(status, patch["status"])}
         else:
-            status = patch.get("status", {})
-            if path.resource == DEVICE_CLAIMS and "reservedFor" in status:
-                status["reservedFor"] = _without_deleted(old["status"], status["reservedFor"])
             new = merged(old, {**patch, "metadata": meta})
         return Answer(200, encode(self.update(path.resource, _key(path), new, request)))
 
@@ -453,14 +450,6 @@ def _discovery(root: str) -> Answer:
     versions = [each.removeprefix("/apis/") for each in SERVED]
     groups = [{"versions": [{"groupVersion": version}]} for version in versions]
     return Answer(200, encode({"kind": "APIGroupList", "groups": groups}))
-
-
-def _without_deleted(old: Manifest, patch: list[Manifest] | None) -> list[Manifest] | None:
-    """The consumers of a claim after a patch of them, which may be strategic and delete one."""
-    if not patch or "$patch" not in patch[0]:
-        return patch
-    deleted = {each["uid"] for each in patch}
-    return [each for each in old.get("reservedFor", ()) if each["uid"] not in deleted]
 
 
 def _with_condition(status: Manifest, condition: Manifest) -> Manifest:

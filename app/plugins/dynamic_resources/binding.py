@@ -201,8 +201,26 @@ class ClaimBinder:
             claim = await effects.resource_claims.get(claim.namespace, claim.name)
             self._tracker.claims.written(claim)
         if claim.status.allocation is not None and is_reserved_for(claim, pod):
-            left = await effects.resource_claims.drop_consumer(claim, pod.uid)
-            self._tracker.claims.written(left)
+            await self._drop(claim, pod, effects)
+
+    async def _drop(self, claim: ResourceClaim, pod: Pod, effects: Effects) -> None:
+        """Removes the pod's reservation.
+
+        If a write fails, the claim is read: the pod's next attempt must not rely on a reservation that a late write removes.
+        """
+        for _ in range(_ATTEMPTS):
+            left = [each for each in claim.status.reserved_for or () if each.uid != pod.uid]
+            changes = {"status": {"reservedFor": left}}
+            try:
+                claim = await effects.resource_claims.patch(claim, changes, status=True)
+            except SchedulingError as error:
+                failure = error
+                claim = await effects.resource_claims.get(claim.namespace, claim.name)
+            self._tracker.claims.written(claim)
+            if not is_reserved_for(claim, pod):
+                return
+            await effects.sleep(_RETRY_SECONDS)
+        raise failure
 
     # ------------------------------------------------------------ PostFilter
 

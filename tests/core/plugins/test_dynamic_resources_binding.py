@@ -136,9 +136,43 @@ class TestBinding:
         state = self.world.decide(self.pod, "a")
         self.world.bind(state, self.pod, "a")
         self.world.undo(state, self.pod, "a")
-        assert self.claims.calls[2:] == [("drop consumer", "default/c")]
+        assert self.claims.calls[2:] == [("patch status", "default/c")]
         assert self.world.written().status.reserved_for == ()
         assert self.world.judge(self.pod) == {"b": AWAY, "c": AWAY}
+
+    @pytest.mark.parametrize("done", [True, False])
+    def test_it_is_known_whether_the_reservation_was_taken_back(self, done):
+        """If a late write removed it, the pod's next attempt would rely on a reservation that is gone."""
+        state, patch, failures = self.world.decide(self.pod, "a"), self.claims.patch, []
+
+        async def lose(claim, changes, *, status=False):
+            if failures:
+                return await patch(claim, changes, status=status)
+            failures.append(claim)
+            if done:
+                await patch(claim, changes, status=status)
+            raise SchedulingError("connection reset")
+
+        self.world.bind(state, self.pod, "a")
+        self.claims.patch = lose
+        self.world.undo(state, self.pod, "a")
+        assert failures
+        assert self.world.written().status.reserved_for == ()
+        known = self.world.tracker.claims.get("c", "default")
+        assert known.status.reserved_for == ()
+
+    def test_a_reservation_that_cannot_be_taken_back(self):
+        state, refused = self.world.decide(self.pod, "a"), []
+
+        async def refuse(*_args, **_kwargs):
+            refused.append(1)
+            raise SchedulingError("forbidden")
+
+        self.world.bind(state, self.pod, "a")
+        self.claims.patch = refuse
+        with pytest.raises(SchedulingError, match="forbidden"):
+            self.world.undo(state, self.pod, "a")
+        assert len(refused) == 5
 
     def test_nothing_to_take_back_before_anything_was_written(self):
         state = self.world.decide(self.pod, "a")

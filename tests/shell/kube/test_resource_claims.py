@@ -237,17 +237,6 @@ async def test_a_finalizer_that_is_refused_for_another_reason():
     assert len(transport.sent) == 1
 
 
-async def test_a_consumer_is_dropped_from_any_version_of_this_very_claim():
-    transport, claims = requests(ok(STORED))
-    await claims.drop_consumer(CLAIM, "x")
-    (sent,) = transport.sent
-    assert (sent.path, sent.content_type) == (f"{CLAIMS}/c/status", STRATEGIC_MERGE_PATCH)
-    assert sent.body == {
-        "metadata": {"uid": "u"},
-        "status": {"reservedFor": [{"$patch": "delete", "uid": "x"}]},
-    }
-
-
 async def test_this_very_claim_is_deleted():
     transport, claims = requests(ok({}))
     await claims.delete(CLAIM)
@@ -256,14 +245,13 @@ async def test_this_very_claim_is_deleted():
     assert sent.body["preconditions"] == {"uid": "u"}
 
 
-@pytest.mark.parametrize("what", ["create", "patch", "add_finalizer", "drop_consumer", "delete"])
+@pytest.mark.parametrize("what", ["create", "patch", "add_finalizer", "delete"])
 async def test_nothing_leaves_a_process_that_does_not_lead(what):
     transport, claims = requests(leading=False)
     calls = {
         "create": lambda: claims.create(CLAIM),
         "patch": lambda: claims.patch(CLAIM, {}, status=True),
         "add_finalizer": lambda: claims.add_finalizer(CLAIM, "f"),
-        "drop_consumer": lambda: claims.drop_consumer(CLAIM, "x"),
         "delete": lambda: claims.delete(CLAIM),
     }
     with pytest.raises(NotLeading):
