@@ -206,7 +206,7 @@ def draw(seed: int) -> Shape:
         extender_latency=1.5 if theme == MID_ATTEMPT else rng.choice((0.0, 0.05, 1.5)),
         nodes=1 if crowded else rng.randint(1, 2 if theme == MID_ATTEMPT else 4),
         pods=rng.choice(_PODS_FEW if theme == MID_ATTEMPT else _PODS),
-        urgent=0.5 if theme == MID_ATTEMPT or crowded else 0.1,
+        urgent=0.5 if theme == MID_ATTEMPT or crowded else 0.3 if volumes else 0.1,
         requests=("100m", "500m") if theme == MID_ATTEMPT else ("100m", "500m", "1", "2"),
         places=("2",) if crowded else ("2", "4", "8"),
         quiet_at=quiet_at,
@@ -230,6 +230,7 @@ def _with_devices(shape: Shape) -> Shape:
     return shape._replace(
         configuration=configuration(shape.elects, False, True, shape.extenders),
         devices=True,
+        urgent=max(shape.urgent, rng.choice((0.1, 0.5))),
         menu=[*shape.menu, fault],
     )
 

@@ -277,11 +277,15 @@ class Workload:
     def _delete(self, pod: Manifest) -> None:
         meta, key = pod["metadata"], key_of(pod)
         self._tell("user", f"deletes {meta['name']}")
-        if not pod["spec"].get("nodeName") or not is_live(pod):
+        waits = not pod["spec"].get("nodeName") and is_live(pod)
+        if not is_live(pod) or (waits and self._rng.random() < 0.6):
             self._server.remove(PODS, key)
         elif "deletionTimestamp" not in meta:
             when = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
             self._server.merge(PODS, key, {"metadata": when})
+            if waits:  # for its finalizers
+                pause = self._rng.uniform(0.3, 4.0)
+                self._simulation.after(pause, self._remove, key, meta["uid"])
 
     def _replace_pod(self) -> None:
         """As a StatefulSet does: the next pod has the name of the last."""
