@@ -13,7 +13,7 @@ from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from app.sim.api import Api
-from app.sim.errors import ApiError, unknown_resource
+from app.sim.errors import ApiError, bad_request, unknown_resource
 from app.sim.http.discovery import (
     OPENAPI_V2,
     OPENAPI_V3,
@@ -169,6 +169,8 @@ class Server:
         except web.HTTPRequestEntityTooLarge:
             message = f"Request entity too large: limit is {_MAX_BODY_BYTES}"
             response = status_response(ApiError(413, "RequestEntityTooLarge", message))
+        except RecursionError:
+            response = status_response(bad_request("the object provided is nested too deeply"))
         except Exception as error:
             logger.exception("Request failed: %s %s", request.method, request.path)
             response = status_response(ApiError(500, "InternalError", f"Internal error: {error!r}"))

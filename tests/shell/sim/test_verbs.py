@@ -106,6 +106,12 @@ async def test_a_list_in_a_missing_namespace_is_empty(client: Client) -> None:
     assert await client.names(CONFIG_MAPS.replace("default", "nope")) == []
 
 
+async def test_a_deeply_nested_object_is_400_not_500(client: Client) -> None:
+    deep = '{"metadata":{"name":"a"},"x":%s}' % ("[" * 900 + "]" * 900)
+    answer = await client.post(CONFIG_MAPS, deep.encode())
+    assert (answer.status, answer.message) == (400, "the object provided is nested too deeply")
+
+
 async def test_a_wrongly_shaped_object_is_400_not_500(client: Client) -> None:
     wrong = pod("p")
     wrong["spec"]["containers"] = "none"
