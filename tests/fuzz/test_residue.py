@@ -17,7 +17,7 @@ ROUNDS = 16
 #: Parts of the scheduler.
 HELD = ("state", "frameworks", "informers", "waiting", "binder", "evictor", "patcher", "failures", "loop")  # fmt: skip
 #: Attributes not followed: fakes, which remember every call, the event recorder, which does not run here, and random numbers.
-NOT_HELD = ("_api", "_reader", "_transport", "_events", "_samples")
+NOT_HELD = ("_api", "_reader", "_server", "_transport", "_events", "_samples")
 
 _NAMES = (
     *(b"example.com", b"guest-", b"claim-", b"volume-", b"pod-", b"img:", b"registry.", b"team-", b"slice-", b"svc-", b"devices-", b"dev-", b"busybox"),
