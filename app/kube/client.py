@@ -362,6 +362,11 @@ def _fail(method: str, target: str, err: Exception, *, sent: bool = True) -> NoR
         | aiohttp.ClientHttpProxyError,
     )
     cause = str(err) or type(err).__name__
+    if isinstance(err, aiohttp.ClientConnectorError) and not isinstance(
+        err, aiohttp.ClientSSLError
+    ):
+        # Without the SSLContext that aiohttp writes.
+        cause = f"Cannot connect to host {err.host}:{err.port} [{err.strerror or err.os_error}]"
     if isinstance(err, TimeoutError) and not never_sent:
         cause = "no answer in time"
     if isinstance(err, aiohttp.ClientHttpProxyError):

@@ -231,6 +231,8 @@ async def test_nobody_leads_and_nobody_is_here(tmp_path, monkeypatch):
         == "no lease in namespace kube-system (--lease-namespace) is that of an aiokube-scheduler"
     )
     assert then.startswith(f"https://localhost:{port} cannot be asked")
+    assert "Connect call failed" in then
+    assert "SSLContext" not in then
     assert then.endswith("name the scheduler with --server")
 
 
