@@ -1,16 +1,17 @@
 """The disruption controller: computes the status of PodDisruptionBudgets.
 
-It counts the pods that a budget selects. The expected pods are those that exist, because there are no workload controllers.
-The status of a budget that was created with one stays as it is.
+It counts the pods that a budget selects. For a number of pods that must be available, the expected pods are those that exist;
+otherwise, those that the workloads of the pods ask for. The status of a budget that was created with one stays as it is.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from app.model.timestamps import parse_time
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
+from app.sim.controllers.workloads.templates import controller_reference
 from app.sim.objects import is_being_deleted, is_true, with_condition
 from app.sim.resources.kinds import POD_DISRUPTION_BUDGETS, PODS
 from app.sim.selectors import selects_labels
@@ -57,16 +58,58 @@ class DisruptionController(Controller[str]):
             if selects(record.value["metadata"].get("labels") or {})
         ]
         status = budget_status(
-            budget.value, pods, now=self._api.now(), timestamp=self._api.timestamp()
+            budget.value,
+            pods,
+            expected=self._expected(budget.value["spec"], pods),
+            now=self._api.now(),
+            timestamp=self._api.timestamp(),
         )
         if status != budget.value["status"]:
             value = budget.value | {"metadata": dict(budget.value["metadata"]), "status": status}
             self._api.write(POD_DISRUPTION_BUDGETS, value)
 
+    def _expected(self, spec: Object, pods: Sequence[Object]) -> int:
+        """How many pods there should be."""
+        living = [pod for pod in pods if _lives(pod)]
+        if "maxUnavailable" not in spec and isinstance(spec.get("minAvailable", 1), int):
+            return len(living)
+        wanted: dict[str, int] = {}
+        for pod in living:
+            owner = self._workload_of(pod)
+            asked = None if owner is None else owner["spec"].get("replicas")
+            if owner is None or not isinstance(asked, int):
+                wanted[pod["metadata"]["uid"]] = 1
+            else:
+                wanted[owner["metadata"]["uid"]] = asked
+        return sum(wanted.values())
 
-def budget_status(budget: Object, pods: Iterable[Object], *, now: float, timestamp: str) -> Object:
-    """The status of a budget, from the pods that it selects."""
-    living = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
+    def _workload_of(self, pod: Object) -> Object | None:
+        """The workload to which a pod belongs: the controller of its controller, if that has one."""
+        owner = self._controller_of(pod)
+        return None if owner is None else self._controller_of(owner) or owner
+
+    def _controller_of(self, value: Object) -> Object | None:
+        reference = controller_reference(value)
+        if reference is None:
+            return None
+        kind = self._api.kinds.by_type.get((reference.get("apiVersion", ""), reference["kind"]))
+        if kind is None or not kind.namespaced:
+            return None
+        found = self._api.find(kind, value["metadata"]["namespace"], reference["name"])
+        if found is None or found.value["metadata"]["uid"] != reference["uid"]:
+            return None
+        return found.value
+
+
+def _lives(pod: Object) -> bool:
+    return pod["status"].get("phase") not in ("Succeeded", "Failed")
+
+
+def budget_status(
+    budget: Object, pods: Iterable[Object], *, expected: int, now: float, timestamp: str
+) -> Object:
+    """The status of a budget, from the pods that it selects, and the number that there should be."""
+    living = [pod for pod in pods if _lives(pod)]
     disrupted = _still_disrupted(budget, living, now)
     healthy = sum(
         is_true(pod, "Ready")
@@ -74,7 +117,7 @@ def budget_status(budget: Object, pods: Iterable[Object], *, now: float, timesta
         and pod["metadata"]["name"] not in disrupted
         for pod in living
     )
-    desired = _desired_healthy(budget["spec"], len(living))
+    desired = _desired_healthy(budget["spec"], expected)
     allowed = max(0, healthy - desired) if living else 0
     status = {
         "observedGeneration": budget["metadata"].get("generation", 1),
@@ -82,7 +125,7 @@ def budget_status(budget: Object, pods: Iterable[Object], *, now: float, timesta
         "disruptionsAllowed": allowed,
         "currentHealthy": healthy,
         "desiredHealthy": desired,
-        "expectedPods": len(living),
+        "expectedPods": expected,
     }
     status["conditions"] = _conditions(budget, allowed, timestamp)
     return status

@@ -28,14 +28,15 @@ def scale_of(workload: Object) -> Object:
 
 def rescaled(kind: Kind, workload: Object, scale: Any) -> Object:
     """The workload with the replicas of a Scale object. Raises 400 or 422."""
-    spec = scale.get("spec") if isinstance(scale, dict) else None
-    if not isinstance(spec, dict | None):
+    given = scale if isinstance(scale, dict) else {"metadata": []}
+    spec, described = given.get("spec"), given.get("metadata")
+    if not isinstance(spec, dict | None) or not isinstance(described, dict | None):
         raise bad_request("the object provided is unrecognized (must be of type Scale)")
     replicas = (spec or {}).get("replicas", 0)
-    if not isinstance(replicas, int) or replicas < 0:
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         detail = "must be greater than or equal to 0"
         cause = invalid_value("spec.replicas", str(replicas), detail)
         raise invalid(kind, workload["metadata"]["name"], [cause])
-    seen = (scale.get("metadata") or {}).get("resourceVersion")
+    seen = (described or {}).get("resourceVersion")
     metadata = workload["metadata"] | ({"resourceVersion": seen} if seen else {})
     return workload | {"metadata": metadata, "spec": workload["spec"] | {"replicas": replicas}}

@@ -313,7 +313,8 @@ class _Demo:
             f"    export KUBECONFIG={self._kubeconfig}\n"
             "    kubectl get pods -o wide\n"
             f"    aiokube-scheduler explain {pod}\n"
-            "    kubectl run hello --image=nginx\n"
+            "    kubectl create deployment hello --image=nginx --replicas=3\n"
+            "    kubectl rollout status deployment/hello\n"
             f"    kubectl drain {node} --force\n\n"
             f"The scheduler's log is {scheduler.log}."
         )

@@ -164,7 +164,7 @@ def counted(spec: dict[str, Any], *, ready: int, others: int = 0) -> tuple[int, 
         for number in range(ready + others)
     ]
     value = {"metadata": {"generation": 1}, "spec": spec, "status": {}}
-    status = budget_status(value, pods, now=0, timestamp="1970-01-01T00:00:00Z")
+    status = budget_status(value, pods, expected=len(pods), now=0, timestamp="1970-01-01T00:00:00Z")
     return status["desiredHealthy"], status["disruptionsAllowed"]
 
 
@@ -190,9 +190,9 @@ def test_disrupted_pods_are_forgotten_after_a_while() -> None:
     pods = [{"metadata": {"name": name}, "status": {"conditions": ready}} for name in "ab"]
     disrupted = {"a": "1970-01-01T00:00:00Z", "gone": "1970-01-01T00:00:00Z"}
     value = {"metadata": {}, "spec": {"minAvailable": 1}, "status": {"disruptedPods": disrupted}}
-    soon = budget_status(value, pods, now=60, timestamp="1970-01-01T00:01:00Z")
+    soon = budget_status(value, pods, expected=2, now=60, timestamp="1970-01-01T00:01:00Z")
     assert (soon["currentHealthy"], list(soon["disruptedPods"])) == (1, ["a"])
-    late = budget_status(value, pods, now=180, timestamp="1970-01-01T00:03:00Z")
+    late = budget_status(value, pods, expected=2, now=180, timestamp="1970-01-01T00:03:00Z")
     assert late["currentHealthy"] == 2
     assert "disruptedPods" not in late
 

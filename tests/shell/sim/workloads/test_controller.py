@@ -308,3 +308,40 @@ async def test_any_kind_can_be_counted(cluster: EmbeddedCluster) -> None:
     with pytest.raises(ApiError, match="configmaps=1, used: configmaps=2"):
         cluster.api.create(MAPS, "default", {"metadata": {"name": "n"}})
     assert not cluster.api.store[EVENTS.storage].records
+
+
+# ---------------------------------------------------------------- budgets
+
+
+async def test_a_budget_expects_what_the_workload_asks_for(cluster: EmbeddedCluster) -> None:
+    budgets = BY_RESOURCE["poddisruptionbudgets.policy"]
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": "50%"}
+    cluster.api.create(budgets, "default", {"metadata": {"name": "b"}, "spec": spec})
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "3"}}}
+    cluster.api.create(RESOURCE_QUOTAS, "default", quota)
+    cluster.api.create(DEPLOYMENTS, "default", workload(replicas=8))
+    await asyncio.sleep(3)
+    status = get(cluster, budgets, "b")["status"]
+    assert (status["expectedPods"], status["currentHealthy"]) == (8, 3)
+    assert (status["desiredHealthy"], status["disruptionsAllowed"]) == (4, 0)
+
+
+async def test_owners_in_a_circle_end_nothing(cluster: EmbeddedCluster) -> None:
+    budgets = BY_RESOURCE["poddisruptionbudgets.policy"]
+    selector = {"matchLabels": {"app": "web"}}
+    budget = {"metadata": {"name": "b"}, "spec": {"selector": selector, "maxUnavailable": 1}}
+    cluster.api.create(budgets, "default", budget)
+    sets = [
+        cluster.api.create(REPLICA_SETS, "default", workload("web", replicas=1)),
+        cluster.api.create(REPLICA_SETS, "default", workload("other", replicas=0)),
+    ]
+    for mine, owner in (sets, sets[::-1]):
+        reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner.name}
+        reference |= {"uid": owner.value["metadata"]["uid"], "controller": True}
+        metadata = mine.value["metadata"] | {"ownerReferences": [reference]}
+        cluster.api.write(REPLICA_SETS, mine.value | {"metadata": metadata})
+    await asyncio.sleep(3)
+    assert get(cluster, budgets, "b")["status"]["observedGeneration"] == 1
+    delete(cluster.api, REPLICA_SETS, "default", "web", DeleteOptions())
+    await asyncio.sleep(3)
+    assert not cluster.api.store[REPLICA_SETS.storage].records
