@@ -6,6 +6,7 @@ connect -> list and watch until all caches are synced -> hold changes back for a
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -67,6 +68,8 @@ _UNDOABLE: Final = 4000
 _TOO_LATE: Final = 20.0
 #: Seconds of work after which other tasks run.
 _SLICE: Final = 0.005
+#: Thresholds of the garbage collector once the caches are filled.
+_GC_WHEN_FILLED: Final = (50_000, 20, 50)
 _DISTRIBUTION: Final = "aiokube-scheduler"
 _EXTENDED: Final = "the extender {} may not be asked"
 
@@ -202,6 +205,8 @@ class Shadow:
 
     async def _run(self, reader: Reader) -> None:
         await wait_synced(self._informers)
+        gc.freeze()
+        gc.set_threshold(*_GC_WHEN_FILLED)
         self._live = True
         await self._greet(reader)
         while True:
