@@ -10,6 +10,8 @@ processes fail when. Read the modules in this order:
     network      between the processes and the server: where requests and watches fail
     replica      the process under test
     extenders    model webhooks
+    storage      volumes, their controllers and rules
+    devices      devices, their controller and rules
     workload     what users, kubelets, controllers and other schedulers do
     checker      what must hold after each step, and in the end
 

@@ -9,6 +9,7 @@ from unittest import mock
 
 import msgspec
 
+from app.extender.chain import ExtenderChain
 from app.extender.transport import HTTPTransport
 from app.kube import exchange, watch, writer
 from app.kube.errors import Forbidden, NotFound, Unauthorized
@@ -20,6 +21,7 @@ from app.model.cluster_event import NODE_ADD
 from app.plugins.volume_binding.reservation import Waiter
 from app.scheduler.election.elector import LeaseElector
 from app.scheduler.reports import Reports
+from app.state.devices import DeviceTracker
 from app.state.queue.active_queue import InFlight
 from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import SchedulerState
@@ -205,3 +207,21 @@ def status_patches_are_not_withdrawn_before_binding():
 @bug
 def pods_are_bound_before_their_volumes():
     yield mock.patch.object(Waiter, "wait_bound", mock.AsyncMock())
+
+
+@bug
+def devices_in_flight_are_free():
+    yield mock.patch.object(DeviceTracker, "reserve")
+
+
+@bug
+def pods_are_evicted_whatever_extenders_say():
+    async def agree(self, pod, victims, pods_on):
+        return dict(victims)
+
+    yield mock.patch.object(ExtenderChain, "preempt", agree)
+
+
+@bug
+def evictions_do_not_say_which_pod_they_mean():
+    yield mock.patch.object(writer, "delete_body", return_value=b"{}")

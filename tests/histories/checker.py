@@ -5,7 +5,8 @@ After each request that leaves a process and each write that the server stores:
 * nothing is written by a process that does not hold the lease, by its own clock and the renewals it has had confirmed;
 * no pod is bound twice, and none that was not decided about;
 * no binding puts more on a node than it has, or breaks anti-affinity or a host port, or goes to a node that takes no such pod, or
-  that does not reach the pod's volumes;
+  that does not reach the pod's volumes and devices;
+* no volume and no device is given to a second claim, and no pod is evicted for none of higher priority;
 * no status is written to a pod other than the one it is about, and none that says a bound pod cannot be scheduled.
 
 A process cannot know what it has not been told. So a rule is broken only if it is broken as things are *and* as the process had
