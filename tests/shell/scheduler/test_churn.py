@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from app.framework.testing import make_node, make_object, make_pod
-from app.kube.watch_decoder import ADDED, DELETED, MODIFIED
 from app.model import objects
 from app.model.objects import Node
 from app.model.pod import Pod
@@ -168,27 +167,27 @@ class Churn:
     def __init__(self, world):
         self._world = world
 
-    def report(self, action, old, new):
+    def report(self, old, new):
         kind = type(old if new is None else new)
-        self._world.scheduler._handler(kind)(None, action, old, new)
+        self._world.scheduler._handler(kind)(old, new)
 
     async def round(self, number):
         """Returns how many pods were bound."""
         things = [*some_objects(number), a_node(number)]
         pods = list(some_pods(number))
         for thing in (*things, *pods):
-            self.report(ADDED, None, thing)
+            self.report(None, thing)
         await self._world.settle()
         bound = self._bindings()
         for pod in pods:
             if pod.name in bound:
                 placed = pod.on(bound[pod.name])
-                self.report(MODIFIED, pod, placed)
-                self.report(DELETED, placed, None)
+                self.report(pod, placed)
+                self.report(placed, None)
             else:
-                self.report(DELETED, pod, None)
+                self.report(pod, None)
         for thing in reversed(things):
-            self.report(DELETED, thing, None)
+            self.report(thing, None)
         return len(bound)
 
     def _bindings(self):
@@ -213,8 +212,8 @@ async def test_nothing_is_remembered_of_what_has_gone():
             world.scheduler.retries,
             world.telemetry,
         )
-        churn.report(ADDED, None, make_pod("kept", spec=SHARED).on("base-0"))
-        churn.report(ADDED, None, make_object(objects.StorageClass, LOCAL))
+        churn.report(None, make_pod("kept", spec=SHARED).on("base-0"))
+        churn.report(None, make_object(objects.StorageClass, LOCAL))
         for number in range(ROUNDS // 2):
             assert await churn.round(number) == BOUND_PER_ROUND
         before = entries(remembered, leaving_out=FAKES)

@@ -155,7 +155,7 @@ async def test_objects_that_are_refused_keep_no_others_out():
         }
         assert list(scheduler._list_handler(StorageClass)(classes)) == ["bad-1", "bad-2"]
         with pytest.raises(RuntimeError, match="no good"):
-            scheduler._handler(StorageClass)(None, "MODIFIED", classes["bad-1"], classes["bad-1"])
+            scheduler._handler(StorageClass)(classes["bad-1"], classes["bad-1"])
         world.add(make_pod("p"))
         await scheduled_for(world, 1)
         assert [it.name for it in scheduler.state.cluster.lister(StorageClass)] == ["good"]
