@@ -39,6 +39,7 @@ export class ClusterMap {
       if (cell) this.select(cell.node, true);
     });
     canvas.addEventListener("keydown", (event) => this.key(event));
+    canvas.addEventListener("blur", () => this.hover(null));
     canvas.addEventListener("focus", () => {
       if (!this.selected && this.cells.length) this.select(this.cells[0].node, false);
     });

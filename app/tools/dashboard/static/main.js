@@ -295,7 +295,7 @@ function drawPreemptions() {
     shown.map(([time, pod, node, victims, number]) => {
       const links = victims.flatMap((victim, i) => (i ? [", ", podLink(victim)] : [podLink(victim)]));
       const more = number > victims.length ? `, and ${count(number - victims.length)} more` : "";
-      return element("tr", {}, element("td", { class: "n" }, clock(time)), element("td", {}, podLink(pod)), element("td", {}, node ? nodeLink(node) : "–"), element("td", {}, ...links, more));
+      return element("tr", {}, element("td", {}, clock(time)), element("td", {}, podLink(pod)), element("td", {}, node ? nodeLink(node) : "–"), element("td", {}, ...links, more));
     }),
   );
 }
