@@ -234,6 +234,27 @@ def test_promtool_accepts_the_rules_of_the_chart(helm: Helm, tmp_path: Path) -> 
     assert f"{len(alerts())} rules found" in done.stdout
 
 
+def test_without_election_nothing_is_said_about_leaders(helm: Helm) -> None:
+    given = {"prometheusRule.enabled": True, "leaderElection.enabled": False, "replicaCount": 1}
+    (group,) = helm.render(given).one("PrometheusRule")["spec"]["groups"]
+    left_out = alerts().keys() - {rule["alert"] for rule in group["rules"]}
+    assert left_out == {"AiokubeSchedulerHasNoLeader"}
+
+
+@pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
+def test_panels_do_not_overlap(file: Path) -> None:
+    taken: set[tuple[int, int]] = set()
+    shown = json.loads(file.read_text())["panels"]
+    assert len({panel["id"] for panel in shown}) == len(shown)
+    for panel in shown:
+        place = panel["gridPos"]
+        columns = range(place["x"], place["x"] + place["w"])
+        cells = {(x, y) for x in columns for y in range(place["y"], place["y"] + place["h"])}
+        assert not cells & taken, panel["title"]
+        assert max(columns) < 24, panel["title"]
+        taken |= cells
+
+
 def test_dashboards_are_in_config_maps(helm: Helm) -> None:
     found = helm.render({"dashboards.enabled": True}).all("ConfigMap")
     contents = [text for each in found for text in each["data"].values()]

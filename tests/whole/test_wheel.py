@@ -27,7 +27,7 @@ spec: {containers: [{name: main, image: busybox, resources: {requests: {cpu: "64
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """Whoever imports a module of the user leaves the file ``imported``, which is an error at the end."""
+    """A module of the user that is imported makes the file ``imported``, which is an error at the end."""
     made = fresh(tmp_path_factory.mktemp("wheel"))
     imported = made.directory / "imported"
     (site,) = (made.scripts.parent / "lib").glob("python*/site-packages")

@@ -12,7 +12,7 @@ RACK = "example.com/rack"
 
 class Racks:
     def __init__(self, file: Path):
-        self._file = file  # {"rack-1": 24, ...}, written by somebody who measures
+        self._file = file  # {"rack-1": 24, ...}, as measured
 
     def temperatures(self, request: NodesRequest) -> dict[str, int | None]:
         """By node; None where the rack is not known."""
