@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from collections import Counter
 from pathlib import Path
 
@@ -109,6 +111,74 @@ def test_it_agrees_with_our_scheduler_and_only_reads(cluster, relay, tmp_path):
     assert 0 < told["lagSeconds"]["p50"] <= told["lagSeconds"]["p99"]
     assert relay.requests["GET"] > 2
     assert set(relay.requests) == {"GET"}
+
+
+def test_health_and_metrics_are_served(cluster, tmp_path):
+    cluster.create_nodes(2)
+    arguments = ["app", "shadow", f"--kubeconfig={cluster.kubeconfig}", "--insecure-http"]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    arguments += [f"--secure-port={port}", "--authorization-always-allow-paths=/readyz,/metrics"]
+    shadow = Process(arguments, tmp_path / "shadow.log")
+    schedulers = Schedulers(cluster, tmp_path)
+    try:
+        wait_for("the shadow is ready", lambda: asked(port, "/readyz")[0] == 200)
+        schedulers.start(leaderElection={"leaderElect": False})
+        cluster.create_pods(3)
+        name = "aiokube_scheduler_shadow_verdicts_total"
+        tie = re.compile(rf'^{name}{{class="tie"}} (\S+)$', re.MULTILINE)
+        same = re.compile(rf'^{name}{{class="same"}} (\S+)$', re.MULTILINE)
+
+        def judged() -> float:
+            text = asked(port, "/metrics")[1]
+            return sum(float(number) for each in (tie, same) for number in each.findall(text))
+
+        wait_for("three verdicts", lambda: judged() == 3.0)
+        assert asked(port, "/configz")[0] in {403, 404}
+        assert shadow.stop() == 0
+    finally:
+        shadow.kill()
+        schedulers.end()
+
+
+def asked(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, ""
+    except OSError:
+        return 0, ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--config=none.yaml"], "none.yaml"),
+        (["--kubeconfig=none"], "none"),
+        (["report", "--journal=none"], "none is no folder with a journal"),
+        (["report", "--journal=.", "--since=soon"], "give a time"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path, arguments, said):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "app",
+            "shadow",
+            *arguments,
+            *(["--secure-port=0"] if arguments[0] != "report" else []),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_another_configuration_is_told_apart(cluster, tmp_path):

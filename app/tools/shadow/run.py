@@ -230,6 +230,7 @@ class Shadow:
         ahead, now = self.timeline.ahead, self._clock.steady
         until = now() + _SLICE
         while ahead and not self._wait(ahead[0]):
+            self.timeline.put_in_order()
             entry = ahead[0]
             if entry.outcome is not None:
                 self._record(entry, await self._verdict(entry, entry.outcome))

@@ -225,6 +225,24 @@ class Timeline:
                 return True
         return False
 
+    def put_in_order(self) -> None:
+        """Brings the pod that was decided first to the front, if the next entry is an outcome and the queue tells.
+
+        So few changes have to be moved for each decision. The changes of one object keep their order.
+        """
+        first = self.ahead[0]
+        if first.outcome is None or not first.outcome.queued:
+            return
+        for entry in self.ahead:
+            if entry.outcome is not None and entry.binds and precedes(entry, first):
+                first = entry
+        if first is self.ahead[0]:
+            return
+        chosen = self._with_earlier([first])
+        for entry in chosen:
+            self.ahead.remove(entry)
+        self.ahead.extendleft(reversed(chosen))
+
     def advance(self) -> Sequence[Command]:
         """Applies the next change; there must be one."""
         entry = self.ahead.popleft()

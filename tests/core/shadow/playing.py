@@ -40,6 +40,8 @@ class Player:
         self.rng = np.random.default_rng(seed)
         self.timeline = Timeline(here.state, window=1.0, limit=1000)
         self.judge = Judge(self.timeline, here.profiles, self.rng)
+        #: Whether outcomes are judged in the order of the queue, as in the process.
+        self.ordering = True
         self.now = 0.0
         self.version = 0
         self.verdicts: list[Verdict] = []
@@ -116,6 +118,8 @@ class Player:
         """Judges all that was shown; returns the new verdicts."""
         found = []
         while self.timeline.ahead:
+            if self.ordering:
+                self.timeline.put_in_order()
             entry = self.timeline.ahead[0]
             if entry.outcome is not None:
                 found.append(at_once(self.judge.judge(entry)))

@@ -103,17 +103,39 @@ def test_a_worse_node_is_unexplained_and_says_what_would_have_to_change(player):
     assert sum(verdict.scores_here.values()) - sum(verdict.scores.values()) == verdict.loss
 
 
-def test_bindings_out_of_order_are_judged_in_the_order_of_the_queue(player):
+@pytest.mark.parametrize("ordering", [True, False])
+def test_bindings_out_of_order_are_judged_in_the_order_of_the_queue(player, ordering):
     """The first pod is decided first, and its binding shows last."""
+    player.ordering = ordering
     for number in range(4):
         cpu = {"cpu": str(4 + number), "memory": "16Gi", "pods": "110"}
         player.node(f"n{number}", status={"allocatable": cpu})
-    first, second, third = (player.pod(f"p{i}", spec=requests("1")) for i in range(3))
-    outcomes = [(pod, player.decide(pod)) for pod in (first, second, third)]
+    pods = [player.pod(f"p{i}", spec=requests("1")) for i in range(3)]
+    outcomes = [(pod, player.decide(pod)) for pod in pods]
     for pod, after in reversed(outcomes):
         player.show(Pod, pod, after)
     player.catch_up()
     assert set(player.classes()) <= {"same", "tie"}
+    judged = [verdict.pod for verdict in player.verdicts]
+    assert judged == sorted(judged, reverse=not ordering)
+
+
+def test_a_burst_moves_few_changes(player):
+    """However far bindings are out of order, a decision costs the same."""
+    for number in range(10):
+        player.node(
+            f"n{number}", status={"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "200"}}
+        )
+    pods = [player.pod(f"p{i:03}", spec=requests("1")) for i in range(300)]
+    outcomes = [(pod, player.decide(pod)) for pod in pods]
+    for pod, after in reversed(outcomes):
+        player.show(Pod, pod, after)
+    applied = []
+    apply = player.here.state.apply
+    player.here.state.apply = lambda change, now: applied.append(change) or apply(change, now)
+    player.catch_up()
+    assert set(player.classes()) <= {"same", "tie"}
+    assert len(applied) <= 2 * 2 * len(pods)
 
 
 def test_a_deletion_that_could_not_be_seen_is_a_race(player):
@@ -290,6 +312,7 @@ def test_pods_behind_a_pod_that_waits_for_its_volume_see_it_on_its_node(player):
     )
     player.show(Pod, later, player.versioned(later, node_name="b"))
     player.show(PersistentVolumeClaim, player.claim, chosen)
+    player.ordering = False
     verdicts = player.catch_up()
     assert [v.pod for v in verdicts] == ["default/q", "default/p"]
     assert verdicts[0].agrees
