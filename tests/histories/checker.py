@@ -249,13 +249,6 @@ class Checker(Watcher):
         ]
         here = [other for other in others if other["spec"]["nodeName"] == name]
         yield from rules.shortages(pod, node, here)
-        kept = [
-            other
-            for uid in decision.nominated
-            if (other := view.pods.get(uid)) is not None and _has_priority(other, pod, name)
-        ]
-        for rule, text in rules.shortages(pod, node, [*here, *kept]):
-            yield f"{rule} for nominated pods", text
         for other in here:
             if rules.host_ports(pod) & rules.host_ports(other):
                 yield "host port", other["metadata"]["name"]
@@ -414,13 +407,6 @@ class Checker(Watcher):
                 found[resource] = int(table.requested.column(resource)[row]) * unit
             if Counter(found) != Counter(taken):
                 yield f"node {name}: {found} instead of {taken}"
-
-
-def _has_priority(nominated: Manifest, pod: Manifest, node: str) -> bool:
-    """Whether a nominated pod keeps its place on a node from a pod, or is there."""
-    kept = nominated["spec"].get("nodeName") or nominated["status"].get("nominatedNodeName")
-    first = nominated["spec"].get("priority", 0) >= pod["spec"].get("priority", 0)
-    return kept == node and first and is_live(nominated)
 
 
 def _nominated(pods: list[Manifest], pod: Manifest) -> Iterator[Manifest]:

@@ -152,8 +152,6 @@ class Decision(NamedTuple):
     number: int
     node: str
     views: list[View]
-    #: The uids of other pods that the process had nominated to this node.
-    nominated: frozenset[str]
 
 
 class Watcher:
@@ -254,9 +252,7 @@ class Replica(process.Process):
 
     def _assumed(self, uid: str, node: str) -> None:
         self._decided += 1
-        assert self.scheduler is not None
-        nominated = frozenset(p.uid for p in self.scheduler.state.nominator.pods_on(node))
-        self.decisions[uid] = Decision(self._decided, node, self.told.views(), nominated)
+        self.decisions[uid] = Decision(self._decided, node, self.told.views())
         self.watcher.assumed(self, uid)
 
     def _lost_exception(self, _loop: object, context: dict[str, Any]) -> None:
