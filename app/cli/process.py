@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import errno
+import os
+import sys
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final, TypeVar
 
@@ -22,8 +24,23 @@ _INDENT: Final = " " * len("Error: ")
 
 def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """Runs on uvloop until done."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(coroutine)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(coroutine)
+    finally:
+        _drop_output_of_lost_terminal()
+
+
+def _drop_output_of_lost_terminal() -> None:
+    """Drops what cannot be written any more: the interpreter would exit with 120 for it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                continue
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def printable(text: str) -> str:
