@@ -122,7 +122,11 @@ class Dashboard:
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
         await response.write(b"retry: 1000\n\n")
-        after = request.headers.get("Last-Event-ID", "")
+        with contextlib.suppress(ConnectionError):  # the page was closed
+            await self._pass_on(response, request.headers.get("Last-Event-ID", ""))
+        return response
+
+    async def _pass_on(self, response: web.StreamResponse, after: str) -> None:
         while True:
             try:
                 async with contextlib.aclosing(self._link.events(after)) as events:
