@@ -51,7 +51,7 @@ from app.sim.resources.kinds import (
     is_stored,
 )
 from app.sim.resources.pods import PodStrategy
-from app.sim.resources.quotas import admit_quota
+from app.sim.resources.quotas import LimitRangeStrategy, ResourceQuotaStrategy, admit_quota
 from app.sim.resources.services import ServiceStrategy
 from app.sim.resources.strategy import (
     WITH_STATUS,
@@ -74,6 +74,8 @@ _STRATEGIES: Final[Mapping[str, KindStrategy]] = {
     "poddisruptionbudgets.policy": DisruptionBudgetStrategy(),
     "priorityclasses.scheduling.k8s.io": PriorityClassStrategy(),
     "services": ServiceStrategy(),
+    "resourcequotas": ResourceQuotaStrategy(),
+    "limitranges": LimitRangeStrategy(),
     "customresourcedefinitions.apiextensions.k8s.io": CustomResourceDefinitionStrategy(),
     "replicationcontrollers": WorkloadStrategy("map"),
     "replicasets.apps": WorkloadStrategy(),

@@ -70,6 +70,21 @@ def _check_shapes(value: Object, metadata: Object) -> None:
         texts = metadata.get(name) or {}
         if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
             raise bad_request(f"metadata.{name} must be a map of strings")
+    finalizers = metadata.get("finalizers") or []
+    if not isinstance(finalizers, list) or not all(isinstance(each, str) for each in finalizers):
+        raise bad_request("metadata.finalizers must be a list of strings")
+    owners = metadata.get("ownerReferences") or []
+    if not isinstance(owners, list) or not all(map(_is_reference, owners)):
+        raise bad_request("metadata.ownerReferences must be a list of references to objects")
+    for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
+        if not isinstance(metadata.get(name) or "", str):
+            raise bad_request(f"metadata.{name} must be a string")
+
+
+def _is_reference(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(name, ""), str) for name in ("apiVersion", "kind", "name", "uid")
+    )
 
 
 def _without_nulls(value: Any) -> Any:

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from app.model.quantity import QuantityError, binary, parse
-from app.sim.errors import forbidden
+from app.sim.errors import Cause, forbidden, invalid_value
 from app.sim.resources.kinds import LIMIT_RANGES, PODS, RESOURCE_QUOTAS, Kind
+from app.sim.resources.strategy import KindStrategy, WithoutStatus
 from app.sim.store import Object
 
 if TYPE_CHECKING:
@@ -27,6 +28,54 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 Amounts = dict[str, int]
 """resource -> amount in nano-units."""
+
+
+class ResourceQuotaStrategy(KindStrategy):
+    """A quota has amounts, and scopes that are known by their names."""
+
+    def mistakes(self, value: Object) -> list[Cause]:
+        spec = value.setdefault("spec", {})
+        causes = _amount_mistakes("spec.hard", spec.get("hard", {}))
+        scopes, selector = spec.get("scopes", []), spec.get("scopeSelector", {})
+        if not isinstance(scopes, list) or not all(isinstance(each, str) for each in scopes):
+            causes.append(invalid_value("spec.scopes", str(scopes), "must be a list of names"))
+        expressions = selector.get("matchExpressions", []) if isinstance(selector, dict) else None
+        if not _are_objects(expressions) or not all(
+            isinstance(each.get("values", []), list) for each in expressions or ()
+        ):
+            detail = "must have a list of expressions"
+            causes.append(invalid_value("spec.scopeSelector", str(selector), detail))
+        return causes
+
+
+class LimitRangeStrategy(WithoutStatus):
+    """A limit range has amounts for each type of object."""
+
+    def mistakes(self, value: Object) -> list[Cause]:
+        limits = value.get("spec", {}).get("limits", [])
+        if not _are_objects(limits):
+            return [invalid_value("spec.limits", str(limits), "must be a list of limits")]
+        causes: list[Cause] = []
+        for index, limit in enumerate(limits):
+            for name in ("default", "defaultRequest", "max", "min"):
+                causes += _amount_mistakes(f"spec.limits[{index}].{name}", limit.get(name, {}))
+        return causes
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
+
+
+def _amount_mistakes(field: str, amounts: Any) -> list[Cause]:
+    if not isinstance(amounts, dict):
+        return [invalid_value(field, str(amounts), "must be a map of quantities")]
+    causes = []
+    for name, text in amounts.items():
+        try:
+            parse(str(text))
+        except QuantityError as error:
+            causes.append(invalid_value(f"{field}[{name}]", str(text), str(error)))
+    return causes
 
 
 def charge(kind: Kind, value: Object) -> Amounts:
