@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from app.sim.api import Api
 from app.sim.errors import ApiError
 from app.sim.resources.kinds import Kind
-from app.sim.store import Listener, StoreChange
+from app.sim.store import Collection, Listener, StoreChange
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,15 @@ class Controller(Generic[K]):
         for kind, handler in self._handlers.items():
             collection = self._api.store[kind.storage]
             collection.listeners[handler] = None
-            for key, record in list(collection.records.items()):
+            self._replay(collection, handler)
+
+    def _replay(self, collection: Collection, handler: Listener) -> None:
+        """Calls a handler for each object that exists. What one raises is logged."""
+        for key, record in list(collection.records.items()):
+            try:
                 handler(StoreChange("ADDED", key, record, None))
+            except Exception:
+                log.exception("%s cannot handle %s", type(self).__name__, "/".join(key))
 
     def stop(self) -> None:
         """Stops, and leaves all objects as they are."""

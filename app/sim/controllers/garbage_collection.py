@@ -104,8 +104,7 @@ class GarbageCollector(Controller[str]):
         """Starts with the objects that exist. Needs a running loop."""
         self._api.store.follow(self._on_change)
         for _, collection in list(self._api.store.items()):
-            for key, record in list(collection.records.items()):
-                self._on_change(StoreChange("ADDED", key, record, None))
+            self._replay(collection, self._on_change)
 
     def stop(self) -> None:
         """Stops, and leaves all objects as they are."""

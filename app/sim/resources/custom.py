@@ -49,6 +49,11 @@ def _version_mistakes(spec: Object) -> list[Cause]:
         for index, name in enumerate(names)
         if not _VERSION.fullmatch(name) or name in names[:index]
     ]
+    for index, each in enumerate(versions):
+        for name in ("schema", "subresources"):
+            if not isinstance(each.get(name, {}), dict):
+                field = f"spec.versions[{index}].{name}"
+                causes.append(invalid_value(field, str(each[name]), "must be an object"))
     if sum(bool(each.get("storage")) for each in versions) != 1:
         detail = "must have exactly one version marked as storage version"
         causes.append(invalid_value("spec.versions", ", ".join(names), detail))

@@ -23,6 +23,8 @@ class Recorder(Controller[str]):
         self.reconciled: list[tuple[str, float]] = []
 
     def on_node(self, change: StoreChange) -> None:
+        if change.key[1] == "broken":
+            raise KeyError("spec")
         self.changes.append((change.type, change.key[1]))
         self.enqueue(change.key[1])
 
@@ -30,6 +32,8 @@ class Recorder(Controller[str]):
         self.reconciled.append((key, asyncio.get_running_loop().time()))
         if key == "bad":
             raise ApiError(409, "Conflict", "it has changed")
+        if key == "worse":
+            raise KeyError("status")
 
 
 @pytest.fixture
@@ -77,6 +81,21 @@ async def test_a_key_is_due_at_the_earliest_time_unless_it_is_cancelled(api: Api
     recorder.enqueue("b", 2.0)
     await asyncio.sleep(10)
     assert recorder.reconciled == [("a", 1.0), ("b", 2.0)]
+
+
+async def test_whatever_an_object_causes_the_others_go_on(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("broken", "good", "worse"):
+        add(api, name)
+    recorder = Recorder(api)
+    with caplog.at_level(logging.ERROR):
+        recorder.start()
+        await asyncio.sleep(1)
+    assert [key for key, _ in recorder.reconciled] == ["good", "worse"]
+    assert "Recorder cannot handle /broken" in caplog.text
+    assert "Recorder cannot reconcile worse" in caplog.text
+    recorder.stop()
 
 
 async def test_an_error_is_logged_and_the_others_go_on(

@@ -110,6 +110,8 @@ async def test_its_objects_go_with_it(client: Client, cluster: EmbeddedCluster) 
         {"scope": "Galaxy"},
         {"versions": []},
         {"versions": "v1"},
+        {"versions": [{"name": "v1", "served": True, "storage": True, "subresources": True}]},
+        {"versions": [{"name": "v1", "served": True, "storage": True, "schema": []}]},
         {"versions": [{"name": "v1", "served": True, "storage": False}]},
         {"versions": [{"name": "../v1", "served": True, "storage": True}]},
         {"versions": [{"name": "v1", "storage": True}, {"name": "v1", "served": True}]},
