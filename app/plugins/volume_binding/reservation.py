@@ -24,7 +24,7 @@ T = TypeVar("T", bound=Named)
 Changes = Mapping[str, Any]
 
 
-class Step(msgspec.Struct, Generic[T]):
+class _Step(msgspec.Struct, Generic[T]):
     """A volume to bind to a claim, or a claim to provision for a node.
 
     ``stored``: the present object; ``assumed``: the changed one; ``changes``: the merge patch to write, None for none.
@@ -44,8 +44,8 @@ class Step(msgspec.Struct, Generic[T]):
             cache.restore(self.assumed)
 
 
-Binding = Step[PersistentVolume]
-Provision = Step[PersistentVolumeClaim]
+Binding = _Step[PersistentVolume]
+Provision = _Step[PersistentVolumeClaim]
 
 
 class Reservation(msgspec.Struct):
