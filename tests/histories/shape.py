@@ -231,6 +231,8 @@ def _with_devices(shape: Shape) -> Shape:
         configuration=configuration(shape.elects, False, True, shape.extenders),
         devices=True,
         urgent=max(shape.urgent, rng.choice((0.1, 0.5))),
+        # Searches for devices are limited in time, and look at the clock very often.
+        cost=min(shape.cost, 0.00002),
         menu=[*shape.menu, fault],
     )
 
