@@ -19,7 +19,7 @@ from app.framework.runner import Framework
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError
 from app.plugins.default_preemption.candidates import wanted
-from app.plugins.default_preemption.importance import loss
+from app.plugins.default_preemption.importance import by_importance, loss
 from app.scheduler.attempt import Attempt, NoNodesError, Unfit, feasible_nodes_to_find
 from app.state.columns.resources import Int64
 from app.state.scheduler_state import SchedulerState
@@ -385,8 +385,13 @@ class Judge:
             return msgspec.structs.replace(verdict, change=said)
         seen = self._victims_seen(nominated)
         expected = {pod.uid: pod.key for pod in there.pods}
-        verdict = msgspec.structs.replace(verdict, victims=tuple(sorted(seen.values())))
+        verdict = msgspec.structs.replace(
+            verdict, victims=tuple(sorted(pod.key for pod in seen.values()))
+        )
         if seen and not expected.keys() <= seen.keys():
+            others = Victims(tuple(by_importance(seen.values())), there.num_pdb_violations)
+            if loss(others) == loss(there):  # pods that are alike
+                return msgspec.structs.replace(verdict, kind=TIE, plugins=())
             return msgspec.structs.replace(
                 verdict, victims_here=tuple(sorted(expected.values())), change="other victims"
             )
@@ -412,10 +417,10 @@ class Judge:
             change="" if same else "the messages would have to be the same",
         )
 
-    def _victims_seen(self, node: str) -> dict[str, str]:
-        """uid -> key of the pods on a node that were evicted about now."""
+    def _victims_seen(self, node: str) -> dict[str, Pod]:
+        """The pods on a node that were evicted about now, by uid."""
         entries = (*self._timeline.behind, *self._timeline.ahead)
-        return {e.change.new.uid: e.change.new.key for e in entries if _evicts(e, node)}
+        return {e.change.new.uid: e.change.new for e in entries if _evicts(e, node)}
 
     # ------------------------------------------------------------ why
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from app.framework.testing import make_object
-from app.model.objects import PersistentVolumeClaim, StorageClass
+from app.model.objects import PersistentVolumeClaim, PodCondition, StorageClass
 from app.model.pod import Pod
 from tests.core.shadow.playing import Player, world
 
@@ -220,6 +220,31 @@ def test_a_preemption_on_a_dearer_node_has_other_victims(player):
     assert verdict.plugins == ("DefaultPreemption",)
     assert (verdict.node, verdict.node_here) == ("b", "a")
     assert verdict.victims_here == ("default/va",)
+
+
+@pytest.mark.parametrize("evicted", ["v0", "v1", "dear"])
+def test_the_evicted_pods_are_compared(player, evicted):
+    """The node has two pods that are alike, one of which is evicted here, and one of higher priority."""
+    player.node("a", status={"allocatable": {"cpu": "3", "memory": "16Gi", "pods": "110"}})
+    pods = {}
+    for name, priority in (("v0", 0), ("v1", 0), ("dear", 50)):
+        waiting = player.pod(name, spec=requests("1") | {"priority": priority})
+        pods[name] = player.versioned(waiting, node_name="a")
+        player.tell(Pod, waiting, pods[name])
+    player.catch_up()
+    preemptor = player.pod("p", spec=requests("1") | {"priority": 100})
+    after = player.decide(preemptor)
+    reason = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+    victim = pods[evicted]
+    player.show(Pod, preemptor, after)
+    player.show(Pod, victim, player.versioned(victim, conditions=(reason,)))
+    verdict = player.catch_up()[0]
+    if evicted != "dear":
+        assert verdict.kind in {"same", "tie"}
+    else:
+        assert verdict.kind == "other-victims"
+        assert verdict.victims == ("default/dear",)
+        assert verdict.plugins == ("DefaultPreemption",)
 
 
 def test_state_is_restored_after_every_order(player):
