@@ -10,6 +10,7 @@ pages        /metrics, /configz, /statusz, /flagz
 debug        /debug/...: queue, cache, pod histories, tasks, verbosity
 debugger     compares and dumps the cache: /debug/cache and SIGUSR2
 extenders    /extenders/requeue
+feed         /debug/feed: nodes, queue and decisions as they change
 requests     parses parts of requests
 server       the listener and its middlewares
 """

@@ -1,1 +1,1 @@
-"""Commands that use a scheduler: demo, simulate, check-extender."""
+"""Commands that use a scheduler: demo, simulate, shadow, dashboard, check-extender."""
