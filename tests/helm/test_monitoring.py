@@ -308,7 +308,10 @@ def value(ask: str, expression: str) -> list[Any]:
         with urllib.request.urlopen(ask + urllib.parse.quote(expression), timeout=60) as answer:
             result: list[Any] = json.load(answer)["data"]["result"]
             return result
-    except urllib.error.HTTPError:
-        raise
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code != 503:
+                raise
     except OSError:
-        return []
+        pass
+    return []
