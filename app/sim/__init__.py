@@ -10,7 +10,7 @@ libraries. Nothing is persistent, and every request is authorised. From the bott
     patches/             writing a part
     api                  the verbs, without HTTP
     http/                paths, media types, tables, watches: how clients see it
-    controllers/         controllers, and kubelets that run no containers
+    controllers/         controllers, those of workloads among them, and kubelets that run no containers
     cluster              all of it together
 """
 

@@ -86,7 +86,8 @@ def _root(
         parts: Schema = {"metadata": {"allOf": [{"$ref": _REF + _name_of(metadata.__name__)}]}}
         parts |= {name: {"type": "string"} for name in ("apiVersion", "kind")}
         own = dict(given or {})
-        own["properties"] = (own.get("properties") or {}) | parts
+        properties = own.get("properties")
+        own["properties"] = (properties if isinstance(properties, dict) else {}) | parts
         return f"{kind.group_version.replace('/', '.')}.{kind.kind}", {"type": "object"} | own
     _add(model, schemas)
     name = _name_of(model.__name__)

@@ -227,15 +227,17 @@ class Server:
         """The OpenAPI v3 document of a group and version. It is built in a thread, once."""
         kinds = self._api.kinds
         root, _, group_version = name.partition("/")
-        members = groups_of(kinds).get(group_version)
+        groups = groups_of(kinds)
+        members = groups.get(group_version)
         if members is None or (root == "api") == ("/" in group_version):
             raise unknown_resource()
         custom = {kind: kinds.schemas[kind] for kind in members if kind in kinds.schemas}
         key = group_version, kinds.version if custom else 0
         building = self._schemas.get(key)
         if building is None:
-            for known in [each for each in self._schemas if each[0] == group_version]:
-                del self._schemas[known]
+            for known in list(self._schemas):
+                if known[0] == group_version or known[0] not in groups:
+                    del self._schemas[known]
             loop = asyncio.get_running_loop()
             building = loop.run_in_executor(None, document, members, custom, VERSION)
             self._schemas[key] = building

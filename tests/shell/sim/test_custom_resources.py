@@ -78,7 +78,7 @@ async def test_its_schema_is_shown(client: Client) -> None:
     document = (await client.get("/openapi/v3/apis/example.com/v1")).body
     shown = document["components"]["schemas"]["example.com.v1.Widget"]
     assert shown["properties"]["spec"]["description"] == "Its size."
-    versions[0]["schema"] = {"openAPIV3Schema": {"type": "object"}}
+    versions[0]["schema"] = {"openAPIV3Schema": {"type": "object", "properties": ["odd"]}}
     await client.patch(f"{CRDS}/widgets.example.com", {"spec": {"versions": versions}})
     document = (await client.get("/openapi/v3/apis/example.com/v1")).body
     assert "spec" not in document["components"]["schemas"]["example.com.v1.Widget"]["properties"]

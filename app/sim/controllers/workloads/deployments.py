@@ -59,7 +59,6 @@ def rolling_sizes(
         sizes[index] -= cut
         room -= cut
     surplus = max(0, new.available + sum(old.available for old in olds) - fewest)
-    surplus = min(surplus, room)
     for index, size in enumerate(sizes):
         cut = min(size, surplus)
         sizes[index] -= cut
