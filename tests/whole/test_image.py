@@ -1,6 +1,7 @@
 """The image's build stage without a container: the same steps, in a clean folder, make a program that starts."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ pytestmark = [pytest.mark.whole, pytest.mark.timeout(400)]
 
 #: Of what is added to the base. It had 213 when this was written, 58 of them compiled modules.
 LARGEST_MB = 250
+OFFLINE = re.compile(r"Retrying \(Retry|\(from versions: none\)|Max retries exceeded")
 
 
 def run(command: list[Path | str], folder: Path, seconds: float = 380) -> str:
@@ -33,7 +35,10 @@ def run(command: list[Path | str], folder: Path, seconds: float = 380) -> str:
         timeout=seconds,
         check=False,
     )
-    assert done.returncode == 0, (command, done.stdout + done.stderr)
+    said = done.stdout + done.stderr
+    if done.returncode and OFFLINE.search(said) and not os.environ.get("CI"):
+        pytest.skip("the package index cannot be reached")
+    assert done.returncode == 0, (command, said)
     return done.stdout
 
 
