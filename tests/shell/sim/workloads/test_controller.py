@@ -3,8 +3,10 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions, NodeOptions
@@ -22,6 +24,7 @@ REPLICA_SETS = BY_RESOURCE["replicasets.apps"]
 STATEFUL_SETS = BY_RESOURCE["statefulsets.apps"]
 DAEMON_SETS = BY_RESOURCE["daemonsets.apps"]
 JOBS = BY_RESOURCE["jobs.batch"]
+REVISIONS = BY_RESOURCE["controllerrevisions.apps"]
 
 
 @pytest.fixture
@@ -345,3 +348,37 @@ async def test_owners_in_a_circle_end_nothing(cluster: EmbeddedCluster) -> None:
     delete(cluster.api, REPLICA_SETS, "default", "web", DeleteOptions())
     await asyncio.sleep(3)
     assert not cluster.api.store[REPLICA_SETS.storage].records
+
+
+# ---------------------------------------------------------------- dumps
+
+
+async def test_a_dump_keeps_its_pods(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    """Loaded objects have other uids, so that owners are found by their names."""
+    cluster.api.create(DEPLOYMENTS, "default", workload(replicas=2))
+    cluster.api.create(STATEFUL_SETS, "default", workload("db", replicas=2))
+    cluster.api.create(DAEMON_SETS, "default", workload("agent"))
+    await asyncio.sleep(3)
+    cluster.api.update(DEPLOYMENTS, "default", "web", workload(image="app:2", replicas=2))
+    await asyncio.sleep(10)
+    names = sorted(p["metadata"]["name"] for p in pods(cluster))
+    kinds = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, REVISIONS, PODS)
+    items = [
+        record.value
+        for kind in kinds
+        for record in cluster.api.store[kind.storage].ordered(namespace="default")
+    ]
+    dump = tmp_path / "dump.json"
+    dump.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}))
+    options = ClusterOptions(
+        nodes=NodeOptions(count=2), kubelets=KubeletOptions(), workloads=True, load=(dump,)
+    )
+    async with EmbeddedCluster(options) as other:
+        await asyncio.sleep(5)
+        assert sorted(p["metadata"]["name"] for p in pods(other)) == names
+        assert len(other.api.store[REPLICA_SETS.storage].records) == 2
+        assert len(other.api.store[REVISIONS.storage].records) == 2
+        delete(other.api, DEPLOYMENTS, "default", "web", DeleteOptions())
+        await asyncio.sleep(5)
+        left = {p["metadata"]["labels"]["app"] for p in pods(other)}
+        assert left == {"db", "agent"}
