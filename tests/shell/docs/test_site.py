@@ -32,24 +32,34 @@ def test_each_document_has_a_page_of_its_own(named):
 @pytest.mark.parametrize(
     ("document", "link", "mended"),
     [
-        ("docs/a.md", "[x](b.md#c)", "[x](b.md#c)"),
-        ("docs/a.md", "[x](../README.md)", "[x](index.md)"),
-        ("README.md", "[x `y`](docs/b.md)", "[x `y`](b.md)"),
-        ("docs/a.md", "[x](../kit/README.md#z)", "[x](repository/kit.md#z)"),
-        ("docs/a.md", "[x](../kit)", "[x](repository/kit.md)"),
-        ("kit/README.md", "[x](../docs/spec/c.md)", "[x](../spec/c.md)"),
-        ("docs/spec/c.md", "[x](../../README.md)", "[x](../index.md)"),
-        ("docs/a.md", "[x](#c) [y](https://b) ![z](p.png)", "[x](#c) [y](https://b) ![z](p.png)"),
-        ("docs/a.md", "[x](../app/cli/run.py) [y](b.md)", "x [y](b.md)"),
-        ("docs/a.md", "[x](../app/nosuch.py)", "[x](../app/nosuch.py)"),
-        ("docs/a.md", "```\n[x](../app/cli/run.py)\n```", "```\n[x](../app/cli/run.py)\n```"),
+        ("docs/install.md", "[x](plugins.md#c)", "[x](plugins.md#c)"),
+        ("docs/install.md", "[x](../README.md)", "[x](index.md)"),
+        ("README.md", "[x `y`](docs/plugins.md)", "[x `y`](plugins.md)"),
+        ("docs/install.md", "[x](../kit/README.md#z)", "[x](repository/kit.md#z)"),
+        ("docs/install.md", "[x](../kit)", "[x](repository/kit.md)"),
+        ("kit/README.md", "[x](../docs/spec/cycle.md)", "[x](../spec/cycle.md)"),
+        ("docs/spec/cycle.md", "[x](../../README.md)", "[x](../index.md)"),
+        (
+            "docs/install.md",
+            "[x](#c) [y](https://b) ![z](p.png)",
+            "[x](#c) [y](https://b) ![z](p.png)",
+        ),
+        ("docs/install.md", "[x](../app/cli/run.py) [y](plugins.md)", "x [y](plugins.md)"),
+        ("docs/install.md", "[x](../app/nosuch.py)", "[x](../app/nosuch.py)"),
+        ("docs/install.md", "```\n[x](../app/cli/run.py)\n```", "```\n[x](../app/cli/run.py)\n```"),
     ],
 )
 def test_links(document, link, mended):
-    pages = {"README.md", "docs/a.md", "docs/b.md", "docs/spec/c.md", "kit/README.md"}
+    pages = {
+        "README.md",
+        "docs/install.md",
+        "docs/plugins.md",
+        "docs/spec/cycle.md",
+        "kit/README.md",
+    }
     assert relinked(link, document, pages, "") == mended
 
 
 def test_links_to_files_lead_to_the_repository():
-    text = relinked("[x](../app/cli/run.py)", "docs/a.md", set(), "https://example.com/r")
+    text = relinked("[x](../app/cli/run.py)", "docs/install.md", set(), "https://example.com/r")
     assert text == "[x](https://example.com/r/blob/main/app/cli/run.py)"
