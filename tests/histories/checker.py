@@ -44,6 +44,9 @@ from tests.histories.workload import PROFILE
 #: Requests that only a leader may send.
 _GUARDED = frozenset({"bind", "patch status", "delete pod", "patch volume", "event", *CALLS})
 #: Tasks that a process has while it runs; all others end.
+#: Seconds for which an eviction may be under way, after its preemptor waits no longer.
+UNDER_WAY = 5.0
+
 _ETERNAL = ("process", "watch ", "events", "lease events", "event loop lag", "election", "schedule", "wait for",
             "flush queue", "scheduling loop", "free memory")  # fmt: skip
 
@@ -101,14 +104,18 @@ class Checker(Watcher):
             self.violated(f"{request} does not say which pod it means")
         now = {pod["metadata"]["uid"]: pod for pod in self._server.all(PODS)}
         told = request.sender.told.view.pods
+        since = request.sent_at - UNDER_WAY
+        waited = {uid: pod for uid, (end, pod) in request.sender.told.waited.items() if end > since}
         victim, decision = now.get(uid), request.sender.decisions.get(uid)
         if victim is None:
             return
         node = victim["spec"].get("nodeName") or (decision.node if decision else "")
-        for preemptor in {**now, **told}.values():
+        for preemptor in {**now, **told, **waited}.values():
             known = preemptor["metadata"]["uid"]
             waits = any(
-                pods[known]["spec"].get("nodeName") is None for pods in (now, told) if known in pods
+                pods[known]["spec"].get("nodeName") is None
+                for pods in (now, told, waited)
+                if known in pods
             )
             lower = victim["spec"].get("priority", 0) < preemptor["spec"].get("priority", 0)
             if waits and lower and all(each.agrees(known, node) for each in self.extenders):

@@ -96,8 +96,11 @@ class View:
 class Told:
     """Follows what a process has been told, line by line, as a faultless informer would take it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: ProcessClock) -> None:
+        self._clock = clock
         self.view = View()
+        #: Pods that wait no longer: until when they did by the process' clock, and what they were, by uid.
+        self.waited: dict[str, tuple[float, Manifest]] = {}
         #: Pages of lists that the process has, but perhaps not all of them, or has not yet looked at: by resource.
         self._pages: dict[tuple[str, str], tuple[str, list[Manifest]]] = {}
 
@@ -122,7 +125,10 @@ class Told:
         if not version or request.params.get("resourceVersion") != version:
             return
         del self._pages[resource]
+        before = dict(self.view.pods)
         self.view.put(resource, items)
+        for uid, pod in before.items():
+            self._changed(uid, pod)
 
     def views(self) -> list[View]:
         """What the process may believe: with and without lists that it has perhaps not looked at."""
@@ -140,10 +146,18 @@ class Told:
             return
         known, name = self.view.of(resource)
         key = manifest["metadata"][name]
+        before = known.get(key)
         if entry.type == "DELETED":
             known.pop(key, None)
         else:
             known[key] = manifest
+        if known is self.view.pods and before is not None:
+            self._changed(key, before)
+
+    def _changed(self, uid: str, before: Manifest) -> None:
+        pod = self.view.pods.get(uid)
+        if "nodeName" not in before["spec"] and (pod is None or "nodeName" in pod["spec"]):
+            self.waited[uid] = self._clock.look(), before
 
 
 class Decision(NamedTuple):
@@ -190,7 +204,7 @@ class Replica(process.Process):
         self.loop.replica = self
         self.loop.set_exception_handler(self._lost_exception)
         self.loop.on_restless = lambda: watcher.complains(self, "is busy without end")
-        self.told = Told()
+        self.told = Told(clock)
         #: Nothing goes through to or from this process until then.
         self.cut_off_until = -math.inf
         #: Until when, by its own clock, it holds the lease as far as it can know; inf where there is none.
