@@ -5,6 +5,7 @@ It finds the node names by scanning the bytes, so that what is measured is the s
 
 import argparse
 import asyncio
+import functools
 import json
 import re
 from typing import Final
@@ -75,6 +76,7 @@ def main() -> None:
         access_log=None,
         shutdown_timeout=0.5,
         handler_cancellation=True,
+        print=functools.partial(print, flush=True),
     )
 
 
