@@ -1,8 +1,11 @@
 """What holds for every test."""
 
 import asyncio
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # The same code has the same outcome, however busy the machine is: the same examples every time, with no limit on their time.
@@ -21,3 +24,12 @@ def pytest_sessionstart() -> None:
     """
     asyncio.set_event_loop(None)
     os.environ.pop("PYTHONUNBUFFERED", None)
+
+
+@pytest.fixture(autouse=True)
+def same_log_level() -> Iterator[None]:
+    """Restores the level of the root logger: pytest keeps what is logged, and with it the frames of exceptions."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)

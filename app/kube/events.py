@@ -46,7 +46,7 @@ RETRY: Final = 10.0
 IDLE: Final = 360.0
 REFRESH: Final = 1800.0
 #: Largest number of series; the oldest is closed early.
-MAX_SERIES: Final = 15_000
+MAX_SERIES: Final = 12_500
 #: Largest number of series that wait to be sent, which are among those that are kept anyway; 2500 preemptors with three victims
 #: each cause 12,500.
 QUEUE_SIZE: Final = MAX_SERIES

@@ -15,7 +15,7 @@ _ENOUGH: Final = 65_536
 #: A limit above this means no limit in cgroups version 1.
 _UNLIMITED: Final = 1 << 60
 #: Seconds between two returns of free memory to the system.
-_TRIM_SECONDS: Final = 60.0
+_TRIM_SECONDS: Final = 15.0
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ def resident_memory() -> int:
 
 
 async def return_free_memory() -> None:
-    """Once a minute, until cancelled, returns the free pages of the C heap to the system, where the C library can (glibc).
+    """Every 15 s, until cancelled, returns the free pages of the C heap to the system, where the C library can (glibc).
 
     Objects that stay lie between others that have gone: without this the heap still grows by a third after a hundred thousand pods,
     though nothing more is kept. One call takes about a millisecond.

@@ -188,7 +188,7 @@ class DirectHistory(History):
         try:
             for told in informer._feed.read([line]):
                 for change in informer._store.apply(told):
-                    informer._handle(change)
+                    informer._handle(*change)
         except KubeApiError:
             server.expire(event.kind)
             await self._world.quiet(15)

@@ -121,12 +121,12 @@ def test_connections_to_the_endpoints_follow_from_the_descriptors():
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("library", ["glibc", "one without malloc_trim"])
-async def test_free_memory_is_returned_each_minute(monkeypatch, library):
+async def test_free_memory_is_returned_again_and_again(monkeypatch, library):
     trims = []
     functions = {"malloc_trim": trims.append} if library == "glibc" else {}
     monkeypatch.setattr(limits.ctypes, "CDLL", lambda _name: SimpleNamespace(**functions))
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(40):
             await limits.return_free_memory()
     assert trims == ([0, 0] if functions else [])
 
@@ -134,5 +134,5 @@ async def test_free_memory_is_returned_each_minute(monkeypatch, library):
 @pytest.mark.looptime
 async def test_free_memory_is_returned_to_this_system():
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(61):
+        async with asyncio.timeout(16):
             await limits.return_free_memory()
