@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 from app.cli.console import console
+from app.cli.flags import read_number
 from app.cli.process import explained, run_loop
 from app.cli.run import serving_flags, serving_options
 from app.kube.errors import ConfigurationError as ConnectionSettingsError
@@ -62,7 +63,15 @@ _EXPECTED: Final = (
 @click.option(
     "--logging-format", type=click.Choice(["text", "json"]), default="text", help="Of the log."
 )
-@click.option("-v", "verbosity", type=int, default=0, help="Verbosity of the log.")
+@click.option(
+    "-v",
+    "--v",
+    "verbosity",
+    type=read_number,
+    default="0",
+    metavar="LEVEL",
+    help="Verbosity of the log.",
+)
 @click.pass_context
 def _shadow(context: click.Context, /, config: Path | None, **given: Any) -> None:
     """Judge the decisions of a cluster's scheduler, without writing anything.

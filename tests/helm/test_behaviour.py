@@ -207,6 +207,7 @@ def test_spread_constraints_get_this_release_s_selector(helm: Helm) -> None:
 def test_the_scheduler_knows_its_flags(helm: Helm, name: str) -> None:
     subcommand, *given = of_file(helm, name).container["args"]
     command = {"run": run, "shadow": shadow}[subcommand]
+    command.make_context(subcommand, list(given))
     known = {option for parameter in command.params for option in parameter.opts}
     assert {flag.partition("=")[0] for flag in given} <= known - WITHOUT_EFFECT.keys()
 
