@@ -5,16 +5,18 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from app.framework.args import Profile
+from app.framework.diagnosis import EXTENDER
 from app.framework.interface import Clock, Plugin, WaitingPods
 from app.framework.probe import NULL_PROBE, Probe
 from app.framework.profile import ProfilePlugins, resolve_plugins
-from app.framework.runner import Framework, ProfileHandle
+from app.framework.runner import ANY_CHANGE, Framework, ProfileHandle
 from app.plugins.registry import capabilities
 from app.settings.load import Loaded
 from app.settings.models import KubeSchedulerProfile
 from app.settings.problems import Finding, Path, Problem
 from app.state.cluster import Cluster
 from app.state.nominator import Nominator
+from app.state.queue.hints import HintRegistration, with_taint_registrations
 from app.state.table import NodeTable
 
 
@@ -99,3 +101,17 @@ def plugin_names(profiles: Iterable[Profile]) -> frozenset[str]:
     return frozenset(
         name for profile in profiles for names in profile.points.values() for name in names
     )
+
+
+def hints(framework: Framework, *, extended: bool) -> tuple[HintRegistration, ...]:
+    """The hint registrations of a profile. Extenders do not say what their pods wait for, so any event wakes these.
+
+    See docs/spec/cluster-events.md#registration.
+    """
+    given = [
+        HintRegistration(each.event, plugin, each.hint, each.template_only, each.narrow)
+        for plugin, each in framework.queueing_hints()
+    ]
+    if extended:
+        given += [HintRegistration(each.event, EXTENDER) for each in ANY_CHANGE]
+    return with_taint_registrations(given)

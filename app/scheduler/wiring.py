@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from app.extender.chain import ExtenderChain
 from app.framework.args import Profile
-from app.framework.diagnosis import EXTENDER
-from app.framework.runner import ANY_CHANGE, Framework
+from app.framework.runner import Framework
 from app.kube.informer import Informer, wait_synced
 from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.watch_decoder import ResourceKind
@@ -34,7 +33,7 @@ from app.scheduler.loop import QueueFlusher, SchedulingLoop
 from app.scheduler.parts import ApiServer, Parts, Runtime
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
-from app.scheduler.profiles import build_framework, plugin_names
+from app.scheduler.profiles import build_framework, hints, plugin_names
 from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import extenders_of
 from app.scheduler.status_patches import StatusPatcher
@@ -43,7 +42,6 @@ from app.settings.load import Settings
 from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.nominator import Nominator
-from app.state.queue.hints import HintRegistration, with_taint_registrations
 from app.state.queue.scheduling_queue import RetryTimes, SchedulingQueue
 from app.state.scheduler_state import (
     AbandonPod,
@@ -177,7 +175,7 @@ class Scheduler:
             sort_key=self._queue_sort(),
             pre_enqueue=lambda pod: checks.get(pod.spec.scheduler_name, ()),
             hints={
-                name: _hints(framework, extended=extended)
+                name: hints(framework, extended=extended)
                 for name, framework in self.frameworks.items()
             },
             times=RetryTimes(
@@ -398,17 +396,3 @@ class Scheduler:
                 self.evictor.preemptions.count,
                 len(self.patcher),
             )
-
-
-def _hints(framework: Framework, *, extended: bool) -> tuple[HintRegistration, ...]:
-    """The hint registrations of a profile. Extenders do not say what their pods wait for, so any event wakes these.
-
-    See docs/spec/cluster-events.md#registration.
-    """
-    given = [
-        HintRegistration(each.event, plugin, each.hint, each.template_only, each.narrow)
-        for plugin, each in framework.queueing_hints()
-    ]
-    if extended:
-        given += [HintRegistration(each.event, EXTENDER) for each in ANY_CHANGE]
-    return with_taint_registrations(given)
