@@ -25,7 +25,7 @@ from app.state.columns.resources import Int64
 from app.state.scheduler_state import SchedulerState
 from app.state.view import Rows
 from app.tools.shadow.reasons import counts, factors, largest, plugins_of_message
-from app.tools.shadow.timeline import Entry, Outcome, Timeline, may_be_later, precedes
+from app.tools.shadow.timeline import Entry, Outcome, Timeline, is_eviction, may_be_later, precedes
 from app.tools.shadow.verdict import (
     DOES_NOT_FIT,
     FITS,
@@ -55,7 +55,6 @@ _STEPS_AHEAD: Final = (1, 2, 4, 8, 16, 32, 64)
 _FEW_NODES: Final = 200
 #: Pods from which the latency of the cluster's scheduler is estimated.
 _OBSERVED: Final = 64
-_PREEMPTED: Final = "PreemptionByScheduler"
 
 
 class Moves(NamedTuple):
@@ -357,7 +356,7 @@ class Judge:
         nominated = outcome.node
         preempting = _Preempting()
         effects = cast("Effects", preempting)
-        result: PostFilterResult | None = _finished(
+        result: PostFilterResult | None = finished(
             attempt.framework.post_filter(attempt.state, attempt.pod, diagnosis, effects)
         )
         failed = result is not None and not result.status.ok
@@ -467,12 +466,15 @@ class _Preempting:
     def evict(self, eviction: Eviction) -> None:
         """Evicts nothing."""
 
+    async def sleep(self, _seconds: float) -> None:
+        """Returns at once: a long search goes on."""
+
     def victims_on(self, node: str) -> tuple[str, ...]:
         victims = self.candidates.get(node)
         return () if victims is None else tuple(sorted(pod.key for pod in victims.pods))
 
 
-def _finished(coroutine: Coroutine[Any, Any, T]) -> T:
+def finished(coroutine: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine that never waits."""
     try:
         coroutine.send(None)
@@ -489,16 +491,7 @@ def _matters(entry: Entry, outcome: Outcome) -> bool:
 
 def _evicts(entry: Entry, node: str) -> bool:
     """Whether a change shows that a scheduler evicts a pod on this node."""
-    kind, old, new = entry.change
-    if kind is not Pod or old is None or new is None or new.node_name != node:
-        return False
-    condition = new.condition("DisruptionTarget")
-    return (
-        condition is not None
-        and condition.reason == _PREEMPTED
-        and condition.status == "True"
-        and old.condition("DisruptionTarget") is None
-    )
+    return entry.node_name == node and is_eviction(entry.change)
 
 
 def _numbers(moves: Moves) -> tuple[tuple[int, ...], tuple[int, ...]]:

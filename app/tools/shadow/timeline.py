@@ -20,6 +20,9 @@ from app.state.scheduler_state import Change, Command, SchedulerState
 
 #: Seconds by which watches of different kinds may differ.
 _SKEW: Final = 0.1
+#: The condition that a scheduler gives to the pods that it evicts, and its reason.
+_DISRUPTION: Final = "DisruptionTarget"
+_PREEMPTED: Final = "PreemptionByScheduler"
 
 
 class Outcome(NamedTuple):
@@ -94,6 +97,20 @@ def may_be_later(change: Entry, outcome: Outcome) -> bool:
     if change.change.kind is Pod:
         return change.number > outcome.queued
     return change.at > outcome.queued_at - _SKEW
+
+
+def is_eviction(change: Change) -> bool:
+    """Whether a change shows that a scheduler evicts a pod with a node."""
+    kind, old, new = change
+    if kind is not Pod or old is None or new is None or not new.node_name:
+        return False
+    condition = new.condition(_DISRUPTION)
+    return (
+        condition is not None
+        and condition.reason == _PREEMPTED
+        and condition.status == "True"
+        and old.condition(_DISRUPTION) is None
+    )
 
 
 def _refusal(old: Pod, new: Pod) -> str | None:
