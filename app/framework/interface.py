@@ -425,13 +425,6 @@ class QueueSortPlugin(Plugin, Protocol):
         """The pod with the smallest key is popped first; all keys must be comparable."""
 
 
-class SelectivePlugin(Plugin, Protocol):
-    """Can tell from a pod's spec that it does not apply; for plugins at PreFilter, Filter, PreScore or Score."""
-
-    def concerns(self, template: PodTemplate) -> bool:
-        """False skips the plugin from PreFilter to Score for pods of this template; called once per template."""
-
-
 class PreFilterPlugin(Plugin, Protocol):
     """Runs before the filters: prepares data, restricts the nodes, or rejects the pod."""
 
@@ -565,7 +558,7 @@ def acts_at(plugin: type | Plugin, point: str) -> bool:
 
 
 def concerned(plugin: Plugin, template: PodTemplate) -> bool:
-    """Whether a plugin applies to pods of this template, from PreFilter to Score."""
+    """Whether a plugin applies to pods of this template, from PreFilter to Score: its ``concerns`` may say that it does not."""
     concerns: Callable[[PodTemplate], bool] | None = getattr(plugin, "concerns", None)
     return concerns is None or concerns(template)
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from app.extender.chain import ExtenderChain
 from app.framework.args import Profile
+from app.framework.interface import QueueSortPlugin
 from app.framework.runner import Framework
 from app.kube.informer import Informer, wait_synced
 from app.kube.resource_claims import ResourceClaimRequests
@@ -191,7 +192,8 @@ class Scheduler:
 
     def _queue_sort(self) -> Callable[[Any], Any]:
         first = next(iter(self.frameworks.values()))
-        return first.plugins.at("queueSort")[0].sort_key  # type: ignore[no-any-return]  # every profile has exactly one
+        plugin: QueueSortPlugin = first.plugins.at("queueSort")[0]  # every profile has exactly one
+        return plugin.sort_key
 
     # ------------------------------------------------------------ informers
 

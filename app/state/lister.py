@@ -1,7 +1,6 @@
 """The objects of one kind, and the callbacks that follow their changes."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from app.model.objects import Named
@@ -28,25 +27,21 @@ class Lister(Generic[T]):
     """The objects of one kind by namespace and name (namespace "" for cluster-scoped kinds)."""
 
     def __init__(self) -> None:
-        self._by_namespace: defaultdict[str, dict[str, T]] = defaultdict(dict)
+        #: By (namespace, name).
+        self._objects: dict[tuple[str, str], T] = {}
         self._followers: list[Follower[T]] = []
         #: Incremented with every change.
         self.version = 0
 
     def get(self, name: str, namespace: str = "") -> T | None:
         """The object, or None if it does not exist."""
-        return self._by_namespace[namespace].get(name) if namespace in self._by_namespace else None
-
-    def in_namespace(self, namespace: str) -> Mapping[str, T]:
-        """The objects of a namespace by name."""
-        return self._by_namespace.get(namespace, {})
+        return self._objects.get((namespace, name))
 
     def __iter__(self) -> Iterator[T]:
-        for objects in self._by_namespace.values():
-            yield from objects.values()
+        return iter(self._objects.values())
 
     def __len__(self) -> int:
-        return sum(len(objects) for objects in self._by_namespace.values())
+        return len(self._objects)
 
     def follow(self, follower: Follower[T]) -> None:
         """Calls ``follower(old, new)`` after every change from now on."""
@@ -54,18 +49,15 @@ class Lister(Generic[T]):
 
     def store(self, obj: T) -> None:
         """Adds or updates an object."""
-        objects = self._by_namespace[obj.namespace]
-        old = objects.get(obj.name)
-        objects[obj.name] = obj
+        key = obj.namespace, obj.name
+        old = self._objects.get(key)
+        self._objects[key] = obj
         self.version += 1
         notify(self._followers, old, obj)
 
     def remove(self, obj: T) -> None:
         """Removes an object; does nothing if it does not exist."""
-        objects = self._by_namespace.get(obj.namespace, {})
-        old = objects.pop(obj.name, None)
-        if not objects:
-            self._by_namespace.pop(obj.namespace, None)
+        old = self._objects.pop((obj.namespace, obj.name), None)
         self.version += 1
         if old is not None:
             notify(self._followers, old, None)

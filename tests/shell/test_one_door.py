@@ -14,7 +14,6 @@ READ_ONLY = {
         "dump",
         "earliest",
         "get",
-        "in_flight_pods",
         "pending_pods",
         "statistics",
         "where",

@@ -3,6 +3,7 @@
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from app.extender.memory import AnswerMemory
@@ -211,15 +212,11 @@ _WATCHES: Final[Sequence[tuple[str, str, Callable[[InformerStatistics], float | 
 
 def register_scheduler(families: MetricFamilies, sources: Sources) -> None:
     """Queue, cache, plugins, bindings and watches."""
-
-    def compute(metric: _Computed) -> Callable[[], Values]:
-        return lambda: metric.values(sources)
-
     for metric in _SCHEDULER:
         families.computed(
             metric.name,
             metric.text,
-            compute(metric),
+            partial(metric.values, sources),
             metric.labels,
             counter=metric.counter,
             stability=metric.stability,

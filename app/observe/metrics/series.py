@@ -166,41 +166,25 @@ class MetricFamily(Generic[S]):
         for series in self.of.values():
             series.reset()
 
-    def collect(self) -> Iterator[Metric]:
-        """All series."""
-        yield self._filled(self.of.items())
 
-    def _family(self) -> Metric:
-        raise NotImplementedError
+class SampleFamily(MetricFamily[Sample]):
+    """Counters, or gauges that are updated by events; other gauges are computed (see ComputedFamily)."""
 
-    def _filled(self, series: Iterable[tuple[Labels, S]]) -> Metric:
-        raise NotImplementedError
-
-
-class CounterFamily(MetricFamily[Sample]):
-    """Counters."""
-
-    def __init__(self, name: str, text: str, *, stability: str, labels: Labels = ()) -> None:
+    def __init__(
+        self, name: str, text: str, *, stability: str, labels: Labels, counter: bool
+    ) -> None:
         super().__init__(name, text, stability=stability, labels=labels, make=Sample)
-
-    def _family(self) -> CounterMetricFamily | GaugeMetricFamily:
-        return CounterMetricFamily(self.name, self.help, labels=self.label_names)
-
-    def _filled(self, series: Iterable[tuple[Labels, Sample]]) -> Metric:
-        family = self._family()
-        for labels, sample in series:
-            family.add_metric(labels, sample.value)
-        return family
-
-
-class GaugeFamily(CounterFamily):
-    """Gauges that are updated by events; others are computed (see ComputedFamily)."""
-
-    def _family(self) -> GaugeMetricFamily:
-        return GaugeMetricFamily(self.name, self.help, labels=self.label_names)
+        self._counter: Final = counter
 
     def reset(self) -> None:
-        """Does nothing: a gauge shows the current state."""
+        """Sets counters to zero. A gauge keeps its value: it shows the current state."""
+        if self._counter:
+            super().reset()
+
+    def collect(self) -> Metric:
+        """All series."""
+        values = {labels: sample.value for labels, sample in self.of.items()}
+        return _metric(self.name, self.help, self.label_names, values, counter=self._counter)
 
 
 @functools.cache
@@ -219,19 +203,18 @@ class HistogramFamily(MetricFamily[Histogram]):
         *,
         stability: str,
         buckets: Sequence[float],
-        labels: Labels = (),
+        labels: Labels,
     ) -> None:
         super().__init__(
             name, text, stability=stability, labels=labels, make=lambda: Histogram(buckets)
         )
         self._buckets: Final = tuple(buckets)
 
-    def _family(self) -> HistogramMetricFamily:
-        return HistogramMetricFamily(self.name, self.help, labels=self.label_names)
-
-    def _filled(self, series: Iterable[tuple[Labels, Histogram]]) -> Metric:
-        family, edges = self._family(), _edges(self._buckets)
-        for labels, histogram in series:
+    def collect(self) -> Metric:
+        """All series."""
+        family = HistogramMetricFamily(self.name, self.help, labels=self.label_names)
+        edges = _edges(self._buckets)
+        for labels, histogram in self.of.items():
             buckets = list(zip(edges, accumulate(histogram.counts), strict=True))
             family.add_metric(labels, buckets, histogram.total)
         return family
@@ -251,8 +234,8 @@ class ComputedFamily:
         compute: Callable[[], Values],
         *,
         stability: str,
-        labels: Labels = (),
-        counter: bool = False,
+        labels: Labels,
+        counter: bool,
     ) -> None:
         self.name: Final = name
         self._help: Final = f"[{stability}] {text}"
@@ -263,46 +246,48 @@ class ComputedFamily:
     def reset(self) -> None:
         """Does nothing."""
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Metric:
         """The metric with its current values."""
-        family = self._family()
-        for labels, value in self._compute().items():
-            family.add_metric(labels, value)
-        yield family
-
-    def _family(self) -> CounterMetricFamily | GaugeMetricFamily:
-        make = CounterMetricFamily if self._counter else GaugeMetricFamily
-        return make(self.name, self._help, labels=self._labels)
+        return _metric(self.name, self._help, self._labels, self._compute(), counter=self._counter)
 
 
-F = TypeVar("F", CounterFamily, GaugeFamily, HistogramFamily, ComputedFamily)
+def _metric(name: str, text: str, labels: Labels, values: Values, *, counter: bool) -> Metric:
+    make = CounterMetricFamily if counter else GaugeMetricFamily
+    family = make(name, text, labels=labels)
+    for each, value in values.items():
+        family.add_metric(each, value)
+    return family
+
+
+AnyFamily = SampleFamily | HistogramFamily | ComputedFamily
+F = TypeVar("F", SampleFamily, HistogramFamily, ComputedFamily)
 
 
 class MetricFamilies:
     """Creates families and resets them; one collector of the registry, since it takes long to register many."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._families: Final[
-            dict[str, CounterFamily | GaugeFamily | HistogramFamily | ComputedFamily]
-        ] = {}
+        self._families: Final[dict[str, AnyFamily]] = {}
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
         """All metrics."""
         for family in self._families.values():
-            yield from family.collect()
+            yield family.collect()
 
     def counter(
         self, name: str, text: str, labels: Labels = (), *, stability: str = ALPHA
-    ) -> CounterFamily:
-        """A new CounterFamily. Without labels it shows 0 from the beginning. Raises ValueError if the name is taken."""
-        return self._add(CounterFamily(name, text, stability=stability, labels=labels))
+    ) -> SampleFamily:
+        """A new counter. Without labels it shows 0 from the beginning. Raises ValueError if the name is taken."""
+        return self._add(SampleFamily(name, text, stability=stability, labels=labels, counter=True))
 
     def gauge(
         self, name: str, text: str, labels: Labels = (), *, stability: str = ALPHA
-    ) -> GaugeFamily:
-        """A new GaugeFamily; see ``counter``."""
-        return self._add(GaugeFamily(name, text, stability=stability, labels=labels))
+    ) -> SampleFamily:
+        """A new gauge; see ``counter``."""
+        return self._add(
+            SampleFamily(name, text, stability=stability, labels=labels, counter=False)
+        )
 
     def histogram(
         self,

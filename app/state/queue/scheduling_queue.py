@@ -451,10 +451,6 @@ class SchedulingQueue:
         """The waiting pods: active ones in their order, then those that back off, then the others."""
         return [queued.pod for pods in self._queues.values() for queued in pods]
 
-    def in_flight_pods(self) -> list[Pod]:
-        """The pods in flight, in the order in which they were popped."""
-        return [queued.pod for queued in self._in_flight]
-
     def all_pods(self) -> list[QueuedPod]:
         """The pods that wait or are in flight, in the order of arrival."""
         return list(self._pods.values())

@@ -424,7 +424,7 @@ def test_every_place_is_counted():
     assert [pod.name for pod in queue.pending_pods()] == [
         "active", "backoff", "error backoff", "unschedulable", "gated",
     ]  # fmt: skip
-    assert [pod.name for pod in queue.in_flight_pods()] == ["in flight"]
+    assert [each.pod.name for each in queue.all_pods() if each.place is FLYING] == ["in flight"]
 
 
 def test_the_dump_says_why_a_pod_waits():

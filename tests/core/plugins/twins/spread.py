@@ -69,8 +69,8 @@ def own_rules(pod, action):
 def default_rules(world, pod, defaults):
     """``defaults``: (key, max_skew) pairs; the selector is merged from Services and the controller."""
     pairs, tests = {}, []
-    for service in world.cluster.services.in_namespace(pod.namespace).values():
-        wanted = service.spec.selector
+    for service in world.cluster.services:
+        wanted = service.spec.selector if service.namespace == pod.namespace else None
         if wanted is not None and all(pod.labels.get(k) == v for k, v in wanted.items()):
             pairs.update(wanted)
     owner = pod.owner
