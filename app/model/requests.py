@@ -5,7 +5,6 @@ Amounts are summed exactly in nano-units and rounded once, into scheduler units:
 """
 
 import functools
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -13,6 +12,7 @@ import msgspec
 
 from app.model import quantity
 from app.model.limits import MAX_RESOURCE_NAME, MAX_RESOURCES
+from app.model.names import is_qualified_name
 from app.model.objects import Container, ContainerStatus, PodSpec, ResourceRequirements, Resources
 
 CPU: Final = "cpu"
@@ -33,22 +33,11 @@ _NONZERO_DEFAULTS: Final = {
     CPU: DEFAULT_MILLI_CPU * quantity.MICRO,
     MEMORY: DEFAULT_MEMORY * quantity.NANO,
 }
-_QUALIFIED_NAME = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)")
-_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-
 #: Results for longer texts are not cached.
 _MAX_REMEMBERED: Final = 64
 
 #: Amounts by resource name, in nano-units or scheduler units.
 Amounts = dict[str, int]
-
-
-def is_qualified_name(name: str) -> bool:
-    """Whether ``name`` is ``[prefix/]name`` with a DNS subdomain as prefix (at most 253 and 63 characters)."""
-    prefix, slash, tail = name.rpartition("/")
-    if slash and not (0 < len(prefix) <= 253 and _DNS_SUBDOMAIN.fullmatch(prefix)):
-        return False
-    return len(tail) <= 63 and _QUALIFIED_NAME.fullmatch(tail) is not None
 
 
 def is_extended(name: str) -> bool:

@@ -10,6 +10,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from app.model.gotext import Duration
+from app.model.names import qualified_name_errors
+from app.model.requests import is_extended
 from app.settings.args import PluginArgs
 from app.settings.base import V1
 from app.settings.defaults import REMOVED_PLUGINS
@@ -24,7 +26,6 @@ from app.settings.models import (
     LeaderElectionConfiguration,
     PluginSet,
 )
-from app.settings.names import is_extended_resource_name, qualified_name_errors
 from app.settings.plugins import enabled_names, merge_plugins
 from app.settings.problems import Finding, Path
 from app.settings.structure import closest
@@ -213,7 +214,7 @@ def _extended_resource(path: Path, name: str) -> Findings:
     errors = qualified_name_errors(name)
     for error in errors:
         yield invalid(path, name, error)
-    if not errors and not is_extended_resource_name(name):
+    if not errors and not is_extended(name):
         yield invalid(path, name, "is an invalid extended resource name")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from app.model.gotext import Duration
+from app.model.names import label_value_errors, qualified_name_errors
 from app.settings.args import (
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
@@ -26,7 +27,6 @@ from app.settings.args import (
     VolumeBindingArgs,
 )
 from app.settings.fieldtext import duplicate, forbidden, invalid, required, unsupported
-from app.settings.names import label_value_errors, qualified_name_errors
 from app.settings.problems import Finding, Path
 
 Findings = Iterator[Finding]

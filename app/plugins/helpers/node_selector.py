@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from app.model.gotext import quote
+from app.model.names import is_qualified_name
 from app.model.objects import (
     Node,
     NodeSelector,
@@ -22,7 +23,6 @@ from app.model.objects import (
     PodSpec,
     PreferredSchedulingTerm,
 )
-from app.model.requests import is_qualified_name
 from app.model.selectors import (
     Requirement,
     Selector,

@@ -1,42 +1,17 @@
 """Validation for objects of all kinds: names, labels, finalizers, immutable metadata."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from app.model.names import (
+    NOT_A_LABEL_VALUE,
+    dns_name_errors,
+    label_value_errors,
+    qualified_name_errors,
+)
 from app.sim.errors import Cause, forbidden_value, invalid_value, required
 from app.sim.resources.kinds import Kind
 from app.sim.store import Object
-
-_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
-_LABEL_NAME: Final = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-
-_is_subdomain = re.compile(_SUBDOMAIN).fullmatch
-_is_label_name = re.compile(_LABEL_NAME).fullmatch
-
-_MAX_DNS_LABEL: Final = 63
-_MAX_SUBDOMAIN: Final = 253
-
-_NOT_A_SUBDOMAIN: Final = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    rf"'{_LABEL}(\.{_LABEL})*')"
-)
-_NOT_A_LABEL: Final = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
-    f"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
-)
-_NOT_A_KEY: Final = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_NOT_A_LABEL_VALUE: Final = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
 
 _STANDARD_FINALIZERS: Final = {"foregroundDeletion", "kubernetes", "orphan"}
 _NAMED_BY_LABEL: Final = {"namespaces", "services"}
@@ -47,20 +22,18 @@ _NAMED_BY_SEGMENT: Final = {"rbac.authorization.k8s.io"}
 
 def name_mistakes(field: str, name: str, *, single_label: bool) -> list[Cause]:
     """Checks a name, as a DNS label or subdomain; returns what is wrong with it."""
-    limit = _MAX_DNS_LABEL if single_label else _MAX_SUBDOMAIN
-    details = [f"must be no more than {limit} characters"] if len(name) > limit else []
-    if not _is_subdomain(name):
-        details.append(_NOT_A_LABEL if single_label else _NOT_A_SUBDOMAIN)
-    elif single_label and "." in name:
-        details.append("must not contain dots")
-    return [invalid_value(field, name, detail) for detail in details]
+    return _invalid(field, name, dns_name_errors(name, single_label=single_label))
+
+
+def _invalid(field: str, value: str, errors: Iterable[str]) -> list[Cause]:
+    return [invalid_value(field, value, error) for error in errors]
 
 
 def _segment_mistakes(name: str) -> list[Cause]:
     """Checks a name that may be anything that a path can have between two slashes."""
     details = [f"may not be '{name}'"] if name in (".", "..") else []
     details += [f"may not contain '{part}'" for part in ("/", "%") if part in name]
-    return [invalid_value("metadata.name", name, detail) for detail in details]
+    return _invalid("metadata.name", name, details)
 
 
 def metadata_mistakes(kind: Kind, value: Object) -> list[Cause]:
@@ -92,39 +65,14 @@ def label_mistakes(field: str, labels: Mapping[str, Any]) -> list[Cause]:
 
 def label_key_mistakes(field: str, key: str) -> list[Cause]:
     """Checks ``NAME`` or ``DOMAIN/NAME``: a label's key, a taint's, the type of a condition."""
-    prefix, slash, name = key.rpartition("/")
-    if "/" in prefix:
-        example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        return [invalid_value(field, key, f"a valid label key {_NOT_A_KEY} {example}")]
-    details = []
-    if slash and not prefix:
-        details.append("prefix part must be non-empty")
-    elif slash and not _is_subdomain(prefix):
-        details.append(f"prefix part {_NOT_A_SUBDOMAIN}")
-    if not name:
-        details.append("name part must be non-empty")
-    elif len(name) > _MAX_DNS_LABEL:
-        details.append(f"name part must be no more than {_MAX_DNS_LABEL} bytes")
-    if not _is_label_name(name):
-        details.append(f"name part {_NOT_A_KEY}")
-    return [invalid_value(field, key, detail) for detail in details]
+    return _invalid(field, key, qualified_name_errors(key))
 
 
 def label_value_mistakes(field: str, value: object) -> list[Cause]:
     """Checks a label's value, or what is compared with one."""
-    if not isinstance(value, str) or (value and not _is_label_name(value)):
-        return [invalid_value(field, str(value), _NOT_A_LABEL_VALUE)]
-    if len(value) > _MAX_DNS_LABEL:
-        detail = f"must be no more than {_MAX_DNS_LABEL} bytes"
-        return [invalid_value(field, value, detail)]
-    return []
-
-
-def is_extended_resource(name: str) -> bool:
-    """Whether a resource is an extended resource: its domain is not one of Kubernetes' own."""
-    if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
-        return False
-    return not label_key_mistakes("", f"requests.{name}")
+    if not isinstance(value, str):
+        return [invalid_value(field, str(value), NOT_A_LABEL_VALUE)]
+    return _invalid(field, value, label_value_errors(value))
 
 
 def metadata_update_mistakes(new: Object, old: Object) -> list[Cause]:

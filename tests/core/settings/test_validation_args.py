@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.core.model.test_names import NAME, VALUE
 from tests.core.settings.kit import mistakes, v1
-from tests.core.settings.test_names import NAME, VALUE
 
 ARGS = "profiles[0].pluginConfig[0].args"
 

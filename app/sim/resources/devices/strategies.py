@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from app.model.requests import is_extended
 from app.sim.errors import Cause, forbidden_value, invalid_value
 from app.sim.resources.devices.allocation import drop_freed_devices, results_of, status_mistakes
 from app.sim.resources.devices.checks import each, opaque
@@ -12,7 +13,7 @@ from app.sim.resources.devices.requests import (
 )
 from app.sim.resources.devices.slices import slice_mistakes, slice_update_mistakes
 from app.sim.resources.strategy import FreshStatus, WithoutStatus
-from app.sim.resources.validation import is_extended_resource, label_key_mistakes, label_mistakes
+from app.sim.resources.validation import label_key_mistakes, label_mistakes
 from app.sim.store import Object
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _class_mistakes(spec: Object) -> list[Cause]:
     causes = selector_mistakes(spec.get("selectors", []), "spec.selectors")
     causes += each(spec.get("config", ()), "spec.config", opaque, most=MAX_CONFIGURATIONS)
     resource = spec.get("extendedResourceName")
-    if resource is not None and not is_extended_resource(resource):
+    if resource is not None and not is_extended(resource):
         detail = "must be a valid extended resource name"
         causes.append(invalid_value("spec.extendedResourceName", resource, detail))
     return causes

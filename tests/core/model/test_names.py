@@ -1,6 +1,7 @@
 import pytest
 
-from app.settings.names import is_extended_resource_name, label_value_errors, qualified_name_errors
+from app.model.names import label_value_errors, qualified_name_errors
+from app.model.requests import is_extended
 
 NAME = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -77,4 +78,4 @@ def test_label_values(value, errors):
     ],
 )
 def test_extended_resource_names(name, extended):
-    assert is_extended_resource_name(name) is extended
+    assert is_extended(name) is extended
