@@ -1,0 +1,312 @@
+"""A cluster in which a configuration's own placements add up, beside the one that it follows."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from app.framework.testing import make_pod
+from app.model.objects import Node, OwnerReference, PodCondition
+from app.model.pod import Pod
+from app.plugins import registry
+from app.runtime.tasks import at_once
+from app.settings.load import load
+from app.state.queue.scheduling_queue import RetryTimes
+from app.state.scheduler_state import Change
+from app.tools.shadow.comparison import Comparison
+from app.tools.shadow.imagined import ImaginedCluster
+from app.tools.shadow.world import make_imagined_world
+from tests.core.shadow.playing import HEAD, Player, world
+
+PACKING = (
+    "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: "
+    "{type: MostAllocated, resources: [{name: cpu, weight: 1}, {name: memory, weight: 1}]}}}]}]\n"
+)
+OWNER = OwnerReference(kind="ReplicaSet", name="r", uid="r", controller=True)
+
+
+class Worlds(Player):
+    """A cluster that one configuration schedules, and the imagined one of another."""
+
+    def __init__(self, here: str = "", *, follows: Any = lambda _: False) -> None:
+        super().__init__(world(), world(here))
+        classes = registry.registry()
+        profiles = load(HEAD + here).to_plain(registry.capabilities(classes))
+        rng = np.random.default_rng(2)
+        self.imagined = ImaginedCluster(
+            make_imagined_world(profiles, classes, RetryTimes(), rng),
+            self.here.state,
+            rng,
+            follows=follows,
+        )
+
+    def go_on(self, seconds: float = 0.0) -> None:
+        """Both clusters take what was shown; then time passes."""
+        while self.timeline.ahead:
+            entry = self.timeline.ahead[0]
+            self.timeline.advance()
+            refused = entry.outcome is not None and entry.outcome.message is not None
+            self.imagined.take(entry.change, entry.at, refused=refused)
+            at_once(self.imagined.decide(entry.at))
+        self.now += seconds
+        at_once(self.imagined.decide(self.now))
+
+    def placed(self) -> dict[str, str]:
+        """The nodes of the imagined cluster's pods."""
+        return {pod.name: pod.node_name for pod in self.imagined.state.cache}
+
+    def waiting(self) -> set[str]:
+        return {queued.pod.name for queued in self.imagined.state.queue.all_pods()}
+
+    def compare(self) -> Comparison:
+        return at_once(self.imagined.compare(self.now))
+
+
+def spec(cpu: str, **parts: Any) -> dict[str, Any]:
+    requests = {"cpu": cpu, "memory": "1Gi"}
+    container = {"name": "c", "image": "i", "resources": {"requests": requests}}
+    return {"containers": [container], **parts}
+
+
+def owned(player: Player, name: str, **parts: Any) -> Pod:
+    """A pending pod with a controller, which both see."""
+    pod = player.versioned(make_pod(name, **parts), owner=OWNER)
+    player.tell(Pod, None, pod)
+    return pod
+
+
+def decided(player: Player, pod: Pod) -> Pod:
+    after = player.decide(pod)
+    player.show(Pod, pod, after)
+    return after
+
+
+def test_the_same_configuration_places_pods_as_in_the_real_cluster():
+    worlds = Worlds()
+    for name in "abcdef":
+        worlds.node(name)
+    for number in range(30):
+        worlds.schedule(f"p{number}", spec=spec("300m"))
+    worlds.go_on()
+    real = {pod.name: pod.node_name for pod in worlds.here.state.cache}
+    assert worlds.placed() == real
+    assert len(set(real.values())) == 6
+    told = worlds.compare()
+    assert told.theirs == told.mine
+    assert told.mine.pods == 30
+
+
+def test_own_placements_add_up():
+    """Bin packing fills a node, on which the real cluster has few pods, before it takes the next."""
+    worlds = Worlds(PACKING)
+    for name in "abcd":
+        worlds.node(name)
+    for number in range(8):
+        worlds.schedule(f"p{number}", spec=spec("500m"))
+    worlds.go_on()
+    assert len({pod.node_name for pod in worlds.here.state.cache}) == 4
+    assert len(set(worlds.placed().values())) == 1
+    told = worlds.compare()
+    assert told.theirs.utilization == told.mine.utilization
+    assert (told.theirs.idle_nodes, told.mine.idle_nodes) == (0, 3)
+
+
+def test_a_pod_is_not_decided_before_the_real_cluster_has_decided_on_it():
+    worlds = Worlds()
+    worlds.node("a")
+    pod = worlds.pod("p", spec=spec("1"))
+    worlds.go_on(5)
+    assert worlds.placed() == {}
+    assert (worlds.compare().theirs.waiting, worlds.compare().mine.waiting) == (1, 1)
+    decided(worlds, pod)
+    worlds.go_on()
+    assert worlds.placed() == {"p": "a"}
+    told = worlds.compare()
+    assert told.theirs.waits == told.mine.waits
+    assert told.mine.waiting == 0
+
+
+def test_a_pod_that_was_refused_there_may_be_bound_here():
+    here = "profiles: [{plugins: {filter: {disabled: [{name: NodeUnschedulable}]}}}]\n"
+    worlds = Worlds(here)
+    worlds.node("a", spec={"unschedulable": True})
+    pod = worlds.pod("p", spec=spec("1"))
+    after = decided(worlds, pod)
+    worlds.go_on()
+    assert after.node_name == ""
+    assert worlds.placed() == {"p": "a"}
+    told = worlds.compare()
+    assert (told.theirs.waiting, told.mine.waiting) == (1, 0)
+    assert sum(told.mine.waits.values()) == 1
+    worlds.gone(after)
+    worlds.go_on()
+    assert worlds.placed() == {}
+
+
+def test_a_pod_that_waits_here_is_tried_again_by_the_rules_of_the_queue():
+    added = (
+        "addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: "
+        "[{matchExpressions: [{key: disk, operator: Exists}]}]}}"
+    )
+    worlds = Worlds(f"profiles: [{{pluginConfig: [{{name: NodeAffinity, args: {{{added}}}}}]}}]\n")
+    worlds.node("a", labels={"disk": "ssd"})
+    worlds.node("b")
+    first = worlds.schedule("first", spec=spec("3"))
+    second = worlds.schedule("second", spec=spec("3"))
+    worlds.go_on(60)
+    assert {first.node_name, second.node_name} == {"a", "b"}
+    assert worlds.placed() == {"first": "a"}
+    assert worlds.waiting() == {"second"}
+    worlds.gone(first)
+    worlds.go_on()
+    assert worlds.placed() == {"second": "a"}
+    told = worlds.compare()
+    assert sum(told.theirs.waits.values()) == sum(told.mine.waits.values()) == 2
+    assert max(told.mine.waits) > max(told.theirs.waits)
+
+
+def fill(worlds: Worlds) -> None:
+    """A node that two pods of low priority fill in both clusters: one has a controller, one has none."""
+    worlds.node("a")
+    for pod in (owned(worlds, "owned", spec=spec("2")), worlds.pod("bare", spec=spec("2"))):
+        decided(worlds, pod)
+    worlds.go_on()
+    assert worlds.placed() == {"owned": "a", "bare": "a"}
+
+
+def test_victims_with_a_controller_wait_again_and_others_are_gone():
+    worlds = Worlds()
+    fill(worlds)
+    preemptor = worlds.pod("p", spec=spec("4", priority=100))
+    after = worlds.refused(preemptor, "0/1 nodes are available.", "a")
+    worlds.show(Pod, preemptor, after)
+    worlds.go_on()
+    worlds.go_on(15)
+    assert worlds.placed() == {"p": "a"}
+    assert worlds.waiting() == {"owned"}
+    told = worlds.compare()
+    assert (told.theirs.preempted, told.mine.preempted) == (0, 2)
+    # What the real cluster tells of the pods that have left changes nothing.
+    for pod in list(worlds.here.state.cache):
+        worlds.tell(Pod, pod, worlds.versioned(pod, start_time=5.0))
+    worlds.go_on()
+    assert (worlds.placed(), worlds.waiting()) == ({"p": "a"}, {"owned"})
+    for pod in list(worlds.here.state.cache):
+        worlds.gone(pod)
+    worlds.go_on()
+    assert (worlds.placed(), worlds.waiting()) == ({"p": "a"}, set())
+
+
+def test_preemptions_of_the_real_cluster_are_counted():
+    worlds = Worlds()
+    fill(worlds)
+    mark = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+    for pod in list(worlds.here.state.cache):
+        worlds.tell(Pod, pod, worlds.versioned(pod, conditions=(mark,)))
+    worlds.go_on()
+    told = worlds.compare()
+    assert (told.theirs.preempted, told.mine.preempted) == (2, 0)
+    assert worlds.compare().theirs.preempted == 0
+
+
+def test_of_equally_cheap_nodes_the_one_that_was_nominated_there_is_preempted():
+    for nominated in "abc":
+        worlds = Worlds()
+        for name in "abc":
+            worlds.node(name)
+            pod = worlds.pod(f"v{name}", spec=spec("3"))
+            worlds.show(Pod, pod, worlds.versioned(pod, node_name=name, start_time=1.0))
+        worlds.go_on()
+        preemptor = worlds.pod("p", spec=spec("3", priority=100))
+        after = worlds.refused(preemptor, "0/3 nodes are available.", nominated)
+        worlds.show(Pod, preemptor, after)
+        worlds.go_on()
+        assert f"v{nominated}" not in worlds.placed()
+        assert len(worlds.placed()) == 2
+
+
+def test_nodes_come_and_go():
+    worlds = Worlds(PACKING)
+    first = worlds.node("a")
+    pods = [owned(worlds, f"p{number}", spec=spec("1")) for number in range(2)]
+    decided(worlds, pods[0])
+    worlds.go_on()
+    worlds.node("b")
+    bound = worlds.versioned(pods[1], node_name="b")
+    worlds.theirs.state.apply(Change(Pod, pods[1], bound), 0.0)
+    worlds.show(Pod, pods[1], bound)
+    worlds.go_on()
+    assert worlds.placed() == {"p0": "a", "p1": "a"}
+    worlds.tell(Node, first, None)
+    worlds.go_on()
+    # The real cluster has p0 on the lost node, so that it will be deleted, and p1 on the other.
+    assert worlds.placed() == {"p0": "a", "p1": "b"}
+    assert worlds.compare().mine.nodes == 1
+    assert worlds.compare().mine.preempted == 0
+
+
+def test_pods_of_other_schedulers_and_of_the_first_list_are_where_they_really_are():
+    worlds = Worlds(PACKING)
+    worlds.node("a")
+    worlds.node("b")
+    there = msgspec.structs.replace(make_pod("old", spec=spec("1")), node_name="b")
+    refused = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="m")
+    waiting = msgspec.structs.replace(make_pod("waiting", spec=spec("1")), conditions=(refused,))
+    objects = {pod.key: pod for pod in (there, waiting, make_pod("new", spec=spec("1")))}
+    worlds.go_on()
+    worlds.here.state.apply_new(Pod, objects, 0.0)
+    worlds.imagined.fill(Pod, objects, 0.0)
+    worlds.go_on()
+    assert worlds.placed() == {"old": "b", "waiting": "b"}
+    other = worlds.pod("other", spec=spec("1", schedulerName="other"))
+    worlds.tell(Pod, other, worlds.versioned(other, node_name="a"))
+    worlds.go_on()
+    assert worlds.placed()["other"] == "a"
+    assert worlds.compare().mine.pods == 3
+
+
+def test_pods_that_cannot_be_decided_here_follow_the_real_cluster():
+    worlds = Worlds(PACKING, follows=lambda pod: pod.name == "asks")
+    for name in "ab":
+        worlds.node(name)
+    worlds.schedule("p", spec=spec("1"))
+    pod = worlds.pod("asks", spec=spec("1"))
+    worlds.show(Pod, pod, worlds.refused(pod, "refused"))
+    worlds.go_on()
+    assert "asks" not in worlds.placed()
+    latest = worlds.here.state.pods["default/asks"]
+    elsewhere = "b" if worlds.placed()["p"] == "a" else "a"
+    worlds.show(Pod, latest, worlds.versioned(latest, node_name=elsewhere))
+    worlds.go_on()
+    assert worlds.placed()["asks"] == elsewhere
+
+
+def test_nothing_is_kept_of_pods_that_have_gone():
+    worlds = Worlds(PACKING)
+    worlds.node("a")
+    for number in range(20):
+        pod = worlds.schedule(f"p{number}", spec=spec("1" if number % 2 else "9"))
+        worlds.go_on()
+        worlds.gone(pod)
+        worlds.go_on()
+    imagined = worlds.imagined
+    assert not imagined.state.pods
+    assert not imagined._undecided
+    assert not imagined._shapes
+    assert not imagined._there.since
+    assert not imagined._here.since
+    assert len(imagined.state.queue) == 0
+
+
+@pytest.mark.parametrize("cpus", [("2", "2"), ("3", "1")])
+def test_fragmentation_is_the_free_capacity_that_common_pods_cannot_use(cpus):
+    worlds = Worlds()
+    for name, cpu in zip("ab", cpus, strict=True):
+        worlds.node(name, status={"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "110"}})
+    worlds.pod("p", spec=spec("2"))
+    worlds.go_on()
+    told = worlds.compare()
+    assert [dict(shape.requests)["cpu"] for shape in told.shapes] == [2000]
+    assert told.mine.room == ([2] if cpus == ("2", "2") else [1])
+    assert told.mine.fragmentation == (0.0 if cpus == ("2", "2") else 0.5)
