@@ -105,6 +105,7 @@ PATCH_TYPES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 Outcome = tuple[Record, Literal["created", "updated"]]
 """The object after the request, and whether the request created it."""
 
+_NAME_ATTEMPTS: Final = 8
 _SERVER_OWNED: Final = (
     "uid",
     "creationTimestamp",
@@ -203,7 +204,7 @@ class Api:
         if metadata.get("resourceVersion"):
             raise internal("resourceVersion should not be set on objects to be created")
         if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = generated_name(metadata["generateName"])
+            metadata["name"] = self._free_name(kind, namespace, metadata["generateName"])
         self._check_namespace(kind, namespace, metadata.get("name", ""))
         self._own_metadata(kind, value)
         _check(kind, value, metadata_mistakes(kind, value))
@@ -214,6 +215,14 @@ class Api:
         _check(kind, value, strategy.mistakes(value) + strategy.create_mistakes(value, self))
         strategy.prepare_for_create(value, self)
         return value
+
+    def _free_name(self, kind: Kind, namespace: str, prefix: str) -> str:
+        """A name with this prefix that no object has, unless some attempts find none."""
+        for _ in range(_NAME_ATTEMPTS):
+            name = generated_name(prefix)
+            if self._key(kind, namespace, name) not in self.store[kind.storage].records:
+                break
+        return name
 
     def _own_metadata(self, kind: Kind, value: Object) -> None:
         """Sets the metadata that the server owns on a new object."""

@@ -82,8 +82,16 @@ def _check_shapes(value: Object, metadata: Object) -> None:
 
 
 def _is_reference(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(value.get(name, ""), str) for name in ("apiVersion", "kind", "name", "uid")
+    """Whether a value has the form of an owner reference. Fields that are missing are found later, by validation."""
+    return (
+        isinstance(value, dict)
+        and all(
+            isinstance(value.get(name, ""), str) for name in ("apiVersion", "kind", "name", "uid")
+        )
+        and all(
+            isinstance(value.get(name, False), bool)
+            for name in ("controller", "blockOwnerDeletion")
+        )
     )
 
 

@@ -1,6 +1,6 @@
 """Validation for objects of all kinds: names, labels, finalizers, immutable metadata."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from app.model.names import (
@@ -14,6 +14,13 @@ from app.sim.resources.kinds import Kind
 from app.sim.store import Object
 
 _STANDARD_FINALIZERS: Final = {"foregroundDeletion", "kubernetes", "orphan"}
+_OWNER_FIELDS: Final = {
+    "apiVersion": "version must not be empty",
+    "kind": "must not be empty",
+    "name": "must not be empty",
+    "uid": "must not be empty",
+}
+"""The fields that an owner reference must have, and what is said of an empty one."""
 _NAMED_BY_LABEL: Final = {"namespaces", "services"}
 """Resources whose names must be a single DNS label."""
 _NAMED_BY_SEGMENT: Final = {"rbac.authorization.k8s.io"}
@@ -52,6 +59,26 @@ def metadata_mistakes(kind: Kind, value: Object) -> list[Cause]:
         if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             detail = "name is neither a standard finalizer name nor is it fully qualified"
             causes.append(invalid_value(f"metadata.finalizers[{index}]", finalizer, detail))
+    return causes + owner_mistakes(metadata.get("ownerReferences", ()))
+
+
+def owner_mistakes(references: Sequence[Mapping[str, Any]]) -> list[Cause]:
+    """Checks owner references: each names its owner in full, and at most one is the controller."""
+    field = "metadata.ownerReferences"
+    causes = []
+    for reference in references:
+        for name, detail in _OWNER_FIELDS.items():
+            given = reference.get(name, "")
+            if not given or (name == "apiVersion" and given.count("/") > 1):
+                causes.append(invalid_value(f"{field}.{name}", given, detail))
+        if reference.get("kind") == "Event" and reference.get("apiVersion") == "v1":
+            detail = "/v1, Kind=Event is disallowed from being an owner"
+            causes.append(invalid_value(field, reference, detail))
+    controllers = [each for each in references if each.get("controller")]
+    if len(controllers) > 1:
+        first, second = (f"{each.get('kind')}/{each.get('name')}" for each in controllers[:2])
+        why = 'Only one reference can have Controller set to true. Found "true" in references for'
+        causes.append(invalid_value(field, references, f"{why} {first} and {second}"))
     return causes
 
 

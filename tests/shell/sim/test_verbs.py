@@ -5,6 +5,9 @@ import io
 
 import pytest
 
+from app.sim.api import Api
+from app.sim.errors import ApiError
+from app.sim.resources.kinds import BY_RESOURCE
 from tests.shell.sim.client import (
     CONFIG_MAPS,
     LEASES,
@@ -51,6 +54,46 @@ async def test_workloads_come_with_a_warning(client: Client, path, kind, warning
     assert said == (warning and expected)
     async with client.session.get(f"{client.url}{path}/a") as answer:
         assert "Warning" not in answer.headers
+
+
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+
+
+@pytest.mark.parametrize(
+    ("owners", "fields"),
+    [
+        ([OWNER, OWNER | {"name": "q"}], []),
+        ([{}], ["apiVersion", "kind", "name", "uid"]),
+        ([OWNER | {"uid": ""}], ["uid"]),
+        ([OWNER | {"apiVersion": "apps/v1/x"}], ["apiVersion"]),
+        ([OWNER | {"controller": True}, OWNER | {"controller": True, "name": "q"}], [""]),
+        ([OWNER | {"kind": "Event"}], [""]),
+        ([OWNER | {"uid": 1}], None),
+        ([OWNER | {"controller": "yes"}], None),
+        (["p"], None),
+    ],
+)
+async def test_owner_references_are_complete(client: Client, owners, fields) -> None:
+    """``fields``: those that are wrong; None: the list cannot be read at all."""
+    answer = await client.post(CONFIG_MAPS, config_map("a", ownerReferences=owners))
+    if fields is None:
+        assert answer.status == 400
+        return
+    assert answer.status == (422 if fields else 201)
+    causes = answer.body.get("details", {}).get("causes", [])
+    prefix = "metadata.ownerReferences"
+    assert [cause["field"] for cause in causes] == [f"{prefix}.{f}".rstrip(".") for f in fields]
+
+
+def test_a_generated_name_that_is_taken_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = iter(["n-a", "n-a", "n-a", "n-b", *["n-a"] * 100])
+    monkeypatch.setattr("app.sim.api.generated_name", lambda _prefix: next(names))
+    api = Api(now=lambda: 1e9)
+    body = {"metadata": {"generateName": "n-"}}
+    made = [api.create(BY_RESOURCE["nodes"], "", body).name for _ in range(2)]
+    assert made == ["n-a", "n-b"]
+    with pytest.raises(ApiError, match="already exists"):
+        api.create(BY_RESOURCE["nodes"], "", body)
 
 
 async def test_generated_names_differ(client: Client) -> None:
