@@ -147,7 +147,7 @@ class Api:
         return labels
 
     def find(self, kind: Kind, namespace: str, name: str) -> Record | None:
-        return self.store[kind.storage].records.get((namespace, name))
+        return self.store.find(kind.storage, (namespace, name))
 
     def get(self, kind: Kind, namespace: str, name: str) -> Record:
         """Returns an object. Raises 404."""

@@ -50,10 +50,14 @@ class StoreChange:
     For DELETED ``record`` is the last state with the revision of the deletion, as etcd reports it.
     """
 
-    __slots__ = ("key", "previous", "record", "type", "withdrawn")
+    __slots__ = ("key", "previous", "record", "resource", "type", "withdrawn")
 
-    def __init__(self, type_: EventType, key: Key, record: Record, previous: Record | None) -> None:
+    def __init__(
+        self, type_: EventType, resource: str, key: Key, record: Record, previous: Record | None
+    ) -> None:
         self.type: EventType = type_
+        self.resource = resource
+        """The collection in which it happened."""
         self.key = key
         self.record = record
         self.previous = previous
@@ -83,13 +87,16 @@ Listener = Callable[[StoreChange], None]
 class Collection:
     """All objects of one resource, in key order, with the changes of the recent past."""
 
-    def __init__(self, history_limit: int) -> None:
+    def __init__(self, resource: str, history_limit: int) -> None:
+        self.resource = resource
         self.records: dict[Key, Record] = {}
         self.history: deque[StoreChange] = deque()
         self.compacted = 0
         """Changes up to and including this revision are forgotten."""
         self.listeners: dict[Listener, None] = {}
         """Called at every change, in the order they came, before the writer gets its answer. What one raises is logged."""
+        self.closers: dict[Callable[[], None], None] = {}
+        """Called when what was served from this collection is served no longer, or in another form: they end watches."""
         self._keys: list[Key] = []
         self._history_limit = history_limit
 
@@ -109,7 +116,7 @@ class Collection:
         """Returns the collection as it was at ``revision``, which must not be compacted."""
         if not self.history or self.history[-1].revision <= revision:
             return self
-        past = Collection(0)
+        past = Collection(self.resource, 0)
         past.records = self.records.copy()
         past._keys = self._keys.copy()
         for change in self._newest_since(revision):
@@ -156,6 +163,18 @@ class Collection:
             except Exception:
                 log.exception("A listener failed: %s %s", change.type, "/".join(change.key))
 
+    def end_watches(self) -> None:
+        """Ends all watches of the collection."""
+        for close in tuple(self.closers):
+            close()
+
+    def convert(self, change: Callable[[Object], Object]) -> None:
+        """Replaces all objects by what ``change`` returns, at their revisions. The history is forgotten, and watches end."""
+        self.end_watches()
+        for key, record in self.records.items():
+            self.records[key] = Record(change(record.value), record.revision)
+        self.compact(0, max((each.revision for each in self.records.values()), default=0))
+
     def _newest_since(self, revision: int) -> Iterable[StoreChange]:
         for change in reversed(self.history):
             if change.revision <= revision:
@@ -177,12 +196,15 @@ class ObjectStore:
     def add(self, resource: str) -> None:
         """Adds an empty collection, unless there is one."""
         if resource not in self._collections:
-            collection = self._collections[resource] = Collection(self._history_limit)
+            collection = Collection(resource, self._history_limit)
+            self._collections[resource] = collection
             collection.listeners |= self._followers
 
     def drop(self, resource: str) -> None:
-        """Removes a collection."""
-        self._collections.pop(resource, None)
+        """Removes a collection, and ends its watches."""
+        collection = self._collections.pop(resource, None)
+        if collection is not None:
+            collection.end_watches()
 
     def follow(self, listener: Listener) -> None:
         """Calls a listener at every change in every collection, also in those that are added later."""
@@ -199,6 +221,11 @@ class ObjectStore:
     def __getitem__(self, resource: str) -> Collection:
         return self._collections[resource]
 
+    def find(self, resource: str, key: Key) -> Record | None:
+        """Returns an object; None if there is none, or no such collection."""
+        collection = self._collections.get(resource)
+        return None if collection is None else collection.records.get(key)
+
     def items(self) -> Iterable[tuple[str, Collection]]:
         return self._collections.items()
 
@@ -209,9 +236,8 @@ class ObjectStore:
         self.revision += 1
         value["metadata"]["resourceVersion"] = str(self.revision)
         record = Record(value, self.revision)
-        collection.apply(
-            StoreChange("ADDED" if previous is None else "MODIFIED", key, record, previous)
-        )
+        type_: EventType = "ADDED" if previous is None else "MODIFIED"
+        collection.apply(StoreChange(type_, resource, key, record, previous))
         return record
 
     def remove(self, resource: str, key: Key) -> Record:
@@ -220,7 +246,7 @@ class ObjectStore:
         previous = collection.records[key]
         self.revision += 1
         record = Record(_stamped(previous.value, self.revision), self.revision)
-        collection.apply(StoreChange("DELETED", key, record, previous))
+        collection.apply(StoreChange("DELETED", resource, key, record, previous))
         return record
 
     def compact(self) -> None:

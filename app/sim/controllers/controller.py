@@ -40,7 +40,7 @@ class Controller(Generic[K]):
         """Calls a handler for each object that exists. What one raises is logged."""
         for key, record in list(collection.records.items()):
             try:
-                handler(StoreChange("ADDED", key, record, None))
+                handler(StoreChange("ADDED", collection.resource, key, record, None))
             except Exception:
                 log.exception("%s cannot handle %s", type(self).__name__, "/".join(key))
 

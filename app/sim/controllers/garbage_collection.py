@@ -1,12 +1,15 @@
 """What a cluster removes by itself: what deleted objects owned, the contents of deleted namespaces, old events."""
 
+import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Final
 
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
+from app.sim.errors import ApiError
 from app.sim.objects import is_being_deleted
 from app.sim.resources.deletion import (
     FOREGROUND,
@@ -15,9 +18,13 @@ from app.sim.resources.deletion import (
     delete,
     delete_collection,
 )
-from app.sim.resources.kinds import EVENTS, NAMESPACES, PODS, Kind, is_stored
+from app.sim.resources.event_versions import shown
+from app.sim.resources.kinds import EVENTS, NAMESPACES, PODS, Kind
 from app.sim.store import Key, Object, Record, StoreChange
 
+log = logging.getLogger(__name__)
+
+_FAILED_RETRY_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 0.1
 _EXPIRY_CHECK_SECONDS: Final = 30.0
 _BATCH: Final = 200
@@ -46,8 +53,8 @@ class NamespaceController(Controller[str]):
         """Deletes the objects in a namespace. Returns whether none is left: finalizers can keep some."""
         options = DeleteOptions(grace_period_seconds=0)
         empty = True
-        for kind in self._api.kinds:
-            if kind.namespaced and is_stored(kind) and not kind.stored_as:
+        for kind in list(self._api.kinds.by_storage.values()):
+            if kind.namespaced:
                 collection = self._api.store[kind.storage]
                 records = list(collection.ordered(namespace=namespace))
                 delete_collection(self._api, kind, records, options)
@@ -83,7 +90,8 @@ class EventExpiry(Controller[str]):
         self.enqueue(key, _EXPIRY_CHECK_SECONDS)
 
 
-Place = tuple[Kind, Key]
+Place = tuple[str, Key]
+"""(resource, key) of an object. Its kind can be served in other versions later."""
 
 
 class GarbageCollector(Controller[str]):
@@ -112,86 +120,88 @@ class GarbageCollector(Controller[str]):
         super().stop()
 
     def _on_change(self, change: StoreChange) -> None:
+        place = change.resource, change.key
         metadata = change.record.value["metadata"]
         previous = None if change.previous is None else change.previous.value["metadata"]
         if "ownerReferences" in metadata or (previous and "ownerReferences" in previous):
-            self._index(change, _owners(metadata), set() if previous is None else _owners(previous))
+            before = set() if previous is None else _owners(previous)
+            self._index(place, before, set() if change.type == "DELETED" else _owners(metadata))
         uid = metadata["uid"]
         if change.type == "DELETED":
             self._waiting.pop(uid, None)
             if uid in self._dependents:
                 self.enqueue(uid)
         elif "deletionTimestamp" in metadata and _finalizer(metadata):
-            kind = self._kind_of(change.record.value)
-            if kind is not None:
-                self._waiting[uid] = kind, change.key
-                self.enqueue(uid)
+            self._waiting[uid] = place
+            self.enqueue(uid)
 
-    def _index(self, change: StoreChange, owners: set[str], before: set[str]) -> None:
-        kind = self._kind_of(change.record.value)
-        if kind is None:
-            return
-        place = kind, change.key
-        gone = change.type == "DELETED"
-        for uid in before if gone else before - owners:
+    def _index(self, place: Place, before: set[str], owners: set[str]) -> None:
+        for uid in before - owners:
             known = self._dependents.get(uid, {})
             known.pop(place, None)
             if not known:
                 self._dependents.pop(uid, None)
             if uid in self._waiting:
                 self.enqueue(uid)
-        for uid in () if gone else owners:
+        for uid in owners:
             self._dependents.setdefault(uid, {})[place] = None
 
-    def _kind_of(self, value: Object) -> Kind | None:
-        return self._api.kinds.by_type.get((value["apiVersion"], value["kind"]))
-
     def reconcile(self, key: str) -> None:
-        waiting = self._waiting.get(key)
-        owner = None if waiting is None else self._api.find(waiting[0], *waiting[1])
-        if waiting is None or owner is None:
-            self._collect(key)
-        elif _finalizer(owner.value["metadata"]) == ORPHAN:
-            for place, record in self._batch(key, self._dependents.get(key, ())):
-                self._free(place[0], record, key)
-            self._finish(waiting[0], owner, ORPHAN, left=key in self._dependents)
+        place = self._waiting.get(key)
+        owner = None if place is None else self._api.store.find(*place)
+        if place is None or owner is None:
+            self._for_dependents(key, partial(self._collect, uid=key, propagation="Background"))
+            return
+        kind = self._api.kinds.by_storage.get(place[0])
+        if _finalizer(owner.value["metadata"]) == ORPHAN:
+            self._for_dependents(key, partial(self._free, uid=key))
+            left, finalizer = key in self._dependents, ORPHAN
         else:
-            self._delete_in_foreground(key, waiting[0], owner)
+            self._for_dependents(key, partial(self._collect, uid=key, propagation="Foreground"))
+            left, finalizer = self._is_blocked(key), FOREGROUND
+        if not left and kind is not None:
+            self._attempt(key, partial(self._finish, finalizer=finalizer), kind, owner)
 
-    def _collect(self, uid: str) -> None:
-        """Deletes what a deleted owner owned, unless it has another owner."""
-        for place, record in self._batch(uid, self._dependents.get(uid, ())):
-            if self._has_other_owner(record.value, uid):
-                self._free(place[0], record, uid)
-            else:
-                delete(self._api, place[0], *place[1], DeleteOptions())
-
-    def _delete_in_foreground(self, uid: str, kind: Kind, owner: Record) -> None:
-        for place, record in self._batch(uid, self._dependents.get(uid, ())):
-            if self._has_other_owner(record.value, uid):
-                self._free(place[0], record, uid)
-            else:
-                policy = "Background" if place[0] is PODS else "Foreground"
-                delete(self._api, place[0], *place[1], DeleteOptions(propagation=policy))
-        self._finish(kind, owner, FOREGROUND, left=self._is_blocked(uid))
-
-    def _batch(self, uid: str, places: Iterable[Place]) -> list[tuple[Place, Record]]:
-        """The next dependents that are not being deleted yet. If there are more, they follow."""
-        found = ((place, self._api.find(place[0], *place[1])) for place in list(places))
-        todo = (
-            (place, record)
-            for place, record in found
-            if record is not None and not is_being_deleted(record.value)
+    def _for_dependents(self, uid: str, act: Callable[[Kind, Record], None]) -> None:
+        """Calls ``act`` for the next dependents that are not being deleted yet. If there are more, they follow."""
+        found = (
+            (self._api.kinds.by_storage.get(place[0]), self._api.store.find(*place))
+            for place in list(self._dependents.get(uid, ()))
         )
-        batch = list(islice(todo, _BATCH))
-        if len(batch) == _BATCH:
-            self.enqueue(uid)
-        return batch
+        todo = (
+            (kind, record)
+            for kind, record in found
+            if kind is not None and record is not None and not is_being_deleted(record.value)
+        )
+        for number, (kind, record) in enumerate(islice(todo, _BATCH), start=1):
+            self._attempt(uid, act, kind, record)
+            if number == _BATCH:
+                self.enqueue(uid)
+
+    def _attempt(
+        self, uid: str, act: Callable[[Kind, Record], None], kind: Kind, record: Record
+    ) -> None:
+        """Calls ``act``. If it fails, it is tried again later, and other objects are handled meanwhile."""
+        try:
+            act(kind, record)
+        except Exception as error:
+            where = "/".join(filter(None, (record.namespace, record.name)))
+            unexpected = None if isinstance(error, ApiError) else error
+            log.warning("Cannot collect %s %s: %s", kind.kind, where, error, exc_info=unexpected)
+            self.enqueue(uid, _FAILED_RETRY_SECONDS)
+
+    def _collect(self, kind: Kind, record: Record, *, uid: str, propagation: str) -> None:
+        """Deletes what an owner owned, unless it has another owner."""
+        if self._has_other_owner(record.value, uid):
+            self._free(kind, record, uid=uid)
+            return
+        options = DeleteOptions(propagation="Background" if kind is PODS else propagation)
+        delete(self._api, kind, record.namespace, record.name, options)
 
     def _is_blocked(self, uid: str) -> bool:
         """Whether an object is left that blocks the deletion of its owner."""
-        for kind, key in self._dependents.get(uid, ()):
-            record = self._api.find(kind, *key)
+        for place in self._dependents.get(uid, ()):
+            record = self._api.store.find(*place)
             references = record.value["metadata"].get("ownerReferences", ()) if record else ()
             if any(each["uid"] == uid and each.get("blockOwnerDeletion") for each in references):
                 return True
@@ -209,7 +219,7 @@ class GarbageCollector(Controller[str]):
                 return True
         return False
 
-    def _free(self, kind: Kind, record: Record, uid: str) -> None:
+    def _free(self, kind: Kind, record: Record, *, uid: str) -> None:
         """Removes the reference to an owner."""
         metadata = dict(record.value["metadata"])
         kept = [each for each in metadata.pop("ownerReferences", ()) if each["uid"] != uid]
@@ -217,13 +227,12 @@ class GarbageCollector(Controller[str]):
             metadata["ownerReferences"] = kept
         self._api.write(kind, record.value | {"metadata": metadata})
 
-    def _finish(self, kind: Kind, owner: Record, finalizer: str, *, left: bool) -> None:
-        """Removes the finalizer when nothing is left to do, and with the last one the object."""
-        if left:
-            return
+    def _finish(self, kind: Kind, owner: Record, *, finalizer: str) -> None:
+        """Removes the finalizer, and with the last one the object."""
         metadata = dict(owner.value["metadata"])
         metadata["finalizers"] = [each for each in metadata["finalizers"] if each != finalizer]
-        self._api.update(kind, owner.namespace, owner.name, owner.value | {"metadata": metadata})
+        value = shown(kind, owner.value | {"metadata": metadata})
+        self._api.update(kind, owner.namespace, owner.name, value)
 
 
 def _owners(metadata: Object) -> set[str]:

@@ -59,6 +59,7 @@ class Watcher:
         """Follows changes with a revision above ``after``."""
         self._after = after
         self._collection.listeners[self.offer] = None
+        self._collection.closers[self.close] = None
 
     def send_state(self) -> None:
         """Queues the present state as ADDED events. They are encoded when the client reads them."""
@@ -125,6 +126,7 @@ class Watcher:
     def close(self) -> None:
         """Ends the stream after what is queued."""
         self._collection.listeners.pop(self.offer, None)
+        self._collection.closers.pop(self.close, None)
         self._closed = True
         self._wake.set()
 

@@ -2,14 +2,21 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from app.sim.errors import Cause, invalid_value, required
-from app.sim.resources.kinds import BY_RESOURCE, Kind
+from app.sim.objects import find_condition
+from app.sim.resources.kinds import KINDS, Kind
 from app.sim.resources.strategy import KindStrategy
 from app.sim.resources.validation import name_mistakes
 from app.sim.store import Object
 
+if TYPE_CHECKING:
+    from app.sim.api import Api
+
+_GROUPS: Final = {kind.group for kind in KINDS}
+_IMMUTABLE: Final = (("group",), ("scope",), ("names", "kind"), ("names", "plural"))
+"""Fields of the spec that an update cannot change."""
 _KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _VERSION: Final = re.compile(r"v[a-z0-9]{1,20}")
 _NUMBERED: Final = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
@@ -18,6 +25,20 @@ _SCOPES: Final = ("Namespaced", "Cluster")
 
 class CustomResourceDefinitionStrategy(KindStrategy):
     """A definition has valid names, at least one version, and exactly one that is stored."""
+
+    def prepare_for_create(self, value: Object, api: "Api") -> None:  # noqa: ARG002
+        value.pop("status", None)
+
+    def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
+        causes = []
+        for path in _IMMUTABLE:
+            new, before = value["spec"], old["spec"]
+            for part in path:
+                new, before = new[part], before[part]
+            if new != before:
+                field = f"spec.{'.'.join(path)}"
+                causes.append(invalid_value(field, new, "field is immutable"))
+        return causes
 
     def mistakes(self, value: Object) -> list[Cause]:
         spec = value.get("spec") or {}
@@ -28,9 +49,11 @@ class CustomResourceDefinitionStrategy(KindStrategy):
         if value["metadata"]["name"] != f"{plural}.{group}":
             detail = f'must be spec.names.plural+"."+spec.group: "{plural}.{group}"'
             causes.append(invalid_value("metadata.name", value["metadata"]["name"], detail))
-        if f"{plural}.{group}" in BY_RESOURCE or "." not in group:
-            detail = "is a group or resource of the server itself"
+        if "." not in group:
+            detail = "should be a domain with at least one dot"
             causes.append(invalid_value("spec.group", group, detail))
+        elif group in _GROUPS:
+            causes.append(invalid_value("spec.group", group, "is a group of the server itself"))
         if not _KIND.fullmatch(str((names or {}).get("kind", ""))):
             causes.append(required("spec.names.kind"))
         if spec.get("scope") not in _SCOPES:
@@ -60,18 +83,25 @@ def _version_mistakes(spec: Object) -> list[Cause]:
     return causes
 
 
+def stored_version(definition: Object) -> str:
+    """The group and version in which the objects of a definition are stored."""
+    spec = definition["spec"]
+    version = next(each["name"] for each in spec["versions"] if each.get("storage"))
+    return f"{spec['group']}/{version}"
+
+
 def kinds_of(definition: Object) -> Iterator[tuple[Kind, dict[str, Any]]]:
     """The kinds that a definition defines, one for each version that is served, and their schemas.
 
     The version that clients prefer comes first.
     """
     spec, names = definition["spec"], definition["spec"]["names"]
-    stored = next(each["name"] for each in spec["versions"] if each.get("storage"))
+    stored = stored_version(definition)
     resource = f"{names['plural']}.{spec['group']}"
     for version in sorted(spec["versions"], key=lambda each: _age(each["name"]), reverse=True):
         if not version.get("served"):
             continue
-        other = version["name"] != stored
+        other = f"{spec['group']}/{version['name']}" != stored
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         kind = Kind(
             group=spec["group"],
@@ -84,7 +114,7 @@ def kinds_of(definition: Object) -> Iterator[tuple[Kind, dict[str, Any]]]:
             has_status="status" in (version.get("subresources") or {}),
             counts_generations=True,
             stored_as=resource if other else "",
-            stored_version=f"{spec['group']}/{stored}" if other else "",
+            stored_version=stored if other else "",
         )
         yield kind, schema if isinstance(schema, dict) else {}
 
@@ -103,24 +133,41 @@ def _texts(given: Any) -> tuple[str, ...]:
     return tuple(str(each) for each in given) if isinstance(given, list) else ()
 
 
-def definition_status(definition: Object, timestamp: str) -> Object:
-    """The status of a definition whose kinds are served."""
-    names = definition["spec"]["names"]
+def definition_status(definition: Object, timestamp: str, *, conflicting: bool) -> Object:
+    """The status of a definition: whether its kinds are served. ``conflicting``: another one defines its kind."""
+    names, before = definition["spec"]["names"], definition.get("status") or {}
     known = {"singular": names["kind"].lower(), "listKind": f"{names['kind']}List"}
-    reasons = {"NamesAccepted": "NoConflicts", "Established": "InitialNamesAccepted"}
+    accepted = known | names
+    conditions = {
+        "NamesAccepted": ("True", "NoConflicts", "no conflicts found"),
+        "Established": ("True", "InitialNamesAccepted", "the initial names have been accepted"),
+    }
+    if conflicting:
+        why = f'"{accepted["listKind"]}" is already in use'
+        conditions = {
+            "NamesAccepted": ("False", "ListKindConflict", why),
+            "Established": ("False", "NotAccepted", "not all names are accepted"),
+        }
+        accepted = {"plural": names["plural"], "kind": ""}
+    stored = stored_version(definition).rpartition("/")[2]
+    versions = [each for each in before.get("storedVersions") or () if each != stored]
     return {
         "conditions": [
             {
                 "type": type_,
-                "status": "True",
-                "lastTransitionTime": timestamp,
+                "status": status,
+                "lastTransitionTime": _since(definition, type_, status) or timestamp,
                 "reason": reason,
-                "message": "",
+                "message": message,
             }
-            for type_, reason in reasons.items()
+            for type_, (status, reason, message) in conditions.items()
         ],
-        "acceptedNames": known | names,
-        "storedVersions": [
-            each["name"] for each in definition["spec"]["versions"] if each.get("storage")
-        ],
+        "acceptedNames": accepted,
+        "storedVersions": [*versions, stored],
     }
+
+
+def _since(definition: Object, type_: str, status: str) -> Any:
+    """When a condition of the definition took its status; None if it has another one."""
+    found = find_condition(definition, type_) or {}
+    return found.get("lastTransitionTime") if found.get("status") == status else None

@@ -241,6 +241,10 @@ class KindTable:
     def __init__(self) -> None:
         self.by_path: dict[tuple[str, str, str], Kind] = dict(BY_PATH)
         self.by_type: dict[tuple[str, str], Kind] = dict(BY_GROUP_KIND)
+        self.by_storage: dict[str, Kind] = {
+            kind.storage: kind for kind in KINDS if is_stored(kind) and not kind.stored_as
+        }
+        """Where objects are stored -> their kind: in the stored version, or in another one if that is not served."""
         self.schemas: dict[Kind, dict[str, Any]] = {}
         """custom kind -> the schema of its objects (OpenAPI v3)."""
         self.version = 0
@@ -254,6 +258,8 @@ class KindTable:
         self.schemas[kind] = schema
         self.by_path[kind.group, kind.version, kind.plural] = kind
         self.by_type[kind.group_version, kind.kind] = kind
+        if not kind.stored_as or kind.storage not in self.by_storage:
+            self.by_storage[kind.storage] = kind
         self.version += 1
 
     def remove(self, kind: Kind) -> None:
@@ -261,4 +267,6 @@ class KindTable:
         self.schemas.pop(kind, None)
         self.by_path.pop((kind.group, kind.version, kind.plural), None)
         self.by_type.pop((kind.group_version, kind.kind), None)
+        if self.by_storage.get(kind.storage) is kind:
+            del self.by_storage[kind.storage]
         self.version += 1

@@ -91,10 +91,80 @@ async def test_its_objects_go_with_it(client: Client, cluster: EmbeddedCluster) 
         assert (await watch.next())["type"] == "ADDED"
         await client.delete(f"{CRDS}/widgets.example.com")
         assert (await watch.next())["type"] == "DELETED"
+        assert await watch.rest() == []
     assert (await client.get(f"{WIDGETS}/w")).status == 404
     assert "widgets.example.com" not in dict(cluster.api.store.items())
     await client.create(CRDS, definition())
     assert await client.names(WIDGETS) == []
+
+
+def conditions(definition):
+    return {each["type"]: each["status"] for each in definition["status"]["conditions"]}
+
+
+async def test_it_is_established_whatever_status_it_comes_with(client: Client) -> None:
+    given = {"conditions": [{"type": "Established", "status": "False"}], "storedVersions": ["v9"]}
+    await client.create(CRDS, definition() | {"status": given})
+    found = (await client.get(f"{CRDS}/widgets.example.com")).body
+    assert conditions(found) == {"NamesAccepted": "True", "Established": "True"}
+    assert found["status"]["storedVersions"] == ["v1"]
+    await client.patch(f"{CRDS}/widgets.example.com/status", {"status": None})
+    again = (await client.get(f"{CRDS}/widgets.example.com")).body
+    assert conditions(again) == {"NamesAccepted": "True", "Established": "True"}
+
+
+async def test_a_kind_is_defined_once_in_a_group(client: Client) -> None:
+    await client.create(CRDS, definition())
+    names = {"kind": "Widget", "plural": "gadgets"}
+    other = definition(names=names) | {"metadata": {"name": "gadgets.example.com"}}
+    await client.create(CRDS, other)
+    found = (await client.get(f"{CRDS}/gadgets.example.com")).body
+    assert conditions(found) == {"NamesAccepted": "False", "Established": "False"}
+    gadgets = WIDGETS.replace("widgets", "gadgets")
+    assert (await client.get(gadgets)).status == 404
+    await client.create(WIDGETS, widget())
+    await client.delete(f"{CRDS}/widgets.example.com")
+    found = (await client.get(f"{CRDS}/gadgets.example.com")).body
+    assert conditions(found) == {"NamesAccepted": "True", "Established": "True"}
+    assert (await client.create(gadgets, widget()))["kind"] == "Widget"
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"scope": "Cluster"}, "spec.scope"),
+        ({"names": {"kind": "Gadget"}}, "spec.names.kind"),
+        ({"names": {"plural": "gadgets"}}, "spec.names.plural"),
+        ({"group": "example.org"}, "spec.group"),
+    ],
+)
+async def test_what_a_definition_cannot_change(client: Client, spec, field) -> None:
+    await client.create(CRDS, definition())
+    answer = await client.patch(f"{CRDS}/widgets.example.com", {"spec": spec})
+    assert answer.status == 422
+    assert field in {cause["field"] for cause in answer.body["details"]["causes"]}
+
+
+async def test_its_objects_follow_the_stored_version(client: Client) -> None:
+    await client.create(CRDS, definition())
+    made = await client.create(WIDGETS, widget(size=1))
+    versions = [
+        {"name": "v1", "served": True, "storage": False},
+        {"name": "v2", "served": True, "storage": True},
+    ]
+    async with client.watch(WIDGETS) as watch:
+        assert (await watch.next())["object"]["apiVersion"] == "example.com/v1"
+        await client.patch(f"{CRDS}/widgets.example.com", {"spec": {"versions": versions}})
+        assert await watch.rest() == []
+    for version in ("v1", "v2"):
+        path = WIDGETS.replace("v1", version)
+        shown = [(await client.get(f"{path}/w")).body, *(await client.get(path)).body["items"]]
+        assert shown[0]["apiVersion"] == f"example.com/{version}"
+        assert [each["metadata"] for each in shown] == [made["metadata"]] * 2
+        listed = (await client.get(path, limit="1")).body
+        assert (listed["apiVersion"], len(listed["items"])) == (f"example.com/{version}", 1)
+    stored = (await client.get(f"{CRDS}/widgets.example.com")).body["status"]["storedVersions"]
+    assert stored == ["v1", "v2"]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +172,7 @@ async def test_its_objects_go_with_it(client: Client, cluster: EmbeddedCluster) 
     [
         {"group": "apps"},
         {"group": "example.org"},
+        {"group": "scheduling.k8s.io"},
         {"group": None},
         {"names": {"kind": "widget", "plural": "widgets"}},
         {"names": {"kind": "Widget", "plural": "Widgets"}},
@@ -118,6 +189,9 @@ async def test_its_objects_go_with_it(client: Client, cluster: EmbeddedCluster) 
     ],
 )
 async def test_definitions_that_are_refused(client: Client, spec) -> None:
-    answer = await client.post(CRDS, definition(**spec))
+    body = definition(**spec)
+    if spec.get("group") == "scheduling.k8s.io":
+        body["metadata"]["name"] = "widgets.scheduling.k8s.io"
+    answer = await client.post(CRDS, body)
     assert answer.status in (400, 422), answer
     assert (await client.get("/apis/example.com")).status == 404
