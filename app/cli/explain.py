@@ -1,14 +1,16 @@
 """The command ``explain``: asks a running scheduler why a pod is where it is, or why it is pending."""
 
-import asyncio
+import contextlib
 import json
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import Any, Final
 
 import click
 import msgspec
+from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
 from app.cli.console import console
 from app.cli.explain_view import view
@@ -17,11 +19,12 @@ from app.cli.target_flags import target_options
 from app.kube.errors import UNREADABLE, ConfigurationError
 from app.observe.explain import Explanation
 from app.runtime.clock import SystemClock
-from app.tools.scheduler_client import NotAnswered, SchedulerTarget, story_of
+from app.tools.scheduler_client import NotAnswered, SchedulerTarget, stories_of, story_of
 from app.tools.subprocesses import interruptible
 
 #: Seconds between two questions of ``--watch``.
 WATCH_SECONDS: Final = 1.0
+_OUTDATED: Final = "Not up to date: "
 
 
 def split_name(pod: str, namespace: str) -> tuple[str, str]:
@@ -64,25 +67,34 @@ def _explain(*, pod: str, namespace: str, output: str, watch: bool, **target: An
 
 async def _watch(target: SchedulerTarget, namespace: str, name: str, output: str) -> None:
     """Shows the story whenever it has changed; on a terminal in place of the last one. Raises NotAnswered at the first time."""
-    answer = await story_of(target, namespace, name)
     screen = console()
     with (
         Live(console=screen, screen=True, auto_refresh=False)
         if _in_place(output)
         else nullcontext() as live
     ):
-        before = b""
-        while True:
-            if live is not None:
-                live.update(
-                    view(_decoded(answer), SystemClock().wall(), screen.width), refresh=True
-                )
-            elif answer != before:
-                _show(answer, output)
-            before = answer
-            await asyncio.sleep(WATCH_SECONDS)
-            with suppress(NotAnswered):  # the leader may change
-                answer = await story_of(target, namespace, name)
+        shown, problem = b"", ""
+        stories = stories_of(target, namespace, name, WATCH_SECONDS)
+        async with contextlib.aclosing(stories):
+            async for answer in stories:
+                story = shown if isinstance(answer, NotAnswered) else answer
+                before, problem = problem, str(answer) if isinstance(answer, NotAnswered) else ""
+                if live is not None:
+                    found = view(_decoded(story), SystemClock().wall(), screen.width)
+                    live.update(_with_problem(found, problem), refresh=True)
+                elif problem:
+                    if problem != before:
+                        click.echo(f"{_OUTDATED}{printable(problem)}", err=True)
+                elif story != shown or before:
+                    _show(story, output)
+                shown = story
+
+
+def _with_problem(found: RenderableType, problem: str) -> RenderableType:
+    """What is shown, below why it is not up to date."""
+    if not problem:
+        return found
+    return Group(Text(f"{_OUTDATED}{printable(problem)}\n", style="bold red"), found)
 
 
 def _in_place(output: str) -> bool:

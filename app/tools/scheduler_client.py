@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import ipaddress
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -39,6 +39,8 @@ from app.tools.leaders import Kubectl, NotReached, find_leaders, reached, schedu
 
 #: Seconds without data after which a connection to the feed counts as broken; the scheduler sends twice a second.
 SILENT_SECONDS: Final = 10.0
+#: Seconds until an event must be complete, also over a slow network.
+EVENT_SECONDS: Final = 60.0
 DEFAULT_SERVER: Final = "https://localhost:10259"
 _DISTRIBUTION: Final = "aiokube-scheduler"
 #: The user of requests without a token, or with a client certificate of an authority that the scheduler does not know.
@@ -47,6 +49,10 @@ _ANONYMOUS: Final = "system:anonymous"
 
 class NotAnswered(Exception):  # noqa: N818 - says what happened
     """No scheduler answered; the text says why and what to do."""
+
+
+class Unreachable(NotAnswered):
+    """There was no answer, not even an error: the scheduler may be elsewhere by now."""
 
 
 class UnknownObject(NotAnswered):
@@ -167,43 +173,119 @@ async def _reached(
         yield target.connection(server, certificate)
 
 
+# ---------------------------------------------------------------- stories of pods
+
+
 async def story_of(target: SchedulerTarget, namespace: str, name: str) -> bytes:
     """What a scheduler knows about a pod, as JSON. Raises NotAnswered, ConfigurationError."""
-    path = f"/debug/pods/{path_segment(namespace)}/{path_segment(name)}"
-    if target.server or not target.kubeconfig:
-        return await _story(target.connection(target.server or DEFAULT_SERVER), path)
-    problems: list[str] = []
-    async with _client(target.api_server(), "explain") as api:
+    async with _knowing(target, namespace, name) as (_, story):
+        return story
+
+
+async def stories_of(
+    target: SchedulerTarget, namespace: str, name: str, pause: float
+) -> AsyncGenerator[bytes | NotAnswered, None]:
+    """What a scheduler knows about a pod, again every ``pause`` seconds, or why there is no answer now.
+
+    Keeps the connection while it works. Raises NotAnswered if there was no answer yet, ConfigurationError.
+    """
+    known = False
+    while True:
+        try:
+            async with _knowing(target, namespace, name) as (client, story):
+                known = True
+                answer: bytes | NotAnswered = story
+                while True:
+                    yield answer
+                    await asyncio.sleep(pause)
+                    try:
+                        answer = await _story(client, namespace, name)
+                    except Unreachable:
+                        raise
+                    except NotAnswered as err:
+                        answer = err
+        except NotAnswered as err:
+            if not known:
+                raise
+            yield err
+        await asyncio.sleep(pause)
+
+
+@contextlib.asynccontextmanager
+async def _knowing(
+    target: SchedulerTarget, namespace: str, name: str
+) -> AsyncIterator[tuple[KubeClient, bytes]]:
+    """A client of a scheduler that knows the pod, and what it said. Raises NotAnswered, ConfigurationError."""
+    async with contextlib.AsyncExitStack() as stack:
+        if target.server or not target.kubeconfig:
+            yield await _asked(stack, target, target.server or DEFAULT_SERVER, namespace, name)
+            return
+        api = await stack.enter_async_context(_client(target.api_server(), "explain"))
         try:
             scheduler = await scheduler_name_of(api, namespace, name)
             leases = await find_leaders(api, scheduler, target.lease_namespace)
         except NotReached as err:
-            return await _story_on_this_machine(target, path, str(err))
-        for lease in leases:
-            try:
-                async with _reached(target, lease, api) as connection:
-                    return await _story(connection, path)
-            except NotReached as err:
-                problems.append(str(err))
-            except UnknownObject as err:
-                problems.append(f"lease {lease.namespace}/{lease.name}: {err}")
+            yield await _asked_on_this_machine(stack, target, str(err), namespace, name)
+            return
+        yield await _asked_leaders(stack, target, api, leases, namespace, name)
+
+
+async def _asked_leaders(
+    stack: contextlib.AsyncExitStack,
+    target: SchedulerTarget,
+    api: KubeClient,
+    leases: Sequence[LeaderLease],
+    namespace: str,
+    name: str,
+) -> tuple[KubeClient, bytes]:
+    """The first leader that knows the pod, open as long as ``stack``. Raises NotAnswered, ConfigurationError."""
+    problems: list[str] = []
+    for lease in leases:
+        try:
+            async with contextlib.AsyncExitStack() as own:
+                connection = await own.enter_async_context(_reached(target, lease, api))
+                client = await own.enter_async_context(_client(connection, "explain"))
+                found = client, await _story(client, namespace, name)
+                await stack.enter_async_context(own.pop_all())
+                return found
+        except NotReached as err:
+            problems.append(str(err))
+        except UnknownObject as err:
+            problems.append(f"lease {lease.namespace}/{lease.name}: {err}")
     raise NotAnswered("\n".join(problems))
 
 
-async def _story_on_this_machine(target: SchedulerTarget, path: str, problem: str) -> bytes:
-    """The answer of a scheduler without a lease. Raises NotAnswered, ConfigurationError."""
+async def _asked_on_this_machine(
+    stack: contextlib.AsyncExitStack,
+    target: SchedulerTarget,
+    problem: str,
+    namespace: str,
+    name: str,
+) -> tuple[KubeClient, bytes]:
+    """A scheduler without a lease. Raises NotAnswered, ConfigurationError."""
     try:
-        return await _story(target.connection(DEFAULT_SERVER), path)
+        return await _asked(stack, target, DEFAULT_SERVER, namespace, name)
     except UnknownObject:
         raise
     except NotAnswered as err:
         raise NotAnswered(f"{problem}\n{err}") from err
 
 
-async def _story(connection: Connection, path: str) -> bytes:
-    async with _client(connection, "explain") as client:
-        with answered(client.server, "/debug/pods/*"):
-            return (await client.request("GET", path)).body
+async def _asked(
+    stack: contextlib.AsyncExitStack,
+    target: SchedulerTarget,
+    server: str,
+    namespace: str,
+    name: str,
+) -> tuple[KubeClient, bytes]:
+    client = await stack.enter_async_context(_client(target.connection(server), "explain"))
+    return client, await _story(client, namespace, name)
+
+
+async def _story(client: KubeClient, namespace: str, name: str) -> bytes:
+    path = f"/debug/pods/{path_segment(namespace)}/{path_segment(name)}"
+    with answered(client.server, "/debug/pods/*"):
+        return (await client.request("GET", path)).body
 
 
 @contextlib.contextmanager
@@ -212,7 +294,7 @@ def answered(server: str, resource: str) -> Iterator[None]:
     try:
         yield
     except ConnectionFailed as err:
-        raise NotAnswered(_unreachable(server, err)) from err
+        raise Unreachable(_unreachable(server, err)) from err
     except Unauthorized as err:
         raise NotAnswered(
             f"{server} does not accept these credentials ({err}); give others with --token or --kubeconfig"
@@ -248,70 +330,91 @@ def _unreachable(server: str, err: ConnectionFailed) -> str:
 # ---------------------------------------------------------------- the feed
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class _Opened:
+    """A client with what it needs, and how many requests use it."""
+
+    client: KubeClient
+    stack: contextlib.AsyncExitStack
+    users: int = 0
+
+
 class Link:
-    """The connection to the scheduler, shared by all requests; looks for the scheduler again once it is broken."""
+    """The connection to the scheduler, shared by all requests; looks for the scheduler again once it does not answer.
+
+    Requests that still get answers over the earlier connection keep it.
+    """
 
     def __init__(self, target: SchedulerTarget, purpose: str) -> None:
         """``purpose`` is part of the User-Agent."""
         self._target: Final = target
         self._purpose: Final = purpose
         self._turn: Final = asyncio.Lock()
-        self._client: KubeClient | None = None
-        self._opened = contextlib.AsyncExitStack()
+        self._opened: _Opened | None = None
 
-    async def client(self) -> KubeClient:
-        """The present client. Raises NotAnswered, ConfigurationError."""
+    async def _open(self) -> _Opened:
+        """The present connection. Raises NotAnswered, ConfigurationError."""
         async with self._turn:
-            if self._client is None:
-                self._client = await self._opened.enter_async_context(
-                    some_scheduler(self._target, self._purpose)
-                )
-            return self._client
+            if self._opened is None:
+                async with contextlib.AsyncExitStack() as stack:
+                    client = await stack.enter_async_context(
+                        some_scheduler(self._target, self._purpose)
+                    )
+                    self._opened = _Opened(client, stack.pop_all())
+            return self._opened
 
-    async def broken(self, client: KubeClient) -> None:
-        """The next request looks for the scheduler again."""
-        async with self._turn:
-            if self._client is client:
-                await self._close()
+    @contextlib.asynccontextmanager
+    async def _asking(self, resource: str) -> AsyncIterator[KubeClient]:
+        """The client, for one request; ``resource`` as for ``answered``. Raises NotAnswered, ConfigurationError."""
+        opened = await self._open()
+        opened.users += 1
+        try:
+            with answered(opened.client.server, resource):
+                yield opened.client
+        except Unreachable:
+            if self._opened is opened:
+                self._opened = None
+            raise
+        finally:
+            opened.users -= 1
+            if self._opened is not opened and not opened.users:
+                await opened.stack.aclose()
 
     async def aclose(self) -> None:
         """Closes the connection."""
-        async with self._turn:
-            await self._close()
-
-    async def _close(self) -> None:
-        self._client = None
-        opened, self._opened = self._opened, contextlib.AsyncExitStack()
-        await opened.aclose()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.stack.aclose()
 
     async def get(self, path: str, resource: str) -> bytes:
         """An answer. Raises NotAnswered, ConfigurationError."""
-        client = await self.client()
-        try:
-            with answered(client.server, resource):
-                return (await client.request("GET", path)).body
-        except UnknownObject:
-            raise
-        except NotAnswered:
-            await self.broken(client)
-            raise
+        async with self._asking(resource) as client:
+            return (await client.request("GET", path)).body
 
     async def events(self, after: str) -> AsyncGenerator[Event, None]:
-        """The feed from an event on, over answers that follow one another. Raises NotAnswered, ConfigurationError."""
-        client = await self.client()
-        try:
-            with answered(client.server, "/debug/feed"):
-                before = None
-                while before != after:
-                    before = after
-                    async with contextlib.aclosing(_events(client, after)) as events:
-                        async for event in events:
-                            after = event.number
-                            yield event
-        except (NotAnswered, ValueError):
-            await self.broken(client)
-            raise
-        await self.broken(client)
+        """The feed from an event on, over answers that follow one another until one is empty.
+
+        Raises NotAnswered, ConfigurationError, and ValueError for an event that is too long.
+        """
+        async with self._asking("/debug/feed") as client:
+            before = None
+            while before != after:
+                before = after
+                async with contextlib.aclosing(_events(client, after)) as events:
+                    while event := await _next(events):
+                        after = event.number
+                        yield event
+
+
+async def _next(events: AsyncGenerator[Event, None]) -> Event | None:
+    """The next event; None after the last. Raises ConnectionFailed if it is not complete in time."""
+    try:
+        async with asyncio.timeout(EVENT_SECONDS):
+            return await anext(events, None)
+    except TimeoutError as err:
+        raise ConnectionFailed(
+            f"no complete event within {EVENT_SECONDS:.0f} s", sent=True
+        ) from err
 
 
 async def _events(client: KubeClient, after: str) -> AsyncGenerator[Event, None]:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import io
 import json
 import socket
 import threading
@@ -14,6 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
+from rich.console import Console
 
 from app.cli import explain as explain_command
 from app.cli.explain import command, split_name
@@ -345,30 +347,80 @@ def test_a_terminal_is_not_told_what_to_do(monkeypatch):
 
 
 async def test_watching_tells_what_has_changed(monkeypatch, capsys):
-    """Also while there is no leader for a time."""
+    """And that it is not up to date."""
     later = msgspec.structs.replace(EXPLANATION, place="bound", node="n7", waiting=None, now=None)
-    answers = [EXPLANATION, EXPLANATION, None, later, later]
 
-    async def story(_target, _namespace, _name):
-        if not answers:
-            raise asyncio.CancelledError
-        if (found := answers.pop(0)) is None:
-            raise NotAnswered("no leader")
-        return msgspec.json.encode(found)
+    async def stories(_target, _namespace, _name, _pause):
+        for found in (EXPLANATION, EXPLANATION, NotAnswered("no\x1b leader"), later, later):
+            yield found if isinstance(found, NotAnswered) else msgspec.json.encode(found)
 
-    monkeypatch.setattr(explain_command, "story_of", story)
-    monkeypatch.setattr(explain_command, "WATCH_SECONDS", 0.0)
-    with pytest.raises(asyncio.CancelledError):
-        await explain_command._watch(SchedulerTarget(), "shop", "cart-0", "text")
-    said = capsys.readouterr().out
-    assert said.count("Pod shop/cart-0") == 2
-    assert said.index("waits for a cluster event") < said.index("bound to n7")
+    monkeypatch.setattr(explain_command, "stories_of", stories)
+    await explain_command._watch(SchedulerTarget(), "shop", "cart-0", "text")
+    printed = capsys.readouterr()
+    assert printed.out.count("Pod shop/cart-0") == 2
+    assert printed.out.index("waits for a cluster event") < printed.out.index("bound to n7")
+    assert printed.err == "Not up to date: no\\x1b leader\n"
 
 
-async def test_watching_needs_a_first_answer(monkeypatch):
-    async def story(_target, _namespace, _name):
-        raise NotAnswered("no leader")
+async def test_a_terminal_shows_that_a_story_is_old(monkeypatch):
+    shown = []
 
-    monkeypatch.setattr(explain_command, "story_of", story)
-    with pytest.raises(NotAnswered):
-        await explain_command._watch(SchedulerTarget(), "shop", "cart-0", "text")
+    async def stories(_target, _namespace, _name, _pause):
+        yield msgspec.json.encode(EXPLANATION)
+        yield NotAnswered("no leader")
+        yield msgspec.json.encode(EXPLANATION)
+
+    class Screen(contextlib.nullcontext):
+        def __init__(self, **_options):
+            super().__init__(self)
+
+        def update(self, what, *, refresh):
+            text = io.StringIO()
+            Console(file=text, width=120).print(what)
+            shown.append(text.getvalue())
+
+    monkeypatch.setattr(explain_command, "stories_of", stories)
+    monkeypatch.setattr(explain_command, "Live", Screen)
+    monkeypatch.setattr(explain_command, "_in_place", lambda _output: True)
+    await explain_command._watch(SchedulerTarget(), "shop", "cart-0", "text")
+    assert ["Not up to date: no leader" in each for each in shown] == [False, True, False]
+    assert all("Pod shop/cart-0" in each for each in shown)
+
+
+async def test_watching_keeps_its_connection_and_finds_the_scheduler_again():
+    connections, answers = set(), [200, 200, 403, 200, 500, 404]
+
+    async def tell(request):
+        connections.add(request.transport)
+        status = answers.pop(0) if answers else 200
+        if status == 200:
+            return await story(request)
+        return web.json_response({"message": "not now"}, status=status)
+
+    @contextlib.asynccontextmanager
+    async def started(port):
+        application = web.Application()
+        application.router.add_get(PATH, tell)
+        async with TestServer(application, port=port) as server:
+            yield server
+
+    async def following(stories):
+        found = await asyncio.wait_for(anext(stories), 30)
+        return "told" if isinstance(found, bytes) else type(found).__name__
+
+    with reserved_port() as port:
+        target = SchedulerTarget(f"http://127.0.0.1:{port}")
+        stories = module.stories_of(target, "shop", "cart-0", 0.0)
+        with pytest.raises(NotAnswered, match="cannot be asked"):
+            await anext(stories)
+        stories = module.stories_of(target, "shop", "cart-0", 0.0)
+        async with started(port):
+            told = [await following(stories) for _ in range(7)]
+            assert told[:3] == ["told", "told", "NotAnswered"]
+            assert told[3:] == ["told", "NotAnswered", "UnknownObject", "told"]
+            assert len(connections) == 1
+        assert await following(stories) == "Unreachable"
+        async with started(port):
+            while await following(stories) != "told":
+                pass
+        await stories.aclose()
