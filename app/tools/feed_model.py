@@ -32,14 +32,14 @@ async def events_of(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Event, None]
     """The events of a body of text/event-stream. Raises ValueError if one is too long."""
     rest = bytearray()
     async for chunk in chunks:
+        searched = max(0, len(rest) - 1)
         rest += chunk
         if len(rest) > MAX_EVENT:
             raise ValueError(f"an event has more than {MAX_EVENT} bytes")
-        if b"\n\n" in rest:
-            *complete, last = bytes(rest).split(b"\n\n")
-            for text in complete:
+        if (end := rest.rfind(b"\n\n", searched)) >= 0:
+            for text in bytes(rest[:end]).split(b"\n\n"):
                 yield _event(text)
-            rest = bytearray(last)
+            del rest[: end + 2]
 
 
 def _event(text: bytes) -> Event:

@@ -9,8 +9,10 @@ import contextlib
 import os
 import secrets
 import sys
+import tempfile
 import webbrowser
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -32,6 +34,10 @@ from app.tools.scheduler_client import (
 
 #: Seconds until the scheduler is looked for again.
 RETRY_SECONDS: Final = 1.0
+#: The route of the page itself.
+_PAGE: Final = "page"
+#: Seconds in which a browser must have read the file that leads it to the page.
+_READ_SECONDS: Final = 30.0
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -57,7 +63,7 @@ class Dashboard:
         made = web.Application(middlewares=[self._guarded])
         made.add_routes(
             [
-                web.get("/{secret}/", self._file),
+                web.get("/{secret}/", self._file, name=_PAGE),
                 web.get("/{secret}/feed", self._feed),
                 web.get("/{secret}/pods/{namespace}/{name}", self._pod),
                 web.get("/{secret}/nodes/{name}", self._node),
@@ -79,9 +85,8 @@ class Dashboard:
         host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
         if host not in self.hosts:
             return "This page is served for this machine only.\n"
-        if origin not in {None, f"http://{host}"} or request.headers.get(
-            "Sec-Fetch-Site", "none"
-        ) not in {"same-origin", "none"}:
+        own = request.headers.get("Sec-Fetch-Site", "none") in {"same-origin", "none"}
+        if origin not in {None, f"http://{host}"} or not (own or _opens_page(request)):
             return "Requests of other sites are not answered.\n"
         given = request.match_info.get("secret", "")
         if not secrets.compare_digest(given.encode(), self._secret.encode()):
@@ -99,12 +104,11 @@ class Dashboard:
         return response
 
     async def _pod(self, request: web.Request) -> web.StreamResponse:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
-        path = f"/debug/pods/{path_segment(namespace)}/{path_segment(name)}"
+        path = f"/debug/pods/{_segment(request, 'namespace')}/{_segment(request, 'name')}"
         return await self._answer(path, "/debug/pods/*")
 
     async def _node(self, request: web.Request) -> web.StreamResponse:
-        path = f"/debug/nodes/{path_segment(request.match_info['name'])}"
+        path = f"/debug/nodes/{_segment(request, 'name')}"
         return await self._answer(path, "/debug/nodes/*")
 
     async def _answer(self, path: str, resource: str) -> web.StreamResponse:
@@ -145,6 +149,26 @@ class Dashboard:
             await asyncio.sleep(RETRY_SECONDS)
 
 
+def _opens_page(request: web.Request) -> bool:
+    """Whether a window is about to show the page itself, as ``open_browser`` makes it do from a file.
+
+    Another site that opens it in a window learns nothing: Cross-Origin-Opener-Policy parts the windows.
+    """
+    return (
+        request.match_info.route.name == _PAGE
+        and request.headers.get("Sec-Fetch-Mode") == "navigate"
+        and request.headers.get("Sec-Fetch-Dest") == "document"
+    )
+
+
+def _segment(request: web.Request, key: str) -> str:
+    """A name in the path of a request. Raises HTTPNotFound for one that would lead to another path."""
+    name = request.match_info[key]
+    if name in {".", ".."}:
+        raise web.HTTPNotFound
+    return path_segment(name)
+
+
 def _encoded(event: Event) -> bytes:
     return b"event: %b\nid: %b\ndata: %b\n\n" % (
         event.kind.encode(),
@@ -174,9 +198,25 @@ async def serving_page(target: SchedulerTarget, port: int = 0) -> AsyncIterator[
 
 
 async def open_browser(url: str) -> None:
-    """Opens the page in a browser with windows, if there is one."""
-    if has_windows(os.environ, sys.platform):
-        await asyncio.to_thread(webbrowser.open, url)
+    """Opens the page in a browser with windows, if there is one; returns when it has had time to read the address.
+
+    Other users see command lines: the browser's has the name of a file that only this user can read.
+    """
+    if not has_windows(os.environ, sys.platform):
+        return
+    with _leading_to(url) as file, contextlib.suppress(webbrowser.Error):
+        await asyncio.to_thread(webbrowser.open, file.as_uri())
+        await asyncio.sleep(_READ_SECONDS)
+
+
+@contextlib.contextmanager
+def _leading_to(url: str) -> Iterator[Path]:
+    """A file that leads a browser to an address. Raises OSError."""
+    with tempfile.TemporaryDirectory(prefix="aiokube-scheduler-") as folder:
+        file = Path(folder, "dashboard.html")
+        file.touch(mode=0o600)
+        file.write_text(f'<meta http-equiv="refresh" content="0; url={url}">\n')
+        yield file
 
 
 def has_windows(environ: Mapping[str, str], platform: str) -> bool:

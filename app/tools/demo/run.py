@@ -229,8 +229,12 @@ class _Demo:
             return
         async with serving_page(SchedulerTarget(kubeconfig=str(self._kubeconfig))) as url:
             self._say(f"The dashboard is at {url}")
-            await open_browser(url)
-            yield
+            opening = asyncio.create_task(open_browser(url))
+            try:
+                yield
+            finally:
+                opening.cancel()
+                await asyncio.gather(opening, return_exceptions=True)
 
     def _say(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True)

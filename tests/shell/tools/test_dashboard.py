@@ -2,32 +2,47 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import re
+import time
+from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
+from yarl import URL
 
+from app.tools import scheduler_client
 from app.tools.dashboard import server as module
 from app.tools.dashboard import static_files
 from app.tools.dashboard.server import has_windows, serving_page
 from app.tools.feed_model import events_of
-from app.tools.scheduler_client import SchedulerTarget
+from app.tools.scheduler_client import Link, NotAnswered, SchedulerTarget
 from app.tools.subprocesses import reserved_port
+
+TOKEN = "secret-token-of-the-user"
 
 
 class Scheduler:
-    """What answers under /debug."""
+    """What answers under /debug; it repeats what it was sent in what it says."""
 
     def __init__(self):
         self.asked = []
+        #: Paths, as they were sent.
+        self.paths = []
+        self.authorized = set()
         self.answers = []
         self.status = 200
+        #: The status of answers about pods and nodes.
+        self.refusing = 200
+        #: Whether the feed goes on; otherwise an answer has one event.
+        self.steady = False
         self.runner = None
 
     async def start(self, port=0):
-        app = web.Application()
+        app = web.Application(middlewares=[self.noting])
         app.add_routes(
             [
                 web.get("/debug/feed", self.feed),
@@ -43,19 +58,30 @@ class Scheduler:
     async def stop(self):
         await self.runner.cleanup()
 
+    @web.middleware
+    async def noting(self, request, handler):
+        self.paths.append((request.method, request.raw_path.partition("?")[0]))
+        self.authorized.add(request.headers.get("Authorization"))
+        return await handler(request)
+
     async def feed(self, request):
         self.asked.append(request.query.get("after", ""))
         if self.status != 200:
             return web.json_response({"message": "no right"}, status=self.status)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        number = len(self.asked)
         await response.write(b"retry: 1\n\n")
-        await response.write(b'event: change\nid: 7-%d\ndata: {"a":%d}\n\n' % (number, number))
+        for number in itertools.count(len(self.asked)):
+            await response.write(b'event: change\nid: 7-%d\ndata: {"a":%d}\n\n' % (number, number))
+            if not self.steady:
+                break
+            await asyncio.sleep(0.02)
         await response.write_eof()
         return response
 
     async def thing(self, request):
+        if self.refusing != 200:
+            return web.json_response({"message": "not now"}, status=self.refusing)
         if request.match_info["name"] == "none":
             return web.json_response({"message": "there is none"}, status=404)
         return web.json_response({"path": request.raw_path})
@@ -68,7 +94,7 @@ async def showing(port=None):
         port = await scheduler.start()
     try:
         async with (
-            serving_page(SchedulerTarget(f"http://127.0.0.1:{port}")) as url,
+            serving_page(SchedulerTarget(f"http://127.0.0.1:{port}", token=TOKEN)) as url,
             aiohttp.ClientSession() as session,
         ):
             yield scheduler, url, session
@@ -86,8 +112,14 @@ async def test_the_page_and_its_files():
     async with showing() as (_, url, session):
         status, text, headers = await got(session, url)
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-        assert "default-src 'self'" in headers["Content-Security-Policy"]
+        assert headers["Content-Security-Policy"] == (
+            "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+        assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
         assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cache-Control"] == "no-store"
         named = re.findall(r'(?:src|href)="([a-z.]+)"', text)
         assert {"main.js", "style.css", "theme.js", "icon.svg"} <= set(named)
         for name in static_files():
@@ -104,7 +136,23 @@ def test_the_page_needs_nothing_from_elsewhere():
             assert not re.search(r"<style|<script>|\sstyle=|\son[a-z]+=", text)
         found = set(re.findall(r"https?://[\w./]+", text))
         assert found <= {"http://www.w3.org/2000/svg"}
-        assert "innerHTML" not in text
+
+
+#: What makes HTML or code of a text, or the name of an attribute or address that could be code.
+PARSING = re.compile(
+    r"""innerHTML|outerHTML|insertAdjacentHTML|document\s*\.\s*write|createContextualFragment|DOMParser|srcdoc|setHTML
+    |\beval\b|\bFunction\b|\bimport\s*\(|set(?:Timeout|Interval)\s*\(\s*["'`]|javascript:|\bsetAttributeNS\b
+    |\b(?:href|src|action)\s*[:=]|\.cssText|\bpostMessage\b|location\s*(?:=|\.\s*(?:href|assign|replace))""",
+    re.VERBOSE,
+)
+
+
+def test_no_text_is_parsed_as_html_or_code():
+    for name, body in static_files().items():
+        if name.endswith(".js"):
+            assert PARSING.findall(body.decode()) == [], name
+    for hostile in ("a.innerHTML = b", "x.insertAdjacentHTML('beforeend', y)", "new Function(a)"):
+        assert PARSING.search(hostile)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +190,84 @@ async def test_pods_and_nodes():
         assert json.loads((await got(session, url + "nodes/n1"))[1]) == {"path": "/debug/nodes/n1"}
         status, text, _ = await got(session, url + "pods/shop/none")
         assert (status, "404" in text) == (404, True)
+
+
+async def test_only_three_paths_can_be_asked_for():
+    """Whatever is in the address; and the answers never have the user's token."""
+    names = (
+        "a",
+        "..",
+        "%2e%2e",
+        "%2E.",
+        ".",
+        "..%2f..%2fmetrics",
+        "%2fmetrics",
+        "a%3fb",
+        "a%23b",
+        "é",
+    )
+    paths = [f"nodes/{name}" for name in names]
+    paths += [f"pods/{first}/{second}" for first in names for second in names]
+    paths += [
+        "tasks",
+        "flags/v",
+        "queue",
+        "pods/a",
+        "pods/a/b/c",
+        "feed/x",
+        "debug/queue",
+        "pods/a/none",
+    ]
+    async with showing() as (scheduler, url, session):
+        bodies = [await told(session, url, 2)]
+        for path in paths:
+            async with session.get(URL(url + path, encoded=True)) as answer:
+                bodies.append([answer.headers, await answer.text()])
+        bodies += [await got(session, url + name) for name in ("", *static_files())]
+        scheduler.status = 403
+        bodies.append(await told(session, url, 1))
+        asked = set(scheduler.paths)
+        assert scheduler.authorized == {f"Bearer {TOKEN}"}
+    assert ("GET", "/debug/pods/a/a") in asked
+    assert ("GET", "/debug/nodes/..%2F..%2Fmetrics") in asked
+    name = r"(?!\.{1,2}(?:/|$))[^/?#]+"
+    for method, path in asked:
+        assert method == "GET"
+        assert re.fullmatch(rf"/debug/(?:feed|nodes/{name}|pods/{name}/{name})", path), path
+    assert TOKEN not in repr(bodies)
+
+
+async def test_a_file_may_lead_a_window_to_the_page_and_to_nothing_else():
+    """As open_browser does it; to the server a file is another site."""
+    window = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    async with showing() as (scheduler, url, session):
+        assert (await got(session, url, **window, **{"Sec-Fetch-Dest": "document"}))[0] == 200
+        for path in ("feed", "pods/a/b", "nodes/a", "main.js"):
+            assert (await got(session, url + path, **window, **{"Sec-Fetch-Dest": "document"}))[
+                0
+            ] == 403
+        for purpose in ("iframe", "embed", "object", "empty"):
+            assert (await got(session, url, **window, **{"Sec-Fetch-Dest": purpose}))[0] == 403
+        assert not scheduler.asked
+
+
+async def test_no_command_line_has_the_secret(monkeypatch):
+    """Other users see command lines."""
+    opened = []
+
+    def launch(address):
+        file = Path(address.removeprefix("file://"))
+        opened.append((address, file.stat().st_mode & 0o777, file.read_text()))
+
+    monkeypatch.setattr(module.webbrowser, "open", launch)
+    monkeypatch.setattr(module, "has_windows", lambda *_given: True)
+    monkeypatch.setattr(module, "_READ_SECONDS", 0.0)
+    await module.open_browser("http://127.0.0.1:1/the-secret/")
+    ((address, mode, text),) = opened
+    assert "the-secret" not in address
+    assert mode == 0o600
+    assert "url=http://127.0.0.1:1/the-secret/" in text
+    assert not Path(address.removeprefix("file://")).exists()
 
 
 async def told(session, url, count):
@@ -182,6 +308,73 @@ async def test_the_scheduler_may_come_later(monkeypatch):
                 async for event in events_of(answer.content.iter_any()):
                     if event.kind == "change":
                         break
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500])
+async def test_a_refusal_disturbs_no_other_page(status):
+    async with showing() as (scheduler, url, session):
+        scheduler.steady = True
+        async with session.get(url + "feed") as answer:
+            events = events_of(answer.content.iter_any())
+            async with asyncio.timeout(10):
+                await anext(events)
+                scheduler.refusing = status
+                assert (await got(session, url + "pods/shop/cart-0"))[0] == 502
+                for _ in range(20):
+                    assert (await anext(events)).kind in {"change", "message"}
+        assert len(scheduler.asked) == 1
+
+
+async def test_a_feed_that_never_completes_an_event_is_given_up(monkeypatch):
+    monkeypatch.setattr(scheduler_client, "EVENT_SECONDS", 0.1)
+
+    async def drip(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b": still here\n")
+            await asyncio.sleep(0.01)
+
+    application = web.Application()
+    application.router.add_get("/debug/feed", drip)
+    async with TestServer(application) as server:
+        target = SchedulerTarget(str(server.make_url("/")).rstrip("/"))
+        async with contextlib.aclosing(Link(target, "test")) as link, asyncio.timeout(30):
+            with pytest.raises(NotAnswered, match="no complete event within"):
+                async for _ in link.events(""):
+                    pass
+
+
+def test_long_events_take_linear_time():
+    def seconds(pieces):
+        async def chunks():
+            for _ in range(pieces):
+                yield b"x" * 1000
+            yield b"\n\n"
+
+        async def read():
+            return [event async for event in events_of(chunks())]
+
+        started = time.thread_time()
+        assert len(asyncio.run(read())) == 1
+        return time.thread_time() - started
+
+    assert seconds(4000) < 30 * max(0.001, min(seconds(500) for _ in range(3)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_events_may_be_cut_anywhere(size):
+    body = b"retry: 1\n\nevent: a\nid: 1\ndata: x\n\n\n\nevent: b\ndata: y\n\nevent: c\ndata"
+
+    async def read():
+        async def chunks():
+            for at in range(0, len(body), size):
+                yield body[at : at + size]
+
+        return [event async for event in events_of(chunks())]
+
+    found = [event for event in asyncio.run(read()) if event.data]
+    assert found == [("a", "1", b"x"), ("b", "", b"y")]
 
 
 @pytest.mark.parametrize(
