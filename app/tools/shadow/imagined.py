@@ -298,17 +298,18 @@ class ImaginedCluster:
 
     # ------------------------------------------------------------ comparison
 
-    def compare(self, at: float) -> Generator[None, None, Comparison]:
-        """Compares the clusters as they are now, and what was counted since the last time. Pauses between the clusters.
+    def compare(self, at: float) -> Comparison:
+        """Compares the clusters as they are now, and what was counted since the last time.
 
         ``at``: in seconds since the epoch.
         """
         common = self._shapes.most_common(_SHAPES)
         shapes = [Shape(requests=dict(shape), pods=count) for shape, count in common]
-        theirs = self._there.figures(self._theirs, shapes)
-        yield
         return Comparison(
-            at=at, shapes=shapes, theirs=theirs, mine=self._here.figures(self.state, shapes)
+            at=at,
+            shapes=shapes,
+            theirs=self._there.figures(self._theirs, shapes),
+            mine=self._here.figures(self.state, shapes),
         )
 
 

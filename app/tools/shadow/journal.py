@@ -1,4 +1,4 @@
-"""The journal of a shadow: verdicts as JSON lines in files of limited size, the oldest of which are deleted."""
+"""The journal of a shadow: verdicts and comparisons as JSON lines in files of limited size, the oldest of which are deleted."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from app.tools.shadow.comparison import Comparison
 from app.tools.shadow.verdict import Verdict
 
 log = logging.getLogger(__name__)
@@ -17,7 +18,10 @@ _FILES: Final = 8
 _PATTERN: Final = "verdicts-*.jsonl"
 #: Seconds between two writes.
 _PAUSE: Final = 0.5
-_LINE: Final = msgspec.json.Decoder(Verdict)
+_VERDICT: Final = msgspec.json.Decoder(Verdict)
+_COMPARISON: Final = msgspec.json.Decoder(Comparison)
+
+Line = Verdict | Comparison
 
 
 class JournalError(Exception):
@@ -25,7 +29,7 @@ class JournalError(Exception):
 
 
 class Journal:
-    """Writes verdicts to a folder, in a thread. The files together have at most ``size`` bytes, and the last batch."""
+    """Writes lines to a folder, in a thread. The files together have at most ``size`` bytes, and the last batch."""
 
     def __init__(self, folder: Path, size: int) -> None:
         """Raises JournalError if the folder cannot be made."""
@@ -36,13 +40,13 @@ class Journal:
             raise JournalError(f"{folder}: {error.strerror}") from error
         self._folder: Final = folder
         self._each: Final = max(size // _FILES, 1)
-        self._waiting: list[Verdict] = []
-        #: Verdicts that could not be written.
+        self._waiting: list[Line] = []
+        #: Lines that could not be written.
         self.lost = 0
 
-    def put(self, verdict: Verdict) -> None:
-        """Adds a verdict to the next write."""
-        self._waiting.append(verdict)
+    def put(self, line: Line) -> None:
+        """Adds a line to the next write."""
+        self._waiting.append(line)
 
     async def run(self) -> None:
         """Writes until cancelled."""
@@ -55,7 +59,7 @@ class Journal:
         batch, self._waiting = self._waiting, []
         if not batch:
             return
-        text = b"".join(msgspec.json.encode(verdict) + b"\n" for verdict in batch)
+        text = b"".join(msgspec.json.encode(line) + b"\n" for line in batch)
         try:
             await asyncio.to_thread(self._append, text)
         except OSError as error:
@@ -84,22 +88,31 @@ def _number(file: Path) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def read(folder: Path) -> Iterator[Verdict]:
-    """The verdicts of a journal, oldest first. Lines that are not whole are left out. Raises JournalError."""
+def read(folder: Path) -> Iterator[Line]:
+    """The verdicts and comparisons of a journal, oldest first. Lines that are not whole are left out. Raises JournalError."""
     if not folder.is_dir():
         raise JournalError(f"{folder} is no folder with a journal")
     for file in files(folder):
         try:
             with file.open("rb") as lines:
                 for line in lines:
-                    try:
-                        yield _LINE.decode(line)
-                    except msgspec.DecodeError:
-                        continue
+                    decoded = _decoded(line)
+                    if decoded is not None:
+                        yield decoded
         except FileNotFoundError:  # deleted meanwhile
             continue
         except OSError as error:
             raise JournalError(f"{file}: {error.strerror}") from error
+
+
+def _decoded(line: bytes) -> Line | None:
+    """A verdict or a comparison; None if it is neither."""
+    for decoder in (_VERDICT, _COMPARISON):
+        try:
+            return decoder.decode(line)
+        except msgspec.DecodeError:
+            continue
+    return None
 
 
 def as_json(value: Any) -> str:

@@ -44,14 +44,16 @@ from app.serving.pages import Dumps, MetricsPages
 from app.serving.server import serving
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.load import Loaded, Settings
+from app.state.queue.scheduling_queue import RetryTimes
 from app.state.scheduler_state import Change, RefusedObject, ReportProblem
+from app.tools.shadow.imagined import ImaginedCluster
 from app.tools.shadow.journal import Journal
 from app.tools.shadow.judge import Judge
-from app.tools.shadow.tally import Tally
+from app.tools.shadow.tally import Tally, WorldTally
 from app.tools.shadow.timeline import Entry, Outcome, Timeline
 from app.tools.shadow.verdict import NOT_COMPARABLE, Verdict
 from app.tools.shadow.versions import version_of
-from app.tools.shadow.world import World, make_world
+from app.tools.shadow.world import World, make_imagined_world, make_world
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,8 @@ _UNDOABLE: Final = 4000
 _TOO_LATE: Final = 20.0
 #: Seconds of work after which other tasks run.
 _SLICE: Final = 0.005
+#: Seconds between two looks at what the imagined cluster's pods wait for.
+_TICK: Final = 0.25
 #: Thresholds of the garbage collector once the caches are filled.
 _GC_WHEN_FILLED: Final = (50_000, 20, 50)
 _DISTRIBUTION: Final = "aiokube-scheduler"
@@ -79,6 +83,8 @@ class ShadowOptions:
     """How a shadow runs, besides its configuration."""
 
     kubeconfig: str = ""
+    imagines: bool = False
+    """Whether own placements add up in an imagined cluster."""
     journal: Path | None = None
     journal_bytes: int = 256 << 20
     serving: ServingOptions = dataclasses.field(default_factory=ServingOptions)
@@ -113,18 +119,30 @@ class Shadow:
         self._judge: Final = Judge(
             self.timeline, self.world.profiles, self._rng, incomparable=self._incomparable
         )
+        self._imagined: Final = self._make_imagined(classes) if options.imagines else None
         self._journal: Final = (
             None if options.journal is None else Journal(options.journal, options.journal_bytes)
         )
         self._registry: Final = CollectorRegistry()
         self._families: Final = MetricFamilies(self._registry)
         self.tally: Final = Tally(self._families)
+        self._worlds: Final = WorldTally(self._families) if options.imagines else None
         self._client: Final = ClientMetrics(self._families)
         self._lag: Final = LoopLag(self._families, stopwatch())
         self._arrived: Final = asyncio.Event()
         #: Whether changes go through the timeline; before that they fill the state.
         self._live = False
         self._informers: list[Informer[Any]] = []
+
+    def _make_imagined(self, classes: Mapping[str, type]) -> ImaginedCluster:
+        config = self._settings.configuration
+        times = RetryTimes(config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds)
+        return ImaginedCluster(
+            make_imagined_world(self._profiles, classes, times, self._rng),
+            self.world.state,
+            self._rng,
+            follows=lambda pod: bool(self._incomparable(pod)),
+        )
 
     async def run(self, stop: asyncio.Event) -> int:
         """Runs until ``stop`` is set."""
@@ -145,9 +163,11 @@ class Shadow:
             await stop.wait()
             for task in tasks:
                 task.cancel()
+        if self._imagined is not None and self._live:
+            self._compare(self._imagined)
         if self._journal is not None:
             await self._journal.write()
-        self._show(self.tally.summary())
+        self._show_summary()
         return 0
 
     def _start(self, group: asyncio.TaskGroup, reader: Reader) -> list[asyncio.Task[None]]:
@@ -157,6 +177,8 @@ class Shadow:
         work |= {"event loop lag": self._lag.run(), "free memory": return_free_memory()}
         if self._journal is not None:
             work["journal"] = self._journal.run()
+        if self._imagined is not None:
+            work["imagined cluster"] = self._imagine(self._imagined)
         return [spawn_eternal(group, each, name=name) for name, each in work.items()]
 
     # ------------------------------------------------------------ watches
@@ -180,7 +202,10 @@ class Shadow:
                 for new in objects.values():
                     self._take(Change(model, None, new))
             else:
-                self._report(self.world.state.apply_new(model, objects, self._clock.steady()))
+                now = self._clock.steady()
+                self._report(self.world.state.apply_new(model, objects, now))
+                if self._imagined is not None:
+                    self._imagined.fill(model, objects, now)
             return {}
 
         return Informer(kind, reader, handle, on_list=listed, rng=self._rng)
@@ -192,6 +217,8 @@ class Shadow:
             self._arrived.set()
         else:
             self._report(self.world.state.apply(change, now))
+            if self._imagined is not None:
+                self._imagined.take(change, now)
 
     def _report(self, commands: Any) -> None:
         for command in commands:
@@ -235,6 +262,8 @@ class Shadow:
             if entry.outcome is not None:
                 self._record(entry, await self._verdict(entry, entry.outcome))
             self._report(self.timeline.advance())
+            if self._imagined is not None:
+                await self._take_over(self._imagined, entry)
             if now() > until:
                 await asyncio.sleep(0)
                 until = now() + _SLICE
@@ -267,6 +296,39 @@ class Shadow:
                 return _EXTENDED.format(extender.url_prefix)
         return ""
 
+    # ------------------------------------------------------------ the imagined cluster
+
+    async def _take_over(self, imagined: ImaginedCluster, entry: Entry) -> None:
+        refused = entry.outcome is not None and entry.outcome.message is not None
+        imagined.take(entry.change, entry.at, refused=refused)
+        await self._decide(imagined, entry.at)
+
+    async def _decide(self, imagined: ImaginedCluster, now: float) -> None:
+        try:
+            await in_steps(imagined.decide(now))
+        except Exception:
+            log.exception("Error in the imagined cluster")
+
+    async def _imagine(self, imagined: ImaginedCluster) -> None:
+        """Lets the imagined cluster's time pass, and compares it with the real one."""
+        await wait_synced(self._informers)
+        compared = self._clock.steady()
+        while True:
+            await asyncio.sleep(_TICK)
+            now = self._clock.steady()
+            if not self.timeline.ahead:
+                await self._decide(imagined, now)
+            if now - compared >= self._options.summary_seconds:
+                compared = now
+                self._compare(imagined)
+
+    def _compare(self, imagined: ImaginedCluster) -> None:
+        told = imagined.compare(round(self._clock.steady(), 3))
+        if self._worlds is not None:
+            self._worlds.count(told)
+        if self._journal is not None:
+            self._journal.put(told)
+
     # ------------------------------------------------------------ for people
 
     async def _greet(self, reader: Reader) -> None:
@@ -289,7 +351,12 @@ class Shadow:
             await asyncio.sleep(self._options.summary_seconds)
             if self.tally.classes.total() != seen:
                 seen = self.tally.classes.total()
-                self._show(self.tally.summary())
+                self._show_summary()
+
+    def _show_summary(self) -> None:
+        self._show(self.tally.summary())
+        if self._worlds is not None and (said := self._worlds.summary()):
+            self._show(said)
 
     @contextlib.asynccontextmanager
     async def _endpoints(self, connection: Connection, stop: asyncio.Event) -> AsyncIterator[None]:
