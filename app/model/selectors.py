@@ -83,7 +83,7 @@ class Selector:
         """Whether every requirement holds for ``labels``."""
         if self.nothing:
             return False
-        return all(_OPERATORS[op](labels, key, values) for key, op, values in self.requirements)
+        return all(OPERATORS[op](labels, key, values) for key, op, values in self.requirements)
 
     def with_equal(self, pairs: Mapping[str, str]) -> "Selector":
         """This selector and ``key in (value)`` for each pair; NOTHING stays NOTHING."""
@@ -104,7 +104,7 @@ def _integers(test: Callable[[int, int], bool]) -> Callable[[Labels, str, tuple[
     return holds
 
 
-_OPERATORS: Final[dict[str, Callable[[Labels, str, tuple[str, ...]], bool]]] = {
+OPERATORS: Final[dict[str, Callable[[Labels, str, tuple[str, ...]], bool]]] = {
     "In": lambda labels, key, values: labels.get(key) in values,
     "NotIn": lambda labels, key, values: labels.get(key) not in values,
     "Exists": lambda labels, key, _values: key in labels,
@@ -112,6 +112,7 @@ _OPERATORS: Final[dict[str, Callable[[Labels, str, tuple[str, ...]], bool]]] = {
     "Gt": _integers(operator.gt),
     "Lt": _integers(operator.lt),
 }
+"""Operator -> whether a requirement of a key and values holds for labels."""
 
 EVERYTHING: Final = Selector(())
 NOTHING: Final = Selector((), nothing=True)
@@ -128,7 +129,7 @@ def compile_requirements(requirements: tuple[Requirement, ...]) -> Selector:
 def check_requirement(requirement: Requirement) -> None:
     """Raises SelectorError for an unknown operator or values that do not fit it."""
     operator, values = requirement.operator, requirement.values or ()
-    if operator not in _OPERATORS:
+    if operator not in OPERATORS:
         raise SelectorError(f'"{operator}" is not a valid label selector operator')
     if operator in {"In", "NotIn"} and not values:
         raise SelectorError(f"values: for '{operator.lower()}' operator, values set can't be empty")

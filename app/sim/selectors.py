@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from app.model.selectors import OPERATORS, Labels, parse_int64
 from app.sim.errors import bad_request
 from app.sim.resources.kinds import Kind
 from app.sim.store import Object
 
-Labels = Mapping[str, str]
 LabelTest = Callable[[Labels], bool]
 Test = Callable[[Object], bool]
 
@@ -96,41 +96,12 @@ def _label_test(match: re.Match[str]) -> LabelTest:
 
 def requirement(key: str, operator: str, values: tuple[str, ...]) -> LabelTest:
     """One requirement as a test on labels. NotIn also holds where the key is missing. Raises 400."""
-    wanted = frozenset(values)
-    match operator:
-        case "In":
-            return lambda labels: labels.get(key) in wanted
-        case "NotIn":
-            return lambda labels: labels.get(key) not in wanted
-        case "Exists":
-            return lambda labels: key in labels
-        case "DoesNotExist":
-            return lambda labels: key not in labels
-        case "Gt" | "Lt":
-            return _comparison(key, operator, values)
-    raise bad_request(f'"{operator}" is not a valid label selector operator')
-
-
-def _comparison(key: str, operator: str, values: tuple[str, ...]) -> LabelTest:
-    bound = _integer(values[0]) if values else None
-    if bound is None:
+    holds = OPERATORS.get(operator)
+    if holds is None:
+        raise bad_request(f'"{operator}" is not a valid label selector operator')
+    if operator in {"Gt", "Lt"} and (not values or parse_int64(values[0]) is None):
         raise bad_request(f"for 'Gt', 'Lt' operators, the value must be an integer: {list(values)}")
-    limit = bound
-
-    def test(labels: Labels) -> bool:
-        number = _integer(labels.get(key, ""))
-        if number is None:
-            return False
-        return number > limit if operator == "Gt" else number < limit
-
-    return test
-
-
-def _integer(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        return None
+    return lambda labels: holds(labels, key, values)
 
 
 def selects_labels(selector: Mapping[str, Any] | None) -> LabelTest:
