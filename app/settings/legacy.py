@@ -6,17 +6,13 @@ unexpected shape are left as they are, because later checks report them. The ori
 later checks name the place in the user's file.
 """
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
-
-import msgspec
 
 from app.settings.base import V1
 from app.settings.defaults import DEFAULT_WEIGHTS
 from app.settings.legacy_plugins import convert_profile
-from app.settings.problems import Finding, Path
-from app.settings.rewrite import Rewrite, mappings
+from app.settings.rewrite import Rewrite, append, mappings
 
 GROUP: Final = "kubescheduler.config.k8s.io"
 VERSIONS: Final = {f"{GROUP}/{version}": version for version in ("v1beta1", "v1beta2", "v1beta3")}
@@ -36,33 +32,14 @@ _OLD_WEIGHTS: Final = {"TaintToleration": 1, "NodeAffinity": 1, "InterPodAffinit
 _OLD_LOCKS: Final = ("endpoints", "configmaps", "endpointsleases", "configmapsleases")
 
 
-class Converted(msgspec.Struct, frozen=True):
-    """A document as v1."""
-
-    value: dict[str, Any]
-    origins: Mapping[Path, Path]
-    """For every subtree that moved: its path in ``value`` -> its path in the file."""
-    causes: Mapping[Path, Path]
-    """For every generated subtree: its path in ``value`` -> the path in the file that caused it."""
-    warnings: tuple[Finding, ...]
-    """What changed; paths are those of the file."""
-    mistakes: tuple[Finding, ...]
-    """What has no counterpart in v1; paths are those of the file."""
-
-
-def convert(value: Mapping[str, Any]) -> Converted:
-    """The document as v1; a v1 document is returned unchanged."""
+def convert(value: Mapping[str, Any]) -> Rewrite:
+    """The document as v1; a v1 document is only copied."""
     version = VERSIONS.get(str(value.get("apiVersion")))
-    rewrite = Rewrite(copy.deepcopy(dict(value)))
+    rewrite = Rewrite(value)
     if version is not None:
         _convert(rewrite, version)
-    return Converted(
-        rewrite.value,
-        rewrite.origins,
-        rewrite.causes,
-        tuple(rewrite.warnings),
-        tuple(rewrite.mistakes),
-    )
+    rewrite.finish()
+    return rewrite
 
 
 def _convert(rewrite: Rewrite, version: str) -> None:
@@ -71,11 +48,13 @@ def _convert(rewrite: Rewrite, version: str) -> None:
     rewrite.value["apiVersion"] = V1
     _remove_gone_fields(rewrite, version)
     _lock(rewrite)
-    for index, extender in mappings(rewrite.value, "extenders"):
-        if rewrite.rename(extender, ("extenders", index), "enableHttps", "enableHTTPS"):
-            rewrite.warn(("extenders", index, "enableHttps"), "is spelt enableHTTPS in v1")
-    for index, profile in _profiles(rewrite):
-        convert_profile(rewrite, ("profiles", index), profile, version)
+    for _, extender in mappings(rewrite.value, "extenders"):
+        if rewrite.rename(extender, "enableHttps", "enableHTTPS"):
+            rewrite.warn((*rewrite.path(extender), "enableHttps"), "is spelt enableHTTPS in v1")
+    if not rewrite.value.get("profiles"):
+        rewrite.value["profiles"] = [{}]
+    for _, profile in mappings(rewrite.value, "profiles"):
+        convert_profile(rewrite, profile, version)
     _disable_preemption(rewrite, version)
     if version != "v1beta3":
         _keep_old_weights(rewrite, version)
@@ -98,13 +77,6 @@ def _lock(rewrite: Rewrite) -> None:
         rewrite.warn(("leaderElection", "resourceLock"), said)
 
 
-def _profiles(rewrite: Rewrite) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The profiles; a file without any gets a default one."""
-    if not rewrite.value.get("profiles"):
-        rewrite.value["profiles"] = [{}]
-    yield from mappings(rewrite.value, "profiles")
-
-
 def _disable_preemption(rewrite: Rewrite, version: str) -> None:
     if version != "v1beta1" or "disablePreemption" not in rewrite.value:
         return
@@ -113,21 +85,19 @@ def _disable_preemption(rewrite: Rewrite, version: str) -> None:
     rewrite.warn(("disablePreemption",), said + (", as is done here" if disable is True else ""))
     if disable is not True:
         return
-    for index, profile in mappings(rewrite.value, "profiles"):
-        entry = {"name": "DefaultPreemption"}
-        path = ("profiles", index)
-        rewrite.add_plugin(profile, path, "postFilter", "disabled", entry, ("disablePreemption",))
+    for _, profile in mappings(rewrite.value, "profiles"):
+        entry = rewrite.made({"name": "DefaultPreemption"}, ("disablePreemption",))
+        _add_plugin(profile, "postFilter", "disabled", entry)
 
 
 def _keep_old_weights(rewrite: Rewrite, version: str) -> None:
     """Lists default plugins with lower weights before v1beta3 in multiPoint, so that they keep weight and order."""
-    for index, profile in mappings(rewrite.value, "profiles"):
+    for _, profile in mappings(rewrite.value, "profiles"):
         listed = [plugin.get("name") for plugin in _multi_point(profile)]
         for name, weight in _OLD_WEIGHTS.items():
             if name not in listed:
-                entry = {"name": name, "weight": weight}
-                path = ("profiles", index)
-                rewrite.add_plugin(profile, path, "multiPoint", "enabled", entry, ("apiVersion",))
+                entry = rewrite.made({"name": name, "weight": weight}, ("apiVersion",))
+                _add_plugin(profile, "multiPoint", "enabled", entry)
     changes = ", ".join(
         f"{name} {weight} (v1: {DEFAULT_WEIGHTS[name]})" for name, weight in _OLD_WEIGHTS.items()
     )
@@ -141,3 +111,15 @@ def _multi_point(profile: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for kind in ("enabled", "disabled"):
         for _, plugin in mappings(point, kind):
             yield plugin
+
+
+def _add_plugin(profile: dict[str, Any], point: str, kind: str, entry: dict[str, Any]) -> None:
+    """Appends to a list of plugins, which is added if missing; values of a wrong shape are not changed."""
+    owner: Any = profile
+    for name in ("plugins", point):
+        if owner.get(name) is None:
+            owner[name] = {}
+        owner = owner[name]
+        if not isinstance(owner, dict):
+            return
+    append(owner, kind, entry)

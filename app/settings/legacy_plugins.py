@@ -1,12 +1,14 @@
 """Converts plugins of old files: removed names, merged extension points, scoring plugins that became strategies."""
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from app.settings.base import V1
+from app.settings.fieldtext import invalid
 from app.settings.models import FIELD_OF_POINT
 from app.settings.problems import Path
-from app.settings.rewrite import ListItem, Rewrite, mappings
+from app.settings.rewrite import REMOVED, Rewrite, append, mappings
 
 _VOLUME_LIMITS: Final = "volumes of this kind are CSI volumes now, which NodeVolumeLimits counts"
 _GONE: Final[Mapping[str, str]] = {
@@ -29,6 +31,7 @@ _STRATEGIES: Final[Mapping[str, str]] = {
 }
 """Score plugin of v1beta1 -> type of NodeResourcesFit's scoring strategy in v1."""
 _FIT: Final = "NodeResourcesFit"
+_KINDS: Final = ("enabled", "disabled")
 
 
 class _Scorer(NamedTuple):
@@ -43,93 +46,99 @@ class _Scorer(NamedTuple):
 _BY_DEFAULT: Final = _Scorer(_LEAST, ("apiVersion",))
 
 
-def convert_profile(rewrite: Rewrite, path: Path, profile: dict[str, Any], version: str) -> None:
+def convert_profile(rewrite: Rewrite, profile: dict[str, Any], version: str) -> None:
     """Converts the plugins and pluginConfig of one profile to v1."""
     plugins = profile.get("plugins")
-    if isinstance(plugins, dict):
-        _merge_unreserve(rewrite, (*path, "plugins"), plugins)
-        _drop_gone_plugins(rewrite, (*path, "plugins"), plugins)
-    scorer = _convert_score(rewrite, path, profile, version)
-    _convert_plugin_config(rewrite, path, profile, scorer)
-    _default_to_list(rewrite, path, profile, version)
+    if not isinstance(plugins, dict):
+        plugins = {}
+    _merge_unreserve(rewrite, plugins)
+    _drop_gone_plugins(rewrite, plugins)
+    scorer = _convert_score(rewrite, plugins.get("score"), version)
+    _convert_plugin_config(rewrite, profile, scorer)
+    if version == "v1beta1":
+        _default_to_list(rewrite, profile)
 
 
-def _merge_unreserve(rewrite: Rewrite, path: Path, plugins: dict[str, Any]) -> None:
+def _name_of(entry: Any) -> str:
+    """The ``name`` of an entry; empty if it is not a mapping with a text there."""
+    name = entry.get("name") if isinstance(entry, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _merge_unreserve(rewrite: Rewrite, plugins: dict[str, Any]) -> None:
     """Reserve plugins have undone their own work since v1beta1's second release."""
     if not isinstance(plugins.get("unreserve"), dict):
         return
     old = plugins.pop("unreserve")
-    rewrite.warn((*path, "unreserve"), "is part of the extension point reserve in v1")
+    rewrite.warn(rewrite.path(old), "is part of the extension point reserve in v1")
     target = plugins.setdefault("reserve", {})
     if not isinstance(target, dict):
         return
-    for kind in ("enabled", "disabled"):
-        entries = rewrite.entries(target, (*path, "reserve"), kind)
-        listed = {entry.name for entry in entries}
-        entries += [
-            entry
-            for entry in rewrite.entries(old, (*path, "unreserve"), kind)
-            if entry.name not in listed
-        ]
-        rewrite.replace(target, (*path, "reserve"), kind, entries)
+    for kind in _KINDS:
+        listed = {_name_of(entry) for _, entry in mappings(target, kind)}
+        entries = old.get(kind)
+        for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+            if not isinstance(entry, dict):
+                where = (*rewrite.path(old), kind, index)
+                rewrite.mistakes.append(invalid(where, entry, "must be a mapping"))
+            elif _name_of(entry) not in listed:
+                append(target, kind, entry)
 
 
-def _sets(plugins: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The extension points that the profile mentions, with their sets."""
-    for point in FIELD_OF_POINT:
-        plugin_set = plugins.get(point)
-        if isinstance(plugin_set, dict):
-            yield point, plugin_set
-
-
-def _drop_gone_plugins(rewrite: Rewrite, path: Path, plugins: dict[str, Any]) -> None:
-    for point, plugin_set in _sets(plugins):
-        for kind in ("enabled", "disabled"):
-            kept = []
-            for entry in rewrite.entries(plugin_set, (*path, point), kind):
-                instead = _GONE.get(entry.name or "")
-                if instead is None:
-                    kept.append(entry)
-                elif kind == "enabled":
-                    said = f"the plugin {entry.name} is gone in v1 and does not run: {instead}"
-                    rewrite.warn(entry.origin, said)
-                else:
-                    rewrite.warn(entry.origin, f"the plugin {entry.name} is gone in v1 anyway")
-            rewrite.replace(plugin_set, (*path, point), kind, kept)
+def _drop_gone_plugins(rewrite: Rewrite, plugins: Mapping[str, Any]) -> None:
+    for point, kind in itertools.product(FIELD_OF_POINT, _KINDS):
+        for index, entry in mappings(plugins.get(point), kind):
+            name = _name_of(entry)
+            if name not in _GONE:
+                continue
+            said = f"the plugin {name} is gone in v1 anyway"
+            if kind == "enabled":
+                said = f"the plugin {name} is gone in v1 and does not run: {_GONE[name]}"
+            rewrite.warn(rewrite.path(entry), said)
+            plugins[point][kind][index] = REMOVED
 
 
 # ---------------------------------------------------------------- scoring plugins become a strategy
 
 
-def _convert_score(rewrite: Rewrite, path: Path, profile: dict[str, Any], version: str) -> _Scorer:
+def _convert_score(rewrite: Rewrite, score: Any, version: str) -> _Scorer:
     """Replaces the scoring plugins by NodeResourcesFit; returns the one that becomes its strategy.
 
     In v1beta1 NodeResourcesLeastAllocated was on by default and NodeResourcesFit did not score; later versions did
     not know the old names.
     """
-    plugins = profile.get("plugins")
-    score = plugins.get("score") if isinstance(plugins, dict) else None
-    here = (*path, "plugins", "score")
     if not isinstance(score, dict):
         return _BY_DEFAULT
-    enabled = rewrite.entries(score, here, "enabled")
-    disabled = rewrite.entries(score, here, "disabled")
-    is_off = version == "v1beta1" and bool({"*", _LEAST} & {entry.name for entry in disabled})
-    chosen = _choose(rewrite, enabled, default_is_on=version == "v1beta1" and not is_off)
-    enabled = [
-        _as_fit(rewrite, entry) if entry.name in _STRATEGIES else entry
-        for entry in enabled
-        if entry.name not in _STRATEGIES or (chosen is not None and entry.name == chosen.name)
-    ]
+    disabled = {_name_of(entry) for _, entry in mappings(score, "disabled")}
+    is_off = version == "v1beta1" and bool({"*", _LEAST} & disabled)
+    chosen = _choose(rewrite, score, default_is_on=version == "v1beta1" and not is_off)
+    for index, entry in mappings(score, "enabled"):
+        name = _name_of(entry)
+        if name in _STRATEGIES and chosen is not None and name == chosen.name:
+            said = f"{name} is {_FIT} with scoringStrategy.type {_STRATEGIES[name]} in v1"
+            rewrite.warn(rewrite.path(entry), said)
+            entry["name"] = _FIT
+        elif name in _STRATEGIES:
+            score["enabled"][index] = REMOVED
     fit_is_off = is_off and chosen is None
-    rewrite.replace(score, here, "enabled", enabled)
-    rewrite.replace(score, here, "disabled", list(_still_disabled(rewrite, disabled, fit_is_off)))
+    for index, entry in mappings(score, "disabled"):
+        name = _name_of(entry)
+        if name == _LEAST and fit_is_off:  # without a successor, NodeResourcesFit does not score
+            rewrite.warn(rewrite.path(entry), f"{_LEAST} is {_FIT} in v1")
+            entry["name"] = _FIT
+        elif name in _STRATEGIES:
+            rewrite.warn(rewrite.path(entry), f"the plugin {name} is gone in v1 anyway")
+            score["disabled"][index] = REMOVED
     return _Scorer(None, ()) if fit_is_off else chosen or _BY_DEFAULT
 
 
-def _choose(rewrite: Rewrite, enabled: list[ListItem], *, default_is_on: bool) -> _Scorer | None:
+def _choose(rewrite: Rewrite, score: dict[str, Any], *, default_is_on: bool) -> _Scorer | None:
     """The scoring plugin that becomes NodeResourcesFit's strategy: the first one enabled."""
-    scoring = [entry for entry in enabled if entry.name in _STRATEGIES]
+    scoring = [
+        _Scorer(name, rewrite.path(entry))
+        for _, entry in mappings(score, "enabled")
+        if (name := _name_of(entry)) in _STRATEGIES
+    ]
     if not scoring:
         return None
     first = scoring[0]
@@ -139,97 +148,63 @@ def _choose(rewrite: Rewrite, enabled: list[ListItem], *, default_is_on: bool) -
     if default_is_on and first.name != _LEAST:
         said = f"{_LEAST} no longer scores beside {first.name}: a profile has one scoring strategy in v1"
         rewrite.warn(first.origin, said)
-    return _Scorer(first.name, first.origin)
-
-
-def _as_fit(rewrite: Rewrite, entry: ListItem) -> ListItem:
-    strategy = _STRATEGIES[str(entry.name)]
-    said = f"{entry.name} is NodeResourcesFit with scoringStrategy.type {strategy} in v1"
-    rewrite.warn(entry.origin, said)
-    return ListItem({**entry.value, "name": _FIT}, entry.origin)
-
-
-def _still_disabled(
-    rewrite: Rewrite, disabled: list[ListItem], fit_is_off: bool
-) -> Iterator[ListItem]:
-    """Disabling LeastAllocated without a successor means that NodeResourcesFit does not score."""
-    for entry in disabled:
-        if entry.name not in _STRATEGIES:
-            yield entry
-        elif entry.name == _LEAST and fit_is_off:
-            rewrite.warn(entry.origin, f"{_LEAST} is NodeResourcesFit in v1")
-            yield ListItem({**entry.value, "name": _FIT}, entry.origin)
-        else:
-            rewrite.warn(entry.origin, f"the plugin {entry.name} is gone in v1 anyway")
+    return first
 
 
 # ---------------------------------------------------------------- pluginConfig
 
 
-def _convert_plugin_config(
-    rewrite: Rewrite, path: Path, profile: dict[str, Any], scorer: _Scorer
-) -> None:
-    entries = rewrite.entries(profile, path, "pluginConfig")
-    old = next((entry for entry in entries if scorer.name and entry.name == scorer.name), None)
-    kept = list(_still_configured(rewrite, entries, scorer.name))
-    if scorer.name is not None and (old is not None or scorer is not _BY_DEFAULT):
-        kept = _with_strategy(rewrite, (*path, "pluginConfig"), kept, scorer, old)
-    rewrite.replace(profile, path, "pluginConfig", kept)
-    for _, entry in mappings(profile, "pluginConfig"):
-        _modernise_type(entry.get("args"))
-
-
-def _still_configured(
-    rewrite: Rewrite, entries: list[ListItem], strategy: str | None
-) -> Iterator[ListItem]:
-    for entry in entries:
-        if entry.name in _GONE:
-            said = f"the plugin {entry.name} is gone in v1: its arguments are ignored"
-            rewrite.warn(entry.origin, said)
-        elif entry.name not in _STRATEGIES:
-            yield entry
-        elif entry.name == strategy:
-            said = f"the arguments of {entry.name} are NodeResourcesFit's scoringStrategy in v1"
-            rewrite.warn(entry.origin, said)
+def _convert_plugin_config(rewrite: Rewrite, profile: dict[str, Any], scorer: _Scorer) -> None:
+    old = None
+    for index, entry in mappings(profile, "pluginConfig"):
+        name = _name_of(entry)
+        if name in _GONE:
+            said = f"the plugin {name} is gone in v1: its arguments are ignored"
+        elif name not in _STRATEGIES:
+            _modernise_type(entry.get("args"))
+            continue
+        elif name == scorer.name:
+            old = old or entry
+            said = f"the arguments of {name} are {_FIT}'s scoringStrategy in v1"
         else:
-            said = f"{entry.name} does not score in this profile: its arguments are ignored"
-            rewrite.warn(entry.origin, said)
+            said = f"{name} does not score in this profile: its arguments are ignored"
+        rewrite.warn(rewrite.path(entry), said)
+        profile["pluginConfig"][index] = REMOVED
+    if scorer.name is not None and (old is not None or scorer is not _BY_DEFAULT):
+        _set_strategy(rewrite, profile, scorer, old)
 
 
-def _with_strategy(
-    rewrite: Rewrite, path: Path, entries: list[ListItem], scorer: _Scorer, old: ListItem | None
-) -> list[ListItem]:
-    """The entries with the old arguments inside NodeResourcesFit's, which is added if needed."""
-    index = next((i for i, entry in enumerate(entries) if entry.name == _FIT), len(entries))
-    if index == len(entries):
-        made = ListItem({"name": _FIT}, scorer.origin, is_made=True)
-        entries = [*entries, ListItem({"name": _FIT}, old.origin) if old else made]
-    fit = entries[index].value
+def _set_strategy(
+    rewrite: Rewrite, profile: dict[str, Any], scorer: _Scorer, old: dict[str, Any] | None
+) -> None:
+    """Puts the old arguments into NodeResourcesFit's, which are added if needed."""
+    entries = (entry for _, entry in mappings(profile, "pluginConfig"))
+    fit = next((entry for entry in entries if _name_of(entry) == _FIT), None)
+    if fit is None:
+        fit = {"name": _FIT}
+        if old is None:
+            rewrite.made(fit, scorer.origin)
+        else:
+            rewrite.moved(fit, rewrite.path(old))
+        append(profile, "pluginConfig", fit)
     args = fit["args"] = fit.get("args") or {}
     if isinstance(args, dict) and "scoringStrategy" not in args:
-        target = (*path, index, "args", "scoringStrategy")
-        args["scoringStrategy"] = _strategy(rewrite, target, scorer, old)
-    return entries
+        args["scoringStrategy"] = _strategy(rewrite, scorer, old)
 
 
-def _strategy(
-    rewrite: Rewrite, target: Path, scorer: _Scorer, old: ListItem | None
-) -> dict[str, Any]:
+def _strategy(rewrite: Rewrite, scorer: _Scorer, old: dict[str, Any] | None) -> dict[str, Any]:
     """NodeResourcesFit's strategy from the old plugin's arguments; unknown ones are kept so that they are rejected."""
     made: dict[str, Any] = {"type": _STRATEGIES[scorer.name or _LEAST]}
     if old is None:
-        rewrite.causes[target] = scorer.origin
-        return made
-    rewrite.origins[target] = (*old.origin, "args")
-    given = old.value.get("args")
+        return rewrite.made(made, scorer.origin)
+    place = (*rewrite.path(old), "args")
+    given = old.get("args")
     for name, value in given.items() if isinstance(given, dict) else ():
         if name == "shape" and made["type"] == "RequestedToCapacityRatio":
-            made["requestedToCapacityRatio"] = {"shape": value}
-            moved = (*target, "requestedToCapacityRatio", "shape")
-            rewrite.origins[moved] = (*old.origin, "args", "shape")
+            made["requestedToCapacityRatio"] = rewrite.moved({"shape": value}, place)
         elif name not in {"apiVersion", "kind"}:
             made[name] = value
-    return made
+    return rewrite.moved(made, place)
 
 
 def _modernise_type(args: Any) -> None:
@@ -238,19 +213,13 @@ def _modernise_type(args: Any) -> None:
         args["apiVersion"] = V1
 
 
-def _default_to_list(rewrite: Rewrite, path: Path, profile: dict[str, Any], version: str) -> None:
+def _default_to_list(rewrite: Rewrite, profile: dict[str, Any]) -> None:
     """Sets ``defaultingType: List``, which constraints implied in v1beta1."""
-    for index, entry in mappings(profile, "pluginConfig"):
+    for _, entry in mappings(profile, "pluginConfig"):
         args = entry.get("args")
-        if (
-            version != "v1beta1"
-            or entry.get("name") != "PodTopologySpread"
-            or not isinstance(args, dict)
-        ):
+        if entry.get("name") != "PodTopologySpread" or not isinstance(args, dict):
             continue
         if args.get("defaultConstraints") and not args.get("defaultingType"):
             args["defaultingType"] = "List"
-            here = (*path, "pluginConfig", index)
-            origin = rewrite.origins.get(here, here)
             said = "need defaultingType: List in v1, which is assumed"
-            rewrite.warn((*origin, "args", "defaultConstraints"), said)
+            rewrite.warn((*rewrite.path(entry), "args", "defaultConstraints"), said)

@@ -1,11 +1,12 @@
-"""Changes a tree of plain values and records where each part came from."""
+"""Changes a tree of plain values in place and finds out where each part came from."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
-
-import msgspec
+from typing import Any, Final
 
 from app.settings.problems import Finding, Path
+
+REMOVED: Final = object()
+"""Put into a list in place of an item, so that the others keep their indices until ``Rewrite.finish``."""
 
 
 def mappings(owner: Any, key: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -16,30 +17,56 @@ def mappings(owner: Any, key: str) -> Iterator[tuple[int, dict[str, Any]]]:
             yield index, item
 
 
-class ListItem(msgspec.Struct):
-    """An item of a list that is being rebuilt."""
-
-    value: Any
-    origin: Path
-    """Its path in the file; for a generated one, the path that caused it."""
-    is_made: bool = False
-    """Whether it was generated."""
-
-    @property
-    def name(self) -> str | None:
-        """The item's ``name``, if it is a mapping with a text there."""
-        name = self.value.get("name") if isinstance(self.value, dict) else None
-        return name if isinstance(name, str) else None
+def append(owner: dict[str, Any], key: str, item: Any) -> None:
+    """Appends to the list ``owner[key]``, which is added if missing; does nothing if it is not a list."""
+    if owner.get(key) is None:
+        owner[key] = []
+    if isinstance(owner[key], list):
+        owner[key].append(item)
 
 
-class Rewrite(msgspec.Struct):
-    """A document that is being changed, with the record of moved parts, warnings and mistakes."""
+class Rewrite:
+    """A copy of a document that is being changed, with the record of moved parts, warnings and mistakes.
 
-    value: dict[str, Any]
-    origins: dict[Path, Path] = msgspec.field(default_factory=dict)
-    causes: dict[Path, Path] = msgspec.field(default_factory=dict)
-    warnings: list[Finding] = msgspec.field(default_factory=list)
-    mistakes: list[Finding] = msgspec.field(default_factory=list)
+    Mappings and lists are known by identity: wherever they end up, their place in the file is that of the original.
+    """
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._places: Final[dict[int, tuple[Path, Any]]] = {}
+        """By identity: the path in the file, and the mapping or list itself, which is kept so that no other gets its identity."""
+        self._made: Final[dict[int, tuple[Path, Any]]] = {}
+        """As above, for generated ones: the path in the file that caused it."""
+        self.value: Final[dict[str, Any]] = self._copied(document, ())
+        self.origins: Final[dict[Path, Path]] = {}
+        """For every subtree that moved: its path in ``value`` -> its path in the file. Complete after ``finish``."""
+        self.causes: Final[dict[Path, Path]] = {}
+        """For every generated subtree: its path in ``value`` -> the path in the file that caused it."""
+        self.warnings: Final[list[Finding]] = []
+        self.mistakes: Final[list[Finding]] = []
+
+    def _copied(self, value: Any, path: Path) -> Any:
+        if isinstance(value, Mapping):
+            value = {key: self._copied(item, (*path, key)) for key, item in value.items()}
+        elif isinstance(value, list):
+            value = [self._copied(item, (*path, index)) for index, item in enumerate(value)]
+        else:
+            return value
+        self._places[id(value)] = path, value
+        return value
+
+    def path(self, part: Any) -> Path:
+        """The path in the file of a mapping or list of the document."""
+        return self._places[id(part)][0]
+
+    def moved(self, part: dict[str, Any], path: Path) -> dict[str, Any]:
+        """Notes that a new mapping holds what is at ``path`` of the file."""
+        self._places[id(part)] = path, part
+        return part
+
+    def made(self, part: dict[str, Any], cause: Path) -> dict[str, Any]:
+        """Notes that a mapping was generated because of what is at ``cause`` of the file."""
+        self._made[id(part)] = cause, part
+        return part
 
     def warn(self, path: Path, message: str) -> None:
         """Adds a warning about a path of the file."""
@@ -49,60 +76,33 @@ class Rewrite(msgspec.Struct):
         """Adds a mistake at a path of the file."""
         self.mistakes.append(Finding(path, message))
 
-    def rename(self, owner: dict[str, Any], path: Path, old: str, new: str) -> bool:
+    def rename(self, owner: dict[str, Any], old: str, new: str) -> bool:
         """Renames a key unless the new one exists; returns whether the old one did."""
         if old not in owner or new in owner:
             return False
         owner[new] = owner.pop(old)
+        path = self.path(owner)
         self.origins[(*path, new)] = (*path, old)
         return True
 
-    def entries(self, owner: Mapping[str, Any], path: Path, key: str) -> list[ListItem]:
-        """The items of a list with their origins, to be changed and put back with ``replace``."""
-        items = owner.get(key)
-        return [
-            self._entry(item, (*path, key, index))
-            for index, item in enumerate(items if isinstance(items, list) else ())
-        ]
+    def finish(self) -> None:
+        """Drops removed items and fills ``origins`` and ``causes``."""
+        self._finish(self.value, (), (), ())
 
-    def _entry(self, item: Any, path: Path) -> ListItem:
-        if path in self.causes:
-            return ListItem(item, self.causes[path], is_made=True)
-        return ListItem(item, self.origins.get(path, path))
-
-    def replace(self, owner: dict[str, Any], path: Path, key: str, entries: list[ListItem]) -> None:
-        """Stores a changed list; an empty one removes the key, and a value that was not a list is not changed."""
-        here = (*path, key)
-        if not isinstance(owner.get(key), list | None):
-            return
-        if not entries:
-            owner.pop(key, None)
-            return
-        owner[key] = [entry.value for entry in entries]
-        for index, entry in enumerate(entries):
-            table, other = (
-                (self.causes, self.origins) if entry.is_made else (self.origins, self.causes)
-            )
-            table[(*here, index)] = entry.origin
-            other.pop((*here, index), None)
-
-    def add_plugin(
-        self,
-        profile: dict[str, Any],
-        path: Path,
-        point: str,
-        kind: str,
-        entry: dict[str, Any],
-        cause: Path,
-    ) -> None:
-        """Appends to a list of plugins of a profile, which is added if missing; values of a wrong shape are not changed."""
-        owner: Any = profile
-        for name in ("plugins", point):
-            if owner.get(name) is None:
-                owner[name] = {}
-            owner = owner[name]
-            if not isinstance(owner, dict):
-                return
-        here = (*path, "plugins", point)
-        entries = [*self.entries(owner, here, kind), ListItem(entry, cause, is_made=True)]
-        self.replace(owner, here, kind, entries)
+    def _finish(self, part: Any, path: Path, place: Path, inferred: Path) -> None:
+        """``place``: where the part is in the file; ``inferred``: what follows for it from the parts around it."""
+        if id(part) in self._made:
+            self.causes[path] = self._made[id(part)][0]
+            place = path
+        else:
+            place = self._places.get(id(part), (place,))[0]
+            if place != inferred:
+                self.origins[path] = place
+        if isinstance(part, dict):
+            for key, item in part.items():
+                self._finish(item, (*path, key), (*place, key), (*place, key))
+        elif isinstance(part, list):
+            kept = [(index, item) for index, item in enumerate(part) if item is not REMOVED]
+            part[:] = (item for _, item in kept)
+            for now, (index, item) in enumerate(kept):
+                self._finish(item, (*path, now), (*place, index), (*place, now))

@@ -360,6 +360,18 @@ def test_unreserve_is_part_of_reserve():
     ]
 
 
+def test_entries_of_unreserve_that_are_no_mappings_are_named_where_they_stand():
+    body = """\
+        profiles:
+        - plugins:
+            reserve: {enabled: [{name: VolumeBinding}]}
+            unreserve: {enabled: [{name: VolumeBinding}, 7]}
+        """
+    assert mistakes(beta("v1beta1", body)) == [
+        "6: profiles[0].plugins.unreserve.enabled[1]: Invalid value: 7: must be a mapping"
+    ]
+
+
 def test_constraints_alone_meant_a_list():
     body = """\
         profiles:
