@@ -14,7 +14,7 @@ from rich.text import Text
 
 from app.cli.console import console
 from app.cli.explain_view import view
-from app.cli.process import explained, printable, run_loop
+from app.cli.process import explained, printable, printable_json, run_loop
 from app.cli.target_flags import target_options
 from app.kube.errors import UNREADABLE, ConfigurationError
 from app.observe.explain import Explanation
@@ -112,20 +112,9 @@ def _show(answer: bytes, output: str) -> None:
 def _decoded(answer: bytes) -> Explanation:
     """The answer with texts that a terminal can show. Raises NotAnswered."""
     try:
-        return msgspec.convert(_printable(msgspec.json.decode(answer)), Explanation)
+        return msgspec.convert(printable_json(msgspec.json.decode(answer)), Explanation)
     except UNREADABLE as err:
         raise NotAnswered(f"what answers is no aiokube-scheduler of this version: {err}") from err
-
-
-def _printable(value: Any) -> Any:
-    """JSON with ``printable`` texts: pods, nodes and extenders have written them."""
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, list):
-        return [_printable(each) for each in value]
-    if isinstance(value, dict):
-        return {printable(key): _printable(each) for key, each in value.items()}
-    return value
 
 
 command: Final = _explain

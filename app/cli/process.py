@@ -54,6 +54,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
+def printable_json(value: Any) -> Any:
+    """JSON with ``printable`` texts, where pods, nodes and extenders may have written them."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list):
+        return [printable_json(each) for each in value]
+    if isinstance(value, dict):
+        return {printable(key): printable_json(each) for key, each in value.items()}
+    return value
+
+
 @contextlib.contextmanager
 def explained(*expected: type[Exception], status: int = 1) -> Iterator[None]:
     """Reports errors of these types, alone or in exception groups, as click reports its own: ``Error: ...`` and a status.

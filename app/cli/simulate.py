@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +12,14 @@ from rich.console import Console
 
 from app.cli.console import console
 from app.cli.node_flags import made_nodes, node_flags
-from app.cli.process import GC_WHILE_FILLING, PORT, explained, run_loop
+from app.cli.process import (
+    GC_WHILE_FILLING,
+    PORT,
+    explained,
+    printable,
+    printable_json,
+    run_loop,
+)
 from app.plugins.registry import RegistryError
 from app.settings.problems import ConfigurationError
 from app.sim import ManifestError
@@ -87,7 +95,7 @@ def _simulate(
         if answer is None:
             context.exit(NO_ANSWER)
         for text in warnings(answer):
-            click.secho(f"WARNING: {text}", err=True, fg="yellow", bold=True)
+            click.secho(f"WARNING: {printable(text)}", err=True, fg="yellow", bold=True)
         if page is not None:
             page.write_text(as_page(answer, _title(cluster, workload)), encoding="utf-8")
     _show(answer, output)
@@ -100,10 +108,11 @@ def _title(cluster: tuple[Path, ...], workload: tuple[Path, ...]) -> str:
 
 
 def _show(answer: SimulationResult, output: str) -> None:
+    found = msgspec.to_builtins(answer)
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        click.echo(json.dumps(found, indent=2))
     else:
-        console().print(as_tables(answer))
+        console().print(as_tables(msgspec.convert(printable_json(found), SimulationResult)))
 
 
 command: Final = _simulate
