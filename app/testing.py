@@ -14,6 +14,7 @@ docs/extenders.md has an example with everything around it. It may be imported b
 
 import contextlib
 import json
+import re
 import subprocess
 import time
 import urllib.error
@@ -34,6 +35,10 @@ T = TypeVar("T")
 PATIENCE: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 _PACKAGE: Final = __name__.partition(".")[0]
+#: In a log as text or as JSON.
+_SCHEDULES: Final = re.compile(r'(?:\] |"msg": ?")Scheduling(?:\n|")')
+#: Proxies of the environment are for other machines.
+_DIRECTLY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class EnvironmentFailure(AssertionError):  # noqa: N818 - pytest shows it as the reason of a failure
@@ -114,7 +119,7 @@ class EmbeddedCluster:
             method=method,
         )
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310 - the same
+            with _DIRECTLY.open(request, timeout=PATIENCE) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
@@ -217,7 +222,7 @@ def scheduler(
             own += [f"--kubeconfig={embedded_cluster.kubeconfig}", "--secure-port=0"]
             process = _Process(["run", "--leader-elect=false", *own, *flags], folder / "log")
             try:
-                process.wait("the scheduler is ready", lambda: "] Scheduling\n" in process.log)
+                process.wait("the scheduler is ready", lambda: _SCHEDULES.search(process.log))
             except EnvironmentFailure:
                 process.stop()
                 raise

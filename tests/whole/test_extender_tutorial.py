@@ -83,6 +83,20 @@ def test_a_scheduler_of_a_file_places_a_pod(
         scheduler(f"--config={config}", parallelism=1)
 
 
+@pytest.mark.parametrize("flags", [("--logging-format=json",), ("-v", "4")])
+def test_any_log_and_proxies_of_the_environment(
+    flags: tuple[str, ...], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    cluster: EmbeddedCluster = request.getfixturevalue("embedded_cluster")
+    request.getfixturevalue("scheduler")(*flags)
+    cluster.create(NODE, POD)
+    assert cluster.node_of("p") == "n"
+
+
 def test_what_goes_wrong_is_told(
     embedded_cluster: EmbeddedCluster, scheduler: StartScheduler
 ) -> None:
