@@ -11,8 +11,7 @@ from rich.text import Text
 
 from app.cli.process import printable
 from app.model.requests import CPU, MEMORY, PODS
-from app.observe.feed import UNSCHEDULABLE_FLAG
-from app.tools.feed_model import FeedModel, NodeRow
+from app.tools.feed_model import UNSCHEDULABLE_FLAG, FeedModel, NodeRow
 from app.tools.simulate.tables import shown_amount
 
 #: Groups of nodes that are shown.

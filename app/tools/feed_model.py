@@ -11,6 +11,8 @@ import msgspec
 MAX_DECISIONS: Final = 200
 MAX_PREEMPTIONS: Final = 50
 MAX_POINTS: Final = 600
+#: The flag of a node that takes no pods (app.observe.feed, which is slow to import).
+UNSCHEDULABLE_FLAG: Final = 1
 #: Bytes of an event at most.
 MAX_EVENT: Final = 64 * 1024 * 1024
 _STREAMS: Final[Mapping[str, int]] = {
