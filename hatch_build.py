@@ -47,7 +47,7 @@ class PackageHook(BuildHookInterface[Any]):
         root = Path(self.root)
         for folder in MOVED:
             for file in sorted((root / folder).rglob("*")):
-                if not file.is_file() or not _belongs(file.relative_to(root)):
+                if not file.is_file() or not belongs(file.relative_to(root), root):
                     continue
                 own = installed_name(folder).replace(".", "/")
                 target = self._made / own / file.relative_to(root / folder)
@@ -64,6 +64,13 @@ class PackageHook(BuildHookInterface[Any]):
             shutil.rmtree(self._made)
 
 
-def _belongs(file: Path) -> bool:
-    """Whether a file of the repository is in the wheel; samples in other languages are not."""
-    return "__pycache__" not in file.parts and (file.parts[0] == "app" or file.suffix == ".py")
+def belongs(file: Path, root: Path) -> bool:
+    """Whether a file of the repository is in the wheel; documents and samples in other languages are not.
+
+    ``file`` is relative to ``root``.
+    """
+    if "__pycache__" in file.parts:
+        return False
+    if file.parts[0] == "app":
+        return True
+    return (root / file.parent / "__init__.py").exists() and file.suffix != ".md"

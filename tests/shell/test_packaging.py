@@ -22,7 +22,7 @@ import yaml
 from app.cli import main
 from app.cli.run import serving_options
 from app.settings.load import load
-from hatch_build import rewritten
+from hatch_build import belongs, rewritten
 from tests.helm.kubernetes_schema import mistakes
 from tests.helm.rules import unrestricted
 
@@ -129,6 +129,23 @@ def built(context: Path, target: str, to: Path) -> Path:
     subprocess.run(command, cwd=context, check=True, capture_output=True, timeout=250)
     (made,) = to.iterdir()
     return made
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("app/tools/dashboard/static/main.js", True),
+        ("app/new/data.bin", True),
+        ("app/cli/__pycache__/run.pyc", False),
+        ("extenders/kit/app.py", True),
+        ("extenders/kit/py.typed", True),
+        ("extenders/kit/README.md", False),
+        ("extenders/go/main.go", False),
+        ("extenders/typescript/src/main.ts", False),
+    ],
+)
+def test_what_is_in_the_wheel(file, expected):
+    assert belongs(Path(file), ROOT) is expected
 
 
 @pytest.mark.parametrize("name", ["requirements-docs.lock", "requirements-sbom.lock"])

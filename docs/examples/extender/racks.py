@@ -31,9 +31,11 @@ class Racks:
         return Filtered(passed, failed, retry_after=30 if failed else None)
 
     def prioritize(self, request: NodesRequest) -> dict[str, int]:
-        """10 for a rack with 10 degrees less than allowed, 0 for the warmest."""
-        known = self.temperatures(request).items()
-        return {node: min(10, max(0, LIMIT - (degrees or LIMIT))) for node, degrees in known}
+        """10 for a rack with 10 degrees less than allowed, 0 for the warmest and for one that is not known."""
+        return {
+            node: 0 if degrees is None else min(10, max(0, LIMIT - degrees))
+            for node, degrees in self.temperatures(request).items()
+        }
 
 
 def application(file: Path):

@@ -1,5 +1,7 @@
 """docs/extenders.md: its configurations are valid, and its samples do what they say."""
 
+import importlib
+import json
 import sys
 import textwrap
 
@@ -142,3 +144,23 @@ async def test_the_sample_that_wakes_pods(tmp_path):
             assert await namespace["sample"](scheduler) == 2
     assert seen == [WakeRequest(resource="example.com/gpu")]
     compile(f"async def sample():\n{textwrap.indent(text, '    ')}", "sample", "exec")
+
+
+def test_the_rack_of_the_tutorial_that_has_no_degrees_at_all_is_the_coolest(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "examples" / "extender")
+    racks = importlib.import_module("racks")
+    temperatures = {"cold": 0, "frost": -5, "mild": 30, "warm": 32}
+    (tmp_path / "racks.json").write_text(json.dumps(temperatures))
+    items = [
+        {"metadata": {"name": name, "labels": {racks.RACK: name}}}
+        for name in (*temperatures, "unknown")
+    ]
+    args = {"Pod": {"metadata": {"name": "p"}}, "Nodes": {"items": items}}
+    request = kit.NodesRequest.read(json.dumps(args).encode())
+    assert racks.Racks(tmp_path / "racks.json").prioritize(request) == {
+        "cold": 10,
+        "frost": 10,
+        "mild": 2,
+        "warm": 0,
+        "unknown": 0,
+    }
