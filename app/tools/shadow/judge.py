@@ -5,9 +5,10 @@ scheduler that decided: the order in the queue says which of the bindings of abo
 Where the decisions differ, other orders are tried (``race``); where none explains the outcome, the verdict names the plugins.
 """
 
+import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -51,6 +52,12 @@ _SETTLED: Final = frozenset({SAME, TIE, SAMPLED})
 _STEPS_BACK: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 #: The same for bindings after the outcome that are taken for earlier decisions.
 _STEPS_AHEAD: Final = (1, 2, 4, 8, 16, 32, 64)
+#: The same for changes of other kinds than pods, before and after the outcome.
+_OTHER_KINDS: Final = 4
+#: Seconds before a nomination within which evictions for it may show.
+_EVICTING_SECONDS: Final = 2.0
+#: Victims that are remembered.
+_CLAIMED: Final = 4096
 #: Up to this many better nodes, the changes that concern them are tried first.
 _FEW_NODES: Final = 200
 #: Pods from which the latency of the cluster's scheduler is estimated.
@@ -112,6 +119,8 @@ class Judge:
         self._incomparable: Final = incomparable
         #: Of the cluster; set before the first verdict.
         self.version = Version()
+        #: The uids of victims whose preemptor was judged; the last ones.
+        self._claimed: Final[dict[str, None]] = {}
         #: Seconds from the queue to the outcome, of the last pods.
         self._took: Final[deque[float]] = deque(maxlen=_OBSERVED)
 
@@ -132,42 +141,85 @@ class Judge:
         reason = self._incomparable(outcome.pod)
         if reason:
             return Verdict(pod=outcome.pod.key, kind=NOT_COMPARABLE, change=reason)
-        base = self._base(entry, outcome)
-        first = self._decide(outcome, base)
-        if first.kind in _SETTLED or first.kind == NOT_COMPARABLE:
-            return first
-        yield
-        for moves in self._orders(entry, outcome, base):
-            if self._decide(outcome, moves).kind in _SETTLED:
+        likely = self._likely(entry, outcome)
+        first: Verdict | None = None
+        for moves in likely:
+            verdict = yield from self._decide(outcome, moves)
+            if verdict.kind in _SETTLED or verdict.kind == NOT_COMPARABLE:
+                if verdict.kind in _SETTLED:
+                    self._claim_victims(outcome)
+                return verdict
+            first = first or verdict
+            yield
+        assert first is not None  # noqa: S101 - there is a likely moment
+        for moves in self._orders(entry, outcome, likely):
+            verdict = yield from self._decide(outcome, moves)
+            if verdict.kind in _SETTLED:
+                self._claim_victims(outcome)
                 said = (
                     f"explained if {len(moves.undone)} changes before it were not seen and {len(moves.pulled)} changes "
                     "after it were"
                 )
                 return msgspec.structs.replace(first, kind=RACE, change=said)
             yield
-        last = self._decide(outcome, base, explain=True)
+        last = yield from self._decide(outcome, likely[0], explain=True)
+        self._claim_victims(outcome)
         known = self.version.known(outcome.pod, last.plugins)
         return msgspec.structs.replace(last, kind=NOT_COMPARABLE, change=known) if known else last
 
     # ------------------------------------------------------------ the moment
 
-    def _base(self, entry: Entry, outcome: Outcome) -> Moves:
-        """The most likely table.
+    def _likely(self, entry: Entry, outcome: Outcome) -> Sequence[Moves]:
+        """The tables that the scheduler had, as far as the order in the queue and the order of arrival tell."""
+        evicted = tuple(self._evicted(entry, outcome))
+        as_seen = self._as_seen(entry, evicted)
+        if not outcome.queued:
+            return (as_seen,)
+        by_queue = self._by_queue(entry, outcome, evicted)
+        if _numbers(by_queue) == _numbers(as_seen):
+            return (by_queue,)
+        return by_queue, as_seen
 
-        Pods behind this one in the queue are out, those before it are in. What was seen after the likely moment of the
-        decision is out.
+    def _as_seen(self, entry: Entry, evicted: Sequence[Entry]) -> Moves:
+        """The table when the outcome arrived: changes have been reordered by the queue since."""
+        timeline = self._timeline
+        undone = [e for e in timeline.late(entry.at) if e.number > entry.number]
+        pulled = [e for e in timeline.near() if e.number < entry.number]
+        return Moves((*undone, *evicted), tuple(pulled))
+
+    def _by_queue(self, entry: Entry, outcome: Outcome, evicted: Sequence[Entry]) -> Moves:
+        """Pods behind this one in the queue are out, those before it are in.
+
+        What was seen after the likely moment of the decision is out.
         """
         timeline = self._timeline
         moment = max(outcome.queued_at, entry.at - self._latency(entry, outcome))
-        evicting = outcome.node if outcome.message is not None else ""
         undone = [
             e
-            for e in timeline.behind
-            if (precedes(entry, e) if e.binds else e.at > moment and _matters(e, outcome))
-            or (evicting and _evicts(e, evicting))
+            for e in timeline.late(outcome.queued_at)
+            if (precedes(entry, e) if e.places else e.at > moment and _matters(e, outcome))
         ]
-        pulled = [e for e in timeline.ahead if e is not entry and e.binds and precedes(e, entry)]
-        return Moves(tuple(undone), tuple(pulled))
+        pulled = [e for e in timeline.near() if e is not entry and e.places and precedes(e, entry)]
+        return Moves((*undone, *evicted), tuple(pulled))
+
+    def _evicted(self, entry: Entry, outcome: Outcome) -> Iterator[Entry]:
+        """The evictions for this pod that show already, if it was nominated to a node for which pods are evicted."""
+        if outcome.message is None or not outcome.node:
+            return
+        for e in self._timeline.late(outcome.queued_at or entry.at - _EVICTING_SECONDS):
+            if self._evicts(e, outcome.node):
+                yield e
+
+    def _evicts(self, entry: Entry, node: str) -> bool:
+        return _evicts(entry, node) and entry.change.new.uid not in self._claimed
+
+    def _claim_victims(self, outcome: Outcome) -> None:
+        """The victims of this outcome are not those of the next pod that is nominated to the same node."""
+        if outcome.message is not None and outcome.node:
+            for uid in self._victims_seen(outcome.node, behind_only=True):
+                self._claimed[uid] = None
+                if len(self._claimed) > _CLAIMED:
+                    del self._claimed[next(iter(self._claimed))]
 
     def _latency(self, entry: Entry, outcome: Outcome) -> float:
         """Seconds that the cluster's scheduler takes from a decision until it shows, by the quickest of the last ones."""
@@ -175,35 +227,43 @@ class Judge:
             self._took.append(entry.at - outcome.queued_at)
         return sorted(self._took)[len(self._took) // 5] if self._took else 0.0
 
-    def _orders(self, entry: Entry, outcome: Outcome, base: Moves) -> Iterator[Moves]:
+    def _orders(self, entry: Entry, outcome: Outcome, likely: Sequence[Moves]) -> Iterator[Moves]:
         """Other orders of the changes of about the same moment, the most likely ones first. No order comes twice."""
+        base = likely[0]
         behind = [e for e in self._timeline.behind if e not in base.undone and _matters(e, outcome)]
         ahead = [
             e
-            for e in self._timeline.ahead
+            for e in self._timeline.near()
             if e is not entry
             and e not in base.pulled
-            and (e.change.kind is not Pod or (e.binds and not precedes(entry, e)))
+            and (e.change.kind is not Pod or (e.places and not precedes(entry, e)))
         ]
-        tried: set[tuple[tuple[int, ...], tuple[int, ...]]] = {_numbers(base)}
-        for undone, pulled in self._candidates(behind, ahead, base, self._better(outcome, base)):
+        tried = {_numbers(moves) for moves in likely}
+        for undone, pulled in self._candidates(behind, ahead, likely, outcome):
             moves = Moves(tuple(undone), tuple(pulled))
             if _numbers(moves) not in tried:
                 tried.add(_numbers(moves))
                 yield moves
 
     def _candidates(
-        self, behind: Sequence[Entry], ahead: Sequence[Entry], base: Moves, nodes: frozenset[str]
+        self,
+        behind: Sequence[Entry],
+        ahead: Sequence[Entry],
+        likely: Sequence[Moves],
+        outcome: Outcome,
     ) -> Iterator[tuple[Sequence[Entry], Sequence[Entry]]]:
-        undone, pulled = base
+        undone, pulled = likely[0]
         if undone or pulled:
             yield (), ()
-            bindings = tuple(e for e in undone if e.binds)
+            bindings = tuple(e for e in undone if e.places)
             yield bindings, pulled
-            others = [e for e in undone if not e.binds]
+            others = [e for e in undone if not e.places]
             for number in _STEPS_BACK[:6]:
                 if number < len(others):
                     yield (*bindings, *others[-number:]), pulled
+        for base in likely:
+            yield from _other_kinds(behind, ahead, base)
+        nodes = self._better(outcome, likely[0])
         if nodes:
             near = [e for e in behind if e.node_name in nodes]
             soon = [e for e in ahead if e.node_name in nodes]
@@ -238,21 +298,25 @@ class Judge:
 
     # ------------------------------------------------------------ one decision
 
-    def _decide(self, outcome: Outcome, moves: Moves, *, explain: bool = False) -> Verdict:
+    def _decide(
+        self, outcome: Outcome, moves: Moves, *, explain: bool = False
+    ) -> Generator[None, None, Verdict]:
         with self._timeline.moved(*moves):
             try:
-                found = self._compare(outcome)
+                found = yield from self._compare(outcome)
                 if not explain:
                     return found.verdict
-                return self._explained(outcome, found)
+                return (yield from self._explained(outcome, found))
             except SchedulingError as error:
                 said = f"the decision failed here: {error}"
                 return Verdict(pod=outcome.pod.key, kind=NOT_COMPARABLE, change=said)
 
-    def _compare(self, outcome: Outcome, framework: Framework | None = None) -> _Compared:
+    def _compare(
+        self, outcome: Outcome, framework: Framework | None = None
+    ) -> Generator[None, None, _Compared]:
         if outcome.message is None:
             return self._compare_binding(outcome, framework)
-        return _Compared(self._compare_refusal(outcome, outcome.message, framework))
+        return _Compared((yield from self._compare_refusal(outcome, outcome.message, framework)))
 
     def _profile(self, outcome: Outcome) -> Profile:
         return self._profiles[outcome.pod.spec.scheduler_name]
@@ -332,7 +396,7 @@ class Judge:
 
     def _compare_refusal(
         self, outcome: Outcome, message: str, framework: Framework | None
-    ) -> Verdict:
+    ) -> Generator[None, None, Verdict]:
         attempt = self._attempt(outcome, framework)
         verdict = Verdict(pod=outcome.pod.key, kind=FITS, message=message)
         try:
@@ -340,7 +404,7 @@ class Judge:
         except NoNodesError as error:
             return self._of_message(verdict, str(error))
         except Unfit as unfit:
-            return self._compare_unfit(outcome, attempt, unfit.diagnosis, verdict)
+            return (yield from self._compare_unfit(outcome, attempt, unfit.diagnosis, verdict))
         totals = attempt.rank(rows) if len(rows) > 1 else np.zeros(1, np.int64)
         return msgspec.structs.replace(
             verdict,
@@ -352,19 +416,20 @@ class Judge:
 
     def _compare_unfit(
         self, outcome: Outcome, attempt: Attempt, diagnosis: Diagnosis, verdict: Verdict
-    ) -> Verdict:
+    ) -> Generator[None, None, Verdict]:
         nominated = outcome.node
+        text = diagnosis.message("")
+        if not _same_reasons(text, verdict.message):
+            return self._of_message(verdict, text)  # no preemption changes that
         preempting = _Preempting()
         effects = cast("Effects", preempting)
-        result: PostFilterResult | None = finished(
+        result: PostFilterResult | None = yield from in_pauses(
             attempt.framework.post_filter(attempt.state, attempt.pod, diagnosis, effects)
         )
         failed = result is not None and not result.status.ok
         text = diagnosis.message(result.status.message if failed and result is not None else "")
         here = (result.nominated_node or "") if result is not None else ""
         if not nominated and not here:
-            return self._of_message(verdict, text)
-        if counts(text).by_reason != counts(verdict.message).by_reason:
             return self._of_message(verdict, text)
         verdict = msgspec.structs.replace(
             verdict,
@@ -416,14 +481,15 @@ class Judge:
             change="" if same else "the messages would have to be the same",
         )
 
-    def _victims_seen(self, node: str) -> dict[str, Pod]:
+    def _victims_seen(self, node: str, *, behind_only: bool = False) -> dict[str, Pod]:
         """The pods on a node that were evicted about now, by uid."""
-        entries = (*self._timeline.behind, *self._timeline.ahead)
-        return {e.change.new.uid: e.change.new for e in entries if _evicts(e, node)}
+        timeline = self._timeline
+        entries = (*timeline.behind, *(() if behind_only else timeline.near()))
+        return {e.change.new.uid: e.change.new for e in entries if self._evicts(e, node)}
 
     # ------------------------------------------------------------ why
 
-    def _explained(self, outcome: Outcome, found: _Compared) -> Verdict:
+    def _explained(self, outcome: Outcome, found: _Compared) -> Generator[None, None, Verdict]:
         """The verdict with the scores of both nodes, the plugins, and what would have to change."""
         verdict, attempt, rows, totals, at = found
         if attempt is not None:
@@ -442,7 +508,9 @@ class Judge:
             plugins = plugins_of_message(verdict.message, verdict.message_here)
             verdict = msgspec.structs.replace(verdict, plugins=plugins)
         for plugins, framework in self._profile(outcome).alternatives:
-            if self._compare(outcome, framework).verdict.kind in _SETTLED:
+            yield
+            other = yield from self._compare(outcome, framework)
+            if other.verdict.kind in _SETTLED:
                 said = f"{', '.join(plugins)} would have to be as in the default configuration"
                 return msgspec.structs.replace(verdict, plugins=plugins, change=said)
         return verdict
@@ -457,6 +525,13 @@ class _Preempting:
     def asks_about_victims(self, _pod: Pod) -> bool:
         return True
 
+    @property
+    def resource_claims(self) -> NoReturn:
+        raise SchedulingError("a shadow writes no claims")
+
+    async def sleep(self, _seconds: float) -> None:
+        await _pause()
+
     async def agree_on_victims(
         self, _pod: Pod, candidates: Mapping[str, Victims]
     ) -> Mapping[str, Victims]:
@@ -466,22 +541,54 @@ class _Preempting:
     def evict(self, eviction: Eviction) -> None:
         """Evicts nothing."""
 
-    async def sleep(self, _seconds: float) -> None:
-        """Returns at once: a long search goes on."""
-
     def victims_on(self, node: str) -> tuple[str, ...]:
         victims = self.candidates.get(node)
         return () if victims is None else tuple(sorted(pod.key for pod in victims.pods))
 
 
+@types.coroutine
+def _pause() -> Generator[None, None, None]:
+    yield
+
+
 def finished(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits."""
+    """The result of a coroutine that waits for nothing but a pause."""
+    steps = in_pauses(coroutine)
     try:
-        coroutine.send(None)
+        while True:
+            next(steps)
     except StopIteration as end:
         return cast("T", end.value)
-    coroutine.close()
-    raise SchedulingError("a PostFilter plugin waits for something")
+
+
+def in_pauses(coroutine: Coroutine[Any, Any, T]) -> Generator[None, None, T]:
+    """The result of a coroutine that waits for nothing but a pause. Pauses where it does."""
+    try:
+        while True:
+            coroutine.send(None)
+            yield
+    except StopIteration as end:
+        return cast("T", end.value)
+    finally:
+        coroutine.close()
+
+
+def _same_reasons(one: str, other: str) -> bool:
+    """Whether two messages of FailedScheduling count the same nodes for the same reasons."""
+    return counts(one).by_reason == counts(other).by_reason
+
+
+def _other_kinds(
+    behind: Sequence[Entry], ahead: Sequence[Entry], base: Moves
+) -> Iterator[tuple[Sequence[Entry], Sequence[Entry]]]:
+    """Orders in which changes of nodes, claims and the like come earlier or later: they arrive by watches of their own."""
+    undone, pulled = base
+    before = [e for e in behind if e.change.kind is not Pod]
+    after = [e for e in ahead if e.change.kind is not Pod]
+    for number in range(1, min(len(before), _OTHER_KINDS) + 1):
+        yield (*undone, *before[-number:]), pulled
+    for number in range(1, min(len(after), _OTHER_KINDS) + 1):
+        yield undone, (*pulled, *after[:number])
 
 
 def _matters(entry: Entry, outcome: Outcome) -> bool:

@@ -1,6 +1,5 @@
 """Finds the plugins through which two decisions differ, and what would have to change."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -30,8 +29,12 @@ _REASONS: Final = (
     ("node(s) did not have enough free storage", "VolumeBinding"),
     ("pod has unbound immediate PersistentVolumeClaims", "VolumeBinding"),
 )
-_COUNTED: Final = re.compile(r"(?:^|[,:] )(\d+) (.+?)(?=, \d+ |\. |\.$|$)")
-_PREEMPTION: Final = re.compile(r"(?:^|\. |\.)preemption: ")
+_HEAD: Final = "nodes are available: "
+_PREEMPTION: Final = "preemption: "
+#: Of the number of nodes.
+_DIGITS: Final = 9
+#: Characters of a reason that are compared.
+_LONGEST: Final = 1000
 
 
 class Counts(NamedTuple):
@@ -42,11 +45,22 @@ class Counts(NamedTuple):
 
 
 def counts(message: str) -> Counts:
-    """The nodes by reason in a message of FailedScheduling."""
-    parts = _PREEMPTION.split(message, maxsplit=1)
-    head = parts[0].partition("nodes are available: ")[2] or parts[0]
-    found = {reason: int(number) for number, reason in _COUNTED.findall(head)}
-    return Counts(found, parts[1] if len(parts) > 1 else "")
+    """The nodes by reason in a message of FailedScheduling, in time proportional to its length."""
+    text = message.partition(_HEAD)[2] or message
+    reasons, _, rest = text.partition(". ")
+    found: dict[str, int] = {}
+    reason, number = "", 0
+    for part in reasons.removesuffix(".").split(", "):
+        digits, _, words = part.partition(" ")
+        if words and digits.isdecimal() and len(digits) <= _DIGITS:
+            if number:
+                found[reason] = number
+            reason, number = words, int(digits)
+        elif len(reason) < _LONGEST:  # a reason with a comma
+            reason = f"{reason}, {part}"
+    if number:
+        found[reason] = number
+    return Counts(found, rest.partition(_PREEMPTION)[2])
 
 
 def plugins_of_message(theirs: str, ours: str) -> tuple[str, ...]:

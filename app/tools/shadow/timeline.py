@@ -9,20 +9,29 @@ back for a while, so that later bindings are known, and can undo those that were
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from app.model.claims import SELECTED_NODE, claim_name
 from app.model.objects import Node, PersistentVolumeClaim
 from app.model.pod import Pod
-from app.state.scheduler_state import Change, Command, SchedulerState
+from app.state.scheduler_state import Change, Command, ReportProblem, SchedulerState
+
+T = TypeVar("T")
 
 #: Seconds by which watches of different kinds may differ.
 _SKEW: Final = 0.1
 #: The condition that a scheduler gives to the pods that it evicts, and its reason.
 _DISRUPTION: Final = "DisruptionTarget"
 _PREEMPTED: Final = "PreemptionByScheduler"
+#: Changes to come that are looked at, in number and in seconds after the first one: more than outcomes are held back.
+_NEAR: Final = 2000
+_NEAR_SECONDS: Final = 1.0
+#: Seconds after which a decision whose binding waits for something is taken to have failed, if nothing shows.
+_LONGEST_BINDING: Final = 660.0
+#: Pods without a node that are remembered; the oldest are forgotten first.
+_REMEMBERED: Final = 100_000
 
 
 class Outcome(NamedTuple):
@@ -55,6 +64,11 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     def binds(self) -> bool:
         """Whether the change is a binding that shows a decision."""
         return self.outcome is not None and self.outcome.message is None
+
+    @property
+    def places(self) -> bool:
+        """Whether the change shows a decision for a node: a binding or a nomination."""
+        return self.outcome is not None and bool(self.outcome.node)
 
     @property
     def key(self) -> tuple[type, str]:
@@ -129,6 +143,14 @@ def _is_nominated(old: Pod, new: Pod) -> bool:
     return bool(nominated) and nominated != old.nominated_node_name
 
 
+def _is_given_up(old: Pod, new: Pod) -> bool:
+    """Whether a change of a pod shows that the decision on it has failed: its nomination has gone, or its condition says so."""
+    if old.nominated_node_name and not new.nominated_node_name:
+        return True
+    before, after = old.condition("PodScheduled"), new.condition("PodScheduled")
+    return after is not None and after.status == "False" and before != after
+
+
 def _prepares(pod: Pod) -> bool:
     """Whether something may have to be prepared before the pod is bound. kube-scheduler then nominates its node first."""
     return bool(pod.template.volumes or pod.spec.resource_claims)
@@ -164,6 +186,10 @@ class Timeline:
         self._waiting: Final[dict[str, _Waiting]] = {}
         #: By namespace/name of a claim: the pod without a node that uses it.
         self._users: Final[dict[str, Pod]] = {}
+        #: By uid: pods whose binding waits for something, and when they were put on their node; the oldest first.
+        self._early: Final[dict[str, tuple[Pod, float]]] = {}
+        #: By the number of an applied change that ended such a wait: the pod on its node.
+        self._ended: Final[dict[int, Pod]] = {}
 
     def push(self, change: Change, now: float) -> None:
         """Adds a change that has arrived."""
@@ -190,15 +216,17 @@ class Timeline:
         for volume in new.template.volumes:
             name = claim_name(new, volume)
             if name is not None:
-                self._users[f"{new.namespace}/{name}"] = new
+                _remember(self._users, f"{new.namespace}/{name}", new)
         message = None if old is None else _refusal(old, new)
         if old is not None and message is not None:
             known = self._waiting.pop(new.uid, None)
             return _outcome(old, new.nominated_node_name, message, known)
         if old is not None and _is_nominated(old, new):
-            return self._early(old, new.nominated_node_name)
-        if not new.spec.scheduling_gates and (old is None or old.spec.scheduling_gates):
-            self._waiting[new.uid] = _Waiting(self._number, now, new.priority)
+            return self._of_early(old, new.nominated_node_name)
+        if old is not None and _is_given_up(old, new):
+            self._waiting.pop(new.uid, None)
+        elif not new.spec.scheduling_gates and (old is None or old.spec.scheduling_gates):
+            _remember(self._waiting, new.uid, _Waiting(self._number, now, new.priority))
         return None
 
     def _of_claim(
@@ -211,11 +239,14 @@ class Timeline:
         pod = self._users.get(new.key)
         if not node or pod is None or old.annotations.get(SELECTED_NODE):
             return None
-        return self._early(pod, node)
+        return self._of_early(pod, node)
 
-    def _early(self, pod: Pod, node: str) -> Outcome | None:
+    def _of_early(self, pod: Pod, node: str) -> Outcome | None:
         """The decision on a pod whose binding waits for something; None if it is known already."""
-        known = self._waiting.setdefault(pod.uid, _Waiting(0, 0.0, pod.priority))
+        known = self._waiting.get(pod.uid)
+        if known is None:
+            known = _Waiting(0, 0.0, pod.priority)
+            _remember(self._waiting, pod.uid, known)
         if known.node:
             return None
         known.node = node
@@ -242,6 +273,21 @@ class Timeline:
                 return True
         return False
 
+    def near(self) -> Iterator[Entry]:
+        """The changes to come that may concern the decision on the first one, oldest first."""
+        for number, entry in enumerate(self.ahead):
+            if number >= _NEAR or entry.at > self.ahead[0].at + _NEAR_SECONDS:
+                return
+            yield entry
+
+    def late(self, since: float) -> Iterator[Entry]:
+        """The applied changes from about a time on, the last one first."""
+        until = since - _NEAR_SECONDS
+        for entry in reversed(self.behind):
+            if entry.at < until:
+                return
+            yield entry
+
     def put_in_order(self) -> None:
         """Brings the pod that was decided first to the front, if the next entry is an outcome and the queue tells.
 
@@ -250,8 +296,8 @@ class Timeline:
         first = self.ahead[0]
         if first.outcome is None or not first.outcome.queued:
             return
-        for entry in self.ahead:
-            if entry.outcome is not None and entry.binds and precedes(entry, first):
+        for entry in self.near():
+            if entry.outcome is not None and entry.places and precedes(entry, first):
                 first = entry
         if first is self.ahead[0]:
             return
@@ -266,7 +312,17 @@ class Timeline:
         self.behind.append(entry)
         while self.behind[0].at < entry.at - self._window:
             self.behind.popleft()
+        self._give_up(entry.at)
         return self._apply(entry)
+
+    def _give_up(self, now: float) -> None:
+        """Takes out pods that were put on a node so long ago that their binding must have failed."""
+        while self._early:
+            uid, (assumed, since) = next(iter(self._early.items()))
+            if now < since + _LONGEST_BINDING:
+                break
+            del self._early[uid]
+            self._take_out(assumed)
 
     @contextmanager
     def moved(self, undone: Iterable[Entry], pulled: Iterable[Entry]) -> Iterator[None]:
@@ -289,28 +345,51 @@ class Timeline:
                 self._apply(entry)
 
     def _apply(self, entry: Entry) -> Sequence[Command]:
+        """Applies a change. A pod whose binding waits for something is put on its node, or taken out if that has failed."""
         commands = self.state.apply(entry.change, entry.at)
         outcome = entry.outcome
-        if outcome is None:
-            return commands
-        if outcome.early:
-            if self.state.is_unbound(outcome.pod) and self.state.cache.get(outcome.pod.uid) is None:
-                self.state.assume(outcome.pod, outcome.node)
-        elif outcome.message is not None:
-            self._forget(outcome.pod)
+        if outcome is not None and outcome.early:
+            return [*commands, *self._put_on(outcome.pod, outcome.node, entry.at)]
+        kind, old, new = entry.change
+        uid = (new or old).uid if kind is Pod else ""
+        if uid in self._early:
+            bound = new is None or bool(new.node_name)
+            if bound or (old is not None and (_refusal(old, new) or _is_given_up(old, new))):
+                assumed, _ = self._early.pop(uid)
+                self._ended[entry.number] = assumed
+                if len(self._ended) > _NEAR:
+                    del self._ended[next(iter(self._ended))]
+                if not bound:
+                    self._take_out(assumed)
         return commands
 
     def _undo(self, entry: Entry) -> None:
         kind, old, new = entry.change
         if entry.outcome is not None and entry.outcome.early:
-            self._forget(entry.outcome.pod)
+            known = self._early.pop(entry.outcome.pod.uid, None)
+            if known is not None:
+                self._take_out(known[0])
         self.state.apply(Change(kind, new, old), entry.at)
+        ended = self._ended.pop(entry.number, None)
+        if ended is not None:
+            self._put_on(ended, ended.node_name, entry.at)
 
-    def _forget(self, pod: Pod) -> None:
-        """Takes out a pod that was assumed before its binding showed."""
-        assumed = self.state.cache.get(pod.uid)
-        if assumed is not None:
-            self.state.forget(assumed)
+    def _put_on(self, pod: Pod, node: str, now: float) -> Sequence[Command]:
+        """Counts a pod on the node that was chosen for it."""
+        if not self.state.is_unbound(pod) or self.state.cache.get(pod.uid) is not None:
+            return ()
+        try:
+            assumed = self.state.assume(self.state.latest(pod), node)
+        except Exception as error:  # noqa: BLE001 - any exception concerns this pod only
+            return (ReportProblem(f"pod {pod.key} cannot be put on node {node}: {error}"),)
+        self._early[pod.uid] = (assumed, now)
+        return ()
+
+    def _take_out(self, assumed: Pod) -> None:
+        """Takes out a pod that was put on a node before its binding showed."""
+        known = self.state.cache.get(assumed.uid)
+        if known is not None and self.state.cache.is_assumed(assumed.uid):
+            self.state.forget(known)
 
     def _with_later(self, chosen: Iterable[Entry]) -> list[Entry]:
         first: dict[tuple[type, Any], int] = {}
@@ -326,10 +405,16 @@ class Timeline:
             last[entry.key] = max(entry.number, last.get(entry.key, 0))
         if not last:
             return []
-        return [e for e in self.ahead if e.number <= last.get(e.key, 0)]
+        return [e for e in self.near() if e.number <= last.get(e.key, 0)]
 
 
 def _outcome(pod: Pod, node: str, message: str | None, known: _Waiting | None) -> Outcome:
     if known is None:
         return Outcome(pod, node, message)
     return Outcome(pod, node, message, known.queued, known.at)
+
+
+def _remember(known: dict[str, T], key: str, value: T) -> None:
+    known[key] = value
+    if len(known) > _REMEMBERED:
+        del known[next(iter(known))]

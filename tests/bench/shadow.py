@@ -1,0 +1,693 @@
+"""``python -m tests.bench.shadow``: a shadow beside another scheduler, under load; prints JSON.
+
+``agreement`` lets a scheduler decide mixed pods with churn, preemption, taints and volumes, and reports the shadow's classes, its
+lag, its requests, and the throughput with and without it. ``cost`` compares the memory and the CPU of a shadow with those of a
+standby, and measures the shadow's CPU at a rate of decisions.
+
+With $KUBEBUILDER_ASSETS a real API server and kube-scheduler are used, else the embedded cluster and this scheduler.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+
+from app.kube.client import ClientLimits, KubeClient
+from app.kube.errors import Conflict, KubeApiError, NotFound
+from app.kube.kubeconfig import load_connection
+from app.kube.watch import watch_once
+from app.tools.subprocesses import child, module
+from tests.bench.usage import usage
+from tests.whole.harness import Process, wait_for
+from tests.whole.real import ASSETS, RealApiServer
+
+Object = dict[str, Any]
+
+_HOST: Final = "kubernetes.io/hostname"
+_ZONE: Final = "topology.kubernetes.io/zone"
+_POOL: Final = "bench/pool"
+_PODS: Final = "/api/v1/namespaces/default/pods"
+_CLAIMS: Final = "/api/v1/namespaces/default/persistentvolumeclaims"
+_VOLUMES: Final = "/api/v1/persistentvolumes"
+_CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
+_PRIORITIES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_SELECTED: Final = "volume.kubernetes.io/selected-node"
+_MERGE: Final = "application/merge-patch+json"
+_MANIFEST: Final = Path(__file__).parents[2] / "config" / "manifests" / "shadow.yaml"
+_ACCOUNT: Final = "aiokube-scheduler-shadow"
+_USER: Final = f"system:serviceaccount:kube-system:{_ACCOUNT}"
+_READING: Final = {"get", "list", "watch"}
+#: Of the nodes, those in a pool that is full of pods of low priority.
+_FULL: Final = 20
+_FAMILIES: Final = 20
+#: Seconds for which outcomes may follow the last pod.
+_AFTERWARDS: Final = 120.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is decided."""
+
+    nodes: int
+    pods: int
+    rate: float
+    """Pods created a second."""
+    burst: int
+    """Pods created together; 1 for an even rate."""
+    lifetime: float
+    """Seconds for which half of the bound pods live; the others stay."""
+    existing: int = 0
+    """Bound pods at the start."""
+    seed: int = 1
+
+
+# ------------------------------------------------------------ the cluster
+
+
+class Place:
+    """An API server, and the command line of the scheduler that decides."""
+
+    def __init__(self, kubeconfig: Path, folder: Path, real: RealApiServer | None) -> None:
+        self.kubeconfig: Final = kubeconfig
+        self.folder: Final = folder
+        self.real: Final = real
+
+    def scheduler(self, name: str, percentage: int, *, leader_elect: bool = False) -> list[str]:
+        """The command of the scheduler that decides."""
+        config = self.folder / f"{name}.yaml"
+        config.write_text(self.configuration(percentage, leader_elect=leader_elect))
+        if self.real is None:
+            return module("app", "run", f"--config={config}", "--secure-port=0")
+        return [f"{ASSETS}/kube-scheduler", f"--config={config}", "--secure-port=0"]
+
+    def configuration(self, percentage: int, *, leader_elect: bool = False) -> str:
+        document: Object = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 5000, "burst": 5000},
+            "leaderElection": {"leaderElect": leader_elect},
+        }
+        if percentage:
+            document["percentageOfNodesToScore"] = percentage
+        return yaml.safe_dump(document)
+
+    def shadow_kubeconfig(self) -> Path:
+        """Credentials with the rights of the manifest; everything on the embedded cluster, which has no rights."""
+        if self.real is None:
+            return self.kubeconfig
+        call = self.real.call
+        where = {
+            "ServiceAccount": "/api/v1/namespaces/kube-system/serviceaccounts",
+            "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        }
+        for made in yaml.safe_load_all(_MANIFEST.read_text()):
+            if made["kind"] in where:
+                call("POST", where[made["kind"]], made)
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        told = call("POST", f"{where['ServiceAccount']}/{_ACCOUNT}/token", asked)
+        return self.real.write_kubeconfig("shadow", told["status"]["token"])
+
+
+@contextlib.asynccontextmanager
+async def _place(folder: Path) -> AsyncIterator[Place]:
+    if ASSETS:
+        with RealApiServer(folder).running() as real:
+            yield Place(real.kubeconfig, folder, real)
+        return
+    kubeconfig = folder / "kubeconfig"
+    command = module("app", "apiserver", "--port=0", "--no-kubelets", "--no-volumes")
+    command += ["--kubeconfig-out", str(kubeconfig)]
+    async with child(command, log=folder / "apiserver.log", name="the embedded cluster") as server:
+        await server.wait_url()
+        yield Place(kubeconfig, folder, None)
+
+
+class Client:
+    """Writes objects as an administrator."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self.transport: Final = client
+
+    async def call(
+        self, method: str, path: str, body: Object | None = None, kind: str = "application/json"
+    ) -> Object:
+        data = None if body is None else json.dumps(body).encode()
+        answer = await self.transport.request(method, path, body=data, content_type=kind)
+        told: Object = json.loads(answer.body or b"{}")
+        return told
+
+    async def many(self, path: str, objects: Iterator[Object]) -> None:
+        async def worker() -> None:
+            for made in objects:
+                await self.call("POST", path, made)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(32):
+                group.create_task(worker())
+
+
+@contextlib.asynccontextmanager
+async def _connected(place: Place) -> AsyncIterator[Client]:
+    connection = load_connection(kubeconfig=str(place.kubeconfig), wall=time.time)
+    async with KubeClient(
+        connection, agent="bench", limits=ClientLimits(exchanges=128, timeout=120.0)
+    ) as client:
+        yield Client(client)
+
+
+# ------------------------------------------------------------ what is decided
+
+
+def _node(number: int, load: Load) -> Object:
+    """Three sizes, three zones; every tenth has a taint, and some form a pool that is full."""
+    name = f"node-{number:05}"
+    full = number % _FULL == 7
+    amounts = {
+        "cpu": "4" if full else str((8, 16, 32)[number % 3]),
+        "memory": f"{(32, 64, 64)[number % 3]}Gi",
+        "pods": "110",
+    }
+    labels = {_HOST: name, _ZONE: f"zone-{number // 3 % 3}", _POOL: "full" if full else "open"}
+    labels["disk"] = ("ssd", "hdd", "ssd", "none")[number % 4]
+    spec: Object = {}
+    if full:
+        spec["taints"] = [{"key": "pool", "value": "full", "effect": "NoSchedule"}]
+    elif number % 10 == 3:
+        spec["taints"] = [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]
+    elif number % 10 == 6:
+        spec["taints"] = [{"key": "spot", "effect": "PreferNoSchedule"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        },
+    }
+
+
+def _pod(name: str, number: int, cpu: str, memory: str = "200Mi") -> Object:
+    resources = {"requests": {"cpu": cpu, "memory": memory}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {"app": f"app-{number % _FAMILIES}"},
+        },
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "c", "image": "registry/app:1", "resources": resources}],
+        },
+    }
+
+
+def _kinds() -> dict[str, Callable[[Object, int], None]]:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+
+    def app(pod: Object) -> Object:
+        return {"labelSelector": {"matchLabels": {"app": pod["metadata"]["labels"]["app"]}}}
+
+    def plain(_pod: Object, _number: int) -> None:
+        pass
+
+    def selecting(pod: Object, _number: int) -> None:
+        pod["spec"]["nodeSelector"] = {"disk": "ssd"}
+
+    def tolerating(pod: Object, _number: int) -> None:
+        pod["spec"]["tolerations"] = [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]
+
+    def spread(pod: Object, _number: int) -> None:
+        constraint = {"maxSkew": 5, "topologyKey": _ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+        pod["spec"]["topologySpreadConstraints"] = [constraint | app(pod)]
+
+    def rather_apart(pod: Object, _number: int) -> None:
+        term = {"weight": 10, "podAffinityTerm": {"topologyKey": _HOST, **app(pod)}}
+        pod["spec"]["affinity"] = {"podAntiAffinity": {preferred: [term]}}
+
+    def apart(pod: Object, number: int) -> None:
+        pod["metadata"]["labels"]["app"] = f"apart-{number % 50}"
+        term = {"topologyKey": _HOST, **app(pod)}
+        pod["spec"]["affinity"] = {"podAntiAffinity": {required: [term]}}
+
+    def zones(pod: Object, _number: int) -> None:
+        where = {"key": _ZONE, "operator": "In", "values": ["zone-1", "zone-2"]}
+        term = {"weight": 5, "preference": {"matchExpressions": [where]}}
+        pod["spec"]["affinity"] = {"nodeAffinity": {preferred: [term]}}
+
+    def large(pod: Object, _number: int) -> None:
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "4"
+
+    def hopeless(pod: Object, _number: int) -> None:
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100"
+
+    def preempting(pod: Object, _number: int) -> None:
+        pod["spec"] |= {"priorityClassName": "bench-high", "nodeSelector": {_POOL: "full"}}
+        pod["spec"]["tolerations"] = [{"key": "pool", "value": "full", "effect": "NoSchedule"}]
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "900m"
+
+    def volume(pod: Object, number: int) -> None:
+        claim = {"claimName": f"claim-{number:06}"}
+        pod["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": claim}]
+
+    common = [plain] * 6 + [selecting, tolerating, spread, rather_apart, zones, large]
+    return {
+        f"{place:02}": kind
+        for place, kind in enumerate(
+            [*common, *common, spread, rather_apart, apart, volume, volume, preempting]
+            + [*common, large, hopeless]
+        )
+    }
+
+
+_KINDS: Final = tuple(_kinds().values())
+#: Of each so many volumes, the first is made for the claim, the others are there.
+_PROVISIONED: Final = 2
+
+
+def _measured(number: int) -> tuple[Object, str]:
+    kind = _KINDS[number % len(_KINDS)]
+    pod = _pod(f"pod-{number:06}", number, f"{(100, 250, 500)[number % 3]}m")
+    kind(pod, number)
+    if kind.__name__ == "hopeless" and number % 3:
+        kind = _KINDS[0]
+        pod = _pod(f"pod-{number:06}", number, "100m")
+    return pod, kind.__name__
+
+
+def _claim(number: int) -> Object:
+    storage = {"requests": {"storage": "1Gi"}}
+    name = "made" if number % _PROVISIONED else "there"
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": f"claim-{number:06}", "namespace": "default"},
+        "spec": {"storageClassName": name, "accessModes": ["ReadWriteOnce"], "resources": storage},
+    }
+
+
+def _volume(name: str, claim: Object | None, term: Object, storage_class: str) -> Object:
+    spec: Object = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "persistentVolumeReclaimPolicy": "Delete",
+        "csi": {"driver": "bench", "volumeHandle": name},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+    }
+    if claim is not None:
+        meta = claim["metadata"]
+        spec["claimRef"] = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            **{key: meta[key] for key in ("name", "namespace", "uid", "resourceVersion")},
+        }
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+# ------------------------------------------------------------ controllers
+
+
+class Cluster:
+    """Creates the pods of a load, deletes some, and does what the controllers of volumes do."""
+
+    def __init__(self, client: Client, load: Load) -> None:
+        self._client: Final = client
+        self._load: Final = load
+        self._random: Final = random.Random(load.seed)  # noqa: S311 - a load, not a secret
+        self.bound: Final[dict[str, float]] = {}
+        self.created: Final[dict[str, float]] = {}
+        self.kinds: Final[Counter[str]] = Counter()
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+
+    async def fill(self) -> None:
+        """Nodes, classes, and the pods that fill a pool."""
+        load, client = self._load, self._client
+        for name, value in (("bench-high", 1000), ("bench-low", 1)):
+            made = {"metadata": {"name": name}, "value": value}
+            await client.call("POST", _PRIORITIES, made)
+        for name, how in (("made", "bench.example.com/made"), ("there", "kubernetes.io/no-provisioner")):
+            made = {
+                "metadata": {"name": name},
+                "provisioner": how,
+                "volumeBindingMode": "WaitForFirstConsumer",
+            }
+            await client.call("POST", _CLASSES, made)
+        await client.many("/api/v1/nodes", (_node(n, load) for n in range(load.nodes)))
+        volumes = sum(1 for n in range(load.pods) if _measured(n)[1] == "volume")
+        await client.many(_VOLUMES, (self._there(n) for n in range(volumes)))
+        await client.many(_PODS, self._existing())
+
+    def _there(self, number: int) -> Object:
+        zone = {"key": _ZONE, "operator": "In", "values": [f"zone-{number % 3}"]}
+        return _volume(f"there-{number:06}", None, zone, "there")
+
+    def _existing(self) -> Iterator[Object]:
+        number = 0
+        for node in range(self._load.nodes):
+            if node % _FULL != 7:
+                continue
+            for _ in range(4):
+                pod = _pod(f"low-{number:06}", number, "900m")
+                pod["spec"] |= {"priorityClassName": "bench-low", "nodeName": f"node-{node:05}"}
+                pod["spec"]["tolerations"] = [{"operator": "Exists"}]
+                yield pod
+                number += 1
+        for number in range(self._load.existing):
+            pod = _pod(f"old-{number:06}", number, "100m")
+            pod["spec"]["nodeName"] = f"node-{number % self._load.nodes:05}"
+            yield pod
+
+    async def create(self) -> None:
+        """The pods at their rate; returns when the last one is there."""
+        load = self._load
+        started = time.monotonic()
+        for first in range(0, load.pods, load.burst):
+            ahead = started + first / load.rate - time.monotonic()
+            if ahead > 0:
+                await asyncio.sleep(ahead)
+            for number in range(first, min(first + load.burst, load.pods)):
+                self._spawn(self._make(number))
+        while self._tasks and any(task.get_name() == "make" for task in self._tasks):
+            await asyncio.sleep(0.05)
+
+    async def _make(self, number: int) -> None:
+        pod, kind = _measured(number)
+        if kind == "volume":
+            await self._client.call("POST", _CLAIMS, _claim(number))
+        self.kinds[kind] += 1
+        name = pod["metadata"]["name"]
+        self.created[name] = time.monotonic()
+        await self._client.call("POST", _PODS, pod)
+
+    def _spawn(self, work: Any, name: str = "make") -> None:
+        task = asyncio.create_task(self._guarded(work), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    async def _guarded(work: Awaitable[None]) -> None:
+        try:
+            await work
+        except (NotFound, Conflict):
+            return
+        except KubeApiError as error:
+            click.echo(f"the load: {error}", err=True)
+
+    async def follow_pods(self) -> None:
+        """Notes bindings, and deletes half of the pods after a while."""
+
+        async def on(kind: str, pod: Object) -> None:
+            name = pod["metadata"]["name"]
+            if kind == "DELETED" or not pod["spec"].get("nodeName") or name in self.bound:
+                return
+            self.bound[name] = time.monotonic()
+            if self._random.random() < 0.5 and name.startswith("pod-"):
+                self._spawn(self._end(name), "end")
+
+        await self._follow(_PODS, on)
+
+    async def _end(self, name: str) -> None:
+        await asyncio.sleep(self._random.uniform(0.2, 2.0) * self._load.lifetime)
+        await self._client.call("DELETE", f"{_PODS}/{name}")
+
+    async def follow_claims(self) -> None:
+        """Makes the volumes of claims that name a node."""
+
+        async def on(kind: str, claim: Object) -> None:
+            node = claim["metadata"].get("annotations", {}).get(_SELECTED)
+            if kind != "DELETED" and node and not claim["spec"].get("volumeName"):
+                self._spawn(self._provision(claim, node), "provision")
+
+        await self._follow(_CLAIMS, on)
+
+    async def _provision(self, claim: Object, node: str) -> None:
+        term = {"key": _HOST, "operator": "In", "values": [node]}
+        name = f"made-{claim['metadata']['uid']}"
+        volume = _volume(name, claim, term, "made")
+        await self._client.call("POST", _VOLUMES, volume)
+
+    async def follow_volumes(self) -> None:
+        """Binds claims to the volumes that name them."""
+
+        async def on(kind: str, volume: Object) -> None:
+            ref = volume["spec"].get("claimRef")
+            if kind != "DELETED" and ref and volume.get("status", {}).get("phase") != "Bound":
+                self._spawn(self._bind(volume, ref), "bind")
+
+        await self._follow(_VOLUMES, on)
+
+    async def _bind(self, volume: Object, ref: Object) -> None:
+        claim = f"{_CLAIMS}/{ref['name']}"
+        name = volume["metadata"]["name"]
+        notes = {"pv.kubernetes.io/bind-completed": "yes"}
+        patch: Object = {"metadata": {"annotations": notes}, "spec": {"volumeName": name}}
+        await self._client.call("PATCH", claim, patch, _MERGE)
+        status = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
+        await self._client.call("PATCH", f"{claim}/status", status, _MERGE)
+        await self._client.call("PATCH", f"{_VOLUMES}/{name}/status", {"status": {"phase": "Bound"}}, _MERGE)
+
+    async def relabel(self) -> None:
+        """Taints a node and frees it again, and changes labels, until cancelled."""
+        while True:
+            await asyncio.sleep(1.0)
+            number = self._random.randrange(self._load.nodes)
+            if number % _FULL == 7 or number % 10 in {3, 6}:
+                continue
+            node = f"/api/v1/nodes/node-{number:05}"
+            await self._client.call("PATCH", node, {"spec": {"unschedulable": True}}, _MERGE)
+            await asyncio.sleep(1.0)
+            await self._client.call("PATCH", node, {"spec": {"unschedulable": None}}, _MERGE)
+
+    async def end(self, watching: list[asyncio.Task[None]]) -> None:
+        """Cancels what is under way."""
+        tasks = [*watching, *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    async def _follow(self, path: str, on: Callable[[str, Object], Awaitable[None]]) -> None:
+        import numpy as np  # noqa: PLC0415 - only for the jitter of reconnects
+
+        since = (await self._client.call("GET", f"{path}?limit=1"))["metadata"]["resourceVersion"]
+        while True:
+            params = {"resourceVersion": since, "allowWatchBookmarks": "true"}
+            async with contextlib.aclosing(
+                watch_once(self._client.transport, path, params, np.random.default_rng(0))
+            ) as batches:
+                async for lines in batches:
+                    for line in lines:
+                        event = json.loads(line)
+                        since = event["object"]["metadata"]["resourceVersion"]
+                        if event["type"] != "BOOKMARK":
+                            await on(event["type"], event["object"])
+
+    def rates(self) -> dict[str, float]:
+        """Pods bound: in all, and a second in the best ten seconds and on the whole."""
+        times = sorted(at for name, at in self.bound.items() if name in self.created)
+        if len(times) < 2:
+            return {"bound": len(times)}
+        best = max(sum(1 for t in times if start <= t < start + 10) / 10 for start in times[:: 1 + len(times) // 200])
+        first = min(self.created.values())
+        waits = sorted(self.bound[n] - at for n, at in self.created.items() if n in self.bound)
+        return {
+            "bound": len(times),
+            "podsPerSecond": round(len(times) / (times[-1] - first), 1),
+            "peakPodsPerSecond": best,
+            "secondsToBind50": round(waits[len(waits) // 2], 4),
+            "secondsToBind99": round(waits[len(waits) * 99 // 100], 4),
+        }
+
+
+# ------------------------------------------------------------ a run
+
+
+async def _agreement(load: Load, percentage: int, folder: Path, *, shadowed: bool) -> Object:
+    async with _place(folder) as place, _connected(place) as client:
+        cluster = Cluster(client, load)
+        await cluster.fill()
+        journal = folder / "journal"
+        config = folder / "shadow.yaml"
+        config.write_text(place.configuration(percentage))
+        shadow = scheduler = None
+        try:
+            if shadowed:
+                shadow = _start_shadow(place, config, journal)
+            log = folder / "scheduler.log"
+            async with child(place.scheduler("scheduler", percentage), log=log) as running:
+                scheduler = running
+                await _settled(client)
+                before = _cpu(scheduler.pid, shadow)
+                watching = [
+                    asyncio.create_task(work())
+                    for work in (
+                        cluster.follow_pods,
+                        cluster.follow_claims,
+                        cluster.follow_volumes,
+                        cluster.relabel,
+                    )
+                ]
+                await asyncio.sleep(0.5)
+                began = time.monotonic()
+                await cluster.create()
+                await _quiet(cluster, watching)
+                lasted = time.monotonic() - began
+                after = _cpu(scheduler.pid, shadow)
+                await cluster.end(watching)
+        finally:
+            if shadow is not None:
+                shadow.stop()
+        return _told(load, percentage, cluster, place, journal, before, after, lasted, shadow)
+
+
+def _start_shadow(place: Place, config: Path, journal: Path) -> Process:
+    arguments = ["app", "shadow", f"--config={config}", f"--kubeconfig={place.shadow_kubeconfig()}"]
+    arguments += [f"--journal={journal}", "--secure-port=0", "--summary-interval=5"]
+    shadow = Process(arguments, place.folder / "shadow.log")
+    wait_for("the shadow is ready", lambda: "nothing is written" in shadow.output(), 300)
+    return shadow
+
+
+async def _settled(client: Client) -> None:
+    """Waits until the scheduler decides."""
+    for number in range(3):
+        await client.call("POST", _PODS, _pod(f"first-{number}", number, "10m"))
+    while True:
+        pods = [await client.call("GET", f"{_PODS}/first-{n}") for n in range(3)]
+        if all(pod["spec"].get("nodeName") for pod in pods):
+            return
+        await asyncio.sleep(0.2)
+
+
+async def _quiet(cluster: Cluster, watching: list[asyncio.Task[None]]) -> None:
+    """Returns when no pod has been bound for a while."""
+    deadline = time.monotonic() + _AFTERWARDS
+    while time.monotonic() < deadline:
+        for task in watching:
+            if task.done():
+                task.result()
+        last = max(cluster.bound.values(), default=0.0)
+        if time.monotonic() - max(last, max(cluster.created.values())) > 8.0:
+            return
+        await asyncio.sleep(0.2)
+
+
+def _cpu(scheduler: int, shadow: Process | None) -> dict[str, float]:
+    found = {"scheduler": usage(scheduler).cpu}
+    if shadow is not None:
+        found["shadow"] = usage(shadow.pid).cpu
+        found["shadowMiB"] = round(usage(shadow.pid).peak_memory / 2**20, 1)
+    return found
+
+
+def _told(
+    load: Load,
+    percentage: int,
+    cluster: Cluster,
+    place: Place,
+    journal: Path,
+    before: dict[str, float],
+    after: dict[str, float],
+    lasted: float,
+    shadow: Process | None,
+) -> Object:
+    told: Object = dataclasses.asdict(load) | {
+        "percentageOfNodesToScore": percentage,
+        "server": "real" if place.real is not None else "embedded",
+        "seconds": round(lasted, 1),
+        "kinds": dict(cluster.kinds),
+        **cluster.rates(),
+        "schedulerCpuSeconds": round(after["scheduler"] - before["scheduler"], 2),
+    }
+    if shadow is None:
+        return told | {"shadow": False}
+    report = _report(journal)
+    total = max(report["pods"], 1)
+    decided = {v["pod"].partition("/")[2] for v in _verdicts(journal)}
+    told |= {
+        "shadow": True,
+        "shadowCpuSeconds": round(after["shadow"] - before["shadow"], 2),
+        "shadowCpuShare": round((after["shadow"] - before["shadow"]) / lasted, 4),
+        "shadowMiB": after["shadowMiB"],
+        "verdicts": report["pods"],
+        "classes": {name: n for name, n in report["classes"].items() if n},
+        "percent": {n: round(100 * report["classes"][n] / total, 3) for n in ("race", "unexplained")},
+        "byPlugin": report["byPlugin"],
+        "lagSeconds": report["lagSeconds"],
+        "summary": report["summary"],
+        "boundWithoutVerdict": sorted(
+            name for name in cluster.bound if name in cluster.created and name not in decided
+        )[:20],
+    }
+    if place.real is not None:
+        events = place.real.audited(_USER)
+        told["requests"] = dict(Counter(event["verb"] for event in events))
+        told["writes"] = sum(event["verb"] not in _READING for event in events)
+    return told
+
+
+def _report(journal: Path) -> Object:
+    import subprocess  # noqa: PLC0415
+
+    arguments = ["-m", "app", "shadow", "report", f"--journal={journal}", "--output=json"]
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, check=True)  # noqa: S603
+    told: Object = json.loads(done.stdout)
+    return told
+
+
+def _verdicts(journal: Path) -> Iterator[Object]:
+    for file in sorted(journal.glob("*.jsonl")):
+        with file.open() as lines:
+            yield from map(json.loads, lines)
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--nodes", default=1000)
+@click.option("--pods", default=10_000)
+@click.option("--rate", default=100.0)
+@click.option("--burst", default=1)
+@click.option("--lifetime", default=20.0)
+@click.option("--percentage", default=100)
+@click.option("--seed", default=1)
+@click.option("--alone", is_flag=True)
+@click.option("--keep", type=click.Path(path_type=Path))
+def main(
+    nodes: int, pods: int, rate: float, burst: int, lifetime: float, percentage: int, seed: int, alone: bool, keep: Path | None
+) -> None:
+    load = Load(nodes=nodes, pods=pods, rate=rate, burst=burst, lifetime=lifetime, seed=seed)
+    with contextlib.ExitStack() as stack:
+        if keep is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aiokube-shadow-")))
+        else:
+            folder = keep
+            folder.mkdir(parents=True)
+        told = asyncio.run(_agreement(load, percentage, folder, shadowed=not alone))
+    click.echo(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
