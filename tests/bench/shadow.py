@@ -11,9 +11,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-import os
 import random
-import re
 import sys
 import tempfile
 import time
@@ -338,7 +336,7 @@ class Cluster:
     def __init__(self, client: Client, load: Load) -> None:
         self._client: Final = client
         self._load: Final = load
-        self._random: Final = random.Random(load.seed)  # noqa: S311 - a load, not a secret
+        self._random: Final = random.Random(load.seed)
         self.bound: Final[dict[str, float]] = {}
         self.created: Final[dict[str, float]] = {}
         self.kinds: Final[Counter[str]] = Counter()
@@ -350,7 +348,10 @@ class Cluster:
         for name, value in (("bench-high", 1000), ("bench-low", 1)):
             made = {"metadata": {"name": name}, "value": value}
             await client.call("POST", _PRIORITIES, made)
-        for name, how in (("made", "bench.example.com/made"), ("there", "kubernetes.io/no-provisioner")):
+        for name, how in (
+            ("made", "bench.example.com/made"),
+            ("there", "kubernetes.io/no-provisioner"),
+        ):
             made = {
                 "metadata": {"name": name},
                 "provisioner": how,
@@ -469,7 +470,9 @@ class Cluster:
         await self._client.call("PATCH", claim, patch, _MERGE)
         status = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
         await self._client.call("PATCH", f"{claim}/status", status, _MERGE)
-        await self._client.call("PATCH", f"{_VOLUMES}/{name}/status", {"status": {"phase": "Bound"}}, _MERGE)
+        await self._client.call(
+            "PATCH", f"{_VOLUMES}/{name}/status", {"status": {"phase": "Bound"}}, _MERGE
+        )
 
     async def relabel(self) -> None:
         """Taints a node and frees it again, and changes labels, until cancelled."""
@@ -491,7 +494,7 @@ class Cluster:
         await asyncio.wait(tasks)
 
     async def _follow(self, path: str, on: Callable[[str, Object], Awaitable[None]]) -> None:
-        import numpy as np  # noqa: PLC0415 - only for the jitter of reconnects
+        import numpy as np
 
         since = (await self._client.call("GET", f"{path}?limit=1"))["metadata"]["resourceVersion"]
         while True:
@@ -511,7 +514,10 @@ class Cluster:
         times = sorted(at for name, at in self.bound.items() if name in self.created)
         if len(times) < 2:
             return {"bound": len(times)}
-        best = max(sum(1 for t in times if start <= t < start + 10) / 10 for start in times[:: 1 + len(times) // 200])
+        best = max(
+            sum(1 for t in times if start <= t < start + 10) / 10
+            for start in times[:: 1 + len(times) // 200]
+        )
         first = min(self.created.values())
         waits = sorted(self.bound[n] - at for n, at in self.created.items() if n in self.bound)
         return {
@@ -635,7 +641,9 @@ def _told(
         "shadowMiB": after["shadowMiB"],
         "verdicts": report["pods"],
         "classes": {name: n for name, n in report["classes"].items() if n},
-        "percent": {n: round(100 * report["classes"][n] / total, 3) for n in ("race", "unexplained")},
+        "percent": {
+            n: round(100 * report["classes"][n] / total, 3) for n in ("race", "unexplained")
+        },
         "byPlugin": report["byPlugin"],
         "lagSeconds": report["lagSeconds"],
         "summary": report["summary"],
@@ -651,10 +659,10 @@ def _told(
 
 
 def _report(journal: Path) -> Object:
-    import subprocess  # noqa: PLC0415
+    import subprocess
 
     arguments = ["-m", "app", "shadow", "report", f"--journal={journal}", "--output=json"]
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, check=True)  # noqa: S603
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, check=True)
     told: Object = json.loads(done.stdout)
     return told
 
@@ -676,12 +684,22 @@ def _verdicts(journal: Path) -> Iterator[Object]:
 @click.option("--alone", is_flag=True)
 @click.option("--keep", type=click.Path(path_type=Path))
 def main(
-    nodes: int, pods: int, rate: float, burst: int, lifetime: float, percentage: int, seed: int, alone: bool, keep: Path | None
+    nodes: int,
+    pods: int,
+    rate: float,
+    burst: int,
+    lifetime: float,
+    percentage: int,
+    seed: int,
+    alone: bool,
+    keep: Path | None,
 ) -> None:
     load = Load(nodes=nodes, pods=pods, rate=rate, burst=burst, lifetime=lifetime, seed=seed)
     with contextlib.ExitStack() as stack:
         if keep is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aiokube-shadow-")))
+            folder = Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="aiokube-shadow-"))
+            )
         else:
             folder = keep
             folder.mkdir(parents=True)

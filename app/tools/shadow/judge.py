@@ -123,6 +123,8 @@ class Judge:
         self._claimed: Final[dict[str, None]] = {}
         #: Seconds from the queue to the outcome, of the last pods.
         self._took: Final[deque[float]] = deque(maxlen=_OBSERVED)
+        #: When the last outcome arrived, in seconds.
+        self._last_at = 0.0
 
     def judge(self, entry: Entry) -> Generator[None, None, Verdict]:
         """The verdict on the outcome of the next entry of the timeline. Pauses between two decisions.
@@ -175,10 +177,9 @@ class Judge:
         as_seen = self._as_seen(entry, evicted)
         if not outcome.queued:
             return (as_seen,)
-        by_queue = self._by_queue(entry, outcome, evicted)
-        if _numbers(by_queue) == _numbers(as_seen):
-            return (by_queue,)
-        return by_queue, as_seen
+        moment = max(outcome.queued_at, entry.at - self._latency(entry, outcome))
+        found = [self._by_queue(entry, outcome, evicted, at) for at in (moment, entry.at)]
+        return list({_numbers(moves): moves for moves in (*found, as_seen)}.values())
 
     def _as_seen(self, entry: Entry, evicted: Sequence[Entry]) -> Moves:
         """The table when the outcome arrived: changes have been reordered by the queue since."""
@@ -187,19 +188,28 @@ class Judge:
         pulled = [e for e in timeline.near() if e.number < entry.number]
         return Moves((*undone, *evicted), tuple(pulled))
 
-    def _by_queue(self, entry: Entry, outcome: Outcome, evicted: Sequence[Entry]) -> Moves:
-        """Pods behind this one in the queue are out, those before it are in.
+    def _by_queue(
+        self, entry: Entry, outcome: Outcome, evicted: Sequence[Entry], moment: float
+    ) -> Moves:
+        """The table with the pods that are before this one in the queue, without those behind it.
 
-        What was seen after the likely moment of the decision is out.
+        Other changes are in if they had been seen at ``moment``, in seconds.
         """
         timeline = self._timeline
-        moment = max(outcome.queued_at, entry.at - self._latency(entry, outcome))
         undone = [
             e
             for e in timeline.late(outcome.queued_at)
-            if (precedes(entry, e) if e.places else e.at > moment and _matters(e, outcome))
+            if (
+                precedes(entry, e)
+                if e.places
+                else _after(e, entry, moment) and _matters(e, outcome)
+            )
         ]
-        pulled = [e for e in timeline.near() if e is not entry and e.places and precedes(e, entry)]
+        pulled = [
+            e
+            for e in timeline.near()
+            if e is not entry and (precedes(e, entry) if e.places else not _after(e, entry, moment))
+        ]
         return Moves((*undone, *evicted), tuple(pulled))
 
     def _evicted(self, entry: Entry, outcome: Outcome) -> Iterator[Entry]:
@@ -223,8 +233,9 @@ class Judge:
 
     def _latency(self, entry: Entry, outcome: Outcome) -> float:
         """Seconds that the cluster's scheduler takes from a decision until it shows, by the quickest of the last ones."""
-        if outcome.queued:
+        if outcome.queued and outcome.queued_at >= self._last_at:  # it did not wait for others
             self._took.append(entry.at - outcome.queued_at)
+        self._last_at = max(self._last_at, entry.at)
         return sorted(self._took)[len(self._took) // 5] if self._took else 0.0
 
     def _orders(self, entry: Entry, outcome: Outcome, likely: Sequence[Moves]) -> Iterator[Moves]:
@@ -284,7 +295,7 @@ class Judge:
                 break
 
     def _better(self, outcome: Outcome, base: Moves) -> frozenset[str]:
-        """The cluster's node, and the nodes that have a higher score here; empty if these are many."""
+        """The cluster's node, and the nodes that have a higher score here if these are few; empty for a refusal."""
         if outcome.message is not None:
             return frozenset()
         with self._timeline.moved(*base):
@@ -293,7 +304,7 @@ class Judge:
                 return frozenset({outcome.node})
             rows = found.rows[found.totals > found.totals[found.at]]
             if len(rows) > _FEW_NODES:
-                return frozenset()
+                return frozenset({outcome.node})
             return frozenset({outcome.node, *found.attempt.names(rows)})
 
     # ------------------------------------------------------------ one decision
@@ -589,6 +600,11 @@ def _other_kinds(
         yield (*undone, *before[-number:]), pulled
     for number in range(1, min(len(after), _OTHER_KINDS) + 1):
         yield undone, (*pulled, *after[:number])
+
+
+def _after(change: Entry, entry: Entry, moment: float) -> bool:
+    """Whether a change came after a moment, or after the outcome that is judged."""
+    return change.number > entry.number or change.at > moment
 
 
 def _matters(entry: Entry, outcome: Outcome) -> bool:

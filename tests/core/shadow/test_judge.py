@@ -342,3 +342,110 @@ def test_pods_behind_a_pod_that_waits_for_its_volume_see_it_on_its_node(player):
     assert [v.pod for v in verdicts] == ["default/q", "default/p"]
     assert verdicts[0].agrees
     assert {v.kind for v in verdicts} <= {"same", "tie"}
+
+
+def test_a_decision_on_what_has_just_come_is_no_race(player):
+    """A pod that was refused is tried at once when another one goes; the scheduler is faster than its usual latency."""
+    player.node("a")
+    old = player.schedule("old", spec=requests("3", "12Gi"))
+    waiting = player.pod("p", spec=requests("3", "12Gi"))
+    refused = player.decide(waiting)
+    player.show(Pod, waiting, refused)
+    for number in range(30):  # the usual latency
+        each = player.pod(f"other-{number}", spec=requests("9"))
+        player.now += 0.05
+        player.show(Pod, each, player.decide(each))
+    player.catch_up()
+    player.verdicts.clear()
+    player.now += 1
+    player.gone(old)
+    player.now += 0.001
+    player.show(Pod, refused, player.decide(refused))
+    (verdict,) = player.catch_up()
+    assert (verdict.kind, verdict.node) == ("same", "a")
+
+
+def test_changes_before_a_binding_that_is_put_in_front_of_others_are_seen(player):
+    """The pod is put in front of a pod behind it in the queue, and so in front of a deletion that it needs."""
+    player.node("a")
+    old = player.schedule("old", spec=requests("3", "12Gi"))
+    player.catch_up()
+    player.verdicts.clear()
+    player.now += 1
+    first = player.pod("first", spec=requests("3", "12Gi"))
+    second = player.pod("second", spec=requests("500m"))
+    after = player.decide(second)
+    player.show(Pod, second, after)
+    player.gone(old)
+    player.now += 0.1
+    player.show(Pod, first, player.decide(first))
+    verdicts = player.catch_up()
+    assert [(v.pod, v.kind) for v in verdicts] == [
+        ("default/first", "same"),
+        ("default/second", "same"),
+    ]
+
+
+def test_evictions_belong_to_one_preemptor(player):
+    """Two pods are nominated to one node; the victim of the first is not put back for the second."""
+    player.node("a", status={"allocatable": {"cpu": "3", "memory": "16Gi", "pods": "110"}})
+    pods = []
+    for number in range(3):
+        spec = requests("1") | {"priority": number}
+        waiting = player.pod(f"v{number}", spec=spec)
+        pods.append(player.versioned(waiting, node_name="a", start_time=1.0))
+        player.tell(Pod, waiting, pods[-1])
+    player.node("b", status={"allocatable": {"cpu": "1", "memory": "16Gi", "pods": "110"}})
+    waiting = player.pod("w", spec=requests("1") | {"priority": 1})
+    player.tell(Pod, waiting, player.versioned(waiting, node_name="b", start_time=0.5))
+    player.catch_up()
+    reason = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+    for number in range(2):
+        preemptor = player.pod(f"p{number}", spec=requests("1") | {"priority": 100})
+        after = player.decide(preemptor)
+        assert after.nominated_node_name == "a"
+        victim = pods[number]
+        evicted = player.versioned(victim, conditions=(reason,))
+        player.tell(Pod, victim, evicted)
+        player.show(Pod, preemptor, after)
+        player.gone(evicted)
+        player.now += 0.01
+    verdicts = player.catch_up()
+    assert [v.kind for v in verdicts] == ["same", "same"]
+
+
+def test_a_failed_preparation_takes_the_pod_from_its_node(player):
+    """The binding fails with an error, not with a message about nodes."""
+    pod = claimed(player)
+    nominated = player.versioned(pod, nominated_node_name="b")
+    player.show(Pod, pod, nominated)
+    player.catch_up()
+    assert player.here.state.cache.get(pod.uid).node_name == "b"
+    condition = PodCondition(
+        type="PodScheduled", status="False", reason="SchedulerError", message="binding volumes: no"
+    )
+    player.show(Pod, nominated, player.versioned(nominated, conditions=(condition,)))
+    assert player.catch_up() == []
+    assert player.here.state.cache.get(pod.uid) is None
+
+
+def test_a_preparation_that_never_ends_takes_the_pod_from_its_node(player):
+    pod = claimed(player)
+    player.show(Pod, pod, player.versioned(pod, nominated_node_name="b"))
+    player.catch_up()
+    player.now += 1000
+    player.pod("later")
+    player.catch_up()
+    assert player.here.state.cache.get(pod.uid) is None
+
+
+def test_a_pod_that_cannot_be_put_on_its_node_is_reported(player):
+    pod = msgspec.structs.replace(claimed(player), uid="")
+    player.here.state.pods[pod.key] = pod
+    player.catch_up()
+    player.show(Pod, pod, player.versioned(pod, nominated_node_name="b"))
+    entry = player.timeline.ahead[0]
+    assert entry.outcome is not None
+    assert entry.outcome.early
+    (problem,) = player.timeline.advance()
+    assert "default/p" in problem.text
