@@ -271,8 +271,19 @@ def _kinds() -> dict[str, Callable[[Object, int], None]]:
     return {
         f"{place:02}": kind
         for place, kind in enumerate(
-            [*common, *common, spread, rather_apart, apart, volume, volume, preempting]
-            + [*common, large, hopeless]
+            [
+                *common,
+                *common,
+                spread,
+                rather_apart,
+                apart,
+                volume,
+                volume,
+                preempting,
+                *common,
+                large,
+                hopeless,
+            ]
         )
     }
 
@@ -597,7 +608,7 @@ async def _quiet(cluster: Cluster, watching: list[asyncio.Task[None]]) -> None:
             if task.done():
                 task.result()
         last = max(cluster.bound.values(), default=0.0)
-        if time.monotonic() - max(last, max(cluster.created.values())) > 8.0:
+        if time.monotonic() - max(last, *cluster.created.values()) > 8.0:
             return
         await asyncio.sleep(0.2)
 
