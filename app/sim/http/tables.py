@@ -9,6 +9,7 @@ wide output. Columns without a path, except name and age, show what the function
 says the same for a name. Resources that are not listed have a name and an age.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from app.sim.clock import human_duration
 from app.sim.objects import find_condition, is_being_deleted, is_true
 from app.sim.selectors import selector_text
 from app.sim.store import Object
+
+log = logging.getLogger(__name__)
 
 Cell = Callable[[Object, float], Any]
 """(object, present time in seconds since the epoch) -> what a column shows."""
@@ -27,6 +30,8 @@ _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
 _UNSET: Final = "<unset>"
 _EMPTY: Final[Mapping[str, Any]] = {"string": "", "integer": 0, "boolean": False}
+_UNSHOWN: Final = {**_EMPTY, "string": _UNKNOWN}
+"""What a column shows, by its type, of an object that has an unexpected form."""
 
 
 def columns_of(resource: str) -> list[dict[str, Any]]:
@@ -35,8 +40,21 @@ def columns_of(resource: str) -> list[dict[str, Any]]:
 
 
 def cells_of(resource: str, value: Object, now: float) -> list[Any]:
-    """One row: the cell of each column. ``now`` is in seconds since the epoch."""
-    return [cell(value, now) for cell in _TABLES.get(resource, _DEFAULT)[1]]
+    """One row: the cell of each column. ``now`` is in seconds since the epoch.
+
+    A cell is ``<unknown>``, 0 or false if what it shows has an unexpected form, such as a text instead of a list.
+    """
+    columns, cells = _TABLES.get(resource, _DEFAULT)
+    return [_shown(cell, column, value, now) for cell, column in zip(cells, columns, strict=True)]
+
+
+def _shown(cell: Cell, column: Mapping[str, Any], value: Object, now: float) -> Any:
+    try:
+        return cell(value, now)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        where = f"{value.get('kind')} {value['metadata'].get('name')}"
+        log.warning("Cannot show the column %s of %s: %r", column["name"], where, error)
+        return _UNSHOWN[column["type"]]
 
 
 def _table(columns: str, *cells: Cell) -> Table:

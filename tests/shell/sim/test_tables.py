@@ -2,14 +2,25 @@
 
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from app.sim import EmbeddedCluster
 from app.sim.clock import human_duration
 from app.sim.http.tables import cells_of, columns_of, pod_status
-from app.sim.resources.kinds import KINDS, is_stored
+from app.sim.resources.kinds import KINDS, Kind, is_stored
+from app.sim.resources.kinds import PODS as PODS_KIND
 from tests.shell.sim.client import CONFIG_MAPS, PODS, TABLE, Client, config_map, pod
 
 NOW = 1_000_000_000.0
+NAMES = st.sampled_from(
+    [
+        *("containers", "containerStatuses", "replicas", "selector", "template", "conditions"),
+        *("type", "status", "state", "rules", "hard", "used", "ports", "scaleTargetRef"),
+    ]
+)
 CREATED = "2001-09-09T01:45:40Z"
 """One minute before NOW."""
 
@@ -38,6 +49,38 @@ async def test_what_comes_with_a_row(client: Client, include: str, kind: str | N
     answer = await client.get(CONFIG_MAPS, accept=TABLE, includeObject=include)
     (row,) = answer.body["rows"]
     assert (row["object"] or {"kind": None})["kind"] == kind
+
+
+async def test_a_row_that_cannot_be_shown_hides_no_other(
+    client: Client, cluster: EmbeddedCluster
+) -> None:
+    for name in ("a", "b", "c"):
+        await client.create(PODS, pod(name))
+    broken = cluster.api.get(PODS_KIND, "default", "b").value
+    broken = broken | {"metadata": broken["metadata"] | {"creationTimestamp": "yesterday"}}
+    cluster.api.write(PODS_KIND, broken | {"status": {"containerStatuses": [None]}})
+    rows = (await client.get(PODS, accept=TABLE)).body["rows"]
+    assert [row["cells"][:3] for row in rows] == [
+        ["a", "0/1", "Pending"],
+        ["b", "<unknown>", "<unknown>"],
+        ["c", "0/1", "Pending"],
+    ]
+    assert rows[1]["cells"][4] == "<unknown>"
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["", "x", "2001-09-09"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(data=st.data(), kind=st.sampled_from([kind for kind in KINDS if is_stored(kind)]))
+def test_junk_can_be_shown(data: st.DataObject, kind: Kind) -> None:
+    parts = data.draw(st.dictionaries(st.sampled_from(["spec", "status", "data"]), JUNK))
+    value = {"kind": kind.kind, "metadata": {"name": "x", "labels": data.draw(JUNK)}} | parts
+    shown = cells_of(kind.resource, value, NOW)
+    assert len(msgspec.json.decode(msgspec.json.encode(shown))) == len(columns_of(kind.resource))
 
 
 async def test_one_object_as_a_table(client: Client) -> None:

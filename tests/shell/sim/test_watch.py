@@ -12,6 +12,7 @@ from app.sim.http.watch import open_watch
 from app.sim.listing import ListOptions
 from app.sim.resources.kinds import BY_RESOURCE
 from app.sim.selectors import ListSelector
+from app.sim.store import Record
 from tests.shell.sim.client import (
     CONFIG_MAPS,
     EVENTS,
@@ -271,14 +272,15 @@ async def test_a_long_absence_is_made_up_for_whatever_its_size(cluster: Embedded
 
 
 async def test_an_object_that_cannot_be_shown_ends_the_watch_not_the_write(
-    client: Client, caplog: pytest.LogCaptureFixture
+    cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await client.create(PODS, pod("p"))
-    async with client.watch(PODS, accept=TABLE) as table, client.watch(PODS) as whole:
-        await table.next()
-        await whole.next()
-        odd = {"status": {"containerStatuses": "odd"}}
-        assert (await client.patch(f"{PODS}/p/status", odd)).status == 200
-        assert await whole.seen() == ("MODIFIED", "p")
-        assert await table.rest() == []
-    assert "Closing a watch that cannot show default/p" in caplog.text
+    class Failing(Whole):
+        def one(self, record: Record) -> bytes:
+            raise ValueError(record.name)
+
+    store, kind = cluster.api.store, BY_RESOURCE["configmaps"]
+    options = ListOptions(selector=ListSelector([]), watch=True, resource_version=store.revision)
+    watcher = open_watch(store, kind, None, options, Failing(kind), buffer_limit=1000)
+    cluster.api.create(kind, "default", config_map("a"))
+    assert await watcher.next_batch() is None
+    assert "Closing a watch that cannot show default/a" in caplog.text
