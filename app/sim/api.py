@@ -51,7 +51,12 @@ from app.sim.resources.kinds import (
     is_stored,
 )
 from app.sim.resources.pods import PodStrategy
-from app.sim.resources.quotas import LimitRangeStrategy, ResourceQuotaStrategy, admit_quota
+from app.sim.resources.quotas import (
+    LimitRangeStrategy,
+    QuotaUse,
+    ResourceQuotaStrategy,
+    admit_quota,
+)
 from app.sim.resources.services import ServiceStrategy
 from app.sim.resources.strategy import (
     WITH_STATUS,
@@ -122,6 +127,7 @@ class Api:
         self.kinds = KindTable()
         resources = {kind.storage for kind in self.kinds if is_stored(kind)}
         self.store = ObjectStore(resources, history_limit=history_limit)
+        self.quota_use = QuotaUse(self.store)
         self.now = now
 
     def timestamp(self) -> str:

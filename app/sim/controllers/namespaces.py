@@ -81,7 +81,7 @@ class ResourceQuotaController(Controller[str]):
 
     def reconcile(self, key: str) -> None:
         for record in list(self._quotas.ordered(namespace=key)):
-            status = quota_status(self._api, record.value)
+            status = quota_status(self._api, record)
             if status != record.value.get("status"):
                 value = record.value | {"metadata": dict(record.value["metadata"])}
                 self._api.write(RESOURCE_QUOTAS, value | {"status": status})

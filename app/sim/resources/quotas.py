@@ -1,13 +1,13 @@
 """ResourceQuotas: what objects use, and whether there is room for another one. LimitRanges: defaults and bounds of containers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from app.model.quantity import QuantityError, binary, parse
 from app.sim.errors import Cause, forbidden, invalid_value
 from app.sim.resources.kinds import LIMIT_RANGES, PODS, RESOURCE_QUOTAS, Kind
 from app.sim.resources.strategy import KindStrategy, WithoutStatus
-from app.sim.store import Object
+from app.sim.store import Object, ObjectStore, Record, StoreChange
 
 if TYPE_CHECKING:
     from app.sim.api import Api
@@ -78,23 +78,25 @@ def _amount_mistakes(field: str, amounts: Any) -> list[Cause]:
     return causes
 
 
-def charge(kind: Kind, value: Object) -> Amounts:
-    """What an object uses of quotas."""
-    amounts: Amounts = {f"count/{kind.resource}": _NANO}
-    if kind.resource in _COUNTED:
-        amounts[kind.resource] = _NANO
-    if kind is PODS:
-        if value["status"].get("phase") in _ENDED:
-            return {}
-        amounts |= _pod_charge(value["spec"])
-    elif kind.resource == "persistentvolumeclaims":
-        requests = (value["spec"].get("resources") or {}).get("requests") or {}
-        amounts["requests.storage"] = _amount(requests.get("storage", "0"))
-    elif kind.resource == "services":
-        type_ = value["spec"].get("type")
-        ports = len(value["spec"].get("ports") or ()) * _NANO
-        amounts["services.loadbalancers"] = _NANO if type_ == "LoadBalancer" else 0
-        amounts["services.nodeports"] = ports if type_ in ("NodePort", "LoadBalancer") else 0
+def charge(resource: str, value: Object) -> Amounts:
+    """What an object uses of quotas. Of one that has an unexpected form only the object itself is counted."""
+    amounts: Amounts = {f"count/{resource}": _NANO}
+    if resource in _COUNTED:
+        amounts[resource] = _NANO
+    try:
+        if resource == PODS.storage:
+            ended = value["status"].get("phase") in _ENDED
+            return {} if ended else amounts | _pod_charge(value["spec"])
+        if resource == "persistentvolumeclaims":
+            requests = (value["spec"].get("resources") or {}).get("requests") or {}
+            amounts["requests.storage"] = _amount(requests.get("storage", "0"))
+        elif resource == "services":
+            type_ = value["spec"].get("type")
+            ports = len(value["spec"].get("ports") or ()) * _NANO
+            amounts["services.loadbalancers"] = _NANO if type_ == "LoadBalancer" else 0
+            amounts["services.nodeports"] = ports if type_ in ("NodePort", "LoadBalancer") else 0
+    except (AttributeError, KeyError, TypeError):
+        pass
     return amounts
 
 
@@ -127,49 +129,76 @@ def _amount(text: Any) -> int:
         return 0
 
 
-def used(api: "Api", quota: Object) -> Amounts:
-    """What the objects in a quota's namespace use of it."""
-    hard = quota["spec"].get("hard") or {}
-    total: Amounts = dict.fromkeys(hard, 0)
-    for kind in _concerned(api, quota):
-        for record in api.store[kind.storage].ordered(namespace=quota["metadata"]["namespace"]):
-            if _in_scope(quota, kind, record.value):
-                for resource, amount in charge(kind, record.value).items():
-                    if resource in total:
-                        total[resource] += amount
-    return total
+class QuotaUse:
+    """What the objects in each namespace use of its quotas, kept up to date with every write."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._totals: dict[str, dict[str, Amounts]] = {}
+        """namespace -> name of a quota -> resource that it limits -> amount in nano-units."""
+        store.follow(self._on_change)
+
+    def of(self, quota: Record) -> Amounts:
+        """What is used of a quota that is stored."""
+        return self._totals[quota.namespace][quota.name]
+
+    def _on_change(self, change: StoreChange) -> None:
+        if change.resource == RESOURCE_QUOTAS.storage:
+            self._on_quota(change)
+        totals = self._totals.get(change.key[0])
+        if totals is None:
+            return
+        previous = None if change.previous is None else change.previous.value
+        value = None if change.type == "DELETED" else change.record.value
+        for name, total in totals.items():
+            quota = self._store[RESOURCE_QUOTAS.storage].records[change.key[0], name].value
+            _add(total, quota, change.resource, previous, sign=-1)
+            _add(total, quota, change.resource, value, sign=1)
+
+    def _on_quota(self, change: StoreChange) -> None:
+        """Counts what there is when a quota is new or limits something else. The change itself is counted afterwards."""
+        namespace, name = change.key
+        before = None if change.previous is None else change.previous.value
+        if change.type == "DELETED":
+            totals = self._totals[namespace]
+            del totals[name]
+            if not totals:
+                del self._totals[namespace]
+        elif before is None or before["spec"] != change.record.value["spec"]:
+            hard = change.record.value["spec"].get("hard") or {}
+            total = self._totals.setdefault(namespace, {})[name] = dict.fromkeys(hard, 0)
+            for resource, collection in self._store.items():
+                for record in collection.ordered(namespace=namespace):
+                    if record is not change.record:
+                        _add(total, change.record.value, resource, record.value, sign=1)
+            _add(total, change.record.value, change.resource, before, sign=1)
 
 
-def _concerned(api: "Api", quota: Object) -> Iterable[Kind]:
-    """The kinds whose objects a quota counts."""
-    hard = quota["spec"].get("hard") or {}
-    for kind in api.kinds:
-        if not kind.namespaced or "watch" not in kind.verbs or kind.stored_as:
-            continue
-        names = {f"count/{kind.resource}", kind.resource}
-        storage = kind.resource == "persistentvolumeclaims" and "requests.storage" in hard
-        service = kind.resource == "services" and any(name.startswith("services.") for name in hard)
-        if kind is PODS or storage or service or names & hard.keys():
-            yield kind
+def _add(total: Amounts, quota: Object, resource: str, value: Object | None, *, sign: int) -> None:
+    """Adds what an object uses of a quota to ``total``, or subtracts it."""
+    if value is not None and _in_scope(quota, resource, value):
+        for name, amount in charge(resource, value).items():
+            if name in total:
+                total[name] += sign * amount
 
 
-def _in_scope(quota: Object, kind: Kind, value: Object) -> bool:
+def _in_scope(quota: Object, resource: str, value: Object) -> bool:
     """Whether a quota with scopes counts an object. Such quotas count pods only."""
     scopes = [{"scopeName": name, "operator": "Exists"} for name in quota["spec"].get("scopes", ())]
     scopes += (quota["spec"].get("scopeSelector") or {}).get("matchExpressions") or ()
     if not scopes:
         return True
-    return kind is PODS and all(_matches(scope, value) for scope in scopes)
+    return resource == PODS.storage and all(_matches(scope, value) for scope in scopes)
 
 
 def _matches(scope: Mapping[str, Any], pod: Object) -> bool:
-    name, spec = scope.get("scopeName"), pod["spec"]
+    name, spec = scope.get("scopeName"), pod.get("spec") or {}
     if name == "PriorityClass":
         given, values = spec.get("priorityClassName", ""), scope.get("values") or ()
         operator = scope.get("operator", "Exists")
         known = {"Exists": bool(given), "DoesNotExist": not given, "In": given in values}
         return known.get(operator, given not in values)
-    best_effort = pod["status"].get("qosClass") == "BestEffort"
+    best_effort = (pod.get("status") or {}).get("qosClass") == "BestEffort"
     ends = spec.get("activeDeadlineSeconds") is not None
     known = {
         "BestEffort": best_effort,
@@ -186,15 +215,15 @@ def admit_quota(api: "Api", kind: Kind, value: Object) -> None:
     for record in api.store[RESOURCE_QUOTAS.storage].ordered(namespace=namespace):
         quota = record.value
         hard = {key: _amount(text) for key, text in (quota["spec"].get("hard") or {}).items()}
-        asked = {key: amount for key, amount in charge(kind, value).items() if key in hard}
-        if not _in_scope(quota, kind, value):
+        asked = {key: amount for key, amount in charge(kind.storage, value).items() if key in hard}
+        if not _in_scope(quota, kind.storage, value):
             continue
         missing = _unspecified(hard, value) if kind is PODS else ""
         if missing:
             raise forbidden(kind, name, f"failed quota: {record.name}: must specify {missing}")
         if not any(asked.values()):
             continue
-        present = used(api, quota)
+        present = api.quota_use.of(record)
         exceeded = [key for key in sorted(asked) if present[key] + asked[key] > hard[key]]
         if exceeded:
             parts = {"requested": asked, "used": present, "limited": hard}
@@ -222,12 +251,11 @@ def _unspecified(hard: Mapping[str, int], pod: Object) -> str:
     return "; ".join(found)
 
 
-def quota_status(api: "Api", quota: Object) -> Object:
-    """The status of a quota."""
-    amounts = used(api, quota)
+def quota_status(api: "Api", quota: Record) -> Object:
+    """The status of a quota that is stored."""
     return {
-        "hard": quota["spec"].get("hard") or {},
-        "used": {resource: binary(amount) for resource, amount in amounts.items()},
+        "hard": quota.value["spec"].get("hard") or {},
+        "used": {resource: binary(amount) for resource, amount in api.quota_use.of(quota).items()},
     }
 
 
